@@ -11,7 +11,7 @@ from bench.figures import MEGABYTES, Figure, Goal, Sample, Table
 from bench.report import MEMORY_TABLE
 
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
-#: A look at a process takes some 20 us: paced loads do not feel it.
+#: One sample of a process takes some 20 us: paced loads are not affected.
 _INTERVAL_S: Final = 0.25
 _LOADED_GOAL_BYTES: Final = 80e6
 

@@ -57,7 +57,7 @@ def replay(cluster: Cluster, scale: float) -> Sample:
 
 
 def start(cluster: Cluster, scale: float) -> Sample:
-    """Until the only controller of a quorum answers a CreateTopics that its leader has looked at."""
+    """Until the only controller of a quorum answers a CreateTopics that it has processed as leader."""
     alone, _ = _with_log(cluster, scale)
     began = time.perf_counter()
     try:

@@ -89,7 +89,7 @@ class ReplicaManager:
         self._propose_isr = propose_isr
         self._flush = Flushes(runtime).begin
         self._cluster = ClusterView(metadata, max_lag_ms=max_lag_ms, now_ms=now_ms)
-        #: Holds back followers of throttled partitions.
+        #: Throttles followers of throttled partitions.
         self.throttle = LeaderThrottle(leader_quota, node_id=node_id, now_ms=now_ms)
         #: Delayed Fetch, Produce and DeleteRecords requests.
         self.purgatory = DelayedOperationPurgatory(

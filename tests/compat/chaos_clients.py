@@ -114,7 +114,7 @@ class RecordingProducer(_Client):
         self._producer.produce(self._topic, value.ljust(200), partition=partition, on_delivery=on_delivery)
 
     def flush(self, timeout_s: float) -> int:
-        """Wait for what is on its way; how much is left. After `finish`."""
+        """Wait for records in flight; how many are left. After `finish`."""
         return self._producer.flush(timeout_s)
 
     def _on_error(self, error: KafkaError) -> None:

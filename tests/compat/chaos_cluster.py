@@ -97,10 +97,10 @@ class ProxiedCluster(OttlaCluster):
         return sorted(self.node(node_id).folder.glob("node-*.log"), key=lambda path: path.stat().st_ctime_ns)
 
 
-class _Mending(NamedTuple):
+class _Healing(NamedTuple):
     due: float
     node_id: int
-    mend: Callable[[int], None]
+    heal: Callable[[int], None]
 
 
 class Nemesis:
@@ -110,7 +110,7 @@ class Nemesis:
         self._cluster = cluster
         self._network = cluster.network
         self._random = random.Random(seed)
-        self._mendings: list[_Mending] = []
+        self._healings: list[_Healing] = []
         self.began = time.monotonic()
         self.story: list[str] = []
         #: The kinds of what was done, in order.
@@ -128,7 +128,7 @@ class Nemesis:
         }
 
     def rage(self, seconds: float) -> None:
-        """Break something every now and then, and mend it after a while. Raises AssertionError if a node ends by itself."""
+        """Inject a fault at random intervals, and heal it later. Raises AssertionError if a node ends by itself."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             self._sleep(self._random.uniform(0.3, 3.5))
@@ -138,17 +138,17 @@ class Nemesis:
             node_id = self._random.choice(victims)
             [kind] = self._random.choices(list(_WEIGHTS), weights=_WEIGHTS.values())
             lasts_s = self._random.choice((0.5, 2.0, 4.0, 7.0)) * self._random.uniform(0.7, 1.3)
-            mend = self._kinds[kind](node_id)
+            heal = self._kinds[kind](node_id)
             self.suffered.append(kind)
-            self._note(f"{kind} {node_id}" + (f" for {lasts_s:.1f} s" if mend else ""))
-            if mend is not None:
-                self._mendings.append(_Mending(time.monotonic() + lasts_s, node_id, mend))
+            self._note(f"{kind} {node_id}" + (f" for {lasts_s:.1f} s" if heal else ""))
+            if heal is not None:
+                self._healings.append(_Healing(time.monotonic() + lasts_s, node_id, heal))
 
     def heal(self) -> None:
-        """Mend everything, and wait until all nodes are ready."""
-        for mending in self._mendings:
-            mending.mend(mending.node_id)
-        self._mendings.clear()
+        """Heal everything, and wait until all nodes are ready."""
+        for healing in self._healings:
+            healing.heal(healing.node_id)
+        self._healings.clear()
         self._note("healed")
         for node_id in (*CONTROLLERS, *BROKERS):
             self._cluster.wait_ready(node_id)
@@ -158,7 +158,7 @@ class Nemesis:
 
     def _victims(self) -> list[int]:
         """Who may suffer now: one controller at a time, seldom two brokers; more often than not a leader."""
-        suffering = {mending.node_id for mending in self._mendings}
+        suffering = {healing.node_id for healing in self._healings}
         bound = 2 if self._random.random() < 0.3 else 1
         victims: list[int] = []
         if len(suffering.intersection(BROKERS)) < bound:
@@ -169,20 +169,20 @@ class Nemesis:
         return victims
 
     def _sleep(self, seconds: float) -> None:
-        """Mend in the meantime what is due."""
+        """Heal what is due meanwhile."""
 
-        def mend() -> None:
+        def heal() -> None:
             now = time.monotonic()
-            for mending in [each for each in self._mendings if each.due <= now]:
-                self._mendings.remove(mending)
-                mending.mend(mending.node_id)
-                self._note(f"mended {mending.node_id}")
+            for healing in [each for each in self._healings if each.due <= now]:
+                self._healings.remove(healing)
+                healing.heal(healing.node_id)
+                self._note(f"healed {healing.node_id}")
             self._check()
 
-        comes_true(mend, timeout_s=seconds, interval_s=0.05)
+        comes_true(heal, timeout_s=seconds, interval_s=0.05)
 
     def _check(self) -> None:
-        suffering = {mending.node_id for mending in self._mendings}
+        suffering = {healing.node_id for healing in self._healings}
         for node_id in (*BROKERS, *CONTROLLERS):
             child = self._cluster.child(node_id)
             assert child.is_running or node_id in suffering, (
@@ -192,7 +192,7 @@ class Nemesis:
     def _note(self, text: str) -> None:
         self.story.append(f"{time.monotonic() - self.began:8.2f} {text}")
 
-    # -- kinds: each breaks, and returns what mends it -----------------------------------------------
+    # -- kinds: each breaks, and returns what heals it -----------------------------------------------
 
     def _kill(self, node_id: int) -> Callable[[int], None]:
         self._cluster.kill(node_id)

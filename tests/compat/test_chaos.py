@@ -1,6 +1,6 @@
 """Brokers and controllers are killed, paused and cut off at random, while librdkafka writes and reads with acks=all.
 
-At the end everything is mended. Nothing acknowledged is lost, nothing stands twice or in another order, no reader went
+At the end everything is healed. Nothing acknowledged is lost, nothing stands twice or in another order, no reader went
 back or passed something over, and the three replicas are the same bytes.
 
     OTTLA_CHAOS_SECONDS=600 OTTLA_CHAOS_SEED=7 python -m pytest -n0 -s tests/compat/test_chaos.py

@@ -32,7 +32,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OttlaCluster]:
 def cluster(whole: OttlaCluster) -> Iterator[OttlaCluster]:
     """The next test finds all nodes running, however this one ends."""
     yield whole
-    whole.mend()
+    whole.heal()
 
 
 class Reader:

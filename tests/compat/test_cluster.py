@@ -30,7 +30,7 @@ def whole(tmp_path_factory):
 def cluster(whole):
     """The next test finds all nodes running, however this one ends."""
     yield whole
-    whole.mend()
+    whole.heal()
 
 
 def create(cluster, name, *, partitions=1):

@@ -57,9 +57,9 @@ class Mixed:
         """Wait until the Ottla broker's metadata names exactly these."""
         eventually_equal(self.alive, sorted(brokers))
 
-    def mend(self):
+    def heal(self):
         """Start every node that was stopped."""
-        self.cluster.mend()
+        self.cluster.heal()
         if not self._child.is_running:
             self.start_kafka()
 
@@ -103,7 +103,7 @@ def whole(tmp_path_factory):
 def mixed(whole):
     """All nodes run when the next test begins."""
     yield whole
-    whole.mend()
+    whole.heal()
 
 
 def test_both_kinds_of_brokers_are_in_the_cluster(mixed):

@@ -58,7 +58,7 @@ async def once(ask, is_right):
         await asyncio.sleep(0.02)
 
 
-class Asker:
+class Requester:
     """One broker, its topics' ids, and answers with these taken out."""
 
     def __init__(self, port: int) -> None:
@@ -175,15 +175,15 @@ def _pairs(ottla, kafka):
 
 
 def compare(servers, case):
-    """The answers to `case(asker)` of both."""
+    """The answers to `case(requester)` of both."""
 
     async def ask(server):
-        asker = Asker(server.port)
-        await asker.reconnect()
+        requester = Requester(server.port)
+        await requester.reconnect()
         try:
-            return await case(asker)
+            return await case(requester)
         finally:
-            await asker.client.close()
+            await requester.client.close()
 
     ottla, kafka = (asyncio.run(ask(server)) for server in servers)
     for name, ours, theirs in _pairs(ottla, kafka):
@@ -227,10 +227,10 @@ PAYLOADS = {
 
 @pytest.mark.parametrize("version", KAFKA_VERSIONS[ApiKey.PRODUCE])
 def test_produce(servers, version):
-    async def case(asker):
-        await asker.create(f"p{version}")
+    async def case(requester):
+        await requester.create(f"p{version}")
         return {
-            name: await asker.produce(f"p{version}", [payload], version=version)
+            name: await requester.produce(f"p{version}", [payload], version=version)
             for name, payload in PAYLOADS.items()
         }
 
@@ -254,10 +254,10 @@ def test_produce(servers, version):
 def test_what_topics_refuse(servers, configs, payload):
     name = f"refuses-{abs(hash((str(configs), payload)))}"
 
-    async def case(asker):
-        await asker.create(name, **configs)
-        produced = await asker.produce(name, [payload])
-        return produced, await asker.fetch(name, {0: {}})
+    async def case(requester):
+        await requester.create(name, **configs)
+        produced = await requester.produce(name, [payload])
+        return produced, await requester.fetch(name, {0: {}})
 
     compare(servers, case)
 
@@ -269,19 +269,21 @@ def test_what_topics_refuse(servers, configs, payload):
 def test_produce_where_nothing_is(servers, version, topic, partitions, acks):
     name = f"known-{version}-{topic}-{partitions}-{acks}"
 
-    async def case(asker):
-        await asker.create(name)
+    async def case(requester):
+        await requester.create(name)
         payloads = [batch(b"a")] * partitions
-        return await asker.produce(name if topic == "known" else topic, payloads, version=version, acks=acks)
+        return await requester.produce(
+            name if topic == "known" else topic, payloads, version=version, acks=acks
+        )
 
     compare(servers, case)
 
 
 def test_transactional_batches_without_a_transactional_id(servers):
-    async def case(asker):
-        await asker.create("no-transaction")
+    async def case(requester):
+        await requester.create("no-transaction")
         data = batch(b"a", producer_id=9, producer_epoch=0, base_sequence=0, is_transactional=True)
-        return await asker.produce("no-transaction", [data])
+        return await requester.produce("no-transaction", [data])
 
     compare(servers, case)
 
@@ -290,10 +292,10 @@ def test_transactional_batches_without_a_transactional_id(servers):
 def test_fetch(servers, version):
     name = f"f{version}"
 
-    async def case(asker):
-        await asker.create(name, partitions=3)
+    async def case(requester):
+        await requester.create(name, partitions=3)
         for values in ([b"a", b"b"], [b"c"], [b"d" * 500]):
-            await asker.produce(name, [batch(*values), batch(*values)])
+            await requester.produce(name, [batch(*values), batch(*values)])
         asked = {
             "start": {0: {}},
             "inside a batch": {0: {"fetch_offset": 1}},
@@ -315,11 +317,11 @@ def test_fetch(servers, version):
         for isolation_level in (0, 1):
             for title, offsets in asked.items():
                 key = title, isolation_level
-                answers[key] = await asker.fetch(
+                answers[key] = await requester.fetch(
                     name, offsets, version=version, isolation_level=isolation_level
                 )
-        answers["max bytes"] = await asker.fetch(name, {0: {}, 1: {}}, version=version, max_bytes=100)
-        answers["unknown"] = await asker.fetch("unknown", {0: {}}, version=version)
+        answers["max bytes"] = await requester.fetch(name, {0: {}, 1: {}}, version=version, max_bytes=100)
+        answers["unknown"] = await requester.fetch("unknown", {0: {}}, version=version)
         return answers
 
     compare(servers, case)
@@ -330,15 +332,15 @@ def test_fetch(servers, version):
 def test_fetch_sessions(servers, version):
     name = f"s{version}"
 
-    async def case(asker):
-        await asker.create(name, partitions=3)
+    async def case(requester):
+        await requester.create(name, partitions=3)
         answers = []
         session = 0
 
         async def fetch(offsets, epoch, **fields):
             nonlocal session
             use = fields.pop("use", session)
-            code, answered, rows = await asker.fetch(
+            code, answered, rows = await requester.fetch(
                 name, offsets, version=version, session=(use, epoch), **fields
             )
             if answered:
@@ -347,7 +349,7 @@ def test_fetch_sessions(servers, version):
 
         await fetch({0: {}, 1: {}}, 0)
         await fetch({}, 1)
-        await asker.produce(name, [batch(b"a"), batch(b"b"), batch(b"c")])
+        await requester.produce(name, [batch(b"a"), batch(b"b"), batch(b"c")])
         await fetch({}, 2)
         await fetch({0: {"fetch_offset": 1}}, 3)
         await fetch({2: {}}, 4)
@@ -375,28 +377,30 @@ def test_a_topic_that_goes_and_comes_back_within_a_fetch_session(servers, versio
     """A session keeps the name that an id stood for, and what is fetched outside of it does not."""
     name = f"g{version}"
 
-    async def case(asker):
-        await asker.create(name)
-        await asker.produce(name, [batch(b"old")])
-        old_id, answers, session = asker.ids[name], [], 0
+    async def case(requester):
+        await requester.create(name)
+        await requester.produce(name, [batch(b"old")])
+        old_id, answers, session = requester.ids[name], [], 0
 
         async def fetch(offsets, epoch):
             nonlocal session
-            code, answered, rows = await asker.fetch(name, offsets, version=version, session=(session, epoch))
+            code, answered, rows = await requester.fetch(
+                name, offsets, version=version, session=(session, epoch)
+            )
             session = session or answered
             answers.append((code, bool(answered), rows))
 
         await fetch({0: {}}, 0)
-        await asker.delete(name)
+        await requester.delete(name)
         await fetch({}, 1)
         await fetch({0: {}}, 2)
-        answers.append((await asker.fetch(name, {0: {}}, version=version))[2])
-        await asker.create(name)
-        await asker.produce(name, [batch(b"new")])
-        asker.ids[name] = old_id
+        answers.append((await requester.fetch(name, {0: {}}, version=version))[2])
+        await requester.create(name)
+        await requester.produce(name, [batch(b"new")])
+        requester.ids[name] = old_id
         await fetch({}, 3)
         await fetch({0: {}}, 4)
-        answers.append((await asker.fetch(name, {0: {}}, version=version))[2])
+        answers.append((await requester.fetch(name, {0: {}}, version=version))[2])
         return answers
 
     compare(servers, case)
@@ -406,18 +410,18 @@ def test_a_topic_that_goes_and_comes_back_within_a_fetch_session(servers, versio
 def test_list_offsets(servers, version):
     name = f"l{version}"
 
-    async def case(asker):
+    async def case(requester):
         # So old, they would be gone as soon as one of the two thinks of retention.
-        await asker.create(name, partitions=3, retention_ms="-1")
+        await requester.create(name, partitions=3, retention_ms="-1")
         for at in (1_000, 3_000, 2_000):
             data = batch(b"a", b"b", timestamp=at)
-            await asker.produce(name, [data])
+            await requester.produce(name, [data])
         answers = {}
         for timestamp in (-1, -2, -3, -4, -5, -6, -7, 0, 1000, 1001, 1002, 2500, 3001, 3002):
             for index, epoch in ((0, -1), (1, -1), (0, 0), (0, 9), (7, -1)):
                 if epoch >= 0 and version < 4:
                     continue
-                answers[timestamp, index, epoch] = await asker.list_offset(
+                answers[timestamp, index, epoch] = await requester.list_offset(
                     name, timestamp, version=version, index=index, epoch=epoch
                 )
         return answers
@@ -429,10 +433,10 @@ def test_list_offsets(servers, version):
 def test_delete_records(servers, version):
     name = f"d{version}"
 
-    async def case(asker):
-        await asker.create(name)
-        await asker.create(name + "c", cleanup_policy="compact")
-        await asker.produce(name, [batch(b"a", b"b", b"c", b"d")])
+    async def case(requester):
+        await requester.create(name)
+        await requester.create(name + "c", cleanup_policy="compact")
+        await requester.produce(name, [batch(b"a", b"b", b"c", b"d")])
         answers = []
         for topic, index, offset in [
             (name, 0, 1), (name, 0, 0), (name, 0, 9), (name, 0, -2), (name, 7, 0), (name + "c", 0, 0),
@@ -442,9 +446,13 @@ def test_delete_records(servers, version):
             request = DeleteRecordsRequest(
                 timeout_ms=60_000, topics=[DeleteRecordsTopic(name=topic, partitions=[partition])]
             )
-            response = await asker.client.request(ApiKey.DELETE_RECORDS, version, request)
+            response = await requester.client.request(ApiKey.DELETE_RECORDS, version, request)
             answers.append(asdict(response.topics[0]))
-        return answers, await asker.fetch(name, {0: {}}), await asker.fetch(name, {0: {"fetch_offset": 4}})
+        return (
+            answers,
+            await requester.fetch(name, {0: {}}),
+            await requester.fetch(name, {0: {"fetch_offset": 4}}),
+        )
 
     compare(servers, case)
 
@@ -454,9 +462,9 @@ def test_delete_records(servers, version):
 def test_offset_for_leader_epoch(servers, version):
     name = f"e{version}"
 
-    async def case(asker):
-        await asker.create(name)
-        await asker.produce(name, [batch(b"a", b"b")])
+    async def case(requester):
+        await requester.create(name)
+        await requester.produce(name, [batch(b"a", b"b")])
         answers = []
         for topic, index, current, epoch in [
             (name, 0, -1, 0), (name, 0, 0, 0), (name, 0, 9, 0), (name, 0, -1, 5), (name, 0, -1, -1),
@@ -468,7 +476,7 @@ def test_offset_for_leader_epoch(servers, version):
             request = OffsetForLeaderEpochRequest(
                 replica_id=-1, topics=[OffsetForLeaderTopic(topic=topic, partitions=[partition])]
             )
-            response = await asker.client.request(ApiKey.OFFSET_FOR_LEADER_EPOCH, version, request)
+            response = await requester.client.request(ApiKey.OFFSET_FOR_LEADER_EPOCH, version, request)
             answers.append(asdict(response.topics[0]))
         return answers
 
@@ -477,7 +485,7 @@ def test_offset_for_leader_epoch(servers, version):
 
 @pytest.mark.parametrize("version", range(6))
 def test_init_producer_id(servers, version):
-    async def case(asker):
+    async def case(requester):
         answers = []
         for fields in [
             {},
@@ -489,12 +497,12 @@ def test_init_producer_id(servers, version):
                 continue
             request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000, **fields)
             response = await once(
-                lambda request=request: asker.client.request(ApiKey.INIT_PRODUCER_ID, version, request),
+                lambda request=request: requester.client.request(ApiKey.INIT_PRODUCER_ID, version, request),
                 lambda response: response.error_code != 14,  # Kafka has no block of ids yet
             )
             answers.append((response.error_code, response.producer_id >= 0, response.producer_epoch))
         request = InitProducerIdRequest(transactional_id="", transaction_timeout_ms=1000)
-        response = await asker.client.request(ApiKey.INIT_PRODUCER_ID, version, request)
+        response = await requester.client.request(ApiKey.INIT_PRODUCER_ID, version, request)
         answers.append((response.error_code, response.producer_id, response.producer_epoch))
         return answers
 
@@ -506,16 +514,16 @@ def test_init_producer_id(servers, version):
 def test_describe_log_dirs(servers, version):
     name = f"dirs{version}"
 
-    async def case(asker):
-        await asker.create(name, partitions=2)
-        await asker.produce(name, [batch(b"a", b"b")])
+    async def case(requester):
+        await requester.create(name, partitions=2)
+        await requester.produce(name, [batch(b"a", b"b")])
         request = DescribeLogDirsRequest(
             topics=[
                 DescribableLogDirTopic(topic=name, partitions=[0, 1, 7]),
                 DescribableLogDirTopic(topic="unknown", partitions=[0]),
             ]
         )
-        response = await asker.client.request(ApiKey.DESCRIBE_LOG_DIRS, version, request)
+        response = await requester.client.request(ApiKey.DESCRIBE_LOG_DIRS, version, request)
         (result,) = response.results
         answer = asdict(result)
         for topic in answer["topics"]:

@@ -85,14 +85,14 @@ class Mixture:
         else:
             self.ottla.start_node(node_id)
 
-    def mend(self) -> None:
+    def heal(self) -> None:
         """Whatever was done to them: all run, Kafka in its own place."""
         self.successor.end()
         if self.kafka.child.is_running:
             self.kafka.child.resume()
         else:
             self.kafka.start()
-        self.ottla.mend()
+        self.ottla.heal()
 
     def stop_brokers(self) -> None:
         self.kafka.stop()
@@ -126,7 +126,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mixture]:
 def mixture(whole: Mixture) -> Iterator[Mixture]:
     """The next test finds all nodes running, however this one ends."""
     yield whole
-    whole.mend()
+    whole.heal()
 
 
 def produce_everywhere(bootstrap: str, topic: str, count: int) -> None:

@@ -173,7 +173,7 @@ def test_read_committed_sees_plain_records(server, topic):
 
 
 class TestTransactionalProducers:
-    """Differs from Kafka: Ottla has no transactions yet, and says so at once and for good."""
+    """Differs from Kafka: Ottla has no transactions yet, and returns a fatal error at once."""
 
     def test_librdkafka(self, server, topic):
         producer = Producer({"bootstrap.servers": server.bootstrap, "transactional.id": topic})

@@ -41,7 +41,7 @@ class Stored(NamedTuple):
 
 
 class Offset(NamedTuple):
-    """An answer of ListOffsets. The epoch of the log's end is the newest leader's: not looked at."""
+    """An answer of ListOffsets. The epoch of the log's end is the newest leader's: not compared."""
 
     offset: int
     timestamp: int

@@ -114,7 +114,7 @@ class OttlaCluster:
         self.spawn(node_id)
         self.wait_ready(node_id)
 
-    def mend(self) -> None:
+    def heal(self) -> None:
         """Whatever was done to them: all nodes run, and are ready."""
         for node in self.plan.nodes:
             child = self._children[node.node_id]

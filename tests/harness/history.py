@@ -57,7 +57,7 @@ class History:
     on_poll: Callable[[Poll], None] = lambda poll: None
 
     def begin(self, send: Send, now_s: float) -> Send:
-        """A batch is on its way."""
+        """A batch is in flight."""
         send.began_s = now_s
         self.sends.append(send)
         return send

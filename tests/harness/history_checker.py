@@ -7,7 +7,7 @@
 | `duplicate` | a value stands at two offsets |
 | `inconsistent-offsets` | an offset holds two values, or not the one that was acknowledged there |
 | `nonmonotonic-poll`, `int-nonmonotonic-poll` | a consumer went back, between two fetches or within one |
-| `poll-skip`, `int-poll-skip` | a consumer passed over what others read |
+| `poll-skip`, `int-poll-skip` | a consumer skipped records that others read |
 | `nonmonotonic-send`, `int-nonmonotonic-send` | a producer's later value stands before an earlier one, of two batches or of one |
 | `int-send-skip` | something stands between the values of one batch: allowed by design |
 | `G1a` | a value was read that was surely not written: its producer got an error |

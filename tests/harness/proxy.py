@@ -88,14 +88,14 @@ class Network:
     def heal(self, *node_ids: int) -> None:
         """Undo what was done to these nodes: everything arrives again, and at once."""
 
-        def mend() -> None:
+        def heal() -> None:
             for node_id in node_ids:
                 self._cuts.pop(node_id, None)
                 self._delays_s.pop(node_id, None)
             self._healed.set()
             self._healed = asyncio.Event()
 
-        self._change(mend)
+        self._change(heal)
 
     def delay(self, node_id: int, seconds: float) -> None:
         """Every piece of data for the node, and from it over those connections, takes so much longer."""

@@ -79,7 +79,7 @@ class ReplicaBroker:
         self.rack = rack
         self.host = f"broker{node_id}"
         self.port = PORT
-        #: What becomes of its responses on their way; for tests of what followers do with that.
+        #: Changes its responses in flight; for tests of how followers handle that.
         self.tamper: Callable[[bytes], bytes] | None = None
         self.log_dirs = log_dirs
         self.epoch = 0

@@ -1,7 +1,7 @@
 """Whole nodes of a cluster on virtual time: three controllers and three brokers start, work, lose a leader, and start again.
 
-Every node has a disk and a host of its own; what they say to each other goes through the network in memory. Kafka's
-order of things is what is looked at: who may serve when, and what a fail-over leaves undisturbed.
+Every node has a disk and a host of its own; they exchange messages over a network in memory. The tests
+check Kafka's order: which node may serve when, and what a fail-over does not interrupt.
 
 About KIP-590, KIP-631.
 """

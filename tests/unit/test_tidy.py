@@ -273,6 +273,15 @@ BANNED = {
     "anew": "again; rebuild, recreate, restart",
     "for ever": "indefinitely, without end",
     "in peace": "stop, ignore",
+    "in vain": "without response, without effect",
+    "(?:held|holds?|holding) back": "delay, throttle",
+    "news": "new data, new records, a change",
+    "looked (?:at|through)": "check, read, compare, search",
+    "on (?:its|their) way": "in flight",
+    "askers?": "requester, client",
+    "mend(?:s|ed|ing|ings)?": "heal, repair, restart",
+    "whereupon": "and then",
+    "as ever": "as before, as in the base class",
     "(?:has|have|had) (?:a|no|its|their) say": "vote, count",
 }
 _BANNED = re.compile(rf"\b(?:{'|'.join(f'({words})' for words in BANNED)})\b")

@@ -186,8 +186,8 @@ class Stage:
                 self._down.add(node.id)
                 self._forget_requests(node)
                 self._waiting = {
-                    token: (asker, sent)
-                    for token, (asker, sent) in self._waiting.items()
+                    token: (requester, sent)
+                    for token, (requester, sent) in self._waiting.items()
                     if sent.to != address(node.id)
                 }
             case ["restarts"]:
@@ -261,7 +261,9 @@ class Stage:
         """No response arrives any more to what the node has asked."""
         node.sends.clear()
         self._waiting = {
-            token: (asker, sent) for token, (asker, sent) in self._waiting.items() if asker is not node
+            token: (requester, sent)
+            for token, (requester, sent) in self._waiting.items()
+            if requester is not node
         }
 
     # -- messages

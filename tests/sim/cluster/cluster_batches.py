@@ -39,7 +39,7 @@ class Appended:
         self._ledger = ledger
         self._is_compacted = is_compacted
         self._names = Names()
-        #: Up to where a log has been looked at. A follower that cuts its log off asks its leader before it appends, so
+        #: Up to where a log has been checked. A follower that cuts its log off asks its leader before it appends, so
         #: that nothing is cut off and written again between two looks.
         self._ends: dict[Partition, tuple[Log, int]] = {}
         #: partition -> replica -> how far it has come; those of nodes that are down have what they had.

@@ -1,4 +1,4 @@
-"""How a story ends: everything is mended, and then what has to come about does, and what has to be there is."""
+"""How a story ends: everything is healed, and then what has to come about does, and what has to be there is."""
 
 import asyncio
 from typing import TYPE_CHECKING
@@ -104,7 +104,7 @@ class Ending:
         return None if partition is None else (partition.log.log_end_offset, partition.log.high_watermark)
 
     def _directories_are_known(self) -> bool:
-        """Each replica is where the controllers believe it, and nothing is on its way (KIP-858)."""
+        """Each replica is in the directory that the controllers have recorded, and no assignment is pending (KIP-858)."""
         for machine in self._world.brokers:
             assert machine.broker is not None
             logs = machine.broker.replicas.logs

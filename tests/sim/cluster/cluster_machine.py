@@ -109,20 +109,20 @@ class _Runtime(SimulatedRuntime):
         self.threads_count = 0
 
     async def run_blocking(self, function: Callable[..., T], *args: object, pool: Pool) -> T:
-        """As ever; but a node that stops may be about to close its logs, and is looked at while they can be read."""
+        """As in the base class; but a node that stops may be about to close its logs, and is checked while they can be read."""
 
-        def looked_at() -> T:
+        def checked() -> T:
             self.machine.before_death()
             return function(*args)
 
         self.threads_count += 1
         try:
-            return await super().run_blocking(looked_at, pool=pool)
+            return await super().run_blocking(checked, pool=pool)
         finally:
             self.threads_count -= 1
 
     def supervise(self, run: Callable[[], Coroutine[Any, Any, None]], *, name: str) -> asyncio.Task[None]:
-        """As ever; and the service can be made to fail."""
+        """As in the base class; and the service can be made to fail."""
 
         async def interruptible() -> None:
             self.services[name] = service = Interruptible(run())
@@ -135,8 +135,8 @@ class _Runtime(SimulatedRuntime):
 class Machine:
     """See the module. `on_failure` is called with a node that has ended, and the reason.
 
-    `before_death` is called while a node that is about to die can still be looked at: what it has answered since the last
-    look is on its way.
+    `before_death` is called while a node that is about to die can still be checked: its responses since the last
+    check are in flight.
     """
 
     def __init__(

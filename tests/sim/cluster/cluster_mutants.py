@@ -197,7 +197,7 @@ def an_offset_is_all_that_is_waited_for() -> Iterator[None]:
 
 
 @contextmanager
-def nothing_is_looked_at_before_it_waits() -> Iterator[None]:
+def no_condition_is_checked_before_it_waits() -> Iterator[None]:
     """What was reached before a request is parked is seen at the next signal."""
     is_complete = PartitionStatus.is_complete
     parked: dict[PartitionStatus, None] = {}
@@ -287,7 +287,7 @@ MUTANTS = [
     Mutant(no_epoch_without_records, "late_words", range(3, 20), "HighWatermarkNeverMovesBack"),
     Mutant(writes_in_the_epoch_before, "late_words", range(3, 20), "which has named"),
     Mutant(an_offset_is_all_that_is_waited_for, "parked", range(20), "AcknowledgedIsCommitted"),
-    Mutant(nothing_is_looked_at_before_it_waits, "parked", range(20), "NoSignalIsLost"),
+    Mutant(no_condition_is_checked_before_it_waits, "parked", range(20), "NoSignalIsLost"),
     Mutant(threads_lend_slices, "slow_reads", range(10), "AssertionError in lend"),
     Mutant(one_pool_for_everything, "slow_reads", range(10), "NoLeaderIsDeposed"),
     Mutant(a_replay_goes_on_whatever_the_log_says, "groups", range(20), "LoadedIsTheLog"),

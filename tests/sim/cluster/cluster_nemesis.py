@@ -31,14 +31,14 @@ class Nemesis:
         self._random = world.random
         self._operator = Operator(world)
         self._operator.is_whole = self._is_whole
-        #: After how many seconds things are mended, more or less.
+        #: After how many seconds things are healed, more or less.
         self._delays_s: tuple[float, ...] = ()
         #: (replica, topic, partition) that have lost power -> the broker epoch in which they did; until they are in the
         #: ISR in a newer one.
         self._damaged: dict[tuple[int, str, int], int] = {}
 
     async def rage(self, *, for_s: float, kinds: Sequence[str], is_hasty: bool = False) -> None:
-        """Something of these kinds, every now and then; what it breaks is mended after a while, or soon if `is_hasty`."""
+        """Faults of these kinds at random intervals; each is healed later, or soon if `is_hasty`."""
         world = self._world
         self._delays_s = (0.02, 0.1, 0.5, 1.7) if is_hasty else (0.05, 0.5, 1, 2, 4)
         deadline = world.now + for_s
@@ -68,9 +68,9 @@ class Nemesis:
 
     def _later(self, what: str, machine: Machine) -> None:
         delay_s = self._random.choice(self._delays_s) * self._random.uniform(0.5, 1.5)
-        self._world.simulation.loop.call_later(delay_s, self._mend, what, machine)
+        self._world.simulation.loop.call_later(delay_s, self._heal, what, machine)
 
-    def _mend(self, what: str, machine: Machine) -> None:
+    def _heal(self, what: str, machine: Machine) -> None:
         network = self._world.simulation.network
         match what:
             case "start":
@@ -262,7 +262,7 @@ class Nemesis:
     def _spares(self, victim: Machine, *, has_power: bool) -> bool:
         """Whether nothing is lost with the victim, whatever the controllers learn first; see the module."""
         world, victim_id = self._world, victim.node_id
-        self._forget_the_mended()
+        self._forget_the_healed()
         sound = {
             machine.node_id
             for machine in world.brokers
@@ -314,7 +314,7 @@ class Nemesis:
             for each in quorums
         )
 
-    def _forget_the_mended(self) -> None:
+    def _forget_the_healed(self) -> None:
         """Who is in the ISR in a newer epoch has everything again."""
         for topic, index, each in self._world.partitions():
             for replica in each.isr:

@@ -1,6 +1,6 @@
 """What must always hold of the metadata quorum of a whole cluster, by the names of `tests/sim/raft/raft_judge.py`.
 
-There each node is asked at each of its own steps, here all are looked at after each event. So what a node has in mind
+There each node is asked at each of its own steps, here all are checked after each event. So what a node has in mind
 but has yet to make durable may go with its process, and counts only when another node has it.
 """
 
@@ -124,7 +124,7 @@ class QuorumJudge:
         start = raft.epoch_start_offset
         if start is None:
             return  # it has resigned already
-        # A leader of an old epoch, by votes that were on their way for long, need not have what later ones have committed.
+        # A leader of an old epoch, by votes that were in flight for long, need not have what later ones have committed.
         needed = max((end for each, end in self._committed_in.items() if each < epoch), default=0)
         if start < needed:
             raise Violated(f"LeaderCompleteness: {machine} begins {epoch} at {start}, committed is {needed}")

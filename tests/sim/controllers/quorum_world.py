@@ -1,6 +1,6 @@
 """Controllers of one quorum on virtual time: their disks, the messages between them, and what may happen to both.
 
-Messages are handed over in memory after a latency that the seed draws, so that they overtake each other; a way that is
+Messages are delivered in memory after a latency that the seed draws, so that they overtake each other; a way that is
 cut loses them. A crash takes of each disk what was not flushed.
 """
 

@@ -191,5 +191,5 @@ class Cluster:
         self.events.note("heal")
 
     def finish(self) -> None:
-        """The last look at everything."""
+        """The last check of everything."""
         self.judge.final(self.running)

@@ -1,4 +1,4 @@
-"""What must always hold; looked at after every event. The names are those of Kafka's RaftEventSimulationTest.
+"""What must always hold; checked after every event. The names are those of Kafka's RaftEventSimulationTest.
 
 | property | says |
 |---|---|
@@ -11,7 +11,7 @@
 | ConsistentCommittedData | all nodes have committed the same batches, and snapshots hold what they add up to |
 | OneVotePerEpoch | a node on a disk gives its vote once in an epoch |
 | LeaderCompleteness | a new leader has everything that was committed in earlier epochs |
-| LogMatching | two logs with one batch in common have the same before it (looked at once at the end) |
+| LogMatching | two logs with one batch in common have the same before it (checked once at the end) |
 """
 
 from typing import Any
@@ -117,7 +117,7 @@ class Judge:
         start = node.raft.epoch_start_offset
         if start is None:
             return  # it has resigned before this was reported
-        # A leader of an old epoch, by votes that were on their way for long, does no harm: what later ones have
+        # A leader of an old epoch, by votes that were in flight for long, does no harm: what later ones have
         # committed meanwhile it need not have.
         needed = max((end for epoch, end in self._committed_in.items() if epoch < leader.epoch), default=0)
         self._check(start >= needed, "LeaderCompleteness", node.id, "begins at", start, "needs", needed)

@@ -170,7 +170,7 @@ class Node:
         assert self.is_running
         self.durable_end = self.durable_now
         self.is_running = False
-        self.incarnation += 1  # nothing that was on its way is for the next one
+        self.incarnation += 1  # messages in flight are not for the next one
         self.files = self.files.after_crash(self.random, loss)
         self.events.note("crash", self.id, loss.name)
 

@@ -244,8 +244,8 @@ class Chaos:
             self.restart,
             self.split,
             self.cut_one_way,
-            self.mend,
-            self.mend,
+            self.heal,
+            self.heal,
             self.weather,
             self.slow_disk,
             self.snapshots,
@@ -282,7 +282,7 @@ class Chaos:
         for _ in range(self.random.randint(1, 4)):
             self.cluster.network.weather.cut.add((self.random.choice(ids), self.random.choice(ids)))
 
-    def mend(self) -> None:
+    def heal(self) -> None:
         """All links."""
         self.cluster.network.weather.cut.clear()
 
@@ -400,7 +400,7 @@ def voters_change_under_faults(seed: int, *, is_traced: bool = False) -> Cluster
         cluster.random.choice((chaos.add, chaos.remove))()
         if cluster.random.random() < 0.5:
             cluster.run_for(cluster.random.uniform(0, 0.02))
-        cluster.random.choice((chaos.split, chaos.split, chaos.mend, chaos.crash, chaos.restart))()
+        cluster.random.choice((chaos.split, chaos.split, chaos.heal, chaos.crash, chaos.restart))()
         cluster.run_for(cluster.random.uniform(0, 4))
         chaos.restart()
     _end_well(cluster, chaos)

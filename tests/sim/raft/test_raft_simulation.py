@@ -65,7 +65,7 @@ def test_a_planted_bug_is_found(mutant: Mutant):
         try:
             with mutant.plant():
                 run_story(mutant.story, seed)
-        except Exception as error:  # noqa: BLE001 (looked at by name and text)
+        except Exception as error:  # noqa: BLE001 (compared by name and text)
             found_by = f"{type(error).__name__}: {error}"
             if re.search(mutant.sign, found_by):
                 return

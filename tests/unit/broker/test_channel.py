@@ -184,7 +184,7 @@ def test_who_was_the_controller_is_asked_no_more(world, context):
         world.controllers[101].answers = [ErrorCode.not_controller]
         world.runtime.call_later(3, world.lead, 102)
         assert await create(channel, context) == ErrorCode.none
-        assert world.runtime.monotonic() < 3.1  # the news of a leader end the pause
+        assert world.runtime.monotonic() < 3.1  # learning of a leader ends the pause
         assert 20 < len(world.controllers[101].asked) < 40
         assert len(world.controllers[102].asked) == 1
 

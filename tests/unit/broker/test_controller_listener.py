@@ -269,7 +269,7 @@ def test_configurations_of_the_node_and_its_loggers():
     ("1", "log.retention.hours",    "abc",        ErrorCode.invalid_config),
     ("1", "cordoned.log.dirs",      "/data/logs", ErrorCode.invalid_config),  # only the broker knows its directories
 ])  # fmt: skip
-def test_what_no_broker_has_looked_at(name, key, value, error):
+def test_requests_that_no_broker_has_validated(name, key, value, error):
     """With AlterConfigs as with IncrementalAlterConfigs."""
 
     async def scenario(client, _):

@@ -1,4 +1,4 @@
-"""What a forwarded answer is looked through for, and the quorum's requests on their way to it."""
+"""Which errors a forwarded response is searched for, and how the quorum's requests reach it."""
 
 import asyncio
 

@@ -49,7 +49,7 @@ TOPIC = "t"
 
 @dataclass(slots=True, eq=False)
 class Proposal:
-    """An AlterPartition request of a leader, on its way or answered."""
+    """An AlterPartition request of a leader, in flight or answered."""
 
     partition: int
     isr: tuple[int, ...]
@@ -124,7 +124,7 @@ class Cluster:
         self.proposals: list[Proposal] = []
         #: What was acknowledged and must be in every log that may lead.
         self.committed: dict[int, tuple[int, ...]] = dict.fromkeys(PARTITIONS, ())
-        #: The leader epoch of the last unclean election: what older leaders acknowledge since is not looked at.
+        #: The leader epoch of the last unclean election: what older leaders acknowledge since is not checked.
         self.unclean_epoch = dict.fromkeys(PARTITIONS, 0)
         self.leaders: dict[tuple[int, int], int | None] = {}
         self.checked = 0

@@ -191,7 +191,7 @@ def test_controlled_shutdown_waits_until_the_others_know():
     assert (answer.should_shut_down, answer.is_fenced) == (True, True)
 
 
-def test_partitions_are_looked_through_again_only_when_there_is_news(monkeypatch: pytest.MonkeyPatch):
+def test_partitions_are_scanned_again_only_after_a_change(monkeypatch: pytest.MonkeyPatch):
     machine = Machine(brokers=[1, 2])
     machine.create("t", [1, 2])
     assert not beat(machine, 1, want_shut_down=True).should_shut_down

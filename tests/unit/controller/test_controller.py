@@ -183,7 +183,7 @@ async def test_no_change_is_acknowledged_before_its_flush_and_many_share_one(she
 async def test_a_subscriber_that_fails_ends_the_node_when_the_others_know_what_is_committed(
     shell: Shell, caplog: pytest.LogCaptureFixture
 ):
-    """It has followed a part of the log, and nothing would mend that; Raft went on, and it stayed behind."""
+    """It has followed a part of the log, and nothing would heal that; Raft went on, and it stayed behind."""
     controller = await shell.start()
     before, fails, after = follow(shell), follow(shell), follow(shell)
     await join(controller)

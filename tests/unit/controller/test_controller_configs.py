@@ -216,7 +216,7 @@ def replace(machine: Machine, kind: int, name: str, **values: str | None) -> int
 
 
 def test_what_the_controller_itself_goes_by_has_to_make_sense():
-    """A broker has looked at what it forwards; a controller may be asked itself."""
+    """A broker has validated what it forwards; a controller may also receive requests directly."""
     machine = machine_with_topics()
     assert replace(machine, BROKER, "", min_insync_replicas="two") == ErrorCode.invalid_config
     assert replace(machine, BROKER, "", min_insync_replicas="2", b="anything") == ErrorCode.none

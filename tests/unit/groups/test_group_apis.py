@@ -73,7 +73,7 @@ class Metadata:
 
 
 class Clock:
-    """Each look at it takes a millisecond."""
+    """Each check of it takes a millisecond."""
 
     now_s = 0.0
 

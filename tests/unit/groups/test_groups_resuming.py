@@ -32,7 +32,7 @@ class Story:
         self.epoch = 1
         self.is_led = True
         self.loaded_count = 0
-        #: Batches that compaction has looked at: they are committed.
+        #: Batches that compaction has read: they are committed.
         self.committed_count = 0
 
     @property

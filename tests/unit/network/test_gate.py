@@ -40,7 +40,7 @@ def test_what_came_early_is_answered_first(simulation):
     simulation.run(scenario())
 
 
-def test_answers_that_wait_and_errors_are_as_ever(simulation):
+def test_delayed_responses_and_errors_are_unchanged(simulation):
     async def scenario():
         gate, server, client, handler = await serve(simulation)
         client.send(b"park x")

@@ -122,7 +122,7 @@ def test_a_closed_session_and_a_forgotten_partition_watch_nothing_again():
         ("another",   1,     False, FetchSessionIdNotFound),
         ("it",        2,     False, InvalidFetchSessionEpoch),     # ahead
         ("it",        1,     True,  FetchSessionTopicIdError),     # the client learnt v13 meanwhile
-        ("it",        2,     True,  InvalidFetchSessionEpoch),     # the epoch is looked at first
+        ("it",        2,     True,  InvalidFetchSessionEpoch),     # the epoch is checked first
         ("another",   5,     True,  FetchSessionIdNotFound),
     ],
 )  # fmt: skip

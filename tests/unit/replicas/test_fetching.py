@@ -406,7 +406,7 @@ def led(hosting, folder) -> PartitionOnDisk:
         # The first fetch of a session does not block ...
         (10,      1, True),
         (10, UNTOLD, True),
-        # ... but where no session is opened every fetch is a first one, and only news counts.
+        # ... but where no session is opened every fetch is a first one, and only new data counts.
         ( 0,      0, None),  # in a moment: producers go first
         ( 0,      1, False),
         ( 0, UNTOLD, False),
@@ -502,7 +502,7 @@ def test_a_late_request_of_an_earlier_connection_does_not_hide_what_the_session_
         hosting.fetch({KEY: row | {"fetch_offset": 0}}, session=(0, -1), replica_id=2)
         progress = on_disk.partition.leader.state.followers[2]
         assert progress.log_end_offset == 0
-        await parked  # asked before: that it is answered is no news of the follower
+        await parked  # sent before: its response shows nothing new of the follower
         assert progress.log_end_offset == 0
         hosting.fetch({}, session=(session_id, 2), replica_id=2)
         assert progress.log_end_offset == 1

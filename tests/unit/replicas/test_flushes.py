@@ -114,7 +114,7 @@ def test_fewer_unflushed_records_than_the_configuration_wait_for_nothing(simulat
     simulation.run(story())
 
 
-def test_a_smaller_flush_messages_holds_back_no_record(simulation, slow):
+def test_a_smaller_flush_messages_delays_no_record(simulation, slow):
     """Records that were appended before the change wait for a flush that no append begins."""
     partition = create(slow, (1, 2), **{"flush.messages": "3"})
 

@@ -178,7 +178,7 @@ def test_offset_for_leader_epoch(broker):
     broker.replicas.partition(("t", 0)).apply(image(epoch=4))
     append(broker, b"c")
     asked = [
-        # partition, the leader epoch that the asker knows, the epoch asked for
+        # partition, the leader epoch that the requester knows, the epoch asked for
         ((0, 4, 1), (ErrorCode.none, 1, 2)),
         ((0, -1, 3), (ErrorCode.none, 1, 2)),
         ((0, 4, 4), (ErrorCode.none, 4, 3)),

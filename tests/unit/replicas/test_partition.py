@@ -43,7 +43,7 @@ def on_disk(tmp_path):
         (True,     6, UnknownLeaderEpoch),
         (False, None, NotLeaderOrFollower),
         (False,    5, NotLeaderOrFollower),
-        (False,    4, FencedLeaderEpoch),      # the epoch is looked at first
+        (False,    4, FencedLeaderEpoch),      # the epoch is checked first
         (False,    6, UnknownLeaderEpoch),
     ],
 )  # fmt: skip

@@ -134,7 +134,7 @@ def test_one_request_at_a_time_with_all_that_has_come_up(simulation):
     # The ISR is what it was.
     (ErrorCode.operation_not_attempted,         ["refused"],      False),
     (ErrorCode.ineligible_replica,              ["refused"],      False),
-    # What holds is on its way in the metadata log.
+    # The metadata log will deliver the present state.
     (ErrorCode.unknown_topic_or_partition,      [],               False),
     (ErrorCode.unknown_topic_id,                [],               False),
     (ErrorCode.fenced_leader_epoch,             [],               False),

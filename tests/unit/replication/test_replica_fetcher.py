@@ -773,7 +773,7 @@ def recording(run_blocking, begun, may_end=None):
 
 
 def test_a_fetcher_that_fails_comes_back_and_loses_nothing(simulation, caplog):
-    """Also what was on its way when it failed: the session begins again."""
+    """Also rows that were in flight when it failed: a new session is opened."""
 
     async def story():
         async with replicating(simulation) as cluster:

@@ -176,7 +176,7 @@ def test_a_reset_is_not_seen_by_an_end_that_does_not_read(simulation):
 
 
 def test_a_buffer_reused_before_it_left_shows(simulation):
-    """uvloop sends at the end of the loop's turn; a protocol must not write into what it handed over."""
+    """uvloop sends at the end of the loop's turn; a protocol must not change a buffer that it has passed on."""
 
     async def scenario():
         client, server = await pair(simulation)

@@ -23,7 +23,7 @@ class Offset(int):
 
 
 def test_many_cost_little_each():
-    """With a look at all the others for each, 8,000 took a second."""
+    """With a search of all the others for each, 8,000 took a second."""
     count = 1000
     CleanedTransactions().add(
         AbortedTransaction(number, Offset(3 * number), 3 * number + 2, 3 * number + 3)

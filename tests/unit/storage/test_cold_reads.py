@@ -122,7 +122,7 @@ def test_damage_is_left_to_the_read(log, files):
 
 @pytest.mark.parametrize(("kept_ms", "removed"), [(COUNT, 0), (300, 1), (0, 2)])
 def test_retention_does_not_wait_for_the_disk(log, kept_ms, removed):
-    """The first look at a segment's largest timestamp after a start reads both indexes and the log."""
+    """The first use of a segment's largest timestamp after a start reads both indexes and the log."""
     log.update_config(replace(CONFIG, retention_ms=kept_ms))
     now_ms = NOW_MS + COUNT
     if retention.waits_for_disk(log.segments, config=log.config, now_ms=now_ms):

@@ -470,7 +470,7 @@ def test_retention_by_size(tmp_path):
 
 
 class CountedOffset(int):
-    """An offset that counts how often it is looked at."""
+    """An offset that counts how often it is read."""
 
     looks = 0
 

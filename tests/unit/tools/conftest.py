@@ -8,7 +8,7 @@ from tests.unit.tools.tools_support import make_folder
 
 @pytest.fixture(scope="session")
 def made(tmp_path_factory) -> Path:
-    """To look at only."""
+    """Read only."""
     return make_folder(tmp_path_factory.mktemp("made") / "data")
 
 

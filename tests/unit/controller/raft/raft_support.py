@@ -449,11 +449,11 @@ class Cluster:
                 if token in self.tokens:
                     is_busy = True
                     del replica.replies[token]
-                    asker, sent = self.tokens.pop(token)
-                    lost = self.is_cut(replica.id, asker.id)
-                    asker.do(
-                        asker.raft.answered(
-                            asker.now_ms, sent, None if lost else over_the_wire(response, self.versions)
+                    requester, sent = self.tokens.pop(token)
+                    lost = self.is_cut(replica.id, requester.id)
+                    requester.do(
+                        requester.raft.answered(
+                            requester.now_ms, sent, None if lost else over_the_wire(response, self.versions)
                         )
                     )
         return is_busy

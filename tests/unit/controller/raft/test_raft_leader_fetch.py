@@ -218,7 +218,7 @@ def test_an_empty_log_gets_a_snapshot_if_there_is_one(leader: Replica) -> None:
 # -- long poll ---------------------------------------------------------------------------------------
 
 
-def test_without_news_the_answer_waits_for_records(leader: Replica) -> None:
+def test_without_new_data_the_response_waits_for_records(leader: Replica) -> None:
     assert ask(leader, offset=4, high_watermark=4) is None
     leader.write("d")
     (response,) = leader.replies.values()
@@ -226,7 +226,7 @@ def test_without_news_the_answer_waits_for_records(leader: Replica) -> None:
     assert leader.role.followers.voters[other(leader)].end_offset == 4
 
 
-def test_without_news_the_answer_waits_for_its_time(leader: Replica) -> None:
+def test_without_new_data_the_response_is_delayed_until_the_deadline(leader: Replica) -> None:
     assert ask(leader, offset=4, high_watermark=4, max_wait_ms=300) is None
     leader.pass_time(299)
     assert not leader.replies
@@ -237,7 +237,7 @@ def test_without_news_the_answer_waits_for_its_time(leader: Replica) -> None:
 
 
 # KIP-1166
-def test_a_new_high_watermark_is_news(leader: Replica) -> None:
+def test_a_fetch_with_a_stale_high_watermark_is_answered_at_once(leader: Replica) -> None:
     assert row_of(ask(leader, offset=4, high_watermark=3)).high_watermark == 4
     assert ask(leader, offset=4, high_watermark=2**63 - 1) is None  # versions before 18 do not say it
 
