@@ -12,6 +12,7 @@ Source: LogManager.getOrCreateLog and nextLogDirs of Kafka 4.3.1.
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from logging import getLogger
 from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
@@ -22,6 +23,8 @@ from storage import file_names
 from storage.log import Log
 from storage.log_config import LogConfig
 from storage.manager.log_table import LogTable
+
+_LOG = getLogger(__name__)
 
 
 class NewLog(NamedTuple):
@@ -167,8 +170,26 @@ class LogCreations:
             except KafkaStorageError as error:  # its directory is offline
                 return error
             return UnknownTopicOrPartition(f"{topic_partition} was deleted while its log was created")
+        try:
+            self._rename_orphan(topic_partition, path, now_ms)
+        except KafkaStorageError as error:  # its directory is offline
+            return error
         self._table.add(log)
         return None
+
+    def _rename_orphan(self, topic_partition: TopicPartition, log_dir: Path, now_ms: int) -> None:
+        """Rename a future log in the directory of the new log to a stray: there is nothing to move any more.
+
+        The log that it was to replace was in a directory that the operator has removed from `log.dirs`.
+        """
+        future = self._table.future_logs.get(topic_partition)
+        if future is not None and future.directory.parent == log_dir:
+            _LOG.warning(
+                "%s: the log that this future log was to replace does not exist, so it is renamed to a stray",
+                future.directory,
+            )
+            del self._table.future_logs[topic_partition]
+            self._table.rename_and_schedule_removal(future, file_names.STRAY_DIRECTORY, now_ms)
 
     def _log_counts(self) -> Counter[Path]:
         """How many logs each online directory has, or is about to have."""

@@ -231,6 +231,20 @@ def test_an_older_topics_future_log_takes_no_other_logs_place(files):
     assert future.directory.name.endswith("-stray")
 
 
+@pytest.mark.logs("so it is renamed to a stray")
+def test_a_future_log_whose_log_was_in_a_removed_directory(files):
+    """An operator has removed the failed disk from `log.dirs`; the partition's new log is in the future log's directory."""
+    manager, future, other = begin(files)
+    copy(manager.logs[A], future)
+    manager.shutdown(NOW_MS, broker_epoch=1)
+    manager = open_manager(other, files=files)
+    assert list(manager.future_logs) == [A]
+    log = manager.get_or_create(A, topic_id=TOPIC_ID, now_ms=NOW_MS, is_new=False)
+    assert log.directory == other / "a-0"
+    assert not manager.future_logs
+    assert [name[-6:] for name in folders(files) if name.startswith("a-0.")] == ["-stray"]
+
+
 def test_killed_at_every_step_of_a_swap():
     """There is always one whole log, or two that a start refuses to choose from."""
     ends = set()
