@@ -151,7 +151,9 @@ class FileRecords:
                 recent[header.base_offset] = at
                 at += header.batch_length + LOG_OVERHEAD_BYTES
         if len(recent) > 2 * RECENT_BATCHES:
-            self.recent = dict(list(recent.items())[-RECENT_BATCHES:])
+            # With the first new batch, however many follow it: a thread may look for its offset, see `end_before`.
+            newest = list(recent.items())[-RECENT_BATCHES:]
+            self.recent = dict([(headers[0].base_offset, position), *newest])
         return position
 
     def end_before(self, log_end: int, size: int) -> int:

@@ -191,10 +191,14 @@ class Index:
     # -- entries -----------------------------------------------------------------------------------
 
     def _append(self, first: int, second: int) -> None:
-        """Add an entry. Invariant: the first field grows strictly, and the warm section has the newest entries."""
+        """Add an entry. Invariant: the first field grows strictly, and the warm section has the newest entries.
+
+        Raises CorruptIndex, for a rebuild, if a thread has loaded the index beside an append: the batch is in the log
+        already, and its offset must not be assigned again.
+        """
         start, warm = self._warm
-        assert first > self._last[0], (str(self.path), self._last, first, second)
-        assert start * self.ENTRY.size + len(warm) == self.count * self.ENTRY.size, (str(self.path), start)
+        if first <= self._last[0] or start * self.ENTRY.size + len(warm) != self.count * self.ENTRY.size:
+            raise CorruptIndex(f"{self.path}: the newest entries are not those in memory")
         self._is_cut = False
         warm += self.ENTRY.pack(first, second)
         self._last = (first, second)

@@ -1,5 +1,7 @@
 """What readers remember of where batches lie spares them a search, and is never what was there before."""
 
+from contextlib import suppress
+
 import pytest
 from storage_support import NOW_MS, batch, open_log
 
@@ -103,6 +105,43 @@ def test_a_look_up_in_a_thread_does_not_take_a_truncation_for_a_corrupt_index(tm
     assert log.log_end_offset == 10
     monkeypatch.undo()
     assert log.reader.read(9, max_bytes=5000).base_offset == 9
+
+
+@pytest.mark.logs("corrupt index is rebuilt", "rebuilding the offset and time index")
+def test_an_append_while_a_thread_loads_the_index(tmp_path):
+    """The entries in memory may then lack the newest one: the index is rebuilt, and no offset is assigned twice."""
+    log = filled(tmp_path, 100)
+    log.close()
+    files = Interrupted()
+    log = open_log(tmp_path, config=LARGE, files=files)
+    index = log.segments.active.indexes.times
+
+    def append(count):
+        for _ in range(count):
+            timestamp = NOW_MS + log.log_end_offset
+            log.append_as_leader(batch(value=VALUE, timestamp=timestamp), leader_epoch=0, now_ms=NOW_MS)
+
+    files.before_read = lambda: append(20)
+    with suppress(CorruptIndex):
+        index.load()
+    append(20)
+    assert log.log_end_offset == 140
+    assert [header.base_offset for header, _ in log.reader.records_since(0)] == list(range(140))
+    for offset in range(140):
+        assert log.segments.active.reader.find_by_index(offset).header.base_offset == offset
+
+
+def test_the_end_of_a_read_while_many_batches_are_appended_at_once(tmp_path):
+    """A thread has read the size after the append, and the log end offset before it: the new batches are beyond it."""
+    log = filled(tmp_path, 10)
+    segment, end = log.segments.active, log.log_end_offset
+    size = segment.size
+    view = bytearray()
+    for at in range(end, end + 3 * RECENT_BATCHES):
+        view += batch(value=VALUE, base_offset=at, leader_epoch=0)
+    log.append_as_follower(view, leader_epoch=0, now_ms=NOW_MS)
+    assert segment.log.end_before(end, segment.size) == size
+    assert segment.log.end_before(log.log_end_offset, segment.size) == segment.size
 
 
 def test_an_index_entry_that_a_truncation_takes_from_a_thread(tmp_path):
