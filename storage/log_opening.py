@@ -40,8 +40,9 @@ def load_directory(
         now_ms=now_ms,
         is_new=is_new,
         is_clean=is_clean,
-        recovery_point=recovery_point,
-        log_start_offset=log_start_offset,
+        # From checkpoint files, which have no checksum.
+        recovery_point=max(recovery_point, 0),
+        log_start_offset=max(log_start_offset, 0),
         is_tiered=config.remote_storage_enable,
         is_compacted=config.is_compacted,
         epochs=epochs,

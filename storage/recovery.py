@@ -218,8 +218,9 @@ def _load_segment(loading: Loading, offset: int, suffix: str = "") -> Segment:
 
 
 def _load_segments(loading: Loading, names: list[str]) -> list[Segment]:
-    offsets = sorted(_offsets(names, file_names.LOG))
-    bases = set(offsets)
+    # A set, as `5.log` and `00000000000000000005.log` name the same segment.
+    bases = set(_offsets(names, file_names.LOG))
+    offsets = sorted(bases)
     for name in names:
         if name.endswith(file_names.INDEX_EXTENSIONS) and file_names.offset_of(name) not in bases:
             _LOG.warning("Removing %s: its segment does not exist", loading.directory / name)
@@ -247,12 +248,17 @@ def _reindex(segment: Segment) -> None:
 
 
 def _end_offset(segment: Segment) -> int:
+    damage: Exception | str
     try:
-        return segment.reader.next_offset()
+        end_offset = segment.reader.next_offset()
+        if end_offset > segment.base_offset or not segment.size:
+            return end_offset
+        damage = f"its last batch ends at offset {end_offset}"  # no CRC covers a base offset
     except _NOT_A_BATCH as error:
-        # It was closed cleanly, and yet its end cannot be read: the data has changed on the disk.
-        _LOG.error("%s is damaged: %s", segment, error)
-        return _recover_segment(segment, None, None)[0]
+        damage = error
+    # It was closed cleanly, and yet its end cannot be read: the data has changed on the disk.
+    _LOG.error("%s is damaged: %s", segment, damage)
+    return _recover_segment(segment, None, None)[0]
 
 
 def _restart_empty(loading: Loading, segments: list[Segment]) -> Segment:
@@ -431,6 +437,8 @@ def _check_epochs(loading: Loading, segments: list[Segment], end_offset: int) ->
     for segment in segments:
         for header, _ in segment.log.valid_headers():
             epoch = header.partition_leader_epoch
+            if header.base_offset < segment.base_offset:
+                continue  # damaged: no CRC covers a base offset
             if epoch >= 0 and (rebuilt.latest_epoch is None or epoch > rebuilt.latest_epoch):
                 rebuilt.assign(epoch, start_offset=header.base_offset)
     if known is not None and (rebuilt.latest_epoch is None or known.epoch > rebuilt.latest_epoch):

@@ -311,6 +311,43 @@ def test_left_over_files(crashed, directory):
     assert set(files_of(directory)) - names <= {"00000000000000000041.snapshot"}
 
 
+@pytest.mark.logs("")  # whatever the damage is taken for
+@pytest.mark.parametrize("segment", [0, 1, -1])
+@pytest.mark.parametrize("number", [0, 1, -1])
+@pytest.mark.parametrize("bit", [0, 1, 3, 20, 63])
+def test_a_flipped_base_offset(directory, segment, number, bit):
+    """No CRC covers it: what follows from it must not be taken for a bug of ours, which would end the start."""
+    open_log(directory, config=CONFIG, is_clean=False).close()
+    for snapshot in directory.glob("*.snapshot"):
+        snapshot.unlink()  # so that all headers are replayed
+    path = sorted(directory.glob("*.log"))[segment]
+    data = bytearray(path.read_bytes())
+    sizes = [header.size_bytes for header, _ in batches(memoryview(data))]
+    at = sum(sizes[: number % len(sizes)])
+    flipped = int.from_bytes(data[at : at + 8]) ^ (1 << bit)
+    data[at : at + 8] = flipped.to_bytes(8)
+    path.write_bytes(data)
+    log = open_log(directory, config=CONFIG)
+    log.append_as_leader(batch(), leader_epoch=2, now_ms=NOW_MS)
+    log.roll(NOW_MS)
+    log.append_as_leader(batch(), leader_epoch=2, now_ms=NOW_MS)
+    log.close()
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_negative_offsets_in_checkpoints(crashed, directory, is_clean):
+    """Such a file has no checksum."""
+    open_log(directory, config=CONFIG, is_clean=False).close()
+    log = open_log(directory, config=CONFIG, is_clean=is_clean, recovery_point=-1, log_start_offset=-5)
+    assert state(log) == crashed[1]
+
+
+@pytest.mark.logs("")  # its indexes are rebuilt
+def test_a_second_name_of_a_segment(crashed, directory):
+    shutil.copy(directory / "00000000000000000000.log", directory / "0.log")
+    assert state(recover(directory)) == crashed[1]
+
+
 def test_empty_directory(tmp_path):
     log = recover(tmp_path / "l", recovery_point=7)
     assert (log.log_start_offset, log.log_end_offset, log.recovery_point) == (0, 0, 0)
