@@ -1,4 +1,4 @@
-"""What a benchmark asks of a whole cluster: topics on several brokers, who leads what, who leads the quorum."""
+"""What a benchmark asks of a whole cluster: topics on several brokers, the leader of each partition and of the quorum."""
 
 import time
 from collections.abc import Callable, Mapping

@@ -322,7 +322,7 @@ def module_source(api: ModuleType) -> str:
     note = ""
     if renamed:
         names = ", ".join(renamed)
-        note = f"Named apart from a namesake in the request: {names}.\n"
+        note = f"Renamed, since the request has a struct of the same name: {names}.\n"
     bases = sorted({_ENTITY_KINDS[m.kind] for m in messages})
     imports = ["from dataclasses import dataclass" + (", field" if "field(" in body else "")]
     imports.append("from typing import ClassVar")

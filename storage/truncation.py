@@ -206,7 +206,7 @@ class LogTruncation:
             files.remove_after(later, now_ms)
         cuts_batches = not later or offset < later[0].base_offset
         if cuts_batches and not files.removals.all_flushed:
-            # Nor may a power cut: if the truncated segment reached the disk first, they would reappear after it.
+            # Also a power failure must not restore them: if the truncated segment reached the disk first, they would follow it.
             files.flush_removals()
         files.truncate_active(offset, now_ms)
         self._epochs.truncate_from_end(offset)

@@ -157,7 +157,7 @@ class Nemesis:
     # -- when and whom -----------------------------------------------------------------------------
 
     def _victims(self) -> list[int]:
-        """Who may suffer now: one controller at a time, seldom two brokers; more often than not a leader."""
+        """The nodes that may fail now: one controller at a time, seldom two brokers; in most cases a leader."""
         suffering = {healing.node_id for healing in self._healings}
         bound = 2 if self._random.random() < 0.3 else 1
         victims: list[int] = []

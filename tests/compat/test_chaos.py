@@ -44,7 +44,7 @@ RECOVERY_S = 120
 _LEFTOVER = re.compile(r"\.(deleted|swap|cleaned|part|tmp)$|-(delete|stray|future)$|-stray$")
 _WARNING = re.compile(r"^\S+ \S+ WARNING ", re.MULTILINE)
 _BUG = re.compile(r"^\S+ \S+ (?:ERROR|CRITICAL) .*|^Traceback", re.MULTILINE)
-#: What a node may warn of for each fault: who is gone is complained of once, not at each attempt.
+#: What a node may warn of for each fault: an unavailable node is logged once, not at each attempt.
 _WARNINGS_PER_FAULT = 3
 _MAX_MEMORY_BYTES = 100_000_000
 

@@ -111,7 +111,7 @@ def leads_from(cluster: OttlaCluster, name: str) -> list[bytes]:
         ("elsewhere", "reader", 1),
         ("", "reader", 1),
         ("b", INDIFFERENT, 1),
-        ("b", CURSED, 1),  # logged by the leader, who serves
+        ("b", CURSED, 1),  # logged by the leader, which serves
     ],
 )
 def test_who_serves_whom(cluster: OttlaCluster, rack: str, name: str, broker: int) -> None:
@@ -143,7 +143,7 @@ def test_the_replica_is_gone_and_its_reader_comes_back(cluster: OttlaCluster) ->
 
 
 def test_the_leader_is_gone_and_no_consumer_sees_a_truncation(cluster: OttlaCluster) -> None:
-    """Readers check their offsets with the new leader (KIP-320), who does not know at once how far they may be."""
+    """Readers check their offsets with the new leader (KIP-320), which does not know its high watermark at once."""
     values = leads_from(cluster, "passed-on")
     topic = Topic(cluster.bootstrap, "passed-on")
     readers = [Reader(cluster, "passed-on", rack=rack) for rack in RACKS]

@@ -1,4 +1,4 @@
-"""Who is let in when `max.connections` is reached: the same at Ottla and at Kafka."""
+"""Which connections are accepted when `max.connections` is reached: the same at Ottla and at Kafka."""
 
 import select
 

@@ -29,7 +29,7 @@ from tests.harness.processes import free_port
 
 OTTLA, KAFKA = (1, 2), 3
 ROUNDS = int(os.environ.get("OTTLA_MIXED_ROUNDS", "0"))
-#: Who loses its tail, who is elected, and who follows both: Kafka's tail is cut by us, ours by Kafka.
+#: The broker whose log is truncated, the one elected, and the follower of both: Ottla truncates for Kafka's leader, Kafka for Ottla's.
 TAILS = [
     (KAFKA, 1, 2),
     (1, KAFKA, 2),

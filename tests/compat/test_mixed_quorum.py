@@ -180,7 +180,7 @@ def test_a_quorum_goes_from_kafka_to_ottla_and_back(tmp_path):
     serving = OttlaNode(tmp_path / "1", broker(1, free_port(), bootstrap=where), cluster_id=CLUSTER_ID)
 
     def replace(old: Node, new: Node) -> None:
-        # As an operator would: who lags behind is not made a voter.
+        # As an operator would: a lagging observer is not made a voter.
         wait_until(lambda: has_all(serving.port, new.node_id))
         output = tool(
             "kafka-metadata-quorum",

@@ -175,7 +175,7 @@ def test_static_voters_are_written_to_the_log(tmp_path):
     nodes = [
         OttlaNode(
             tmp_path / str(node_id),
-            # Who leads when it is asked leads as long as this test lasts.
+            # The leader that is returned leads until the test ends.
             {**controller(node_id, port, voters=static), "controller.quorum.fetch.timeout.ms": "20000"},
             cluster_id="q1Sh-9_ISia_zwGINzRvyQ",
         )

@@ -369,7 +369,7 @@ def test_a_second_node_with_the_id_of_a_broker_is_refused_and_the_first_goes_on(
 
 
 def test_a_second_node_with_the_id_of_the_active_controller_is_refused_and_the_first_goes_on(caplog):
-    """It asks fifty times a second; who is asked says so every ten seconds."""
+    """It sends a request fifty times a second; the receiver logs it every ten seconds."""
 
     async def story(world):
         await world.start(*CONTROLLERS, *BROKERS)

@@ -1,4 +1,4 @@
-"""A quorum of Raft state machines; a story says which messages arrive, and when time passes for whom.
+"""A quorum of Raft state machines; a story says which messages arrive, and for which node time passes.
 
 | command | meaning |
 |---|---|

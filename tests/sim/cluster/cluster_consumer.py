@@ -33,7 +33,7 @@ class Read(NamedTuple):
 
 
 class Consumer(Client):
-    """Reads one partition from its beginning, from the leader or from whom the leader names.
+    """Reads one partition from its beginning, from the leader or from the replica that the leader names.
 
     Its `view` is what it believes is in the log. Where the log parts from that, the view is cut off, as a follower cuts its
     log (KIP-320). It learns of that by its fetches, which name the epoch of the last record; or, if it `validates`,

@@ -33,7 +33,7 @@ from tests.harness.history import History, Poll, Send
 
 #: A partition: (topic id, index).
 Key = tuple[UUID, int]
-#: Who is in sync: the partition epoch, and the process of each member.
+#: The ISR: the partition epoch, and the process of each member.
 Replicas = tuple[int, dict[Machine, object]]
 
 
@@ -238,7 +238,7 @@ class Judge:
         return image is not None and image.leader_epoch == partition.leader_epoch
 
     def _replication_quorum_superset(self, partition: Partition, leader: PartitionLeader) -> None:
-        """Who may be elected is waited for (KIP-966): the leader's maximal ISR covers the controller's ISR and ELR."""
+        """The high watermark waits for each replica that may be elected (KIP-966): the leader's maximal ISR covers the controller's ISR and ELR."""
         leader_state = leader.state
         state = (self._image_offset, leader_state, leader_state.isr, leader_state.proposed_isr)
         if self._supersets.get(partition) == state:
@@ -375,7 +375,7 @@ class Judge:
         return ledger.end, {key: (at, ledger.records[at].value) for key, at in ledger.last.items()}
 
     def replicas_of(self, topic: str, index: int) -> Replicas:
-        """Who is in sync now, and what runs there."""
+        """The ISR now, and the process of each member."""
         image = self.image.topics_by_name[topic].partitions[index]
         processes = {machine: machine.process for machine in self._machines if machine.node_id in image.isr}
         return image.partition_epoch, processes

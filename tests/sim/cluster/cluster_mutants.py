@@ -70,7 +70,7 @@ def offsets_of_an_older_epoch_count() -> Iterator[None]:
 
 @contextmanager
 def high_watermark_by_the_committed_isr() -> Iterator[None]:
-    """Who is about to join is not waited for."""
+    """The high watermark does not wait for a replica that is about to join."""
 
     def high_watermark_candidate(
         self: LeaderState, *, log_end_offset: int, min_isr: int, now_ms: int
@@ -89,14 +89,14 @@ def high_watermark_by_the_committed_isr() -> Iterator[None]:
 
 @contextmanager
 def high_watermark_by_the_proposed_isr() -> Iterator[None]:
-    """Who is about to go is not waited for any more."""
+    """The high watermark does not wait for a replica that is about to leave."""
     with patch.object(LeaderState, "maximal_isr", property(lambda self: self.proposed_isr or self.isr)):
         yield
 
 
 @contextmanager
 def expansion_before_the_epoch_start() -> Iterator[None]:
-    """Who has everything below the high watermark joins, whatever an older leader may have committed."""
+    """A replica that has everything below the high watermark joins, whatever an older leader may have committed."""
 
     def expanded(self: LeaderState, replica: int, *, high_watermark: int) -> frozenset[int] | None:
         progress = self.followers[replica]

@@ -3,7 +3,7 @@
 Power losses take what was not flushed, and Kafka flushes nothing: a record lives as long as one member of the ISR that
 has it does, and is believed to. So a machine loses power only while all other members of each of its ISRs are alive, and
 have not lost power since they joined. Until the controllers know of it no other node is killed or stopped: to them a kill
-looks the same as a power loss, and in the end they would have the last known leader lead, who may be the one with the
+looks the same as a power loss, and in the end they would have the last known leader lead, which may be the one with the
 loss (KIP-966). Until it is back in the ISR, the last member that has everything is neither killed nor stopped. Where
 min.insync.replicas is 1, no in-sync replica loses power: fences alone may make the ISR that member's.
 """
@@ -315,7 +315,7 @@ class Nemesis:
         )
 
     def _forget_the_healed(self) -> None:
-        """Who is in the ISR in a newer epoch has everything again."""
+        """A replica that is in the ISR in a newer epoch has everything again."""
         for topic, index, each in self._world.partitions():
             for replica in each.isr:
                 lost_in = self._damaged.get((replica, topic, index))

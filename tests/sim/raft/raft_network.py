@@ -31,7 +31,7 @@ class Exchange:
     sender: Any
     incarnation: int
     send: Send
-    #: Who has received it.
+    #: The nodes that have received it.
     receiver: Any = None
     is_over: bool = False
 

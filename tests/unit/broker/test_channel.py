@@ -89,7 +89,7 @@ def _created(error):
 
 
 class World:
-    """Broker 1, and the controllers 101 and 102; who leads is what the test says. A `QuorumView`."""
+    """Broker 1, and the controllers 101 and 102; the test chooses the leader. A `QuorumView`."""
 
     node_id = 1
 

@@ -1,4 +1,4 @@
-"""A controller's own listener: what it serves and to whom, envelopes above all.
+"""A controller's own listener: which requests it serves for which clients, envelopes above all.
 
 About KIP-919.
 """

@@ -1,4 +1,4 @@
-"""The cleaner's rate: kept on average, without bursts after a rest, and no wait for who is not wanted any more."""
+"""The cleaner's rate: kept on average, without bursts after a rest, and no wait for a task that is not wanted any more."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Who is in a cluster of processes, where they listen, and what stays when it is started again."""
+"""The nodes of a cluster of processes, their addresses, and what is kept when it is started again."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What may be altered while a broker runs, for whom, and what becomes of values that cannot be used.
+"""Which configurations may be altered while a broker runs, in which scope, and how unusable values are handled.
 
 About KIP-226.
 """

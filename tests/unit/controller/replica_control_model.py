@@ -65,7 +65,7 @@ class Leadership:
     partition_epoch: int
     isr: tuple[int, ...]
     recovery: LeaderRecoveryState
-    #: Where the log ended when the epoch began: who has less than that is not in sync.
+    #: Where the log ended when the epoch began: a replica that has less is not in sync.
     start: int
     high_watermark: int = 0
     proposal: Proposal | None = None
@@ -459,7 +459,7 @@ class Cluster:
         image = self.machine.state.image
         assert len(set(now.replicas)) == len(now.replicas) == len(now.directories)
         assert set(now.isr) <= set(now.replicas)
-        assert set(now.elr) <= set(now.replicas), "who is eligible is a replica"
+        assert set(now.elr) <= set(now.replicas), "an eligible leader is a replica"
         assert set(now.adding_replicas) <= set(now.replicas)
         assert set(now.removing_replicas) <= set(now.replicas)
         assert not set(now.adding_replicas) & set(now.removing_replicas)

@@ -125,7 +125,7 @@ def test_registrations_that_are_refused(fields: dict, error: type[KafkaError]):
 def test_the_quorums_own_level_is_a_feature_like_others(
     finalized: int, offered: tuple[int, int] | None, is_taken: bool
 ):
-    """Although control records hold it (KIP-853): who does not know them cannot follow the metadata log."""
+    """Although control records hold it (KIP-853): a broker without it cannot read the metadata log."""
     machine = Machine()
     machine.state.kraft = FixedKraftVersion(finalized)
     features = FEATURES if offered is None else {**FEATURES, "kraft.version": offered}
@@ -233,7 +233,7 @@ def test_two_brokers_leave_at_once(elr: bool):
     beat(machine, 3)
     for broker_id in (1, 2):
         assert beat(machine, broker_id, want_shut_down=True).should_shut_down
-    # With an ELR the first to come back leads; without, it has to be the one that was the last to leave.
+    # With an ELR the first that is unfenced leads; without, it has to be the one that left last.
     for broker_id in (1, 2):
         epoch = machine.state.image.brokers[broker_id].epoch
         register(machine, request(broker_id, incarnation=80 + broker_id, previous_broker_epoch=epoch))

@@ -87,7 +87,7 @@ async def test_voters_live_in_the_log_where_they_have_addresses(tmp_path: Path):
     await shell.start()
     await shell.stop()
     assert '"data_version":1' in (metadata / "quorum-state").read_text()
-    # Later without an address: the log says who votes.
+    # Later without an address: the log has the voters.
     shell.endpoints = {}
     controller = await shell.start()
     assert controller.epoch == 2
@@ -120,7 +120,7 @@ async def test_what_the_image_lacks_is_built_by_the_new_active_controller(shell:
     await shell.stop()
     again = await shell.start()
     assert (await create(again, "a_b")).topics[0].error_code == ErrorCode.invalid_topic_exception
-    # Where the registration stands is not known: who has read what was there when this controller began has read it.
+    # The offset of the registration is not known: a broker that has read the log as of this controller's activation has read it.
     (broker,) = again.image.brokers.values()
     for behind, is_caught_up in ((2, False), (1, True)):
         offset = shell.quorum.applied_offset - behind

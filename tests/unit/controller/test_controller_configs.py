@@ -182,7 +182,7 @@ def test_another_min_insync_replicas_voids_the_elr():
     ],
 )
 def test_another_min_insync_replicas_leaves_the_elr_where_nothing_can_be_committed(changes, kept_with_isr_of):
-    """To forget who may lead, too, would be to wait for an unclean election."""
+    """Without the eligible leaders, too, only an unclean election could follow."""
     machine = Machine(brokers=[1, 2, 3])
     machine.replay(ConfigRecord(resource_type=BROKER, resource_name="", name=MIN, value="2"))
     machine.create("t", *[[1, 2, 3]] * 3)

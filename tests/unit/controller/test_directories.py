@@ -105,7 +105,7 @@ def test_what_is_refused():
     [
         (SECOND, [SECOND], 2),
         (directory(1), [SECOND], 1),
-        (DIRECTORY_UNASSIGNED, [SECOND], 1),  # who knows: the broker will say
+        (DIRECTORY_UNASSIGNED, [SECOND], 1),  # unknown until the broker reports it
         (DIRECTORY_MIGRATING, [SECOND], 1),
         (SECOND, [SECOND, directory(1)], 2),
         (SECOND, [UUID(int=6000)], 1),  # none that it registered

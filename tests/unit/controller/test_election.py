@@ -1,4 +1,4 @@
-"""Elections as tables: who leads, and what becomes of ISR, ELR and epochs (KIP-101, KIP-966)."""
+"""Elections as tables: the leader, and the resulting ISR, ELR and epochs (KIP-101, KIP-966)."""
 
 from uuid import UUID
 
@@ -120,13 +120,13 @@ def after(before: PartitionImage, record: PartitionChangeRecord | None) -> Parti
     [
         # a follower goes: nothing else happens while enough are in sync
         (partition(), [1, 2], {1, 2}, {}, (1, 2), 1, (), ()),
-        # below min.insync.replicas nothing can be committed: who goes stays eligible
+        # below min.insync.replicas nothing can be committed: a replica that leaves stays eligible
         (partition((1, 2)), [1], {1}, {}, (1,), 1, (2,), ()),
         # KIP-966: the last one goes, too; it is eligible, and remembered as the last leader
         (partition((1,), 1, elr=(2,)), [], set(), {}, (), None, (1, 2), (1,)),
         # one of the eligible comes back and leads
         (partition((), None, elr=(1, 2), last=(1,)), [], {2}, {}, (2,), 2, (1,), ()),
-        # min.insync.replicas has become 1 meanwhile: who leads may commit alone, and the others are not as good
+        # min.insync.replicas has become 1 meanwhile: the leader may commit alone, and the others may lack records
         (partition((), None, elr=(1, 2), last=(1,)), [], {2}, {"min_isr": 1}, (2,), 2, (), ()),
         # an unclean shutdown: out of the ELR as well; with no member left only the last known leader is kept
         (partition((1,)), [], set(), {"lost": (1,)}, (), None, (), (1,)),

@@ -223,7 +223,7 @@ def test_walk(seed: int):
 
 
 def ignoring_broker_epochs(draft: Draft, members: Sequence[BrokerState]) -> ErrorCode | None:
-    """KIP-903 left out: who was restarted is taken for who it was."""
+    """Without KIP-903: a restarted broker counts as its former incarnation."""
     return _check_members(draft, [BrokerState(broker_id=member.broker_id) for member in members])
 
 
@@ -244,7 +244,7 @@ def keeping_the_lost(
 def keeping_the_removed(
     before: PartitionImage, wanted: PartitionImage, lost: Sequence[int], rules: ElectionRules
 ) -> tuple[int, ...]:
-    """As Kafka 4.3.1: who was reassigned away stays in the ELR."""
+    """As Kafka 4.3.1: a replica that a reassignment has removed stays in the ELR."""
     return _target_elr(before, wanted._replace(replicas=BROKERS), lost, rules)
 
 

@@ -1,4 +1,4 @@
-"""AlterUserScramCredentials: who is refused, and which keys are stored.
+"""AlterUserScramCredentials: which alterations are refused, and which keys are stored.
 
 About KIP-554.
 """

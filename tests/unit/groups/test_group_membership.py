@@ -1,4 +1,4 @@
-"""Who may do what in which state: Kafka's error codes.
+"""Which request is allowed in which state: Kafka's error codes.
 
 About KIP-800.
 """

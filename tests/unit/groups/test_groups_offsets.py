@@ -1,4 +1,4 @@
-"""Committed offsets: who sees them, who may take them away, and when they expire."""
+"""Committed offsets: fetches, deletions, and expiration."""
 
 from uuid import UUID
 

@@ -480,7 +480,7 @@ def test_an_idle_connection_is_closed_and_opened_again(world):
         slow = asyncio.ensure_future(world.beat(client, 9))
         await asyncio.sleep(3)
         world.node.release()
-        assert await slow == 9  # who waits for an answer is not idle
+        assert await slow == 9  # a connection that waits for a response is not idle
 
     world.run(scenario, max_idle_ms=1_000)
 

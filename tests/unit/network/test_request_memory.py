@@ -39,7 +39,7 @@ def test_frames_that_are_received_at_the_same_time_are_bounded(world):
 
 
 def test_a_sender_without_pause_does_not_keep_the_others_out(world):
-    """Frame follows frame in the same read; who waits for memory has its turn between two of them."""
+    """One read has several frames; a connection that waits for memory is served between two of them."""
     world.simulation.network.conditions.max_read_bytes = 150_000
     bound(world, queued_max_request_bytes=100_000)
 

@@ -1,4 +1,4 @@
-"""Who claims to be a follower and is none, or believes in another epoch, moves nothing (CVE-2018-1288, KIP-320, KIP-903)."""
+"""A client that claims to be a follower, or a follower in another epoch, does not advance the high watermark (CVE-2018-1288, KIP-320, KIP-903)."""
 
 from uuid import UUID
 

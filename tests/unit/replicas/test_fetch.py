@@ -1,4 +1,4 @@
-"""Fetch through its handler: versions, sessions, parked requests, and whom an error sends where."""
+"""Fetch through its handler: versions, sessions, delayed requests, and the leader that an error names."""
 
 from uuid import UUID
 

@@ -238,7 +238,7 @@ def test_an_unknown_topic_waits_with_the_others_but_not_alone(simulation, hostin
 
 
 @pytest.mark.parametrize("claim", [{}, {"current_leader_epoch": 0}])
-def test_who_claims_to_be_a_follower_is_refused(hosting, tmp_path, claim):
+def test_a_client_that_claims_to_be_a_follower_is_refused(hosting, tmp_path, claim):
     """CVE-2018-1288: a client's replica id must not move the high watermark."""
     on_disk = hosting.add(tmp_path)
     on_disk.append(b"a")

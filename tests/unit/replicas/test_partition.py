@@ -143,7 +143,7 @@ def test_the_high_watermark_is_the_slowest_of_the_isr(tmp_path):
     follower_fetches(partition, 2, 2)
     partition.on_config_changed()
     assert log.high_watermark == 2
-    # The ISR shrinks below its minimum, and who has left may not come back: nothing is committed any more.
+    # The ISR shrinks below its minimum, and the replica that has left may not rejoin: nothing is committed any more.
     on_disk.cluster.broker_epochs[2] = 7
     follower_fetches(partition, 2, 2, broker_epoch=6)
     partition.apply(image(epoch=1, partition_epoch=2, replicas=(1, 2, 3), isr=(1,)))
@@ -295,7 +295,7 @@ def test_where_a_follower_diverges(on_disk, epoch, offset, outcome):
 
 @pytest.mark.parametrize(("leader", "leader_epoch"), [(2, 4), (2, 6), (1, 5)])
 def test_what_was_asked_for_in_another_epoch_is_asserted_not_to_be_appended(on_disk, leader, leader_epoch):
-    """The second of the TLA+ rules; nor is anything that others send appended by who leads."""
+    """The second of the TLA+ rules; nor does a leader append what others send."""
     on_disk.partition.apply(image(leader=leader, epoch=5, replicas=(1, 2)))
     with pytest.raises(AssertionError):
         on_disk.partition.follower.append(

@@ -1,6 +1,6 @@
 """Bits that rot: in any file of a log or of its directory. Opening repairs all but the flushed part of a log.
 
-That part is believed, as in Kafka: who reads it checks the CRC (consumers do), and `ottla verify-log` finds the damage.
+That part is not checked, as in Kafka: readers check the CRC (consumers do), and `ottla verify-log` finds the damage.
 What stands before the damage is kept, also of the log that is cut there; and a second recovery changes nothing.
 """
 

@@ -1,4 +1,4 @@
-"""Who gets slices of mapped files: responses of Fetch alone; and what a disk that cannot be read is for all others."""
+"""Slices of mapped files: only responses of Fetch get them; other readers get an I/O error from a disk that cannot be read."""
 
 from __future__ import annotations
 

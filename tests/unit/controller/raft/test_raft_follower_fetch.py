@@ -108,14 +108,14 @@ def test_damaged_records_are_asked_for_again_after_a_pause(cut: int) -> None:
     answer_fetch(replica, fetch_answer(bytes(damaged)))
     assert replica.log.end.offset == 1
     assert replica.log.read(0, max_bytes=9_999) == sound
-    assert [each.node_id for each in replica.sent(FetchRequest)] == [3]  # who may know a better leader
+    assert [each.node_id for each in replica.sent(FetchRequest)] == [3]  # which may know a better leader
     answer_fetch(replica, None)
     replica.pass_time(20)
     assert [each.node_id for each in replica.sent(FetchRequest)] == [2]
 
 
 def test_records_that_the_own_disk_refuses_end_the_node() -> None:
-    """Asking again would not help: the log is offline, and who follows would seem to live, and never catch up."""
+    """A retry would not help: the log is offline, and the follower would seem alive and never catch up."""
 
     class FullDisk(MemoryLog):
         def append_as_follower(self, data: bytes | memoryview, *, epoch: int) -> None:

@@ -1,4 +1,4 @@
-"""What a leader knows of its followers: the majority's offset, check quorum, who is caught up."""
+"""What a leader knows of its followers: the majority's offset, check quorum, which replicas are caught up."""
 
 from typing import Any
 

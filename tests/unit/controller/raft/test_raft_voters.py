@@ -1,4 +1,4 @@
-"""Voter sets, their history in the log, and to whom requests may be sent."""
+"""Voter sets, their history in the log, and the nodes to which requests may be sent."""
 
 from itertools import combinations
 from random import Random
