@@ -30,7 +30,7 @@ class _JumpingSelector:
 
     def select(self, timeout: float | None = None) -> list[object]:
         if timeout is None:
-            raise Stalled("every task waits for something that nothing will bring about")
+            raise Stalled("every task waits, and no callback or timer is left")
         self.now += max(0.0, timeout)
         return []
 

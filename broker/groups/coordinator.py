@@ -91,7 +91,7 @@ class GroupCoordinator:
     def _members_shard_of(self, group_id: str) -> ShardRuntime:
         """As `_shard_of`, for requests of members; the group with an empty id has no members, only offsets."""
         if self.shards.is_active and not group_id:
-            raise InvalidGroupId("a group with members has a name")
+            raise InvalidGroupId("the group id is empty: a group with members must have one")
         return self._shard_of(group_id)
 
     # Members

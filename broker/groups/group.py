@@ -160,7 +160,7 @@ class ClassicGroup:
     def replace_static_member(self, group_instance_id: str, *, new_member_id: str) -> list[Action]:
         """Replace a static member's id by that of its new process; it keeps its assignment (KIP-345).
 
-        Parked requests of the old process are answered with FENCED_INSTANCE_ID: two processes with one
+        Delayed requests of the old process are answered with FENCED_INSTANCE_ID: two processes with one
         instance id must not run at the same time.
         """
         old_member_id = self.static_members[group_instance_id]

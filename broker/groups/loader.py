@@ -17,8 +17,8 @@ from protocol.records.record import payload_of
 from runtime import Pool, Runtime
 from runtime.turns import in_turns
 
-#: A batch up to the first size compressed, and up to the second one decompressed, is decompressed on the loop, in a
-#: tenth of a millisecond: a thread costs as much.
+#: A batch within both sizes, compressed and decompressed, is decompressed on the loop: that takes a tenth of a
+#: millisecond, as much as the use of a thread.
 _SMALL_BATCH_BYTES: Final = 4 * 1024
 _SMALL_PAYLOAD_BYTES: Final = 64 * 1024
 
@@ -143,4 +143,4 @@ def _small_payload(header: BatchHeader, batch: memoryview) -> bytes | None:
     try:
         return payload_of(header, batch, max_bytes=_SMALL_PAYLOAD_BYTES)
     except CorruptMessage:
-        return None  # It may only exceed the bound: the thread decompresses it without one.
+        return None  # It may be valid but exceed the bound: the thread decompresses it without a bound.

@@ -1,4 +1,4 @@
-"""Records and offsets through the admin clients: deleted, and looked up by time and by place."""
+"""Records and offsets through the admin clients: deleted, and looked up by timestamp and by position."""
 
 import time
 
@@ -28,7 +28,7 @@ def offset_of(admin, topic: str, spec: OffsetSpec, **options) -> tuple[int, int]
 
 
 def _recently() -> int:
-    """An hour ago: old enough to differ from the time of arrival, too young for retention."""
+    """An hour ago: old enough to differ from the time of arrival, too recent for retention."""
     return int(time.time() * 1000) - 3_600_000
 
 
@@ -68,7 +68,7 @@ def test_offsets_are_found_by_time_within_a_batch(server, topic, codec):
 
 
 # KIP-734
-def test_the_first_of_equal_timestamps_is_the_greatest(server, topic):
+def test_of_equal_maximum_timestamps_the_first_is_returned(server, topic):
     create_topic(server.bootstrap, topic)
     now = _recently()
     produce_at(server.bootstrap, topic, [now, now + 5, now + 5, now + 1])
@@ -85,7 +85,7 @@ def test_unknown_partitions_have_no_offsets(server, topic):
 
 
 # KIP-107
-def test_deleted_records_are_gone_for_all_consumers(server, topic):
+def test_deleted_records_are_not_returned_to_any_consumer(server, topic):
     create_topic(server.bootstrap, topic)
     produce(server.bootstrap, topic, [f"{number}".encode() for number in range(100)])
     admin = admin_of(server.bootstrap)
@@ -103,7 +103,7 @@ def test_deleted_records_are_gone_for_all_consumers(server, topic):
         43,
         44,
     ]
-    assert delete(10).result(PATIENCE_S).low_watermark == 40  # already gone
+    assert delete(10).result(PATIENCE_S).low_watermark == 40  # already deleted
     assert code_of(delete(101)) == "OFFSET_OUT_OF_RANGE"
     assert delete(-1).result(PATIENCE_S).low_watermark == 100  # everything
     assert offset_of(admin, topic, OffsetSpec.earliest()) == (100, -1)
@@ -111,7 +111,7 @@ def test_deleted_records_are_gone_for_all_consumers(server, topic):
     assert read(server.bootstrap, topic, 1, offset=100)[0].value() == b"after"
 
 
-def test_a_consumer_that_fell_off_the_log_is_reset(server, topic):
+def test_a_consumer_before_the_log_start_is_reset(server, topic):
     create_topic(server.bootstrap, topic)
     produce(server.bootstrap, topic, [f"{number}".encode() for number in range(10)])
     admin = admin_of(server.bootstrap)

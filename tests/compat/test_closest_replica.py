@@ -1,4 +1,4 @@
-"""Consumers that read from the replica next to them (KIP-392): librdkafka, three brokers in three racks, a selector of ours.
+"""Consumers that read from the nearest replica (KIP-392): librdkafka, three brokers in three racks, a custom selector.
 
 `replica.selector.class` is named here as an operator of Ottla names one: a Python class by its dotted path.
 """
@@ -30,7 +30,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OttlaCluster]:
 
 @pytest.fixture
 def cluster(whole: OttlaCluster) -> Iterator[OttlaCluster]:
-    """The next test finds all nodes running, however this one ends."""
+    """All nodes run when the next test begins."""
     yield whole
     whole.heal()
 
@@ -85,7 +85,7 @@ class Reader:
         assert self.values == values
 
     def wait_served_by(self, broker: int) -> None:
-        """Until the statistics say so: they come now and then."""
+        """Wait until librdkafka's statistics name this broker; they are emitted periodically."""
         wait_until(
             lambda: self.poll().broker == broker, detail=lambda: f"served by {self.broker}, not {broker}"
         )
@@ -114,7 +114,9 @@ def leads_from(cluster: OttlaCluster, name: str) -> list[bytes]:
         ("b", CURSED, 1),  # logged by the leader, which serves
     ],
 )
-def test_who_serves_whom(cluster: OttlaCluster, rack: str, name: str, broker: int) -> None:
+def test_the_replica_that_serves_each_reader(
+    cluster: OttlaCluster, rack: str, name: str, broker: int
+) -> None:
     topic = f"served-{rack}-{name}"
     values = leads_from(cluster, topic)
     with Reader(cluster, topic, rack=rack, name=name) as reader:
@@ -126,7 +128,7 @@ def test_who_serves_whom(cluster: OttlaCluster, rack: str, name: str, broker: in
         reader.wait_served_by(broker)
 
 
-def test_the_replica_is_gone_and_its_reader_comes_back(cluster: OttlaCluster) -> None:
+def test_a_reader_returns_to_the_leader_when_its_replica_stops(cluster: OttlaCluster) -> None:
     values = leads_from(cluster, "gone")
     topic = Topic(cluster.bootstrap, "gone")
     with Reader(cluster, "gone", rack="c") as reader:
@@ -142,7 +144,7 @@ def test_the_replica_is_gone_and_its_reader_comes_back(cluster: OttlaCluster) ->
         reader.read_until(fill(cluster, "gone", begin=150, end=200))
 
 
-def test_the_leader_is_gone_and_no_consumer_sees_a_truncation(cluster: OttlaCluster) -> None:
+def test_no_consumer_sees_a_truncation_when_the_leader_stops(cluster: OttlaCluster) -> None:
     """Readers check their offsets with the new leader (KIP-320), which does not know its high watermark at once."""
     values = leads_from(cluster, "passed-on")
     topic = Topic(cluster.bootstrap, "passed-on")

@@ -2,7 +2,7 @@
 
 First two Kafka 4.3.1 controllers and an Ottla one, voters by configuration: Kafka's brings the cluster up with all its
 default features, Ottla's is a follower that loads Kafka's snapshot, a leader that Kafka's follow, and a follower again.
-Then a quorum whose voters stand in the log: an Ottla controller takes it over from a Kafka one, and gives it back.
+Then a quorum whose voters are in the log: an Ottla controller replaces a Kafka one, and is replaced by it again.
 """
 
 import re
@@ -49,8 +49,8 @@ class Mixture:
             properties = controller(node_id, ports[node_id], voters=voters)
             return node(kind, properties | {"controller.quorum.fetch.timeout.ms": str(patience_ms)})
 
-        # Kafka's do not win the election for their being asked first: Ottla's has the longer patience with a leader. And
-        # none of them gives a leader up that stands still for some seconds on a busy machine.
+        # A Kafka controller wins the election because Ottla's has the longer fetch timeout, not by starting first. And
+        # none of them starts an election because the leader is blocked for some seconds on a busy machine.
         self.voters = {OTTLA: voter(OttlaNode, OTTLA, 7000)}
         self.voters |= {each: voter(KafkaNode, each, 6000) for each in KAFKAS}
         self.ottla = node(OttlaNode, broker(1, free_port(), voters=voters))
@@ -137,7 +137,7 @@ def kafkas_controller_that_lost_its_disk_loads_our_snapshot(mixture: Mixture) ->
 
 
 def kafkas_controllers_take_over_again(mixture: Mixture) -> None:
-    """Ours is killed, and follows when it is back."""
+    """Ottla's is killed, and follows after its restart."""
     mixture.voters[OTTLA].kill()
     wait_until(lambda: mixture.leader in KAFKAS)
     mixture.work("under-kafka-again")
@@ -146,7 +146,7 @@ def kafkas_controllers_take_over_again(mixture: Mixture) -> None:
 
 
 def all_metadata_logs_have_the_same_bytes(mixture: Mixture) -> None:
-    """As far as each goes back: voters and observers, Kafka's and ours."""
+    """From the latest of their start offsets on: voters and observers, Kafka's and Ottla's."""
     nodes = [*mixture.voters.values(), mixture.ottla, mixture.kafka]
     for node in nodes:
         node.kill()

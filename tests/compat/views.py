@@ -1,4 +1,4 @@
-"""All that clients see of what a broker stores: two views of the same folder must be equal, whichever broker serves it."""
+"""A broker's stored state as clients see it: two views of the same folder must be equal, whichever broker serves it."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -27,21 +27,21 @@ READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 #: How many of the topic's timestamps are looked up; each with its neighbours.
 _TIMESTAMPS = 12
-#: A broker that has just started answers errors for a moment.
+#: A broker that has just started returns errors for a moment.
 _NOT_YET = {3, 5, 6, 13, 14, 15, 16}
 
 Partition = tuple[str, int]
 
 
 class Stored(NamedTuple):
-    """A batch as it lies in the log, and its records."""
+    """A batch as it is stored in the log, and its records."""
 
     header: BatchHeader
     records: tuple[Record, ...]
 
 
 class Offset(NamedTuple):
-    """An answer of ListOffsets. The epoch of the log's end is the newest leader's: not compared."""
+    """A ListOffsets response. The epoch of the log's end is the newest leader's: not compared."""
 
     offset: int
     timestamp: int
@@ -54,18 +54,18 @@ class View(NamedTuple):
     stored: dict[Partition, list[Stored]]
     #: Producer and first offset of each.
     aborted: dict[Partition, list[tuple[int, int]]]
-    #: What a consumer with read_committed is handed.
+    #: What a consumer with read_committed receives.
     committed: dict[Partition, list[tuple[Any, ...]]]
-    #: What was asked for, a timestamp or a special one, with the isolation.
+    #: The requested timestamp, special ones included, and isolation level.
     offsets: dict[Partition, dict[tuple[int, int], Offset]]
-    #: Where the epochs ended that are over.
+    #: The end offsets of former epochs.
     epoch_ends: dict[Partition, dict[int, tuple[int, int]]]
     #: Group -> committed offset, epoch and metadata.
     groups: dict[str, dict[Partition, tuple[int, int, str | None]]]
 
 
 def view(port: int, topics: dict[str, int], groups: Sequence[str]) -> View:
-    """Ask for everything; `topics` with their numbers of partitions."""
+    """Request everything; `topics` with their numbers of partitions."""
     partitions = [(topic, index) for topic, count in topics.items() for index in range(count)]
     with BlockingWire(port) as wire:
         wait_until(lambda: _is_ready(wire, partitions, groups))
@@ -86,7 +86,7 @@ def view(port: int, topics: dict[str, int], groups: Sequence[str]) -> View:
 
 
 def differences(left: View, right: View) -> Iterator[str]:
-    """Where they are not equal, in short lines: whole views would fill pages."""
+    """The differences, in short lines: whole views would fill pages."""
     for part in View._fields:
         a, b = getattr(left, part), getattr(right, part)
         for key in a.keys() | b.keys():
@@ -147,7 +147,7 @@ def _fetch_all(wire: BlockingWire, partition: Partition) -> tuple[list[Stored], 
 
 
 def _consume(bootstrap: str, partitions: list[Partition]) -> dict[Partition, list[tuple[Any, ...]]]:
-    """Every record that librdkafka hands out under read_committed."""
+    """Every record that librdkafka returns under read_committed."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,

@@ -10,7 +10,7 @@ from tests.harness.processes import PATIENCE_S
 
 
 class BlockingWire:
-    """One connection to 127.0.0.1; requests and their answers, one after the other."""
+    """One connection to 127.0.0.1; requests and their responses, one after the other."""
 
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
@@ -23,7 +23,7 @@ class BlockingWire:
         self._socket.close()
 
     def call(self, api_key: int, version: int, message: Any) -> Any:
-        """Send a message and decode the answer."""
+        """Send a message and decode the response."""
         self.send(api_key, version, message)
         (size,) = struct.unpack(">i", self._read(4))
         frame = self._read(size)
@@ -32,7 +32,7 @@ class BlockingWire:
         return decode_response(api_key, version, frame[body_at:])
 
     def send(self, api_key: int, version: int, message: Any) -> None:
-        """Send a message, and leave the answer alone."""
+        """Send a message, and do not read the response."""
         self._correlation_id += 1
         header = request_header(api_key, version, self._correlation_id, "blocking-wire")
         self._socket.sendall(framed(header, encode_request(api_key, version, message)))

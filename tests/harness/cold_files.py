@@ -15,7 +15,7 @@ _PAGE_BYTES = 4096
 
 
 class ColdFiles(Files):
-    """See the module. What is written is in memory, until `drop_caches`."""
+    """See the module. Written pages are in memory until `drop_caches`."""
 
     may_map = False
 
@@ -54,7 +54,7 @@ class ColdFiles(Files):
 
 
 def _pages(fd: int, size: int, position: int) -> Iterator[tuple[int, int]]:
-    """Those that the file has in this range."""
+    """The pages that the file has in this range."""
     found = os.fstat(fd)
     end = min(position + size, found.st_size)
     return ((found.st_ino, page) for page in range(position // _PAGE_BYTES, -(-end // _PAGE_BYTES)))

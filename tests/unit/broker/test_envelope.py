@@ -22,7 +22,7 @@ def topics(*rows):
     "row_class", [create_topics.CreatableTopicResult, alter_configs.AlterConfigsResourceResponse]
 )
 @pytest.mark.parametrize("codes", [(0, 0), (0, MOVED), (MOVED, 3)])
-def test_a_row_that_says_so(row_class, codes):
+def test_an_error_in_a_row(row_class, codes):
     rows = [row_class(error_code=code) for code in codes]
     if row_class is create_topics.CreatableTopicResult:
         response = topics(*rows)
@@ -31,12 +31,12 @@ def test_a_row_that_says_so(row_class, codes):
     assert has_not_controller_error(response) is (MOVED in codes)
 
 
-def test_an_answer_as_a_whole():
+def test_a_top_level_error():
     assert has_not_controller_error(elect_leaders.ElectLeadersResponse(error_code=MOVED))
 
 
 @pytest.mark.parametrize("code", [0, MOVED])
-def test_rows_of_rows(code):
+def test_an_error_in_a_nested_row(code):
     assigned = alter_partition_reassignments.AlterPartitionReassignmentsResponse(
         responses=[
             alter_partition_reassignments.ReassignableTopicResponse(

@@ -102,7 +102,7 @@ def test_a_new_high_watermark_takes_one_way_to_the_follower_and_no_fetch_in_a_ci
     run(simulation, story)
 
 
-def test_an_error_of_one_partition_holds_up_no_other(simulation, caplog):
+def test_an_error_of_one_partition_affects_no_other(simulation, caplog):
     """The leader does not know of its election yet: that partition is fetched again after replica.fetch.backoff.ms."""
 
     async def story():

@@ -195,7 +195,7 @@ def test_run_parallel_raises_and_leaves_the_rest():
 
 
 @pytest.mark.parametrize("busy", Pool)
-def test_a_pool_whose_threads_are_all_busy_holds_up_no_other_pool(busy):
+def test_a_pool_whose_threads_are_all_busy_delays_no_other_pool(busy):
     """One pool of eight threads for everything: eight cold reads stopped Raft's votes and flushes."""
     release = threading.Event()
 

@@ -150,7 +150,7 @@ def test_nodes_of_one_simulation_share_time_but_not_clocks():
 
 
 async def chatter(runtime):
-    """Some of everything: timers, tasks, connections, chance."""
+    """A little of each: timers, tasks, connections, random draws."""
 
     async def serve(reader, writer):
         while data := await reader.read(100):

@@ -310,7 +310,7 @@ def test_what_left_the_log_before_its_promotion_is_removed_in_its_new_folder(fil
 
 
 @pytest.mark.logs("Log directory", "Cannot remove deleted files")
-def test_a_log_that_cannot_be_removed_yet_holds_up_no_other(files):
+def test_a_log_that_cannot_be_removed_yet_affects_no_other(files):
     """What took its place cannot be flushed: its directory has failed."""
     manager, future, other = begin(files)
     copy(manager.logs[A], future)

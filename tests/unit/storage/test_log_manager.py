@@ -533,7 +533,7 @@ def test_a_disk_that_fails_a_cleaning_goes_offline(tmp_path, monkeypatch, call, 
     assert again.cleaned_offsets == {A: again.get(A).segments.active.base_offset}
 
 
-def test_a_log_that_cannot_be_cleaned_holds_up_no_other(tmp_path, caplog):
+def test_a_log_that_cannot_be_cleaned_affects_no_other(tmp_path, caplog):
     manager = open_manager(
         tmp_path, default_config=LogConfig(segment_bytes=1000, cleanup_policy=("compact",))
     )

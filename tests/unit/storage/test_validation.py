@@ -43,7 +43,7 @@ def produced(written=None, **fields) -> bytearray:
 
 
 def with_field(batch: bytearray, layout: str, position: int, value: int) -> bytearray:
-    """The same batch with one header field changed, and the CRC right again."""
+    """The same batch with one header field changed, and the CRC recomputed."""
     struct.pack_into(layout, batch, position, value)
     struct.pack_into(">I", batch, 17, crc_of(batch))
     return batch
@@ -90,7 +90,7 @@ def test_bytes_that_cannot_be_patched_are_written_with_a_new_head():
     assert read_header(batch).base_offset == 0
 
 
-def test_what_follows_the_batch_and_is_no_whole_batch_is_dropped():
+def test_an_incomplete_batch_after_the_batch_is_dropped():
     batch = produced()
     result = append(batch + produced()[:-1])
     assert result.size_bytes == len(batch)
@@ -106,7 +106,7 @@ def test_log_append_time(codec, readonly):
     assert (result.max_timestamp, result.log_append_time_ms, result.is_rebuilt) == (NOW, NOW, False)
 
 
-def test_log_append_time_does_not_care_how_wrong_the_producers_clock_is():
+def test_log_append_time_ignores_the_producers_clock():
     assert_sound(append(produced(some_records(timestamp=NOW + 10 * HOUR_MS)), LOG_APPEND_TIME))
 
 
@@ -231,7 +231,7 @@ def test_producers_cannot_claim_log_append_time():
 
 
 @pytest.mark.parametrize("maximum", [-1, NOW - 5, NOW + 2 * HOUR_MS])
-def test_a_maximum_timestamp_that_contradicts_itself_is_set_right(maximum):
+def test_a_wrong_maximum_timestamp_is_corrected(maximum):
     result = append(with_field(produced(), ">q", 35, maximum))
     assert result.max_timestamp == result.header.max_timestamp == NOW + 2
     assert_sound(result)
@@ -240,7 +240,7 @@ def test_a_maximum_timestamp_that_contradicts_itself_is_set_right(maximum):
 @pytest.mark.parametrize(
     "payload", [b"", b"\x02", b"\xff" * 30, b"\x01" * 30, b"\x10\0\0\0\2k\2v\0" * 2 + b"\0"]
 )
-def test_payload_that_is_no_records(payload):
+def test_a_payload_without_valid_records(payload):
     batch = produced()[:HEADER_SIZE_BYTES] + payload
     struct.pack_into(">i", batch, 8, len(batch) - 12)
     with pytest.raises(InvalidRecord):
@@ -248,7 +248,7 @@ def test_payload_that_is_no_records(payload):
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_counts_that_cannot_be(codec):
+def test_impossible_counts(codec):
     """A few bytes cannot use up two billion offsets, in any mode of validation."""
     count = 2**31 - 1
     batch = with_field(produced(some_records(10), compression=codec), ">i", 23, count - 1)
@@ -256,8 +256,8 @@ def test_counts_that_cannot_be(codec):
         append(with_field(batch, ">i", 57, count))
 
 
-def test_what_is_believed_and_what_deep_does_not_believe():
-    """The honest limits of the fast path, see the module's docstring."""
+def test_what_is_checked_only_with_deep_validation():
+    """The limits of the fast path, see the module's docstring."""
     garbage = produced(compression=Compression.LZ4)[:HEADER_SIZE_BYTES] + b"not lz4"
     struct.pack_into(">i", garbage, 8, len(garbage) - 12)
     with_field(garbage, ">i", 57, 3)
@@ -348,7 +348,7 @@ def test_gaps_inside(codec):
         assert_sound(result)
 
 
-# Anything at all
+# Random input
 
 
 @given(st.binary(max_size=120), st.booleans())
@@ -393,7 +393,7 @@ RULING_CONFIGS = [
 
 
 def outcome(batch, config):
-    """What validation gives and what it leaves in the caller's buffer, or how it refuses."""
+    """The result of validation and the caller's buffer afterwards, or the error."""
     batch = bytearray(batch)
     try:
         result = append(batch, config)
@@ -403,7 +403,7 @@ def outcome(batch, config):
 
 
 @given(st.data())
-def test_the_short_way_is_the_long_way(data):
+def test_the_fast_path_gives_the_result_of_the_slow_path(data):
     batch = produced()
     for layout, position, values in data.draw(st.lists(st.sampled_from(RULED_FIELDS), max_size=3)):
         struct.pack_into(layout, batch, position, data.draw(st.sampled_from(values)))
@@ -418,6 +418,6 @@ def test_the_short_way_is_the_long_way(data):
         assert outcome(batch, config) == short
 
 
-def test_the_short_way_is_taken(monkeypatch):
+def test_the_fast_path_is_taken(monkeypatch):
     monkeypatch.setattr(validation, "_only_header", None)
     assert_sound(append(produced()))
