@@ -132,7 +132,7 @@ def test_the_active_controller_is_killed(cluster):
     assert consume(cluster, "after-failover") == list(range(100))
 
 
-def test_a_broker_that_was_killed_comes_back(cluster):
+def test_a_broker_that_was_killed_restarts(cluster):
     create(cluster, "survivor", partitions=3)
     produce(cluster, "survivor")
     cluster.kill(2)

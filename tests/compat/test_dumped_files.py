@@ -320,7 +320,7 @@ def test_every_index_of_a_log_that_is_in_use(live_folders):
     assert all(line.startswith(_MISMATCH) or line.endswith(", log timestamp: -1") for line in found), found
 
 
-def test_indexes_that_a_start_would_believe(folders):
+def test_indexes_pass_kafkas_sanity_check(folders):
     text = dump(folders, "--index-sanity-check")
     indexes = [
         path for folder in folders.values() for path in folder.glob("*index") if path.suffix != ".txnindex"

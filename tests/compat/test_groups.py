@@ -86,7 +86,7 @@ def test_a_group_resumes_exactly_where_it_was_after_a_restart(own_server, topic,
     assert numbers_of([second]) == list(range(300, 400))
 
 
-def test_a_member_lives_through_a_restart_of_the_broker(own_server, topic, group):
+def test_a_member_survives_a_restart_of_the_broker(own_server, topic, group):
     admin.create_topic(own_server.bootstrap, topic, _PARTITIONS)
     produce(own_server.bootstrap, topic, range(100))
     member = ConfluentMember(own_server.bootstrap, group, topic).start()

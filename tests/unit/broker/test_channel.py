@@ -178,7 +178,7 @@ def test_errors_of_the_request_are_the_clients(world):
 
 
 @pytest.mark.parametrize("context", [CONTEXT, None], ids=["forwarded", "own"])
-def test_who_was_the_controller_is_asked_no_more(world, context):
+def test_no_request_is_sent_to_the_former_controller(world, context):
     async def scenario(channel):
         world.lead(101)
         world.controllers[101].answers = [ErrorCode.not_controller]
@@ -332,7 +332,7 @@ def test_the_controller_of_this_process_has_the_same_time_as_another_one(world):
     (EnvelopeResponse(response_data=None),   UnknownServerError),
 ])  # fmt: skip
 @pytest.mark.logs("refuses an envelope", "returned a malformed response in an envelope")
-def test_an_envelope_that_comes_back_without_an_answer(world, error, raised):
+def test_an_envelope_that_is_answered_with_an_error(world, error, raised):
     async def scenario(channel):
         world.lead(101)
         world.controllers[101].answers = [error]

@@ -245,7 +245,7 @@ class TestLoading:
         assert [str(one) for one in chosen.listeners] == ["PLAINTEXT://[::1]:0"]
         assert [one.name for one in chosen.controller_listeners] == ["CONTROLLER"]  # the profile's stays
 
-    def test_a_file_stands_alone_and_settings_go_over_it(self, tmp_path):
+    def test_settings_take_precedence_over_the_file(self, tmp_path):
         file = tmp_path / "server.properties"
         file.write_text("# a comment\n" + "\n".join(f"{name}={value}" for name, value in NODE.items()) + "\n"
                         "num.partitions : 3\nlog.retention.hours=\\\n   5\n")  # fmt: skip

@@ -81,7 +81,7 @@ def test_the_properties_of_kafkas_distribution_start_without_a_flood(properties,
     assert list(infos(config)) == [NO_MEANING]
 
 
-def test_nothing_is_said_where_nothing_is_ignored():
+def test_no_notice_without_an_ignored_value():
     config = BrokerConfig(NODE)
     assert [*warnings(config), *infos(config), *dynamic_warnings(config)] == []
 

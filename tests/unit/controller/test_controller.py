@@ -75,7 +75,7 @@ async def test_a_new_cluster(shell: Shell):
     ]
 
 
-async def test_voters_live_in_the_log_where_they_have_addresses(tmp_path: Path):
+async def test_voters_are_in_the_log_where_they_have_addresses(tmp_path: Path):
     shell = Shell(tmp_path)
     shell.endpoints = {"CONTROLLER": Address("127.0.0.1", 9093)}
     me = Voter(ReplicaKey(1, directory(1)), shell.endpoints, VersionRange(0, 1))

@@ -158,7 +158,7 @@ def test_unchanged_values_are_written_again_for_brokers_only():
 
 
 # KIP-966
-def test_another_min_insync_replicas_voids_the_elr():
+def test_another_min_insync_replicas_clears_the_elr():
     machine = machine_with_topics()
     topic_id = machine.state.image.topics_by_name["t"].topic_id
     machine.replay(PartitionChangeRecord(topic_id=topic_id, partition_id=0, eligible_leader_replicas=[2]))
@@ -248,7 +248,7 @@ def test_too_much_at_once():
     assert set(change(machine, *groups[1:])) == {ErrorCode.none}
 
 
-def test_elrs_that_become_void_are_not_the_users_doing():
+def test_cleared_elrs_do_not_count_as_user_operations():
     """However many: with the configuration, in a transaction if one batch does not hold them."""
     machine = Machine(brokers=[1, 2])
     machine.set_config(MIN, "2")

@@ -129,7 +129,7 @@ def test_too_many_elections():
 # -- unasked -------------------------------------------------------------------------------------------
 
 
-def test_preferred_leaders_come_back_by_themselves():
+def test_preferred_leaders_are_elected_automatically():
     machine = Machine(brokers=[1, 2])
     machine.create("t", [1, 2], [1, 2], [2, 1])
     change(machine, index=0, leader=2)

@@ -40,7 +40,7 @@ NO_LEADER = Elected(None)
         ([1],       [],     1,     None, set(),     U, NO_LEADER),
     ],
 )  # fmt: skip
-def test_who_leads(isr, elr, leader, last, alive, election, expected):
+def test_the_elected_leader(isr, elr, leader, last, alive, election, expected):
     elected = elect(
         replicas=[1, 2, 3],
         isr=isr,

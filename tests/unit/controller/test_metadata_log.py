@@ -455,7 +455,7 @@ def test_snapshots_are_of_whole_committed_batches():
         log.create_snapshot(3)
 
 
-def test_an_own_snapshot_that_comes_too_late_goes():
+def test_an_own_snapshot_that_is_too_old_is_deleted():
     source, log = open_log(disk()), open_log(disk())
     for each in (source, log):
         write(each, "e1:3")

@@ -341,7 +341,7 @@ def test_who_is_leaving_takes_no_new_replicas():
     assert grow_all(machine) == {1, 3}
 
 
-def test_who_has_only_cordoned_directories_takes_no_new_replicas():
+def test_a_broker_with_only_cordoned_directories_gets_no_new_replicas():
     """KIP-1066: by itself; a manual assignment may still name it."""
     machine = Machine(brokers=[1, 2, 3])
     epoch = machine.state.image.brokers[2].epoch

@@ -182,7 +182,7 @@ def test_an_id_that_was_given_out_can_be_given_back():
 
 
 # KIP-394
-def test_an_id_that_was_given_out_expires_and_the_group_goes_on_without_it():
+def test_an_assigned_member_id_expires_and_the_group_continues_without_it():
     stage = stable()
     stage.join("c", session_timeout_ms=7_000)
     stage.join("a", protocols=("range", "sticky"))
@@ -277,7 +277,7 @@ def test_static_members_that_do_not_join_keep_the_group_waiting_until_their_sess
 
 
 # KIP-389
-def test_max_size_in_a_join_phase_counts_those_who_joined():
+def test_max_size_in_a_join_phase_counts_the_members_that_have_joined():
     stage = stable_group("a", "b", initial_rebalance_delay_ms=0, max_size=2)
     stage.join("a")
     stage.join("c", version=3)

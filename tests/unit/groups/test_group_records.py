@@ -176,5 +176,5 @@ def test_no_bytes_do_more_harm_than_that(key, value, kind):
         ),
     )
 )
-def test_groups_come_back_as_they_were(value):
+def test_groups_are_restored(value):
     assert decode_struct(GroupMetadataValue, 3, encode_struct(GroupMetadataValue, 3, value)) == value

@@ -298,7 +298,7 @@ def test_offsets_of_a_transaction_count_when_it_commits():
     assert store.get(key) == at(1, 10)
 
 
-def test_a_plain_commit_behind_the_transactions_wins():
+def test_a_plain_commit_after_the_transactions_takes_precedence():
     store, key = OffsetStore(), OffsetAt("g", "t", 0)
     store.put(key, at(1, 10), producer_id=7)
     store.put(key, at(2, 11))

@@ -69,7 +69,7 @@ def test_connections_of_an_address_over_its_limit_are_closed(world):
     world.run(scenario())
 
 
-def test_a_connection_beyond_the_limit_waits_until_another_one_has_gone(world):
+def test_a_connection_beyond_the_limit_waits_until_another_one_is_closed(world):
     world.settings.max_connections = 2
 
     async def scenario():

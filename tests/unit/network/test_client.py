@@ -367,7 +367,7 @@ def test_reconnecting_backs_off(world):
     world.run(scenario)
 
 
-def test_who_can_ask_others_does_not_wait_for_a_peer_that_is_gone(world):
+def test_a_request_to_an_unavailable_peer_fails_at_once_if_others_can_be_asked(world):
     async def scenario(client):
         world.listening.close()
         with pytest.raises(Disconnected, match="no listener"):

@@ -58,7 +58,7 @@ def test_a_sender_without_pause_does_not_keep_the_others_out(world):
     world.run(scenario())
 
 
-def test_small_requests_go_on_while_large_ones_wait(world):
+def test_small_requests_continue_while_large_ones_wait(world):
     bound(world, queued_max_request_bytes=FRAME)
 
     async def scenario():
@@ -80,7 +80,7 @@ def test_small_requests_go_on_while_large_ones_wait(world):
     world.run(scenario())
 
 
-def test_who_waits_for_memory_is_not_idle_and_who_holds_it_is(world):
+def test_a_connection_that_waits_for_memory_is_not_idle_and_one_that_holds_it_is(world):
     bound(world, queued_max_request_bytes=FRAME, max_idle_ms=8_000)
 
     async def scenario():

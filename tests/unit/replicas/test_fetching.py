@@ -247,7 +247,7 @@ def test_a_client_that_claims_to_be_a_follower_is_refused(hosting, tmp_path, cla
     assert not row.records
 
 
-def test_a_delayed_fetch_is_completed_when_its_partition_is_gone(simulation, hosting, tmp_path):
+def test_a_delayed_fetch_is_completed_when_its_partition_is_removed(simulation, hosting, tmp_path):
     on_disk = hosting.add(tmp_path)
 
     async def main():

@@ -208,7 +208,7 @@ def test_the_node_dies_while_deleted_logs_have_their_names(simulation, is_made_a
     simulation.run(story())
 
 
-def test_a_replica_that_goes_and_comes_back_meanwhile(simulation):
+def test_a_replica_that_is_removed_and_added_again_meanwhile(simulation):
     async def story():
         async with one_broker(simulation) as (cluster, broker):
             create(cluster)

@@ -146,7 +146,7 @@ def test_one_request_at_a_time_with_all_that_has_come_up(simulation):
     (ErrorCode.request_timed_out,               [],               True),
     (ErrorCode.not_controller,                  [],               True),
 ])  # fmt: skip
-def test_what_an_answer_means(simulation, code, outcome, is_asked_again):
+def test_error_codes_of_a_response(simulation, code, outcome, is_asked_again):
     async def story(changes, channel):
         asked, granted = Led(0), Led(1)
         changes.submit(asked)
@@ -189,7 +189,7 @@ def test_a_request_that_failed_is_sent_again(simulation, failure):
 
 
 @pytest.mark.logs("partitions failed, it is retried")
-def test_who_leads_no_more_asks_no_more(simulation):
+def test_a_former_leader_sends_no_requests(simulation):
     async def story(changes, channel):
         led, resigned = Led(0), Led(1)
         changes.submit(led)

@@ -136,7 +136,7 @@ def test_records_behind_an_end_that_the_leader_was_not_asked_of_are_a_bug(change
 
 
 # KIP-320
-def test_answers_of_an_older_epoch_count_no_more():
+def test_responses_of_an_older_epoch_are_ignored():
     follower, request = fetching(Log(12, {0: 0}), epoch=5)
     follower.follow(6)
     answer = Records(records=memoryview(b"..."), high_watermark=20, log_start_offset=0)

@@ -170,7 +170,7 @@ def test_who_may_join(offset, high_watermark, start_offset, joins):
     assert (leads.expanded(3, high_watermark=high_watermark) == {1, 2, 3}) is joins
 
 
-def test_who_has_restarted_since_may_not_join():
+def test_a_replica_that_has_restarted_since_may_not_join():
     """KIP-903: the controller would take the new incarnation for the one that had caught up."""
     leads = leader_state(isr=(1, 2), is_isr_eligible=lambda broker, epoch: epoch == 7)
     fetch(leads, 3, 100, epoch=6)

@@ -215,7 +215,7 @@ def test_a_truncated_response_is_not_appended(simulation):
     run(simulation, story)
 
 
-def test_a_log_that_cannot_be_written_is_followed_no_more(simulation, caplog):
+def test_replication_stops_for_a_log_that_cannot_be_written(simulation, caplog):
     async def story():
         async with replicating(simulation, 2) as cluster:
             leader, follower = cluster.brokers.values()
@@ -279,7 +279,7 @@ def test_without_room_for_sessions_every_fetch_is_full(simulation):
 
 
 @pytest.mark.logs("Fetch from broker")
-def test_a_leader_that_comes_back_elsewhere(simulation):
+def test_a_leader_that_restarts_at_another_address(simulation):
     async def story():
         async with replicating(simulation) as cluster:
             leader, follower = cluster.brokers.values()
@@ -632,7 +632,7 @@ def test_a_throttled_follower_asks_nothing_and_keeps_its_session(simulation, cap
         ("0:2", False, 0, 1),   # that one does not lead
     ],
 )  # fmt: skip
-def test_a_leader_throttles_who_is_not_in_the_isr(simulation, replicas, is_in_isr, least_s, most_s):
+def test_a_leader_throttles_replicas_outside_the_isr(simulation, replicas, is_in_isr, least_s, most_s):
     configs = {"leader.replication.throttled.replicas": replicas}
 
     async def story():
@@ -681,7 +681,7 @@ def test_a_truncation_waits_for_the_disk_in_a_thread(simulation):
     run(simulation, story)
 
 
-def test_a_truncation_is_given_up_when_its_leader_epoch_is_over(simulation):
+def test_a_truncation_is_abandoned_when_its_leader_epoch_has_ended(simulation):
     """The follower becomes the leader while a thread reads for the truncation: its log stays, and is appended to."""
 
     async def story():
@@ -704,7 +704,7 @@ def test_a_truncation_is_given_up_when_its_leader_epoch_is_over(simulation):
     run(simulation, story)
 
 
-def test_a_log_that_is_damaged_before_its_new_end_is_followed_no_more(simulation, caplog):
+def test_replication_stops_for_a_log_that_is_damaged_before_its_new_end(simulation, caplog):
     """Until the next leader epoch. It is not the leader that has sent what is damaged."""
 
     async def story():
@@ -772,7 +772,7 @@ def recording(run_blocking, begun, may_end=None):
     return recorded
 
 
-def test_a_fetcher_that_fails_comes_back_and_loses_nothing(simulation, caplog):
+def test_a_fetcher_that_fails_is_restarted_without_loss(simulation, caplog):
     """Also rows that were in flight when it failed: a new session is opened."""
 
     async def story():

@@ -140,7 +140,7 @@ def test_what_is_cancelled_before_it_begins_is_not_done(simulation):
     assert done == ["begun"]
 
 
-def test_errors_of_a_thread_are_raised_to_who_awaits_it(simulation):
+def test_errors_of_a_thread_are_raised_where_it_is_awaited(simulation):
     runtime, operate = threaded(simulation)
 
     def fail():
@@ -227,7 +227,7 @@ def test_a_thread_of_a_dead_process_does_nothing_more(ends_by):
     assert done == ["begun", "unwound"]
 
 
-def test_a_thread_of_a_stopped_process_stands_still(simulation):
+def test_a_thread_of_a_stopped_process_does_not_run(simulation):
     runtime, operate = threaded(simulation)
     process = Process("p")
 

@@ -307,7 +307,7 @@ def test_a_batch_with_offsets_in_disorder_is_left_alone(tmp_path):
 
 
 @pytest.mark.logs("below the high watermark")
-def test_truncation_meanwhile_wins(tmp_path):
+def test_a_truncation_meanwhile_takes_precedence(tmp_path):
     log = open_log(tmp_path / "l", config=CONFIG)
     for number in range(20):
         write(log, [("a", f"{number}" * 20)])

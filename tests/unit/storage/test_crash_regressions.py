@@ -175,7 +175,7 @@ def test_an_epoch_file_that_was_cut_within_a_number(tmp_path):
     assert log.leader_epochs.entries == ((0, 0), (1, 15))
 
 
-def test_recovery_that_dies_while_it_reads_the_epochs():
+def test_recovery_that_is_killed_while_it_reads_the_epochs():
     """Half of them were written, and believed by the next recovery."""
     for nth in range(1, 40):
         files = FaultyFiles(random=Random(nth))
@@ -263,7 +263,7 @@ def test_killed_while_truncating():
         assert len(offsets) >= 3
 
 
-def test_a_hole_comes_back_with_what_was_truncated():
+def test_a_gap_reappears_with_the_truncated_records():
     """What is not flushed may have a hole, and so may what a truncation that is not flushed has removed: that, and no other."""
     files = FaultyFiles(random=Random(1))
     _, log = new_log(files)

@@ -155,7 +155,7 @@ def test_the_old_directory_fails_while_it_gives_the_log_away(files):
     append(manager.logs[A])
 
 
-def test_compaction_goes_on_where_it_was(files):
+def test_compaction_resumes_where_it_stopped(files):
     manager, future, other = begin(files)
     manager.cleaned_offsets[A] = 5
     copy(manager.logs[A], future)

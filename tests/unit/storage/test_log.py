@@ -243,7 +243,7 @@ def test_a_thread_reads_nothing_that_is_appended_meanwhile(tmp_path, monkeypatch
     assert [header.base_offset for header, _ in batches(memoryview(seen[0].records))] == [2, 4]
 
 
-def test_read_goes_on_in_the_next_segment_over_a_hole(log):
+def test_a_read_continues_in_the_next_segment_after_a_gap(log):
     log.append_as_follower(batch(base_offset=0), leader_epoch=0, now_ms=NOW_MS)
     log.roll(NOW_MS, base_offset=10)
     log.append_as_follower(batch(base_offset=12), leader_epoch=0, now_ms=NOW_MS)
@@ -676,7 +676,7 @@ def test_batches_are_written_once_whatever_the_time_index_says(with_a_flipped_bi
 
 
 @pytest.mark.logs("a corrupt index is rebuilt")
-def test_retention_asks_the_batch_that_the_time_index_means(with_a_flipped_bit):
+def test_retention_checks_the_batch_of_the_time_index_entry(with_a_flipped_bit):
     log = with_a_flipped_bit
     log.update_high_watermark(8)
     assert log.apply_retention(NOW_MS + 1002) == 0

@@ -282,7 +282,7 @@ def test_maintain_flushes_closed_segments_and_writes_checkpoints(tmp_path):
     assert (log.log_start_offset, log.high_watermark, log.recovery_point) == (3, 20, base)
 
 
-def test_a_flush_that_is_overtaken_by_a_truncation_counts_for_nothing(tmp_path):
+def test_a_flush_that_a_truncation_overtakes_moves_no_recovery_point(tmp_path):
     manager = open_manager(tmp_path)
     log = manager.get_or_create(A, topic_id=TOPIC_ID, now_ms=NOW_MS)
     append(log, 20)

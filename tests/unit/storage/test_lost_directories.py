@@ -24,7 +24,7 @@ def open_logs(*paths, node_id=1):
 
 
 @pytest.mark.logs("cannot be used")
-def test_a_stop_is_not_clean_for_who_starts_without_a_disk(tmp_path):
+def test_a_shutdown_is_not_clean_if_a_disk_is_missing_at_the_start(tmp_path):
     """Its replicas there would stay eligible (KIP-966), and be empty when they are created elsewhere."""
     good, bad = tmp_path / "good", tmp_path / "bad"
     open_logs(good, bad).shutdown(NOW_MS, broker_epoch=7)

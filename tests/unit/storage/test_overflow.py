@@ -91,7 +91,7 @@ def test_nothing_near_the_base(tmp_path):
     "rebuilding the offset and time index",
     "leader-epoch-checkpoint disagrees with the batches",
 )
-def test_what_lies_between_two_that_are_split_stays(tmp_path, is_clean):
+def test_a_segment_between_two_that_are_split_is_kept(tmp_path, is_clean):
     """Each is replaced before the next one is read: together their pieces would replace all from first to last."""
     directory = tmp_path / "x-0"
     far = 4 * STEP

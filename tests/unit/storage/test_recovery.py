@@ -363,7 +363,7 @@ def test_epochs_ahead_of_a_torn_log_go(directory):
     assert [entry.epoch for entry in recover(directory).leader_epochs.entries] == [0, 1]
 
 
-def test_an_epoch_that_wrote_nothing_is_forgotten(directory):
+def test_an_epoch_without_records_is_removed(directory):
     log = open_log(directory, config=CONFIG, is_clean=False)
     log.assign_epoch(9, 41)
     log.close()

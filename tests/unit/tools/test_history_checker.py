@@ -56,11 +56,11 @@ def test_history(sends, polls, final, errors):
     ([sent("a", 0)],                         [read("0a")],                "1a",              {"inconsistent-offsets"}),
     ([sent("a", 1)],                         [read("1b")],                "2c",              {"inconsistent-offsets"}),
 ])  # fmt: skip
-def test_a_log_whose_beginning_is_gone(sends, polls, final, errors):
+def test_a_log_without_its_first_records(sends, polls, final, errors):
     history = History(sends=sends, polls=polls, trimmed={"t"})
     assert set(check(history, final=[read(final, client="reader")])) == errors
 
 
-def test_a_log_that_is_all_gone():
+def test_a_log_without_any_record():
     history = History(sends=[sent("a", 1)], polls=[read("0a")], trimmed={"t"})
     assert check(history, final=[]) == {}

@@ -120,11 +120,11 @@ def test_refused_as_a_whole(leader: Replica, change: dict[str, Any], error: Erro
     assert not response.responses
 
 
-def test_a_request_without_cluster_id_is_believed(leader: Replica) -> None:
+def test_a_request_without_cluster_id_is_accepted(leader: Replica) -> None:
     assert row_of(ask(leader, cluster_id=None)).error_code == 0
 
 
-def test_who_does_not_lead_says_who_does() -> None:
+def test_a_node_that_does_not_lead_names_the_leader() -> None:
     cluster = Cluster.static(3)
     leader = cluster.elect()
     follower = next(each for each in cluster.replicas.values() if each is not leader)
@@ -133,7 +133,7 @@ def test_who_does_not_lead_says_who_does() -> None:
     assert row.current_leader.leader_id == leader.id
 
 
-def test_a_leader_that_is_stopping_serves_no_more(leader: Replica) -> None:
+def test_a_leader_that_is_stopping_refuses_requests(leader: Replica) -> None:
     leader.do(leader.raft.shutdown(leader.now_ms))
     assert row_of(ask(leader)).error_code == ErrorCode.not_leader_or_follower
 

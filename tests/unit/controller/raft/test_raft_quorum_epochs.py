@@ -261,7 +261,7 @@ def end(leader: int = 2, *, epoch: int = 4, successors: tuple[int, ...] = (), **
 @pytest.mark.parametrize(
     ("successors", "pause_ms"), [((1, 3), 0), ((3, 1), 500), ((3, 4, 1, 5), 250), ((3, 4), 1_000), ((), 0)]
 )
-def test_who_runs_first_when_the_leader_goes(
+def test_when_a_successor_starts_its_election(
     successors: tuple[int, ...], pause_ms: int, *, version_0: bool
 ) -> None:
     replica = Replica(settings(1), election=state(4, leader=2))

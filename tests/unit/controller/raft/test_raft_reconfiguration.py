@@ -256,7 +256,7 @@ def test_a_pending_voter_change_is_answered_when_the_leader_resigns() -> None:
 # -- RemoveRaftVoter ---------------------------------------------------------------------------------
 
 
-def test_the_others_go_on_without_the_leader_that_has_removed_itself() -> None:
+def test_the_other_voters_continue_without_the_leader_that_has_removed_itself() -> None:
     cluster = Cluster.dynamic([1, 2, 3])
     leader = cluster.elect()
     cluster.run(500)

@@ -452,7 +452,7 @@ def test_messages_that_are_none_of_a_quorum() -> None:
         replica.raft.answered(replica.now_ms, replica.sends[0], ApiVersionsResponse())
 
 
-def test_what_there_is_to_know_of_who_does_not_lead() -> None:
+def test_properties_of_a_node_that_does_not_lead() -> None:
     replica = Replica(settings(1))
     assert replica.raft.epoch_start_offset is None
     assert replica.raft.leader_address is None
