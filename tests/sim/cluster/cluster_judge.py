@@ -6,6 +6,7 @@ is held from then on.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple
 from uuid import UUID
 
@@ -18,6 +19,8 @@ from cluster_violated import Violated
 
 from broker.replicas.partition import Partition
 from broker.replicas.partition_leader import PartitionLeader
+from broker.services import BrokerServices
+from protocol.errors import KafkaStorageError
 from protocol.metadata.image import (
     DIRECTORY_MIGRATING,
     DIRECTORY_UNASSIGNED,
@@ -29,6 +32,8 @@ from protocol.metadata.image import (
     PartitionImage,
     TopicImage,
 )
+from protocol.types import TopicPartition
+from storage.log import Log
 from tests.harness.history import History, Poll, Send
 
 #: A partition: (topic id, index).
@@ -46,6 +51,25 @@ class _Seen(NamedTuple):
     is_leader: bool
     #: What it has been found to agree with; None: not known since it started.
     ledger: Ledger | None
+
+
+class _Resignations:
+    """One event may let a leader commit, and remove its replica: what it has committed is recorded before that."""
+
+    def __init__(self, judge: "Judge", machine: Machine, broker: BrokerServices) -> None:
+        self._judge = judge
+        self._machine = machine
+        self._broker = broker
+
+    def on_election(self, topic_partition: TopicPartition, leader_epoch: int) -> None:
+        """The next look shows it."""
+
+    def on_resignation(self, topic_partition: TopicPartition, leader_epoch: int) -> None:
+        """Its log can still be read, unless its disk has failed."""
+        log = self._broker.replicas.logs.get(topic_partition)
+        if log is not None and log.topic_id is not None:
+            with suppress(KafkaStorageError), self._machine.simulation.threads.paused():
+                self._judge.on_resignation((log.topic_id, topic_partition.partition), leader_epoch, log)
 
 
 class Judge:
@@ -76,6 +100,8 @@ class Judge:
         self.deleted: dict[tuple[str, int], int] = {}
         #: The leader epoch of the last unclean election.
         self._unclean_epochs: dict[Key, int] = {}
+        #: Of each machine, the broker whose resignations are recorded.
+        self._recorded: dict[Machine, BrokerServices] = {}
         self._appended = Appended(self._must_not_be_lost, lambda topic: topic in history.compacted)
         #: How often each machine has lost what was not flushed, or its disk.
         self._losses: dict[Machine, int] = {}
@@ -95,6 +121,9 @@ class Judge:
             broker = machine.broker
             if broker is None:
                 continue
+            if self._recorded.get(machine) is not broker:
+                self._recorded[machine] = broker
+                broker.replicas.add_leadership_listener(_Resignations(self, machine, broker))
             has_changed = self.check_count % 64 == 0
             for partition in broker.replicas.partitions():
                 log = partition.log
@@ -179,6 +208,11 @@ class Judge:
 
     def _of_epoch(self, key: Key, leader_epoch: int) -> Ledger:
         return next(each for each in reversed(self.ledgers[key]) if each.first_epoch <= leader_epoch)
+
+    def on_resignation(self, key: Key, leader_epoch: int, log: Log) -> None:
+        """A leader of this epoch resigns, with this log."""
+        if key in self.ledgers:
+            self._of_epoch(key, leader_epoch).commit(log)
 
     def _went_back(self, machine: Machine, partition: Partition, seen: _Seen, ledger: Ledger) -> None:
         """Only a follower of a leader that was elected uncleanly may have less: it has just been truncated."""

@@ -104,7 +104,7 @@ class Nemesis:
             self._later("start", machine)
 
     def _power(self, machine: Machine) -> None:
-        if machine.is_up and self._spares(machine, has_power=False):
+        if machine.is_up and self._spares(machine, has_power=False) and not _lacks_metadata(machine):
             loss = self._random.choice(_LOSSES)
             self._loses_pages(machine)
             self._world.note(f"power {machine} {loss.name}")
@@ -321,3 +321,13 @@ class Nemesis:
                 lost_in = self._damaged.get((replica, topic, index))
                 if lost_in is not None and self._epoch_of(replica) != lost_in:
                     del self._damaged[replica, topic, index]
+
+
+def _lacks_metadata(voter: Machine) -> bool:
+    """Whether an fsync of this voter's metadata log has failed, so that the page cache shows what the disk lacks.
+
+    The node that stopped and was started again counts these records, as Kafka's does: a majority with them is none after
+    the power is lost.
+    """
+    directory = Path(voter.config.metadata_log_dir) / "__cluster_metadata-0"
+    return voter.is_controller and directory in voter.files.directories_with_lost_pages
