@@ -54,9 +54,9 @@ class Segments:
         after = bisect_right(self._bases, segment.base_offset)
         return self._bases[after] if after < len(self._bases) else None
 
-    def without(self, gone: Iterable[Segment]) -> tuple[Segment, ...]:
+    def without(self, removed: Iterable[Segment]) -> tuple[Segment, ...]:
         """All segments except these."""
-        bases = {segment.base_offset for segment in gone}  # a set, as thousands may be removed at once
+        bases = {segment.base_offset for segment in removed}  # a set, as thousands may be removed at once
         return tuple(segment for segment in self._items if segment.base_offset not in bases)
 
     @property

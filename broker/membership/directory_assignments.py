@@ -132,7 +132,7 @@ class DirectoryAssignments:
                 del self._pending[place]
             refused = asked
             try:
-                # Checked again: meanwhile the metadata may name the right directory, or the replica may be gone.
+                # Checked again: meanwhile the metadata may name the right directory, or the replica may be removed.
                 wrong = misplaced(self._image(), asked, node_id=self._node_id, located=self._located)
                 refused = await self._request(wrong) if wrong else []
             finally:

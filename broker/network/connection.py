@@ -321,7 +321,7 @@ class Connection(asyncio.BufferedProtocol):
             self._receive_frame(_PREFIX_BYTES)
             self._end_if_done()
         else:
-            self._go_on(needed_bytes, is_next_frame=start != first)
+            self._prepare_next_read(needed_bytes, is_next_frame=start != first)
 
     def _yield(self) -> None:
         """Continue in another turn, unless the connection is blocked and continues when it is unblocked."""
@@ -357,7 +357,7 @@ class Connection(asyncio.BufferedProtocol):
             self._is_queued = False
             self._server.memory.leave_queue()
 
-    def _go_on(self, needed_bytes: int, *, is_next_frame: bool) -> None:
+    def _prepare_next_read(self, needed_bytes: int, *, is_next_frame: bool) -> None:
         """Prepare the next read; a blocked connection that has read enough ahead pauses reading."""
         if self._is_blocked():
             if self._frame_bytes != _PREFIX_BYTES:

@@ -151,7 +151,7 @@ KEYS = (
     ConfigKey("log.cleaner.io.buffer.load.factor", DOUBLE, 0.9,
               "Maximum load factor of the offset map; more keys per pass, more collisions.",
               MEDIUM, update_mode=CLUSTER_WIDE,
-              unread=NoMeaning("the table of keys resizes itself; log.cleaner.dedupe.buffer.size bounds it")),
+              unread=NoMeaning("the offset map grows as needed; log.cleaner.dedupe.buffer.size bounds it")),
     ConfigKey("log.cleaner.backoff.ms", LONG, 15000,
               "Pause of compaction when no log is due.",
               MEDIUM, check=AT_LEAST_0, update_mode=CLUSTER_WIDE),

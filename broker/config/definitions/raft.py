@@ -54,7 +54,7 @@ KEYS = (
     ConfigKey("server.max.startup.time.ms", LONG, MAX_LONG,
               "Time after which a start that has not succeeded is aborted.",
               MEDIUM, check=AT_LEAST_0, is_internal=True,
-              unread=NoMeaning("a start goes on until it succeeds or fails; "
+              unread=NoMeaning("a start continues until it succeeds or fails; "
                                "initial.broker.registration.timeout.ms bounds the wait for a controller")),
     ConfigKey("metadata.log.max.record.bytes.between.snapshots", LONG, 20_971_520,
               "Bytes of new metadata records after which a snapshot is written.",

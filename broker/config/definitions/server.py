@@ -28,7 +28,7 @@ KEYS = (
     ConfigKey("num.io.threads", INT, 8,
               "Request handler threads in Kafka; accepted here, where one event loop handles requests.",
               HIGH, check=AT_LEAST_1, update_mode=CLUSTER_WIDE,
-              unread=NoMeaning("requests are handled on one event loop; what waits for a disk has threads of its own")),
+              unread=NoMeaning("requests are handled on one event loop; work that waits for a disk has threads of its own")),
     ConfigKey("num.replica.alter.log.dirs.threads", INT, None,
               "Tasks that move replicas between log directories at the same time.",
               HIGH,
