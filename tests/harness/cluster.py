@@ -20,8 +20,8 @@ _READY = re.compile(r"^READY ", re.MULTILINE)
 _LEADER = re.compile(r"node (\d+) leads epoch (\d+)")
 
 
-#: A machine that stands still for some seconds is no reason to choose another active controller, to fence a broker (whose
-#: partitions another one then leads, for minutes), or to give a start up.
+#: On a machine that is blocked for some seconds no other active controller is elected, no broker is fenced (another one
+#: would lead its partitions, for minutes), and no start is aborted.
 _PATIENT = {
     "controller.quorum.fetch.timeout.ms": "5000",
     "broker.session.timeout.ms": "18000",
@@ -77,7 +77,7 @@ class OttlaCluster:
 
     @property
     def running(self) -> list[int]:
-        """The ids of the nodes whose processes live."""
+        """The ids of the nodes whose processes run."""
         return sorted(node_id for node_id, child in self._children.items() if child.is_running)
 
     def start(self) -> Self:
@@ -115,7 +115,7 @@ class OttlaCluster:
         self.wait_ready(node_id)
 
     def heal(self) -> None:
-        """Whatever was done to them: all nodes run, and are ready."""
+        """Start every node that was stopped, and wait until all are ready."""
         for node in self.plan.nodes:
             child = self._children[node.node_id]
             if child.is_running:
@@ -135,7 +135,7 @@ class OttlaCluster:
         return self._children[node_id].stop()
 
     def stop(self) -> None:
-        """All of them: brokers first, which need a controller to take their leave."""
+        """All of them: brokers first, whose controlled shutdown needs a controller."""
         for node in (*self.plan.brokers, *self.plan.controllers):
             child = self._children.get(node.node_id)
             if child is not None and child.is_running:

@@ -1,18 +1,18 @@
 """A disk in memory that fails as disks do: for storage's crash tests.
 
-It keeps apart what a process sees and what would be there after the power fails:
+It keeps what a process sees apart from what remains after a power failure:
 
     pwrite, truncate ----> file.data             rename, unlink, create ----> directory.entries
                              | fsync                                            | fsync of the directory
                              v                                                  v
                            file.flushed                                       directory.flushed
 
-`after_crash` builds the disk that the next process finds: everything if only the process died, else what
-was flushed and some of the rest (`Loss`). `Fault`s make an operation fail, or the process die in it. All
-chance comes from the `Random` that is passed in, so that a seed is a whole story.
+`after_crash` builds the disk that the next process finds: everything if only the process was killed, else what
+was flushed and some of the rest (`Loss`). A `Fault` makes an operation fail, or kills the process in it. All
+random draws are from the `Random` that is passed in, so that a seed reproduces a run.
 
-An fsync that fails loses what it should have written: a second one that succeeds does not bring it back
-(Linux marks the pages clean). Writes that fail, and the last one before a death, leave any prefix.
+An fsync that fails loses what it should have written: a second one that succeeds does not restore it
+(Linux marks the pages clean). A write that fails, and the last one before a kill, leaves any prefix.
 """
 
 import errno as errnos
@@ -35,13 +35,13 @@ CHANGES = frozenset(OPERATIONS) - {"read"}
 
 
 class Killed(BaseException):
-    """The process died in the middle of an operation. No code may go on: every later operation raises it again."""
+    """The process was killed in the middle of an operation. No code may continue: every later operation raises it again."""
 
 
 class Loss(Enum):
-    """What a crash takes of the things that were not flushed."""
+    """What a crash removes of the changes that were not flushed."""
 
-    #: The process was killed; the operating system has it all.
+    #: Nothing: the process was killed; the operating system has all changes.
     NOTHING = auto()
     #: Everything after some moment: a disk that writes in order.
     SUFFIX = auto()
@@ -53,7 +53,7 @@ class Loss(Enum):
     EVERYTHING = auto()
 
 
-#: What a random crash may take; all of it is one of the things that SUFFIX does.
+#: What a random crash may remove; EVERYTHING is one of the results of SUFFIX.
 RANDOM_LOSSES = (Loss.NOTHING, Loss.SUFFIX, Loss.PAGES, Loss.ANYTHING)
 
 
@@ -205,11 +205,11 @@ class FaultyFiles(Files):
         self._fault_counts[fault] = 0
 
     def die(self) -> None:
-        """The process is killed here: a thread that goes on must not change the disk any more."""
+        """The process is killed here: a thread that continues must not change the disk any more."""
         self._is_dead = True
 
     def _fault(self, operation: str, path: Path) -> OSError | None:
-        """The error that this operation is to end with; raises Killed for a process that is dead already."""
+        """The error that this operation is to end with; raises Killed if the process was killed before."""
         if self._is_dead:
             raise Killed
         self.counts[operation] += 1
@@ -244,7 +244,7 @@ class FaultyFiles(Files):
     # -- after a crash -----------------------------------------------------------------------------
 
     def after_kill(self) -> "FaultyFiles":
-        """The disk that the next process finds if only the process died: what was not flushed may still be lost."""
+        """The disk that the next process finds after a kill: what was not flushed may still be lost by a later crash."""
         self._is_dead = True
         survivor = FaultyFiles(random=self.random, now_ms=self.now_ms)
         survivor._root, survivor._moment = self._root, self._moment
@@ -252,7 +252,7 @@ class FaultyFiles(Files):
         return survivor
 
     def after_crash(self, random: Random, loss: Loss) -> "FaultyFiles":
-        """The disk that the next process finds; this one is dead."""
+        """The disk that the next process finds; this object is not used any more."""
         self._is_dead = True
         image = FaultyFiles(random=random, now_ms=self.now_ms)
         moment = random.randint(0, self._moment) if loss is Loss.SUFFIX else self._moment

@@ -2,8 +2,8 @@
 
     python -m tests.harness.fetch
 
-Everything lands in a cache outside the project (`$XDG_CACHE_HOME/ottla`, by default ~/.cache/ottla) and
-is fetched once. What cannot be had is an error that says what is missing; nothing is skipped.
+Everything is stored in a cache outside the project (`$XDG_CACHE_HOME/ottla`, by default ~/.cache/ottla) and
+is fetched once. A missing requirement is an error that names it; nothing is skipped.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""What clients did and saw, in the order of its ending."""
+"""The clients' operations and their results, in the order in which they ended."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ class Send:
     acks: int
     #: True: acknowledged; False: surely not written; None: unknown.
     is_ok: bool | None = None
-    #: Where the answer says that it is; None: it does not say (a duplicate of what was written before).
+    #: The offset in the response; None: it has none (a duplicate of an earlier append).
     base_offset: int | None = None
     errors: list[ErrorCode] = field(default_factory=list)
     began_s: float = 0.0
@@ -26,7 +26,7 @@ class Send:
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class Poll:
-    """What one fetch brought a consumer."""
+    """The result of one fetch of a consumer."""
 
     client: str
     topic: str
@@ -46,11 +46,11 @@ class History:
 
     sends: list[Send] = field(default_factory=list)
     polls: list[Poll] = field(default_factory=list)
-    #: Answers that a client must not get under clean elections.
+    #: Responses that a client must not receive under clean elections.
     errors: list[str] = field(default_factory=list)
-    #: Topics whose leaders may be elected uncleanly: what was acknowledged may be lost, and seen for a while.
+    #: Topics whose leaders may be elected uncleanly: acknowledged records may be lost after they were read.
     unclean: set[str] = field(default_factory=set)
-    #: Topics whose beginning goes, by retention or by DeleteRecords.
+    #: Topics whose first records are deleted, by retention or by DeleteRecords.
     trimmed: set[str] = field(default_factory=set)
     #: Topics that keep the last value of each key.
     compacted: set[str] = field(default_factory=set)
@@ -63,6 +63,6 @@ class History:
         return send
 
     def polled(self, poll: Poll) -> None:
-        """A fetch has brought something."""
+        """A fetch has returned records."""
         self.polls.append(poll)
         self.on_poll(poll)

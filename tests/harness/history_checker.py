@@ -1,16 +1,16 @@
-"""Holds a history against what Kafka promises; the names of errors are those of Jepsen's `jepsen.tests.kafka`.
+"""Checks a history against Kafka's guarantees; the names of errors are those of Jepsen's `jepsen.tests.kafka`.
 
 | name | what has happened |
 | --- | --- |
-| `lost-write` | an acknowledged value was never read, though values behind it were |
+| `lost-write` | an acknowledged value was never read, though later values were |
 | `unseen` | an acknowledged value was never read, and the end of the log was |
-| `duplicate` | a value stands at two offsets |
+| `duplicate` | a value has two offsets |
 | `inconsistent-offsets` | an offset holds two values, or not the one that was acknowledged there |
 | `nonmonotonic-poll`, `int-nonmonotonic-poll` | a consumer went back, between two fetches or within one |
 | `poll-skip`, `int-poll-skip` | a consumer skipped records that others read |
-| `nonmonotonic-send`, `int-nonmonotonic-send` | a producer's later value stands before an earlier one, of two batches or of one |
-| `int-send-skip` | something stands between the values of one batch: allowed by design |
-| `G1a` | a value was read that was surely not written: its producer got an error |
+| `nonmonotonic-send`, `int-nonmonotonic-send` | a producer's later value is before an earlier one, of two batches or of one |
+| `int-send-skip` | another value is between the values of one batch: allowed by design |
+| `G1a` | a value was read that was certainly not written: its producer received an error |
 
 Values of batches with an unknown outcome may be there or not. Of Jepsen's names `precommitted-read` and the cycles G0
 and G1c are missing: they are errors of transactions, which are not served yet.
@@ -23,14 +23,14 @@ from math import inf
 
 from tests.harness.history import History, Poll, Send
 
-#: What is no error, whatever was promised.
+#: Allowed in every history.
 ALLOWED = frozenset({"int-send-skip"})
-#: With acks=1 a leader's last appends may go with it, and others take their offsets.
+#: With acks=1 a leader's last appends may be lost with it, and others get their offsets.
 ALLOWED_WITH_ACKS_1 = ALLOWED | {"lost-write", "unseen", "inconsistent-offsets", "nonmonotonic-send"}
-#: After an unclean election (KIP-101, appendix A) a log may have less than was acknowledged, and others take the offsets;
-#: but what is in it at the end stands there once, in order, and no client got the answer that it is not written.
+#: After an unclean election (KIP-101, appendix A) a log may lack acknowledged records, and others get the offsets;
+#: but each value in it at the end is there once, in order, and no client received an error for it.
 ALLOWED_UNCLEAN = ALLOWED | {"lost-write", "unseen", "inconsistent-offsets"}
-#: What is deleted or compacted away is not there to be read; what is read has to be right.
+#: Deleted or compacted records are not read; the others have to be right.
 ALLOWED_TRIMMED = ALLOWED | {"lost-write", "unseen", "poll-skip", "int-poll-skip"}
 
 Errors = dict[str, list[str]]
@@ -69,7 +69,7 @@ def check(history: History, *, final: Sequence[Poll]) -> Errors:
 
 
 def _log_start_offset(final: Sequence[Poll]) -> float:
-    """Where the log begins in the end; behind everything, if nothing is left."""
+    """The final log start offset; after all records, if none is left."""
     return min((poll.found[0][0] for poll in final), default=inf)
 
 
@@ -78,8 +78,8 @@ def check_partition(
 ) -> Errors:
     """The errors of one partition, those that are allowed among them.
 
-    The leader may have forgotten what was before `log_start_offset`: a batch whose acknowledgement was lost is sent
-    again, and a follower that was emptied and starts behind the first copy takes the second one for the first.
+    The leader may have removed the producer state before `log_start_offset`: a batch whose acknowledgement was lost is sent
+    again, and a follower that was emptied and starts after the first copy accepts the second one.
     """
     errors: Errors = defaultdict(list)
     at: dict[int, set[bytes]] = defaultdict(set)
@@ -102,7 +102,7 @@ def check_partition(
 
 
 def _check_polls(polls: Sequence[Poll], known: Sequence[int], errors: Errors) -> None:
-    """Each consumer goes forward, and over everything."""
+    """Each consumer's offsets increase, and skip nothing."""
     rank = {offset: number for number, offset in enumerate(known)}
     position: dict[str, int] = {}
     for poll in polls:
@@ -123,7 +123,7 @@ def _check_polls(polls: Sequence[Poll], known: Sequence[int], errors: Errors) ->
 
 
 def _check_order(sends: Sequence[Send], offsets: dict[bytes, int], errors: Errors) -> None:
-    """A producer's values stand in the order in which it sent them."""
+    """A producer's values are in the order in which it sent them."""
     last: dict[str, int] = {}
     for send in sends:
         places = [offsets[value] for value in send.values if value in offsets]
@@ -176,7 +176,7 @@ def _check_written(
     has_all: bool,
     errors: Errors,
 ) -> None:
-    """What is acknowledged is there, and what is refused is not."""
+    """Acknowledged values are there, and refused ones are not."""
     for value, offset in acknowledged:
         if value not in offsets:
             if offset is not None and offset <= highest:

@@ -34,7 +34,7 @@ TOOLS = {
 
 
 def java_command(*, heap: str = "256m", options: Sequence[str] = ()) -> list[str]:
-    """`java` with Kafka's class path; quiet, and quick to start rather than quick in the long run."""
+    """`java` with Kafka's class path; with little output, and options for a short start."""
     return [
         fetch.java(),
         f"-Xmx{heap}",
@@ -55,7 +55,7 @@ def tool_command(name: str, *arguments: str) -> list[str]:
 
 
 def run_tool(name: str, *arguments: str, input: str | None = None) -> "subprocess.CompletedProcess[str]":
-    """Run one of Kafka's tools to its end, however that may be."""
+    """Run one of Kafka's tools to its end; its exit status is not checked."""
     command = tool_command(name, *arguments)
     archive = fetch.kafka_jars().parent / f"{name}.jsa"
     new_archive = archive.with_suffix(f".{os.getpid()}")

@@ -123,7 +123,7 @@ class Node:
         self.child.kill()
 
     def end(self) -> None:
-        """Leave nothing behind, whatever state it is in."""
+        """Kill the process if it runs."""
         if self._child is not None and self._child.is_running:
             self._child.kill()
 

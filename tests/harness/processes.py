@@ -14,8 +14,8 @@ from typing import ClassVar
 
 import psutil
 
-#: How long a test waits for what must come, in seconds: more than a machine needs that does five things at once, and less
-#: than the test may take, so that it can say what has not come.
+#: How long a test waits for an expected event, in seconds: longer than a busy machine needs, and shorter than the
+#: test's timeout, so that the failure names what was expected.
 PATIENCE_S = 90.0
 
 
@@ -100,7 +100,7 @@ class Child:
         self._process.send_signal(number)
 
     def pause(self) -> None:
-        """SIGSTOP: the others come to believe that it has crashed."""
+        """SIGSTOP: the other nodes detect it as crashed."""
         self.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:

@@ -2,14 +2,14 @@
 
     with Network() as network:
         port = network.serve(2, target_port=node_port)   # what others know node 2 by
-        network.isolate(2, (1, 3), into=False)           # what 2 sends to 1 and 3 gets stuck; connections stay
+        network.isolate(2, (1, 3), into=False)           # what 2 sends to 1 and 3 is not delivered; connections stay open
         network.heal(2)
 
     node 1 --(client id "broker-1-fetcher-0")--> proxy of 2 --> node 2
            <-------------- gate 2 -> 1 ---------       <-------
 
-Who has opened a connection is read from the client id of its first request, which between nodes ends with the sender's
-id. Bytes that are stuck are not lost: they arrive when the cut is healed, as TCP would send them again.
+The node that has opened a connection is read from the client id of its first request, which between nodes ends with the sender's
+id. Bytes that are not delivered are not lost: they arrive when the cut is healed, as TCP would send them again.
 """
 
 import asyncio

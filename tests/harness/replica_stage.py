@@ -23,7 +23,7 @@
 | `show` | the logs, and whether they agree and still have what was committed |
 
 What is below a leader's high watermark is committed. `Follower` machines, fetchers, sessions, partitions and handlers are
-those of a broker; between a follower and its leader stands a `Line`, which lets one question pass when the story says so.
+those of a broker; between a follower and its leader is a `Line`, which delivers one request when the story says so.
 """
 
 import asyncio
@@ -65,7 +65,7 @@ _PATIENCE_MS = 600_000
 
 
 class Line:
-    """Stands where a follower's NodeClient is: a question waits until the story lets it pass."""
+    """In place of a follower's NodeClient: a request waits until the story delivers it."""
 
     def __init__(self, stage: "Stage", node_id: int) -> None:
         self._stage = stage
@@ -92,7 +92,7 @@ class Line:
         """Nothing is open."""
 
     async def let_pass(self, *, is_lost: bool = False) -> None:
-        """Hand the question to the leader's handler, and the answer back if it comes at once."""
+        """Deliver the request to the leader's handler, and the response if it is available at once."""
         assert self.question is not None, f"{self.name} has nothing to ask"
         assert self.delayed is None, f"{self.name} waits for an answer already"
         host, key, message, answer = self.question
@@ -110,7 +110,7 @@ class Line:
             self._stage.show(f"{self.name} waits for a response")
 
     def deliver(self) -> bool:
-        """Hand the answer back, if there is one by now."""
+        """Deliver the response, if it is available."""
         if self.delayed is None or not self.delayed.done() or self.question is None:
             return False
         _, key, _, answer = self.question
@@ -227,7 +227,7 @@ class Stage:
             self._simulation.close()
 
     def show(self, line: str) -> None:
-        """Something that the audience should see."""
+        """Add a line to the output."""
         self._shown.append(line)
 
     def name_of(self, node_id: int) -> str:
@@ -468,7 +468,7 @@ class Stage:
 
 
 def commands(text: str) -> list[str]:
-    """The commands of a story, without what came of them."""
+    """The commands of a story, without their output."""
     return [
         line
         for block in text.split("\n\n")

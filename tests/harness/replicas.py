@@ -185,19 +185,19 @@ class ReplicaBroker:
         return None if buffers is None else self._tampered(buffers)
 
     async def stop(self) -> None:
-        """An end in order, as far as the network is concerned."""
+        """A clean stop, as far as the network is concerned."""
         self.is_up = False
         await self.fetchers.stop()
         if self._server is not None:
             await self._server.stop(grace_s=0)
 
     async def crash(self, loss: Loss) -> None:
-        """The process ends; of the disk stays what `loss` leaves."""
+        """The process ends; the disk keeps what `loss` leaves."""
         self.files = self.files.after_crash(self.runtime.random, loss)
         await self.stop()
 
     def checkpoint(self) -> None:
-        """Write down how far high watermarks have come, which maintenance does every five seconds."""
+        """Checkpoint the high watermarks, as maintenance does every five seconds."""
         for job in self.logs.checkpoints.high_watermark_jobs():
             job.complete()
 
@@ -344,7 +344,7 @@ class ReplicaCluster:
         return topic.partitions[topic_partition.partition].leader_epoch
 
     def grant(self) -> list[tuple[ReplicaBroker, frozenset[int]]]:
-        """Do as the leaders ask; which ISRs were granted to whom."""
+        """Grant the ISRs that the leaders have proposed; returns them by leader."""
         granted = []
         proposals, self.proposals = self.proposals, []
         for broker, partition in proposals:
@@ -356,7 +356,7 @@ class ReplicaCluster:
 
 
 async def turns(count: int = 50) -> None:
-    """Let all brokers do what can be done at this moment."""
+    """Run all brokers until nothing is ready."""
     for _ in range(count):
         await asyncio.sleep(0)
 

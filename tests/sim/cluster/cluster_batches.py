@@ -1,6 +1,6 @@
 """Every batch that a replica has been seen to have, committed or not: the same (leader epoch, offset) never names two.
 
-Nothing is ever forgotten here, and there is no exception. A leader that has lost pages that were not flushed leads again in
+Nothing is removed here, and there is no exception. A leader that has lost pages that were not flushed leads again in
 a newer epoch only, and so does one that was elected uncleanly: what they write has other names than what is gone.
 """
 
@@ -32,7 +32,7 @@ class Names:
 
 
 class Appended:
-    """Looks at what has come to the replicas' logs since the last look, and at how far each replica has come."""
+    """Checks what was appended to the replicas' logs since the last check, and each replica's log end."""
 
     def __init__(self, ledger: Callable[[Key], Ledger | None], is_compacted: Callable[[str], bool]) -> None:
         """`ledger` has what must not be lost of a partition; None: nothing."""
@@ -46,7 +46,7 @@ class Appended:
         self._reached: dict[Key, dict[int, int]] = {}
 
     def look_at(self, machine: Machine, partition: Partition) -> None:
-        """Cheap where nothing has changed."""
+        """Check this replica; cheap where nothing has changed."""
         log = partition.log
         known, end = self._ends.get(partition), log.log_end_offset
         if known is not None and known[0] is log and known[1] == end:

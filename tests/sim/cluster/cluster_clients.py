@@ -1,4 +1,4 @@
-"""Clients of the simulated cluster: what all have, and producers, which write down what they did.
+"""Clients of the simulated cluster: their common part, and producers, which record their operations.
 
 Each finds leaders by Metadata, tries again after errors that may pass, and keeps Kafka's rules: an idempotent producer
 sends the same batch with the same sequence until it is answered.
@@ -51,7 +51,7 @@ _RETRIABLE = _NOT_WRITTEN | {
 
 
 class Client:
-    """What all have: a connection to each broker, and what is known of a topic's leaders."""
+    """The common part: a connection to each broker, and the known leaders of a topic."""
 
     def __init__(self, simulation: Simulation, random: Random, brokers: Sequence[int], *, name: str) -> None:
         self.name = name
@@ -107,7 +107,7 @@ class Client:
         return self._leaders[topic, partition]
 
     async def lost_leader(self, topic: str, partition: int) -> None:
-        """It does not lead, or does not answer: look again."""
+        """It does not lead, or does not respond: look the leader up again."""
         await asyncio.sleep(BACKOFF_S)
         self._leaders.pop((topic, partition), None)
         await self.refresh(topic)

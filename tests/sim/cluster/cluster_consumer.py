@@ -1,4 +1,4 @@
-"""A consumer of the simulated cluster: reads a partition, and keeps what it has read true."""
+"""A consumer of the simulated cluster: reads a partition, and truncates what it has read where the log was truncated."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -35,8 +35,8 @@ class Read(NamedTuple):
 class Consumer(Client):
     """Reads one partition from its beginning, from the leader or from the replica that the leader names.
 
-    Its `view` is what it believes is in the log. Where the log parts from that, the view is cut off, as a follower cuts its
-    log (KIP-320). It learns of that by its fetches, which name the epoch of the last record; or, if it `validates`,
+    Its `view` is the log as it has read it. Where the log diverges from it, the view is truncated, as a follower truncates
+    its log (KIP-320). It learns of that by its fetches, which name the epoch of the last record; or, if it `validates`,
     as Kafka's own consumer does: each new leader is asked where that epoch ends, before anything is fetched.
     """
 

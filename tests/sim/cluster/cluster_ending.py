@@ -1,4 +1,4 @@
-"""How a story ends: everything is healed, and then what has to come about does, and what has to be there is."""
+"""The end of a story: everything is healed, and then the expected state is reached, and all expected records are there."""
 
 import asyncio
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ from tests.harness.history import History
 if TYPE_CHECKING:
     from cluster_world import World
 
-#: How long the cluster may take to be whole again when nothing fails any more.
+#: How long the cluster may take to recover when nothing fails any more.
 HEALING_S = 40.0
 
 
@@ -77,7 +77,7 @@ class Ending:
         )
 
     def _isrs_are_decided(self) -> bool:
-        """No leader waits for the controller's word on an ISR."""
+        """No leader waits for the controller's decision on an ISR."""
         return not any(
             partition.leader is not None and partition.leader.state.proposed_isr is not None
             for machine in self._world.brokers

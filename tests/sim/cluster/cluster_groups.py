@@ -1,4 +1,4 @@
-"""Consumer groups, while the leadership of their offsets partition moves and comes back, also in the middle of a load.
+"""Consumer groups, while the leadership of their offsets partition moves to another broker and back, also in the middle of a load.
 
 LoadedIsTheLog: what a coordinator begins with is what a replay of its whole log says.
 
