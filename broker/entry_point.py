@@ -32,4 +32,6 @@ def _import_without_collections() -> None:
     gc.disable()
     import broker.main  # noqa: F401
 
+    # Later collections skip what has been imported.
+    gc.freeze()
     gc.enable()
