@@ -1,0 +1,20 @@
+"""The errors of the second tier's interfaces (KIP-405, "Public Interfaces").
+
+    RemoteStorageError                the operation failed, and a repetition would fail, too
+    +- RetriableRemoteStorageError    a transient failure: no connection, 503, time-out; the caller retries with back-off
+    +- RemoteResourceNotFound         the object is not in the store
+
+Source: RemoteStorageException, RetriableRemoteStorageException and RemoteResourceNotFoundException of Kafka 4.3.1.
+"""
+
+
+class RemoteStorageError(Exception):
+    """An operation of a RemoteStorageManager or RemoteLogMetadataManager has failed."""
+
+
+class RetriableRemoteStorageError(RemoteStorageError):
+    """The failure is transient: the same operation may succeed later."""
+
+
+class RemoteResourceNotFound(RemoteStorageError):
+    """The segment, index or metadata is not in the remote tier."""

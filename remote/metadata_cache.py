@@ -1,0 +1,195 @@
+"""The metadata of one partition's copies in memory: which copy holds an offset of a leader epoch (KIP-405, "RLMM").
+
+A segment belongs to each leader epoch that has records in it. After an unclean election two branches of the log may be in
+the remote tier; a reader asks by (epoch, offset), with the epoch from its own lineage, and gets a copy of its own branch.
+
+For each epoch the cache keeps the *referenced* copies: finished ones, in the order of their offsets, none of which lies
+within another one. The remaining copies are unreferenced: not finished, being deleted, or contained in a referenced one.
+
+    two leaders copied, with different segment boundaries:
+        S0 [10, 90)   S1 [5, 100)         -> S1 is referenced; S0, which lies within it, is not
+        S0 [0, 200)   S1 [0, 100), later  -> S0 stays referenced; Kafka replaces it by S1, and finds nothing at 150
+    S1 of the first row is deleted        -> S0 is referenced again
+
+Source: RemoteLogMetadataCache and RemoteLogLeaderEpochState of Kafka 4.3.1. Differs: as said above; and a copy that another
+one replaces at the same start offset stays listed, so that it is deleted one day.
+"""
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+
+from protocol.remote.records import RemoteLogSegmentState
+from remote.errors import RemoteResourceNotFound, RemoteStorageError
+from remote.segment_columns import SegmentColumns
+from remote.segment_metadata import (
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentMetadataUpdate,
+    TopicIdPartition,
+    is_segment_transition,
+)
+
+
+class IllegalStateTransition(RemoteStorageError):
+    """A record asks for a transition that the diagram of `remote.segment_metadata` does not have."""
+
+
+class _Epoch:
+    """The copies of one leader epoch. Invariant: starts and ends of the referenced ones grow."""
+
+    __slots__ = ("end_offset", "ends", "size_bytes", "slots", "starts", "unreferenced")
+
+    def __init__(self) -> None:
+        self.starts = array("q")
+        self.ends = array("q")
+        self.slots = array("i")
+        self.unreferenced: set[int] = set()
+        #: The largest end of all copies that were ever finished; the deletion of a copy does not lower it.
+        self.end_offset: int | None = None
+        self.size_bytes = 0
+
+    def reference(self, slot: int, start: int, end: int) -> None:
+        """A finished copy has [start, end) of this epoch: reference it unless one copy has all of it."""
+        first = bisect_left(self.starts, start)
+        if first and self.ends[first - 1] >= end:
+            return
+        if first < len(self.starts) and self.starts[first] == start and self.ends[first] > end:
+            return
+        last = bisect_right(self.ends, end)
+        for contained in self.slots[first:last]:
+            self.unreferenced.add(contained)
+        last = max(first, last)
+        self.starts[first:last] = array("q", (start,))
+        self.ends[first:last] = array("q", (end,))
+        self.slots[first:last] = array("i", (slot,))
+        self.unreferenced.discard(slot)
+        neighbours = self.ends[max(first - 1, 0) : first + 2]
+        assert sorted(set(neighbours)) == list(neighbours), neighbours
+
+    def dereference(self, slot: int, start: int) -> None:
+        """The copy is going to be deleted."""
+        at = bisect_left(self.starts, start)
+        if at < len(self.slots) and self.slots[at] == slot:
+            del self.starts[at], self.ends[at], self.slots[at]
+        self.unreferenced.add(slot)
+
+    def floor(self, offset: int) -> int | None:
+        """The referenced copy that holds `offset`. Ends grow with starts: the last one that starts before decides."""
+        at = bisect_right(self.starts, offset) - 1
+        return self.slots[at] if at >= 0 and offset < self.ends[at] else None
+
+
+class RemoteLogMetadataCache:
+    """See the module. Not thread-safe: belongs to the event loop."""
+
+    def __init__(self, partition: TopicIdPartition) -> None:
+        self._columns = SegmentColumns(partition)
+        self._epochs: dict[int, _Epoch] = {}
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+    def add(self, metadata: RemoteLogSegmentMetadata) -> None:
+        """A copy begins; a repetition is ignored. Raises IllegalStateTransition."""
+        slot = self._columns.find(metadata.segment_id.id)
+        old = None if slot is None else self._columns.state(slot)
+        _check(metadata, old, metadata.state)
+        if slot is not None:
+            return
+        slot = self._columns.add(metadata)
+        for epoch, _, _ in self._columns.epoch_ranges(slot):
+            state = self._epochs.setdefault(epoch, _Epoch())
+            state.unreferenced.add(slot)
+            state.size_bytes += metadata.segment_size_bytes
+
+    def update(self, update: RemoteLogSegmentMetadataUpdate) -> None:
+        """A copy changes its state. Raises RemoteResourceNotFound for an unknown one, and IllegalStateTransition."""
+        slot = self._columns.find(update.segment_id.id)
+        if slot is None:
+            raise RemoteResourceNotFound(f"{update.segment_id} is unknown; {update.state.name} is ignored")
+        old = self._columns.state(slot)
+        _check(update, old, update.state)
+        self._columns.replace(slot, self._columns[slot].updated(update))
+        if old is update.state:
+            return
+        for epoch, start, end in self._columns.epoch_ranges(slot):
+            self._apply(update.state, self._epochs[epoch], slot, start, end)
+        if update.state is RemoteLogSegmentState.DELETE_SEGMENT_FINISHED:
+            self._columns.remove(slot)
+
+    def _apply(self, new: RemoteLogSegmentState, epoch: _Epoch, slot: int, start: int, end: int) -> None:
+        match new:
+            case RemoteLogSegmentState.COPY_SEGMENT_FINISHED:
+                epoch.reference(slot, start, end)
+                epoch.end_offset = max(end, epoch.end_offset or 0)
+            case RemoteLogSegmentState.DELETE_SEGMENT_STARTED:
+                epoch.dereference(slot, start)
+                self._reference_contained(epoch, slot)
+            case RemoteLogSegmentState.DELETE_SEGMENT_FINISHED:
+                epoch.unreferenced.discard(slot)
+                epoch.size_bytes -= self._columns.size_bytes(slot)
+            case RemoteLogSegmentState.COPY_SEGMENT_STARTED:
+                raise AssertionError(f"{slot=} began twice")
+
+    def _reference_contained(self, epoch: _Epoch, deleted: int) -> None:
+        """Reference copies again that only the deleted one contained."""
+        for slot in sorted(epoch.unreferenced - {deleted}):
+            if self._columns.state(slot) is RemoteLogSegmentState.COPY_SEGMENT_FINISHED:
+                for _, start, end in self._ranges_of(slot, epoch):
+                    epoch.reference(slot, start, end)
+
+    def _ranges_of(self, slot: int, epoch: _Epoch) -> Iterator[tuple[int, int, int]]:
+        return (each for each in self._columns.epoch_ranges(slot) if self._epochs[each[0]] is epoch)
+
+    def segment(self, *, epoch: int, offset: int) -> RemoteLogSegmentMetadata | None:
+        """The finished copy that holds `offset` of `epoch`; None: there is none. Cost: O(log n)."""
+        state = self._epochs.get(epoch)
+        slot = None if state is None else state.floor(offset)
+        return None if slot is None else self._columns[slot]
+
+    def next_segment_with_transaction_index(
+        self, *, epoch: int, offset: int
+    ) -> RemoteLogSegmentMetadata | None:
+        """The first referenced copy that ends behind `offset` and has a transaction index (KIP-1058)."""
+        state = self._epochs.get(epoch)
+        if state is not None:
+            for at in range(bisect_right(state.ends, offset), len(state.slots)):
+                if self._columns.has_transaction_index(state.slots[at]):
+                    return self._columns[state.slots[at]]
+        return None
+
+    def end_offset_for_epoch(self, epoch: int) -> int | None:
+        """The end, exclusive, of what was copied of `epoch`; None: nothing was."""
+        state = self._epochs.get(epoch)
+        return None if state is None else state.end_offset
+
+    def segments(self, epoch: int | None = None) -> Iterator[RemoteLogSegmentMetadata]:
+        """All copies, or those of one epoch, by start offset; made one by one, as the caller asks for them."""
+        if epoch is None:
+            slots = list(self._columns)
+        elif (state := self._epochs.get(epoch)) is not None:
+            slots = [*state.slots, *state.unreferenced]
+        else:
+            return iter(())
+        slots.sort(key=self._columns.start_offset)
+        return map(self._columns.__getitem__, slots)
+
+    def unreferenced(self, epoch: int) -> Iterator[RemoteLogSegmentMetadata]:
+        """The copies of an epoch that no reader gets: not finished, being deleted, or contained in another one."""
+        state = self._epochs.get(epoch)
+        return iter(()) if state is None else map(self._columns.__getitem__, sorted(state.unreferenced))
+
+    def size_bytes(self, epoch: int) -> int:
+        """The size of all segments that have records of `epoch`."""
+        state = self._epochs.get(epoch)
+        return 0 if state is None else state.size_bytes
+
+
+def _check(
+    record: RemoteLogSegmentMetadata | RemoteLogSegmentMetadataUpdate,
+    old: RemoteLogSegmentState | None,
+    new: RemoteLogSegmentState,
+) -> None:
+    if not is_segment_transition(old, new):
+        was = "unknown" if old is None else old.name
+        raise IllegalStateTransition(f"{record.segment_id} is {was}: {new.name} is refused")

@@ -1,0 +1,83 @@
+"""RemoteLogMetadataManager: the interface to the metadata of copies (KIP-405, "RemoteLogMetadataManager").
+
+Changes are awaited: when one returns, it is stored, and a look-up on this broker sees it. Look-ups are answered from
+memory, for the partitions that this broker leads or follows (`on_partition_leadership_changes`). Until `is_ready`,
+their answers may be incomplete: nothing may be deleted or truncated because of them.
+
+Source: org.apache.kafka.server.log.remote.storage.RemoteLogMetadataManager of Kafka 4.3.1. Differs: sizes and look-ups
+raise RemoteStorageError for a partition that is not assigned, as there, but none of them waits.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+
+from remote.segment_metadata import (
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentMetadataUpdate,
+    RemotePartitionDeleteMetadata,
+    TopicIdPartition,
+)
+
+
+class RemoteLogMetadataManager(ABC):
+    """The metadata of copies; see the module."""
+
+    @abstractmethod
+    def configure(self, configs: Mapping[str, object]) -> None:
+        """Called once, before all else, with the `rlmm.config.*` settings, `broker.id`, `cluster.id` and `log.dir`."""
+
+    @abstractmethod
+    async def add_remote_log_segment_metadata(self, metadata: RemoteLogSegmentMetadata) -> None:
+        """Store a new copy, in state COPY_SEGMENT_STARTED."""
+
+    @abstractmethod
+    async def update_remote_log_segment_metadata(self, update: RemoteLogSegmentMetadataUpdate) -> None:
+        """Store a copy's new state. Raises RemoteResourceNotFound for an unknown copy."""
+
+    @abstractmethod
+    async def put_remote_partition_delete_metadata(self, metadata: RemotePartitionDeleteMetadata) -> None:
+        """Store the progress of a partition's deletion."""
+
+    @abstractmethod
+    def remote_log_segment_metadata(
+        self, partition: TopicIdPartition, *, epoch: int, offset: int
+    ) -> RemoteLogSegmentMetadata | None:
+        """The finished copy that holds `offset` of leader epoch `epoch`; None: there is none."""
+
+    @abstractmethod
+    def next_segment_with_transaction_index(
+        self, partition: TopicIdPartition, *, epoch: int, offset: int
+    ) -> RemoteLogSegmentMetadata | None:
+        """The first finished copy of `epoch` that ends behind `offset` and has a transaction index (KIP-1058)."""
+
+    @abstractmethod
+    def highest_offset_for_epoch(self, partition: TopicIdPartition, *, epoch: int) -> int | None:
+        """The end, exclusive, of what finished copies hold of leader epoch `epoch`; None: nothing."""
+
+    @abstractmethod
+    def list_remote_log_segments(
+        self, partition: TopicIdPartition, *, epoch: int | None = None
+    ) -> Sequence[RemoteLogSegmentMetadata]:
+        """All copies, of every state but DELETE_SEGMENT_FINISHED, by start offset; only those of `epoch` if given."""
+
+    @abstractmethod
+    def remote_log_size(self, partition: TopicIdPartition, *, epoch: int) -> int:
+        """Bytes of the segments that have records of `epoch`."""
+
+    @abstractmethod
+    def on_partition_leadership_changes(
+        self, *, leaders: Collection[TopicIdPartition], followers: Collection[TopicIdPartition]
+    ) -> None:
+        """This broker leads and follows these partitions from now on."""
+
+    @abstractmethod
+    def on_stop_partitions(self, partitions: Collection[TopicIdPartition]) -> None:
+        """This broker holds these partitions no more; look-ups of them raise RemoteStorageError."""
+
+    @abstractmethod
+    def is_ready(self, partition: TopicIdPartition) -> bool:
+        """Whether everything that was stored before the partition's assignment has been read."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Release what is held. No call follows."""

@@ -1,0 +1,161 @@
+"""Columns of segment metadata: a million copies in 65 MB, as arrays instead of objects.
+
+A broker with 1,000 tiered partitions of 1,000 segments keeps the metadata of a million copies in memory; as dataclasses they
+would take 800 MB. Each copy has a slot: an index into all columns, which stays the same until the copy is removed.
+A removed copy's slot is used again.
+"""
+
+from array import array
+from collections.abc import Iterator
+from typing import Final
+from uuid import UUID
+
+from protocol.remote.records import RemoteLogSegmentState
+from protocol.types import ZERO_UUID
+from remote.segment_metadata import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
+from storage.leader_epoch_cache import EpochEntry
+
+_ID_BYTES: Final = 16
+_FREE: Final = -1
+_NO_ID: Final = ZERO_UUID.bytes
+
+
+class SegmentColumns:
+    """The metadata of one partition's copies, by slot."""
+
+    __slots__ = (
+        "_broker_ids", "_custom_metadata", "_end_offsets", "_epochs", "_event_timestamps", "_first_epochs", "_free",
+        "_has_no_transaction_index", "_ids", "_max_timestamps", "_partition", "_sizes", "_start_offsets", "_states",
+    )  # fmt: skip
+
+    def __init__(self, partition: TopicIdPartition) -> None:
+        self._partition = partition
+        self._ids = bytearray()
+        self._start_offsets = array("q")
+        self._end_offsets = array("q")
+        self._max_timestamps = array("q")
+        self._event_timestamps = array("q")
+        self._broker_ids = array("i")
+        self._sizes = array("i")
+        #: The epoch of a copy with one epoch, which starts at the copy's start offset; others are in `_epochs`.
+        self._first_epochs = array("i")
+        #: A RemoteLogSegmentState, or _FREE.
+        self._states = array("b")
+        self._has_no_transaction_index = array("b")
+        self._epochs: dict[int, tuple[EpochEntry, ...]] = {}
+        self._custom_metadata: dict[int, bytes] = {}
+        self._free: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._states) - len(self._free)
+
+    def __iter__(self) -> Iterator[int]:
+        """All slots in use."""
+        return (slot for slot, state in enumerate(self._states) if state != _FREE)
+
+    def find(self, segment_id: UUID) -> int | None:
+        """The slot of a copy. Cost: a search in 16 bytes for each copy, 1 us for 1,000 copies."""
+        at = self._ids.find(segment_id.bytes)
+        while at % _ID_BYTES and at >= 0:  # found across two ids
+            at = self._ids.find(segment_id.bytes, at + 1)
+        return at // _ID_BYTES if at >= 0 else None
+
+    def add(self, metadata: RemoteLogSegmentMetadata) -> int:
+        """Store a copy that is not there yet; returns its slot."""
+        assert metadata.partition == self._partition, (metadata.partition, self._partition)
+        slot = self._free.pop() if self._free else self._grow()
+        self._ids[slot * _ID_BYTES : (slot + 1) * _ID_BYTES] = metadata.segment_id.id.bytes
+        self._start_offsets[slot] = metadata.start_offset
+        self._end_offsets[slot] = metadata.end_offset
+        self._max_timestamps[slot] = metadata.max_timestamp_ms
+        self._sizes[slot] = metadata.segment_size_bytes
+        self._has_no_transaction_index[slot] = metadata.is_transaction_index_empty
+        first = metadata.leader_epochs[0]
+        self._first_epochs[slot] = first.epoch
+        if len(metadata.leader_epochs) > 1 or first.start_offset != metadata.start_offset:
+            self._epochs[slot] = metadata.leader_epochs
+        self._put_changing(slot, metadata)
+        return slot
+
+    def replace(self, slot: int, metadata: RemoteLogSegmentMetadata) -> None:
+        """Store a copy's new state; everything that an update cannot change is the same."""
+        assert self._uuid(slot) == metadata.segment_id.id, metadata.segment_id
+        self._put_changing(slot, metadata)
+
+    def remove(self, slot: int) -> None:
+        """Forget a copy."""
+        assert self._states[slot] != _FREE, slot
+        self._states[slot] = _FREE
+        self._ids[slot * _ID_BYTES : (slot + 1) * _ID_BYTES] = _NO_ID
+        self._epochs.pop(slot, None)
+        self._custom_metadata.pop(slot, None)
+        self._free.append(slot)
+
+    def __getitem__(self, slot: int) -> RemoteLogSegmentMetadata:
+        return RemoteLogSegmentMetadata(
+            segment_id=RemoteLogSegmentId(self._partition, self._uuid(slot)),
+            start_offset=self._start_offsets[slot],
+            end_offset=self._end_offsets[slot],
+            max_timestamp_ms=self._max_timestamps[slot],
+            broker_id=self._broker_ids[slot],
+            event_timestamp_ms=self._event_timestamps[slot],
+            segment_size_bytes=self._sizes[slot],
+            leader_epochs=self.epochs(slot),
+            state=self.state(slot),
+            custom_metadata=self._custom_metadata.get(slot),
+            is_transaction_index_empty=bool(self._has_no_transaction_index[slot]),
+        )
+
+    def state(self, slot: int) -> RemoteLogSegmentState:
+        """The state of a copy."""
+        return RemoteLogSegmentState(self._states[slot])
+
+    def start_offset(self, slot: int) -> int:
+        """The base offset of the copied segment."""
+        return self._start_offsets[slot]
+
+    def size_bytes(self, slot: int) -> int:
+        """The size of the copied segment's batches."""
+        return self._sizes[slot]
+
+    def has_transaction_index(self, slot: int) -> bool:
+        """Whether the segment has aborted transactions."""
+        return not self._has_no_transaction_index[slot]
+
+    def epochs(self, slot: int) -> tuple[EpochEntry, ...]:
+        """The leader epochs of a copy."""
+        epochs = self._epochs.get(slot)
+        return (
+            epochs
+            if epochs is not None
+            else (EpochEntry(self._first_epochs[slot], self._start_offsets[slot]),)
+        )
+
+    def epoch_ranges(self, slot: int) -> Iterator[tuple[int, int, int]]:
+        """(epoch, start offset, end offset) of each epoch of a copy."""
+        epochs = self.epochs(slot)
+        for index, entry in enumerate(epochs):
+            end = epochs[index + 1].start_offset if index + 1 < len(epochs) else self._end_offsets[slot]
+            yield entry.epoch, entry.start_offset, end
+
+    def _uuid(self, slot: int) -> UUID:
+        return UUID(bytes=bytes(self._ids[slot * _ID_BYTES : (slot + 1) * _ID_BYTES]))
+
+    def _put_changing(self, slot: int, metadata: RemoteLogSegmentMetadata) -> None:
+        self._states[slot] = metadata.state
+        self._broker_ids[slot] = metadata.broker_id
+        self._event_timestamps[slot] = metadata.event_timestamp_ms
+        if metadata.custom_metadata is None:
+            self._custom_metadata.pop(slot, None)
+        else:
+            self._custom_metadata[slot] = metadata.custom_metadata
+
+    def _grow(self) -> int:
+        self._ids += _NO_ID
+        for column in (self._start_offsets, self._end_offsets, self._max_timestamps, self._event_timestamps):
+            column.append(0)
+        for column in (self._broker_ids, self._sizes, self._first_epochs):
+            column.append(0)
+        self._has_no_transaction_index.append(0)
+        self._states.append(_FREE)
+        return len(self._states) - 1

@@ -1,0 +1,85 @@
+"""RemoteStorageManager: the interface to a store of segments and their indexes (KIP-405, "RemoteStorageManager").
+
+An implementation is configured once, by `configure`, and is called by several threads at a time. It keeps nothing about
+segments: everything that it needs to find an object is in the metadata that is passed to each call, which holds the
+custom metadata that it has returned from `copy_log_segment_data`.
+
+Every call may take long, and waits in the caller's thread. Errors: RetriableRemoteStorageError where a repetition may
+succeed, RemoteResourceNotFound for what is not in the store, RemoteStorageError for everything else. `remote.testing`
+has the tests that every implementation must pass.
+
+Source: org.apache.kafka.server.log.remote.storage.RemoteStorageManager and LogSegmentData of Kafka 4.3.1.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import BinaryIO
+
+from remote.segment_metadata import RemoteLogSegmentMetadata
+
+
+class IndexType(Enum):
+    """What is stored beside a segment's batches."""
+
+    OFFSET = "index"
+    TIMESTAMP = "timeindex"
+    PRODUCER_SNAPSHOT = "snapshot"
+    #: Only where the segment has aborted transactions.
+    TRANSACTION = "txnindex"
+    #: The leader epochs of the log up to the segment's end, as a leader-epoch-checkpoint file.
+    LEADER_EPOCH = "leader_epoch_checkpoint"
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class LogSegmentData:
+    """The local files of a closed segment, which are copied. No file changes or disappears during a copy."""
+
+    log_segment: Path
+    offset_index: Path
+    time_index: Path
+    #: None without aborted transactions.
+    transaction_index: Path | None
+    #: The producer state at the segment's end.
+    producer_snapshot: Path
+    leader_epoch_index: bytes
+
+
+class RemoteStorageManager(ABC):
+    """A store of segments; see the module."""
+
+    @abstractmethod
+    def configure(self, configs: Mapping[str, object]) -> None:
+        """Called once, before all else, with the `rsm.config.*` settings (without the prefix) and `broker.id`.
+
+        Raises InvalidConfig for a setting that cannot be used: with the key, the value and the remedy.
+        """
+
+    @abstractmethod
+    def copy_log_segment_data(self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData) -> bytes | None:
+        """Copy the segment and its indexes; returns custom metadata, or None.
+
+        Idempotent: what a failed attempt with the same id has left is overwritten.
+        """
+
+    @abstractmethod
+    def fetch_log_segment(
+        self, metadata: RemoteLogSegmentMetadata, *, start_position: int, end_position: int | None = None
+    ) -> BinaryIO:
+        """The segment's bytes [start_position, end_position), or to its end. The caller closes the stream.
+
+        `end_position` beyond the segment means its end.
+        """
+
+    @abstractmethod
+    def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> BinaryIO:
+        """One index of the segment. The caller closes the stream."""
+
+    @abstractmethod
+    def delete_log_segment_data(self, metadata: RemoteLogSegmentMetadata) -> None:
+        """Delete the segment and its indexes. Idempotent: what is not there counts as deleted."""
+
+    def close(self) -> None:  # noqa: B027 (an implementation without connections needs none)
+        """Release connections. No call follows."""
