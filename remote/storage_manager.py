@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import BinaryIO
+from typing import Protocol
 
 from remote.segment_metadata import RemoteLogSegmentMetadata
 
@@ -47,6 +47,16 @@ class LogSegmentData:
     leader_epoch_index: bytes
 
 
+class RemoteStream(Protocol):
+    """Bytes that come from the store, in order. Both methods may wait, and raise the errors of the module."""
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Up to `size` bytes, or all that remain; empty at the end only."""
+
+    def close(self) -> None:
+        """Release the connection, also before the end."""
+
+
 class RemoteStorageManager(ABC):
     """A store of segments; see the module."""
 
@@ -67,14 +77,14 @@ class RemoteStorageManager(ABC):
     @abstractmethod
     def fetch_log_segment(
         self, metadata: RemoteLogSegmentMetadata, *, start_position: int, end_position: int | None = None
-    ) -> BinaryIO:
+    ) -> RemoteStream:
         """The segment's bytes [start_position, end_position), or to its end. The caller closes the stream.
 
         `end_position` beyond the segment means its end.
         """
 
     @abstractmethod
-    def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> BinaryIO:
+    def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> RemoteStream:
         """One index of the segment. The caller closes the stream."""
 
     @abstractmethod

@@ -1,0 +1,75 @@
+"""The local directory keeps the contract, and has the layout of Kafka's LocalTieredStorage."""
+
+from random import Random
+from uuid import UUID
+
+import pytest
+
+from protocol.errors import InvalidConfig
+from protocol.types import TopicPartition
+from remote.errors import RemoteStorageError
+from remote.local_directory import LocalDirectory
+from remote.segment_metadata import TopicIdPartition
+from remote.storage_manager import IndexType
+from remote.testing import RemoteStorageManagerContract, Segment, read
+
+
+class TestContract(RemoteStorageManagerContract):
+    @pytest.fixture
+    def manager(self, tmp_path):
+        manager = LocalDirectory()
+        manager.configure({"dir": str(tmp_path / "tier"), "broker.id": 1})
+        return manager
+
+    def test_the_layout_is_that_of_kafkas_local_tiered_storage(self, manager, segment, tmp_path):
+        copied = segment(11).copy_to(manager)
+        root = tmp_path / "tier" / "kafka-tiered-storage"
+        (partition,) = root.iterdir()
+        assert partition.name.startswith("orders-3-")
+        assert len(partition.name) == len("orders-3-") + 22
+        stems = {path.name.partition(".")[0] for path in partition.iterdir()}
+        (stem,) = stems
+        assert stem.startswith("00000000000000000011-")
+        assert sorted(path.suffix for path in partition.iterdir()) == sorted(
+            [".log", ".index", ".timeindex", ".txnindex", ".snapshot", ".leader_epoch_checkpoint"]
+        )
+        manager.delete_log_segment_data(copied.metadata)
+        assert list(root.iterdir()) == []
+
+    def test_the_directory_of_a_partition_stays_until_its_last_segment_is_deleted(
+        self, manager, segment, tmp_path
+    ):
+        one, other = segment(11).copy_to(manager), segment(12).copy_to(manager)
+        manager.delete_log_segment_data(one.metadata)
+        assert (
+            read(manager.fetch_index(other.metadata, IndexType.TIMESTAMP))
+            == other.indexes[IndexType.TIMESTAMP]
+        )
+
+    def test_a_directory_that_cannot_be_written_is_a_storage_error(self, manager, segment, tmp_path):
+        (tmp_path / "tier" / "kafka-tiered-storage").rmdir()
+        (tmp_path / "tier" / "kafka-tiered-storage").write_text("a file")
+        with pytest.raises(RemoteStorageError):
+            segment().copy_to(manager)
+
+
+@pytest.mark.parametrize("directory", [None, "", 7])
+def test_the_directory_must_be_named(directory):
+    with pytest.raises(InvalidConfig, match=r"rsm\.config\.dir"):
+        LocalDirectory().configure({"dir": directory})
+
+
+def test_a_missing_local_file_is_no_error_of_the_store(tmp_path):
+    manager = LocalDirectory()
+    manager.configure({"dir": str(tmp_path / "tier")})
+    made = Segment.make(
+        tmp_path,
+        TopicIdPartition(UUID(int=1), TopicPartition("t", 0)),
+        start_offset=0,
+        size=10,
+        is_transactional=False,
+        random=Random(1),
+    )
+    made.data.time_index.unlink()
+    with pytest.raises(FileNotFoundError):
+        made.copy_to(manager)
