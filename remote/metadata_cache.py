@@ -53,7 +53,7 @@ class _Epoch:
         first = bisect_left(self.starts, start)
         if first and self.ends[first - 1] >= end:
             return
-        if first < len(self.starts) and self.starts[first] == start and self.ends[first] > end:
+        if first < len(self.starts) and self.starts[first] == start and self.ends[first] >= end:
             return
         last = bisect_right(self.ends, end)
         for contained in self.slots[first:last]:
@@ -85,6 +85,7 @@ class RemoteLogMetadataCache:
     def __init__(self, partition: TopicIdPartition) -> None:
         self._columns = SegmentColumns(partition)
         self._epochs: dict[int, _Epoch] = {}
+        self._finished_bytes = 0
 
     def __len__(self) -> int:
         return len(self._columns)
@@ -112,6 +113,10 @@ class RemoteLogMetadataCache:
         self._columns.replace(slot, self._columns[slot].updated(update))
         if old is update.state:
             return
+        if update.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED:
+            self._finished_bytes += self._columns.size_bytes(slot)
+        elif old is RemoteLogSegmentState.COPY_SEGMENT_FINISHED:
+            self._finished_bytes -= self._columns.size_bytes(slot)
         for epoch, start, end in self._columns.epoch_ranges(slot):
             self._apply(update.state, self._epochs[epoch], slot, start, end)
         if update.state is RemoteLogSegmentState.DELETE_SEGMENT_FINISHED:
@@ -174,10 +179,34 @@ class RemoteLogMetadataCache:
         slots.sort(key=self._columns.start_offset)
         return map(self._columns.__getitem__, slots)
 
+    def referenced(self, epoch: int) -> Iterator[RemoteLogSegmentMetadata]:
+        """The copies of an epoch that readers get, by start offset."""
+        state = self._epochs.get(epoch)
+        return iter(()) if state is None else map(self._columns.__getitem__, list(state.slots))
+
     def unreferenced(self, epoch: int) -> Iterator[RemoteLogSegmentMetadata]:
-        """The copies of an epoch that no reader gets: not finished, being deleted, or contained in another one."""
+        """The other copies of an epoch: not finished, being deleted, or contained in a referenced one."""
         state = self._epochs.get(epoch)
         return iter(()) if state is None else map(self._columns.__getitem__, sorted(state.unreferenced))
+
+    def segments_before_epoch(self, epoch: int) -> Iterator[RemoteLogSegmentMetadata]:
+        """The copies all of whose epochs are older than `epoch`, by start offset."""
+        if not any(known < epoch for known in self._epochs):
+            return iter(())
+        slots = [slot for slot in self._columns if self._columns.epochs(slot)[-1].epoch < epoch]
+        return map(self._columns.__getitem__, sorted(slots, key=self._columns.start_offset))
+
+    def is_referenced(self, copy: RemoteLogSegmentMetadata) -> bool:
+        """Whether a reader of any epoch may get this copy."""
+        slot = self._columns.find(copy.segment_id.id)
+        return slot is not None and any(
+            slot not in self._epochs[epoch].unreferenced for epoch, _, _ in self._columns.epoch_ranges(slot)
+        )
+
+    @property
+    def finished_bytes(self) -> int:
+        """The size of all finished copies, also of other branches and duplicates."""
+        return self._finished_bytes
 
     def size_bytes(self, epoch: int) -> int:
         """The size of all segments that have records of `epoch`."""

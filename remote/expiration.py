@@ -1,0 +1,159 @@
+"""What retention deletes in the remote tier, and where the log starts afterwards (KIP-405, "Remote log retention").
+
+    log start                     local log start      copied up to         log end
+        |                                |                   |                 |
+        [ remote only ][ remote only ]...[ in both tiers ]...[ local only .....]
+         ^ expired first: retention.ms, retention.bytes, or the log start has passed it
+
+A decision is made in one pass over the leader's lineage, oldest first, and stops at the first copy that is kept: so a log
+never has a hole. The caller moves the log start offset first, then deletes: a follower that becomes leader in between
+finds the same copies below its log start.
+
+The log's size is what is in either tier, each byte once: finished copies of the lineage, and local segments from
+the end of what is copied on. A new leader that does not know yet up to where the log is copied has to find out first
+(`remote.lineage.highest_remote_offset`). Kafka 4.3.1 takes "unknown" for "nothing": it counts what is in both tiers twice, and
+deletes what retention.bytes has room for (KAFKA-20732).
+
+Source: RemoteLogManager.RLMExpirationTask of Kafka 4.3.1.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from itertools import chain
+from uuid import UUID
+
+from protocol.remote.records import RemoteLogSegmentState
+from remote.lineage import is_within, without_empty_epochs
+from remote.metadata_cache import RemoteLogMetadataCache
+from remote.segment_metadata import RemoteLogSegmentMetadata
+from storage.leader_epoch_cache import EpochEntry
+
+
+class Reason(Enum):
+    """Why a copy is deleted."""
+
+    RETENTION_TIME = "retention.ms"
+    RETENTION_SIZE = "retention.bytes"
+    LOG_START_OFFSET = "log start offset"
+    #: Its epochs are older than the leader's first one: of a branch that was given up, or of a removed start of the log.
+    UNREFERENCED_EPOCH = "unreferenced leader epoch"
+    #: Another copy has the same records.
+    DUPLICATE = "duplicate of another copy"
+    #: The broker that began it has stopped, and will not finish it.
+    ABANDONED = "unfinished copy"
+    #: An earlier deletion has not finished.
+    RETRY = "deletion that did not finish"
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class LogView:
+    """The leader's log at the time of the decision."""
+
+    #: The leader epoch cache.
+    lineage: Sequence[EpochEntry]
+    log_start_offset: int
+    log_end_offset: int
+    #: The size of the local segments from the end of what is copied on: they are in the local tier only.
+    local_only_bytes: int
+    #: retention.ms and retention.bytes; None: unlimited.
+    retention_ms: int | None
+    retention_bytes: int | None
+
+
+@dataclass(slots=True, kw_only=True)
+class Expiration:
+    """What is to be deleted, oldest first."""
+
+    deleted: list[tuple[RemoteLogSegmentMetadata, Reason]] = field(default_factory=list)
+    #: The log start offset to set before anything is deleted; None: it stays.
+    log_start_offset: int | None = None
+
+
+def expire(
+    cache: RemoteLogMetadataCache,
+    log: LogView,
+    *,
+    being_copied: Collection[UUID],
+    abandoned_before_ms: int,
+    now_ms: int,
+) -> Expiration:
+    """Decide what retention deletes now.
+
+    `being_copied`: ids of this broker's running copies. An unfinished copy that was begun before `abandoned_before_ms`
+    has exceeded every deadline: its broker writes to it no more, so that its deletion leaves no object behind.
+    Cost: O(deleted), and O(all copies) while the log is larger than retention.bytes.
+    """
+    result = Expiration()
+    lineage = without_empty_epochs(log.lineage)
+    if not lineage:
+        return result
+    for copy in _distinct(cache.unreferenced(entry.epoch) for entry in lineage):
+        reason = None if copy.segment_id.id in being_copied else _unread(cache, copy, abandoned_before_ms)
+        if reason is not None:
+            result.deleted.append((copy, reason))
+    excess_bytes = _excess_bytes(cache, log, lineage)
+    for copy in _distinct(cache.referenced(entry.epoch) for entry in lineage):
+        if copy.end_offset <= log.log_start_offset and copy.leader_epochs[-1].epoch <= lineage[0].epoch:
+            # The leader epoch cache begins at the log start: a copy below it with newer epochs is of another branch.
+            result.deleted.append((copy, Reason.LOG_START_OFFSET))
+        elif is_within(copy, lineage, log_end_offset=log.log_end_offset):
+            reason = _by_retention(copy, log, excess_bytes=excess_bytes, now_ms=now_ms)
+            if reason is None:
+                break
+            result.deleted.append((copy, reason))
+            excess_bytes -= copy.segment_size_bytes
+            result.log_start_offset = copy.end_offset
+    result.deleted += (
+        (copy, Reason.UNREFERENCED_EPOCH) for copy in cache.segments_before_epoch(lineage[0].epoch)
+    )
+    assert result.log_start_offset is None or result.log_start_offset <= log.log_end_offset, (result, log)
+    return result
+
+
+def _unread(
+    cache: RemoteLogMetadataCache, copy: RemoteLogSegmentMetadata, abandoned_before_ms: int
+) -> Reason | None:
+    """Why a copy is deleted that no reader finds; None: it may still be finished, or is found in another epoch."""
+    match copy.state:
+        case RemoteLogSegmentState.COPY_SEGMENT_STARTED:
+            return Reason.ABANDONED if copy.event_timestamp_ms < abandoned_before_ms else None
+        case RemoteLogSegmentState.COPY_SEGMENT_FINISHED:
+            return None if cache.is_referenced(copy) else Reason.DUPLICATE
+        case RemoteLogSegmentState.DELETE_SEGMENT_STARTED:
+            return Reason.RETRY
+        case RemoteLogSegmentState.DELETE_SEGMENT_FINISHED:
+            raise AssertionError(f"{copy.segment_id} is deleted, yet in the cache")
+
+
+def _by_retention(
+    copy: RemoteLogSegmentMetadata, log: LogView, *, excess_bytes: int, now_ms: int
+) -> Reason | None:
+    """Whether retention deletes the oldest copy of the log."""
+    if log.retention_ms is not None and copy.max_timestamp_ms < now_ms - log.retention_ms:
+        return Reason.RETENTION_TIME
+    if copy.segment_size_bytes <= excess_bytes:
+        return Reason.RETENTION_SIZE
+    return None
+
+
+def _excess_bytes(cache: RemoteLogMetadataCache, log: LogView, lineage: Sequence[EpochEntry]) -> int:
+    """By how much the log exceeds retention.bytes. The sum of all copies is an upper bound, and costs nothing."""
+    if log.retention_bytes is None or log.local_only_bytes + cache.finished_bytes <= log.retention_bytes:
+        return 0
+    remote_bytes = sum(
+        copy.segment_size_bytes
+        for copy in _distinct(cache.referenced(entry.epoch) for entry in lineage)
+        if copy.end_offset > log.log_start_offset
+        and is_within(copy, lineage, log_end_offset=log.log_end_offset)
+    )
+    return max(0, log.local_only_bytes + remote_bytes - log.retention_bytes)
+
+
+def _distinct(groups: Iterable[Iterable[RemoteLogSegmentMetadata]]) -> Iterator[RemoteLogSegmentMetadata]:
+    """Each copy once: one with several epochs is in several groups."""
+    seen: set[UUID] = set()
+    for copy in chain.from_iterable(groups):
+        if copy.segment_id.id not in seen:
+            seen.add(copy.segment_id.id)
+            yield copy

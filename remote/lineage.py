@@ -1,0 +1,72 @@
+"""The remote tier as seen from one leader's epochs: which copies are part of its log (KIP-405, "Follower Replication").
+
+A leader's lineage is its leader epoch cache: each epoch with its first offset. After an unclean election the tier also has
+copies of the branch that was given up. Only copies within the lineage count as part of the log: they are read, and retention
+counts and deletes them.
+
+    lineage   e0@0 e2@40               e0 = [0, 40), e2 = [40, log end)
+    within    [0, 20) e0    [20, 60) e0@20 e2@40
+    not       [20, 50) e0              ends behind the end of e0: the other branch
+              [20, 60) e0@20 e1@30     e1 is not in the lineage
+
+Source: RemoteLogManager.isRemoteSegmentWithinLeaderEpochs, findHighestRemoteOffset and findLogStartOffset of Kafka 4.3.1.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from remote.segment_metadata import RemoteLogSegmentMetadata
+from storage.leader_epoch_cache import EpochEntry
+
+
+def without_empty_epochs(entries: Iterable[EpochEntry]) -> list[EpochEntry]:
+    """These epochs without those that wrote nothing: of several with the same start, the last one.
+
+    >>> without_empty_epochs([EpochEntry(0, 0), EpochEntry(1, 7), EpochEntry(2, 7)])
+    [EpochEntry(epoch=0, start_offset=0), EpochEntry(epoch=2, start_offset=7)]
+    """
+    kept: list[EpochEntry] = []
+    for entry in entries:
+        if kept and kept[-1].start_offset == entry.start_offset:
+            kept.pop()
+        kept.append(entry)
+    return kept
+
+
+def is_within(copy: RemoteLogSegmentMetadata, lineage: Sequence[EpochEntry], *, log_end_offset: int) -> bool:
+    """Whether a copy is part of the log with this lineage. `lineage` has no empty epochs, and grows.
+
+    Epochs before the lineage's first one are not compared: retention has removed them from the leader's cache. An
+    epoch's start offset may be smaller in the lineage than in the copy only for the copy's first epoch, which began in
+    an earlier segment. Cost: O(epochs).
+    """
+    if copy.end_offset > log_end_offset or not lineage:
+        return False
+    of_copy = [each for each in without_empty_epochs(copy.leader_epochs) if each.epoch >= lineage[0].epoch]
+    if not of_copy:
+        return False
+    starts = dict(lineage)
+    first = of_copy[0]
+    if first.epoch not in starts:
+        return False
+    if first.epoch != lineage[0].epoch and first.start_offset < starts[first.epoch]:
+        return False
+    # From the copy's first epoch on, the lineage has the same epochs at the same offsets, up to the copy's end.
+    expected = [each for each in lineage if each.epoch > first.epoch and each.start_offset < copy.end_offset]
+    return of_copy[1:] == expected
+
+
+def highest_remote_offset(
+    lineage: Sequence[EpochEntry], copied_end: Callable[[int], int | None], *, log_end_offset: int
+) -> int | None:
+    """The end, exclusive, of what is copied of this log; None: nothing is. The next copy begins there.
+
+    `copied_end` is the end of what was copied of an epoch (`highest_offset_for_epoch`), also on another branch: an
+    epoch ends in this log where the next one starts, and what lies behind is not part of it. Newest epochs first.
+    """
+    end = log_end_offset
+    for entry in reversed(lineage):
+        copied = copied_end(entry.epoch)
+        if copied is not None and copied > entry.start_offset:
+            return min(copied, end)
+        end = entry.start_offset
+    return None

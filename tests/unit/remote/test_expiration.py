@@ -1,0 +1,132 @@
+"""What retention deletes in the remote tier: tables. Copies have 10 offsets and 1,000 bytes, offset 10 is from time 100."""
+
+from uuid import UUID
+
+import pytest
+from test_metadata_cache import PARTITION, copy_of, to
+
+from protocol.remote.records import RemoteLogSegmentState as State
+from remote.expiration import LogView, Reason, expire
+from remote.metadata_cache import RemoteLogMetadataCache
+from storage.leader_epoch_cache import EpochEntry
+
+NOW_MS = 1000
+
+
+def tier(*copies):
+    """Finished copies by (number, start offset, *epochs); a fourth field is the state of another one."""
+    cache = RemoteLogMetadataCache(PARTITION)
+    for number, start, *rest in copies:
+        state = rest.pop() if rest and isinstance(rest[-1], State) else State.COPY_SEGMENT_FINISHED
+        cache.add(copy_of(number, start, start + 10, *rest))
+        if state is not State.COPY_SEGMENT_STARTED:
+            cache.update(to(number, State.COPY_SEGMENT_FINISHED))
+        if state is State.DELETE_SEGMENT_STARTED:
+            cache.update(to(number, state))
+    return cache
+
+
+def decide(
+    cache,
+    *,
+    lineage=((0, 0),),
+    start=0,
+    end=100,
+    local_only=0,
+    ms=None,
+    size=None,
+    being_copied=(),
+    abandoned=0,
+):
+    log = LogView(
+        lineage=[EpochEntry(*each) for each in lineage],
+        log_start_offset=start,
+        log_end_offset=end,
+        local_only_bytes=local_only,
+        retention_ms=ms,
+        retention_bytes=size,
+    )
+    found = expire(
+        cache,
+        log,
+        being_copied=[UUID(int=each) for each in being_copied],
+        abandoned_before_ms=abandoned,
+        now_ms=NOW_MS,
+    )
+    return {copy.segment_id.id.int: reason for copy, reason in found.deleted}, found.log_start_offset
+
+
+FOUR = ((1, 0), (2, 10), (3, 20), (4, 30))
+
+
+@pytest.mark.parametrize(
+    ("settings", "deleted", "log_start_offset"),
+    [
+        ({}, {}, None),
+        (
+            {"ms": 850},
+            {1: Reason.RETENTION_TIME, 2: Reason.RETENTION_TIME},
+            20,
+        ),  # times 0 and 100 are older than 150
+        ({"ms": 900}, {1: Reason.RETENTION_TIME}, 10),  # 100 is exactly 900 ms old
+        ({"ms": 0}, dict.fromkeys([1, 2, 3, 4], Reason.RETENTION_TIME), 40),
+        ({"size": 4000}, {}, None),
+        ({"size": 3999}, {}, None),  # a copy goes only if the rest is still as large as retention.bytes
+        ({"size": 3000}, {1: Reason.RETENTION_SIZE}, 10),
+        ({"size": 3000, "local_only": 999}, {1: Reason.RETENTION_SIZE}, 10),
+        ({"size": 3000, "local_only": 1000}, {1: Reason.RETENTION_SIZE, 2: Reason.RETENTION_SIZE}, 20),
+        ({"size": 0}, dict.fromkeys([1, 2, 3, 4], Reason.RETENTION_SIZE), 40),
+        ({"size": 2000, "ms": 900}, {1: Reason.RETENTION_TIME, 2: Reason.RETENTION_SIZE}, 20),
+        ({"start": 20}, {1: Reason.LOG_START_OFFSET, 2: Reason.LOG_START_OFFSET}, None),
+        ({"start": 19}, {1: Reason.LOG_START_OFFSET}, None),
+        ({"start": 10, "size": 2000}, {1: Reason.LOG_START_OFFSET, 2: Reason.RETENTION_SIZE}, 20),
+    ],
+)
+def test_time_size_and_log_start_offset(settings, deleted, log_start_offset):
+    assert decide(tier(*FOUR), **settings) == (deleted, log_start_offset)
+
+
+def test_bytes_in_both_tiers_count_once():
+    """KAFKA-20732: 4,000 bytes are copied and all of them still local; 4,000 are allowed, and nothing is deleted.
+
+    The caller counts as local only what lies behind the end of what is copied: here nothing.
+    """
+    assert decide(tier(*FOUR), size=4000, end=40, local_only=0) == ({}, None)
+
+
+def test_another_branch_does_not_count_and_stays_until_the_lineage_has_passed_it():
+    branches = tier((1, 0), (2, 10), (3, 20), (4, 15, (1, 15)), (5, 25, (1, 25)))
+    lineage = ((0, 0), (1, 15))  # epoch 0 ends at 15: copies 2 and 3 are of the branch that was given up
+    assert decide(branches, lineage=lineage, size=3000) == ({}, None)
+    assert decide(branches, lineage=lineage, size=2000) == ({1: Reason.RETENTION_SIZE}, 10)
+    assert decide(branches, lineage=((1, 15),), start=15) == (
+        dict.fromkeys([1, 2, 3], Reason.UNREFERENCED_EPOCH), None,
+    )  # fmt: skip
+
+
+def test_copies_that_no_reader_finds_are_deleted_at_any_age():
+    cache = tier(
+        (1, 0, State.COPY_SEGMENT_STARTED), (2, 0), (3, 0), (4, 10, State.DELETE_SEGMENT_STARTED), (5, 10)
+    )
+    assert decide(cache, abandoned=2) == (
+        {1: Reason.ABANDONED, 3: Reason.DUPLICATE, 4: Reason.RETRY}, None,
+    )  # fmt: skip
+    assert decide(cache, abandoned=1) == (
+        {3: Reason.DUPLICATE, 4: Reason.RETRY},
+        None,
+    )  # 1 may still be finished
+
+
+def test_a_copy_that_this_broker_makes_now_is_left_alone():
+    cache = tier((1, 0), (2, 10, State.COPY_SEGMENT_STARTED))
+    assert decide(cache, abandoned=99, being_copied=[2]) == ({}, None)
+    assert decide(cache, abandoned=99) == ({2: Reason.ABANDONED}, None)
+
+
+def test_an_unfinished_copy_does_not_stop_retention():
+    cache = tier((1, 0), (2, 10, State.COPY_SEGMENT_STARTED), (3, 10), (4, 20))
+    assert decide(cache, ms=850) == ({1: Reason.RETENTION_TIME, 3: Reason.RETENTION_TIME}, 20)
+
+
+def test_a_log_without_epochs_deletes_nothing():
+    assert decide(tier(*FOUR), lineage=(), ms=0, size=0) == ({}, None)
