@@ -17,7 +17,8 @@ one replaces at the same start offset stays listed, so that it is deleted one da
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from protocol.remote.records import RemoteLogSegmentState
 from remote.errors import RemoteResourceNotFound, RemoteStorageError
@@ -103,6 +104,26 @@ class RemoteLogMetadataCache:
             state.unreferenced.add(slot)
             state.size_bytes += metadata.segment_size_bytes
 
+    def restore(self, copy: RemoteLogSegmentMetadata) -> None:
+        """A copy of a snapshot, in any state. Raises IllegalStateTransition for one that is there already."""
+        self.add(replace(copy, state=RemoteLogSegmentState.COPY_SEGMENT_STARTED))
+        if copy.state is not RemoteLogSegmentState.COPY_SEGMENT_STARTED:
+            self.update(
+                RemoteLogSegmentMetadataUpdate(
+                    segment_id=copy.segment_id,
+                    state=copy.state,
+                    broker_id=copy.broker_id,
+                    event_timestamp_ms=copy.event_timestamp_ms,
+                    custom_metadata=copy.custom_metadata,
+                )
+            )
+
+    def restore_epoch_ends(self, ends: Mapping[int, int]) -> None:
+        """The `epoch_ends` of the snapshot: copies that are deleted by now have moved them, too."""
+        for epoch, end in ends.items():
+            state = self._epochs.setdefault(epoch, _Epoch())
+            state.end_offset = max(end, state.end_offset or 0)
+
     def update(self, update: RemoteLogSegmentMetadataUpdate) -> None:
         """A copy changes its state. Raises RemoteResourceNotFound for an unknown one, and IllegalStateTransition."""
         slot = self._columns.find(update.segment_id.id)
@@ -167,6 +188,13 @@ class RemoteLogMetadataCache:
         """The end, exclusive, of what was copied of `epoch`; None: nothing was."""
         state = self._epochs.get(epoch)
         return None if state is None else state.end_offset
+
+    @property
+    def epoch_ends(self) -> Mapping[int, int]:
+        """`end_offset_for_epoch` of all epochs that have one."""
+        return {
+            epoch: state.end_offset for epoch, state in self._epochs.items() if state.end_offset is not None
+        }
 
     def segments(self, epoch: int | None = None) -> Iterator[RemoteLogSegmentMetadata]:
         """All copies, or those of one epoch, by start offset; made one by one, as the caller asks for them."""
