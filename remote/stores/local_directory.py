@@ -1,0 +1,168 @@
+"""LocalDirectory: a directory as remote tier, in the layout of Kafka's LocalTieredStorage.
+
+    <dir>/kafka-tiered-storage/<key>            the keys of `remote.stores.object_storage`
+
+Brokers of Kafka with LocalTieredStorage may share the directory. A file is written under its final name: it is not read
+before its metadata says that the copy is finished, and by then all of it is flushed to the disk.
+
+Source: LocalTieredStorage of Kafka 4.3.1's tests. Differs: files are flushed, and the directory of a partition is removed
+with its last segment.
+"""
+
+import errno
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from protocol.errors import InvalidConfig
+from remote.errors import RemoteResourceNotFound, RemoteStorageError, RetriableRemoteStorageError
+from remote.storage_manager import RemoteStream
+from remote.stores.object_storage import ObjectStorage, ObjectStore
+
+ROOT: Final = "kafka-tiered-storage"
+#: The setting that names the directory: `rsm.config.dir`.
+DIR: Final = "dir"
+
+#: A full disk may have room later; a directory that was removed by another broker is created again.
+_TRANSIENT: Final = (errno.ENOSPC, errno.EDQUOT, errno.EAGAIN, errno.EINTR, errno.ESTALE, errno.ETIMEDOUT)
+#: Bytes in memory while a file is copied.
+_CHUNK_BYTES: Final = 1024 * 1024
+
+
+class LocalDirectory(ObjectStorage):
+    """See the module."""
+
+    def __init__(self) -> None:
+        self._store: DirectoryStore | None = None
+
+    @property
+    def store(self) -> ObjectStore:
+        """The directory."""
+        assert self._store is not None, "configure() was not called"
+        return self._store
+
+    def configure(self, configs: Mapping[str, object]) -> None:
+        """`dir`: the directory, which is created."""
+        directory = configs.get(DIR)
+        if not isinstance(directory, str) or not directory:
+            raise InvalidConfig(
+                f"rsm.config.{DIR} is {directory!r}: set it to a directory that all brokers share, outside of log.dirs"
+            )
+        root = Path(directory) / ROOT
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InvalidConfig(
+                f"rsm.config.{DIR} is {directory!r}, which cannot be created: {error}"
+            ) from error
+        self._store = DirectoryStore(root)
+
+
+class DirectoryStore:
+    """Objects as files below a directory: a key is a folder and a name."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def put(self, key: str, source: BinaryIO, size_bytes: int) -> None:
+        """Write and flush the file, then its directory."""
+        path = self._root / key
+        with _storage_errors(key):
+            if not path.parent.exists():
+                # Another broker may have removed it, with the partition's last segment.
+                path.parent.mkdir(exist_ok=True)
+                _flush_directory(self._root)
+            with path.open("wb") as target:
+                shutil.copyfileobj(source, target, _CHUNK_BYTES)
+                target.flush()
+                os.fsync(target.fileno())
+            _flush_directory(path.parent)
+
+    def get(self, key: str, *, start: int = 0, end: int | None = None) -> RemoteStream:
+        """A stream of the file."""
+        with _storage_errors(key):
+            file = (self._root / key).open("rb")
+            file.seek(start)
+        return _FileStream(key, file, None if end is None else end - start)
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Remove the files, and their directories if they are empty then."""
+        directories = set()
+        for key in keys:
+            path = self._root / key
+            directories.add(path.parent)
+            with _storage_errors(key):
+                path.unlink(missing_ok=True)
+        for directory in directories:
+            with _storage_errors(str(directory)), suppress(FileNotFoundError):
+                _remove_if_empty(directory)
+
+    def list(self, prefix: str = "") -> Iterator[tuple[str, int]]:
+        """All files that are there now; those that are removed meanwhile are left out."""
+        with _storage_errors(prefix):
+            for directory in sorted(self._root.iterdir()):
+                if f"{directory.name}/".startswith(prefix[: prefix.find("/") + 1]) and directory.is_dir():
+                    for path in sorted(directory.iterdir()):
+                        key = f"{directory.name}/{path.name}"
+                        with suppress(FileNotFoundError):
+                            if key.startswith(prefix):
+                                yield key, path.stat().st_size
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class _FileStream:
+    """The next bytes of a file, at most `left`, or all."""
+
+    def __init__(self, key: str, file: BinaryIO, left: int | None) -> None:
+        self._key = key
+        self._file = file
+        self._left = left
+
+    def read(self, size: int = -1, /) -> bytes:
+        """See RemoteStream."""
+        if self._left is not None:
+            size = self._left if size < 0 else min(size, self._left)
+        with _storage_errors(self._key):
+            data = self._file.read(size)
+        if self._left is not None:
+            self._left -= len(data)
+        return data
+
+    def close(self) -> None:
+        """See RemoteStream."""
+        self._file.close()
+
+
+def _remove_if_empty(directory: Path) -> None:
+    try:
+        directory.rmdir()
+    except OSError as error:
+        if error.errno != errno.ENOTEMPTY:
+            raise
+        _flush_directory(directory)
+    else:
+        _flush_directory(directory.parent)
+
+
+def _flush_directory(directory: Path) -> None:
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def _storage_errors(key: str) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise RemoteResourceNotFound(f"{key}: {error}") from error
+    except OSError as error:
+        kind = RetriableRemoteStorageError if error.errno in _TRANSIENT else RemoteStorageError
+        raise kind(f"{key}: {error}") from error

@@ -1,0 +1,178 @@
+"""MinioStorage: MinIO and compatible stores as remote tier, by the minio client: a tenth of boto3's memory and start-up time.
+
+The settings are in `s3_settings.py` (`endpoint` is required, `path.style` has no meaning), the keys in `object_storage.py`.
+Multipart uploads and errors are as in `s3.py`.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import BinaryIO, Final
+from urllib.parse import urlsplit
+
+import urllib3
+from minio import Minio
+from minio.credentials.providers import (
+    ChainedProvider,
+    EnvAWSProvider,
+    EnvMinioProvider,
+    IamAwsProvider,
+    Provider,
+    StaticProvider,
+)
+from minio.deleteobjects import DeleteObject
+from minio.error import InvalidResponseError, MinioException, S3Error, ServerError
+
+from protocol.errors import InvalidConfig
+from remote.errors import RemoteResourceNotFound, RemoteStorageError, RetriableRemoteStorageError
+from remote.storage_manager import RemoteStream
+from remote.stores.object_storage import ObjectStorage, ObjectStore
+from remote.stores.s3_settings import S3Settings
+
+_NOT_FOUND: Final = frozenset({"NoSuchKey", "NoSuchObject", "NotFound"})
+_TRANSIENT: Final = frozenset(
+    {"RequestTimeout", "SlowDown", "SlowDownRead", "SlowDownWrite", "TooManyRequests", "InternalError", "BadDigest",
+     "ServiceUnavailable", "XMinioServerNotInitialized", "XMinioStorageFull"}
+)  # fmt: skip
+
+
+class MinioStorage(ObjectStorage):
+    """See the module."""
+
+    def __init__(self) -> None:
+        self._store: MinioStore | None = None
+
+    @property
+    def store(self) -> ObjectStore:
+        """The bucket."""
+        assert self._store is not None, "configure() was not called"
+        return self._store
+
+    def configure(self, configs: Mapping[str, object]) -> None:
+        """See `s3_settings`. Nothing is requested of the store: it may be down when a broker starts."""
+        settings = S3Settings.parse(configs)
+        url = urlsplit(settings.endpoint or "")
+        if url.scheme not in ("http", "https") or not url.netloc:
+            raise InvalidConfig(
+                f"rsm.config.endpoint is {settings.endpoint!r}: set it to the store's http(s):// URL"
+            )
+        if settings.credentials is not None:
+            access_key, secret_key = settings.credentials
+            provider: Provider = StaticProvider(access_key, secret_key.value)
+        else:
+            provider = ChainedProvider([EnvMinioProvider(), EnvAWSProvider(), IamAwsProvider()])
+        pool = urllib3.PoolManager(
+            timeout=urllib3.Timeout(connect=settings.request_timeout_s, read=settings.request_timeout_s),
+            maxsize=settings.max_connections,
+            # The RemoteLogManager retries, with its own back-off, and counts its attempts.
+            retries=False,
+        )
+        client = Minio(
+            url.netloc,
+            secure=url.scheme == "https",
+            region=settings.region or "us-east-1",
+            credentials=provider,
+            http_client=pool,
+        )
+        self._store = MinioStore(client, settings, pool)
+
+
+class MinioStore:
+    """The objects of a bucket below a prefix. An upload whose broker was killed is removed by MinIO after a day."""
+
+    def __init__(self, client: Minio, settings: S3Settings, pool: urllib3.PoolManager) -> None:
+        self._client = client
+        self._bucket = settings.bucket
+        self._prefix = settings.prefix
+        self._part_size_bytes = settings.part_size_bytes
+        self._pool = pool
+
+    def put(self, key: str, source: BinaryIO, size_bytes: int) -> None:
+        """Upload at once, or in parts if the file is large; a failed upload leaves nothing."""
+        with _storage_errors(key):
+            self._client.put_object(
+                self._bucket,
+                self._prefix + key,
+                source,
+                size_bytes,
+                part_size=self._part_size_bytes,
+                num_parallel_uploads=1,
+            )
+
+    def get(self, key: str, *, start: int = 0, end: int | None = None) -> RemoteStream:
+        """A stream of the response's body."""
+        with _storage_errors(key):
+            if start == end:  # which no HTTP range can express
+                self._client.stat_object(self._bucket, self._prefix + key)
+                return _Body(key, None, 0)
+            length = 0 if end is None else end - start
+            response = self._client.get_object(self._bucket, self._prefix + key, offset=start, length=length)
+        if (start or length) and not response.headers.get("Content-Range", "").startswith(f"bytes {start}-"):
+            found = response.headers.get("Content-Range")
+            response.release_conn()
+            raise RemoteStorageError(f"{key}: a request from {start} on was answered with {found!r}")
+        return _Body(key, response, int(response.headers["Content-Length"]))
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """DeleteObjects, in requests of up to 1,000 keys."""
+        with _storage_errors("a deletion"):
+            for error in self._client.remove_objects(
+                self._bucket, [DeleteObject(self._prefix + key) for key in keys]
+            ):
+                if error.code not in _NOT_FOUND:
+                    kind = RetriableRemoteStorageError if error.code in _TRANSIENT else RemoteStorageError
+                    raise kind(f"{error.name} was not deleted: {error.code} {error.message}")
+
+    def list(self, prefix: str = "") -> Iterator[tuple[str, int]]:
+        """ListObjectsV2, page by page."""
+        with _storage_errors(prefix):
+            for each in self._client.list_objects(self._bucket, prefix=self._prefix + prefix, recursive=True):
+                yield str(each.object_name).removeprefix(self._prefix), int(each.size or 0)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._pool.clear()
+
+
+class _Body:
+    """The body of a GET; one that ends early is a retriable error, not the end."""
+
+    def __init__(self, key: str, response: urllib3.BaseHTTPResponse | None, size_bytes: int) -> None:
+        self._key = key
+        self._response = response
+        self._left = size_bytes
+
+    def read(self, size: int = -1, /) -> bytes:
+        """See RemoteStream."""
+        wanted = self._left if size < 0 else min(size, self._left)
+        if self._response is None or not wanted:
+            return b""
+        with _storage_errors(self._key):
+            data = self._response.read(wanted)
+        if not data:
+            raise RetriableRemoteStorageError(f"{self._key}: the body ended {self._left} bytes early")
+        self._left -= len(data)
+        return data
+
+    def close(self) -> None:
+        """Reuse the connection after the whole body; else close it, since the rest would have to be read."""
+        if self._response is not None:
+            if self._left:
+                self._response.close()
+            self._response.release_conn()
+
+
+@contextmanager
+def _storage_errors(key: str) -> Iterator[None]:
+    try:
+        yield
+    except S3Error as error:
+        if error.code in _NOT_FOUND:
+            raise RemoteResourceNotFound(f"{key}: {error}") from error
+        is_transient = error.code in _TRANSIENT or error.response.status >= 500
+        raise (RetriableRemoteStorageError if is_transient else RemoteStorageError)(
+            f"{key}: {error}"
+        ) from error
+    except (ServerError, InvalidResponseError, urllib3.exceptions.HTTPError) as error:
+        raise RetriableRemoteStorageError(f"{key}: {error}") from error
+    except MinioException as error:
+        raise RemoteStorageError(f"{key}: {error}") from error

@@ -1,0 +1,150 @@
+"""ObjectStorage: a RemoteStorageManager on any store of named objects.
+
+    <topic>-<partition>-<topic id>/                              as the folder of a log, and the topic's id
+        <base offset>-<segment id>.log                           the bytes of the segment, unchanged
+        <base offset>-<segment id>.index .timeindex .txnindex    its indexes, unchanged
+        <base offset>-<segment id>.snapshot                      the producer state at its end
+        <base offset>-<segment id>.leader_epoch_checkpoint       the leader epochs up to its end
+
+Offsets have 20 digits, ids Kafka's 22 characters. The names do not change between versions: other tools read them, and a
+bucket may be copied to another store. Source of the names: Kafka's LocalTieredStorage.
+"""
+
+import re
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator
+from io import BytesIO
+from typing import BinaryIO, Final, NamedTuple, Protocol
+
+from protocol.types import TopicPartition
+from remote.segment_metadata import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
+from remote.storage_manager import IndexType, LogSegmentData, RemoteStorageManager, RemoteStream
+from storage.file_names import LOG, of_offset
+from storage.kafka_uuid import TEXT_LENGTH, from_text, to_text
+
+_SUFFIXES: Final = (LOG, *(f".{each.value}" for each in IndexType))
+_KEY: Final = re.compile(
+    rf"(?P<topic>[a-zA-Z0-9._-]{{1,249}})-(?P<partition>[0-9]{{1,10}})-(?P<topic_id>[a-zA-Z0-9_-]{{{TEXT_LENGTH}}})/"
+    rf"(?P<offset>[0-9]{{20}})-(?P<id>[a-zA-Z0-9_-]{{{TEXT_LENGTH}}})(?P<suffix>\.[a-z_]+)"
+)
+
+
+class ObjectStore(Protocol):
+    """Objects by key. All methods wait, may be called by several threads, and raise the errors of `remote.errors`."""
+
+    def put(self, key: str, source: BinaryIO, size_bytes: int) -> None:
+        """Store an object, or replace it: all of it, durably, or nothing."""
+
+    def get(self, key: str, *, start: int = 0, end: int | None = None) -> RemoteStream:
+        """The bytes [start, end) of an object, as many as there are. Raises RemoteResourceNotFound."""
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Delete objects; those that do not exist count as deleted."""
+
+    def list(self, prefix: str = "") -> Iterator[tuple[str, int]]:
+        """The keys that begin with `prefix`, and their sizes, in order."""
+
+    def close(self) -> None:
+        """Release connections."""
+
+
+class StoredObject(NamedTuple):
+    """An object of a segment, by its key."""
+
+    segment_id: RemoteLogSegmentId
+    start_offset: int
+    #: None for the segment's batches.
+    index_type: IndexType | None
+    size_bytes: int
+
+
+class ObjectStorage(RemoteStorageManager):
+    """See the module. A subclass opens the store in `configure`."""
+
+    @property
+    @abstractmethod
+    def store(self) -> ObjectStore:
+        """The store, once configured."""
+
+    def copy_log_segment_data(self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData) -> None:
+        """Copy the indexes, then the segment: what has the segment has all of it."""
+        files = {
+            IndexType.OFFSET: data.offset_index,
+            IndexType.TIMESTAMP: data.time_index,
+            IndexType.TRANSACTION: data.transaction_index,
+            IndexType.PRODUCER_SNAPSHOT: data.producer_snapshot,
+        }
+        epochs = data.leader_epoch_index
+        self.store.put(key_of(metadata, IndexType.LEADER_EPOCH), BytesIO(epochs), len(epochs))
+        for index_type, path in files.items():
+            if path is not None:
+                with path.open("rb") as source:
+                    self.store.put(key_of(metadata, index_type), source, path.stat().st_size)
+        with data.log_segment.open("rb") as source:
+            self.store.put(key_of(metadata), source, metadata.segment_size_bytes)
+
+    def fetch_log_segment(
+        self, metadata: RemoteLogSegmentMetadata, *, start_position: int, end_position: int | None = None
+    ) -> RemoteStream:
+        """See RemoteStorageManager."""
+        size = metadata.segment_size_bytes
+        end = size if end_position is None else min(end_position, size)
+        if start_position < 0 or (end_position is not None and end_position < start_position):
+            raise ValueError(f"[{start_position}, {end_position}) of {metadata.segment_id}")
+        # Stores refuse an empty range; the object must exist nevertheless.
+        return self.store.get(key_of(metadata), start=min(start_position, end), end=end)
+
+    def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> RemoteStream:
+        """See RemoteStorageManager."""
+        return self.store.get(key_of(metadata, index_type))
+
+    def delete_log_segment_data(self, metadata: RemoteLogSegmentMetadata) -> None:
+        """See RemoteStorageManager."""
+        self.store.delete(key_of(metadata, each) for each in (None, *IndexType))
+
+    def list_objects(self, partition: TopicIdPartition | None = None) -> Iterator[StoredObject]:
+        """All objects, or those of a partition; what has another kind of name is left out."""
+        prefix = "" if partition is None else f"{folder_of(partition)}/"
+        for key, size in self.store.list(prefix):
+            if (found := parse_key(key, size)) is not None:
+                yield found
+
+    def close(self) -> None:
+        """See RemoteStorageManager."""
+        self.store.close()
+
+
+def folder_of(partition: TopicIdPartition) -> str:
+    """The folder of a partition's objects.
+
+    >>> folder_of(TopicIdPartition(UUID(int=1), TopicPartition("orders", 3)))
+    'orders-3-AAAAAAAAAAAAAAAAAAAAAQ'
+    """
+    return f"{partition.topic_partition}-{to_text(partition.topic_id)}"
+
+
+def key_of(metadata: RemoteLogSegmentMetadata, index_type: IndexType | None = None) -> str:
+    """The key of a segment's batches, or of one of its indexes."""
+    suffix = LOG if index_type is None else f".{index_type.value}"
+    name = of_offset(metadata.start_offset, f"-{to_text(metadata.segment_id.id)}", suffix)
+    return f"{folder_of(metadata.partition)}/{name}"
+
+
+def parse_key(key: str, size_bytes: int) -> StoredObject | None:
+    """The reverse of `key_of`; None for another kind of key.
+
+    >>> parse_key("a-b-3-AAAAAAAAAAAAAAAAAAAAAQ/00000000000000004711-AAAAAAAAAAAAAAAAAAAAAg.timeindex", 24).start_offset
+    4711
+    """
+    match = _KEY.fullmatch(key)
+    if match is None or match["suffix"] not in _SUFFIXES:
+        return None
+    partition = TopicIdPartition(
+        from_text(match["topic_id"]), TopicPartition(match["topic"], int(match["partition"]))
+    )
+    return StoredObject(
+        segment_id=RemoteLogSegmentId(partition, from_text(match["id"])),
+        start_offset=int(match["offset"]),
+        index_type=None if match["suffix"] == LOG else IndexType(match["suffix"][1:]),
+        size_bytes=size_bytes,
+    )

@@ -1,0 +1,81 @@
+"""`rsm.config.*` of object stores that speak S3: one definition of the settings for both clients."""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from protocol.config_def import ConfigDef, ConfigKey, ConfigType
+from protocol.config_values import Between, Password
+from protocol.errors import InvalidConfig
+
+_MIB: Final = 1024 * 1024
+
+_SETTINGS: Final = ConfigDef(
+    (
+        ConfigKey("bucket", ConfigType.STRING, None, "The bucket, which must exist.", is_required=True),
+        ConfigKey("prefix", ConfigType.STRING, "", "What all keys begin with, as kafka/production."),
+        ConfigKey("endpoint", ConfigType.STRING, None, "The store's URL, as http://127.0.0.1:9000; AWS without one."),
+        ConfigKey("region", ConfigType.STRING, None, "The region of the bucket."),
+        ConfigKey("path.style", ConfigType.BOOLEAN, False, "Whether the bucket is in the path, not in the host name."),
+        ConfigKey("access.key", ConfigType.STRING, None, "The key's id; with secret.key, or neither of them."),
+        ConfigKey("secret.key", ConfigType.PASSWORD, None, "The key's secret."),
+        ConfigKey(
+            "part.size.bytes", ConfigType.INT, 16 * _MIB, "Larger files are uploaded in parts of this size.",
+            check=Between(5 * _MIB, 1024 * _MIB),
+        ),
+        ConfigKey(
+            "request.timeout.ms", ConfigType.INT, 30_000, "The time without an answer after which a request fails.",
+            check=Between(1),
+        ),
+        ConfigKey("max.connections", ConfigType.INT, 64, "Connections of this broker to the store.", check=Between(1)),
+    )
+)  # fmt: skip
+
+
+class S3Settings(NamedTuple):
+    """Parsed settings."""
+
+    bucket: str
+    #: Empty, or with a slash at its end.
+    prefix: str
+    endpoint: str | None
+    region: str | None
+    is_path_style: bool
+    #: None: the client's own chain of credentials.
+    credentials: tuple[str, Password] | None
+    part_size_bytes: int
+    request_timeout_s: float
+    max_connections: int
+
+    @classmethod
+    def parse(cls, configs: Mapping[str, object]) -> "S3Settings":
+        """Settings from `rsm.config.*` without the prefix; other keys are of the broker. Raises InvalidConfig."""
+        values = {
+            name: key.default if (text := configs.get(name)) is None else key.parse(str(text))
+            for name, key in _SETTINGS.items()
+        }
+        bucket, access_key, secret_key = values["bucket"], values["access.key"], values["secret.key"]
+        if not isinstance(bucket, str) or not bucket:
+            raise InvalidConfig("rsm.config.bucket is not set: name the bucket for the remote tier")
+        if (access_key is None) != (secret_key is None):
+            raise InvalidConfig(
+                "rsm.config.access.key and rsm.config.secret.key: set both, or neither of them"
+            )
+        prefix, endpoint, region = values["prefix"], values["endpoint"], values["region"]
+        part_size, timeout_ms, connections = (
+            values["part.size.bytes"], values["request.timeout.ms"], values["max.connections"],
+        )  # fmt: skip
+        assert isinstance(prefix, str)
+        assert isinstance(part_size, int)
+        assert isinstance(timeout_ms, int)
+        assert isinstance(connections, int)
+        return cls(
+            bucket=bucket,
+            prefix=f"{prefix.strip('/')}/" if prefix.strip("/") else "",
+            endpoint=None if endpoint is None else str(endpoint),
+            region=None if region is None else str(region),
+            is_path_style=bool(values["path.style"]),
+            credentials=(str(access_key), secret_key) if isinstance(secret_key, Password) else None,
+            part_size_bytes=part_size,
+            request_timeout_s=timeout_ms / 1000,
+            max_connections=connections,
+        )
