@@ -8,9 +8,9 @@ import pytest
 from protocol.errors import InvalidConfig
 from protocol.types import TopicPartition
 from remote.errors import RemoteStorageError
-from remote.stores.local_directory import LocalDirectory
 from remote.segment_metadata import TopicIdPartition
 from remote.storage_manager import IndexType
+from remote.stores.local_directory import LocalDirectory
 from remote.testing import RemoteStorageManagerContract, Segment, read
 
 
