@@ -117,7 +117,7 @@ class ObjectStorage(RemoteStorageManager):
 def folder_of(partition: TopicIdPartition) -> str:
     """The folder of a partition's objects.
 
-    >>> folder_of(TopicIdPartition(UUID(int=1), TopicPartition("orders", 3)))
+    >>> folder_of(TopicIdPartition(from_text("AAAAAAAAAAAAAAAAAAAAAQ"), TopicPartition("orders", 3)))
     'orders-3-AAAAAAAAAAAAAAAAAAAAAQ'
     """
     return f"{partition.topic_partition}-{to_text(partition.topic_id)}"
