@@ -111,6 +111,7 @@ def test_an_update_keeps_what_the_record_does_not_have():
 
 
 def test_the_next_segment_with_a_transaction_index():
+    """KIP-1058."""
     flags = [True, False, True, False]
     cache = cache_of(
         *(
