@@ -1,4 +1,4 @@
-"""Sets up what the compat tests need beside Python: Java, Maven and Apache Kafka's jars.
+"""Sets up what the compat tests need beside Python: Java, Maven, Apache Kafka's jars, Go and MinIO.
 
     python -m tests.harness.fetch
 
@@ -14,6 +14,9 @@ import sys
 from pathlib import Path
 
 KAFKA_VERSION = "4.3.1"
+#: A version of Go's module proxy: MinIO's release tags are not versions of its module. The proxy's checksum database
+#: (sum.golang.org) verifies the source; it is built here, which takes about three minutes once.
+MINIO_VERSION = "v0.0.0-20260212201848-7aac2a2c5b7c"
 _HERE = Path(__file__).parent
 _CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ottla"
 JARS = _CACHE / f"kafka-{KAFKA_VERSION}"
@@ -40,6 +43,20 @@ def kafka_jars() -> Path:
             archive.unlink()  # of classes from other jars
         marker.write_text(wanted)
     return JARS
+
+
+def minio() -> Path:
+    """The MinIO server, built from source."""
+    folder = _CACHE / f"minio-{MINIO_VERSION}"
+    program = folder / "minio"
+    if not program.exists():
+        go = _command("go", debian_package="golang-go")
+        subprocess.run(
+            [go, "install", "-trimpath", "-ldflags", "-s -w", f"github.com/minio/minio@{MINIO_VERSION}"],
+            check=True,
+            env={**os.environ, "GOBIN": str(folder), "GOTOOLCHAIN": "local", "GOFLAGS": "-buildvcs=false"},
+        )
+    return program
 
 
 def _download() -> None:
@@ -85,4 +102,4 @@ def _command(name: str, *, debian_package: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(f"java: {java()}\nkafka {KAFKA_VERSION}: {kafka_jars()}\n")
+    sys.stdout.write(f"java: {java()}\nkafka {KAFKA_VERSION}: {kafka_jars()}\nminio: {minio()}\n")

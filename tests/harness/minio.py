@@ -1,0 +1,58 @@
+"""A MinIO server of a test."""
+
+import urllib.request
+from pathlib import Path
+from typing import Self
+from urllib.error import URLError
+
+from minio import Minio
+
+from tests.harness.fetch import minio
+from tests.harness.processes import Child, free_port
+
+ACCESS_KEY = "ottla-tests"
+SECRET_KEY = "a secret of the tests"
+
+
+class MinioServer:
+    """Started by `with`, with its data in `folder`; stopped at the end."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.endpoint = f"http://127.0.0.1:{free_port()}"
+
+    def __enter__(self) -> Self:
+        address = self.endpoint.removeprefix("http://")
+        self._child = Child(
+            [str(minio()), "server", str(self._folder / "minio"), "--quiet", "--address", address,
+             "--console-address", f"127.0.0.1:{free_port()}"],
+            log=self._folder / "minio.log",
+            env={"MINIO_ROOT_USER": ACCESS_KEY, "MINIO_ROOT_PASSWORD": SECRET_KEY, "MINIO_UPDATE": "off"},
+        )  # fmt: skip
+        self._child.wait_until(self._is_ready)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._child.stop()
+
+    def make_bucket(self, name: str) -> None:
+        address = self.endpoint.removeprefix("http://")
+        Minio(address, ACCESS_KEY, SECRET_KEY, secure=False).make_bucket(name)
+
+    def settings(self, bucket: str) -> dict[str, object]:
+        """`rsm.config.*` for this server."""
+        return {
+            "bucket": bucket,
+            "endpoint": self.endpoint,
+            "region": "us-east-1",
+            "path.style": "true",
+            "access.key": ACCESS_KEY,
+            "secret.key": SECRET_KEY,
+        }
+
+    def _is_ready(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.endpoint}/minio/health/ready", timeout=5) as response:
+                return response.status == 200
+        except (URLError, OSError):
+            return False
