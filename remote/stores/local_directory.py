@@ -20,7 +20,7 @@ from typing import BinaryIO, Final
 from protocol.errors import InvalidConfig
 from remote.errors import RemoteResourceNotFound, RemoteStorageError, RetriableRemoteStorageError
 from remote.storage_manager import RemoteStream
-from remote.stores.object_storage import ObjectStorage, ObjectStore
+from remote.stores.object_storage import ObjectStorage
 
 ROOT: Final = "kafka-tiered-storage"
 #: The setting that names the directory: `rsm.config.dir`.
@@ -34,15 +34,6 @@ _CHUNK_BYTES: Final = 1024 * 1024
 
 class LocalDirectory(ObjectStorage):
     """See the module."""
-
-    def __init__(self) -> None:
-        self._store: DirectoryStore | None = None
-
-    @property
-    def store(self) -> ObjectStore:
-        """The directory."""
-        assert self._store is not None, "configure() was not called"
-        return self._store
 
     def configure(self, configs: Mapping[str, object]) -> None:
         """`dir`: the directory, which is created."""

@@ -25,7 +25,8 @@ from minio.error import InvalidResponseError, MinioException, S3Error, ServerErr
 from protocol.errors import InvalidConfig
 from remote.errors import RemoteResourceNotFound, RemoteStorageError, RetriableRemoteStorageError
 from remote.storage_manager import RemoteStream
-from remote.stores.object_storage import ObjectStorage, ObjectStore
+from remote.stores.object_storage import ObjectStorage
+from remote.stores.response_body import ResponseBody
 from remote.stores.s3_settings import S3Settings
 
 _NOT_FOUND: Final = frozenset({"NoSuchKey", "NoSuchObject", "NotFound"})
@@ -37,15 +38,6 @@ _TRANSIENT: Final = frozenset(
 
 class MinioStorage(ObjectStorage):
     """See the module."""
-
-    def __init__(self) -> None:
-        self._store: MinioStore | None = None
-
-    @property
-    def store(self) -> ObjectStore:
-        """The bucket."""
-        assert self._store is not None, "configure() was not called"
-        return self._store
 
     def configure(self, configs: Mapping[str, object]) -> None:
         """See `s3_settings`. Nothing is requested of the store: it may be down when a broker starts."""
@@ -103,14 +95,14 @@ class MinioStore:
         with _storage_errors(key):
             if start == end:  # which no HTTP range can express
                 self._client.stat_object(self._bucket, self._prefix + key)
-                return _Body(key, None, 0)
+                return ResponseBody(key, None, 0, _storage_errors)
             length = 0 if end is None else end - start
             response = self._client.get_object(self._bucket, self._prefix + key, offset=start, length=length)
         if (start or length) and not response.headers.get("Content-Range", "").startswith(f"bytes {start}-"):
             found = response.headers.get("Content-Range")
             response.release_conn()
             raise RemoteStorageError(f"{key}: a request from {start} on was answered with {found!r}")
-        return _Body(key, response, int(response.headers["Content-Length"]))
+        return ResponseBody(key, _Pooled(response), int(response.headers["Content-Length"]), _storage_errors)
 
     def delete(self, keys: Iterable[str]) -> None:
         """DeleteObjects, in requests of up to 1,000 keys."""
@@ -133,32 +125,21 @@ class MinioStore:
         self._pool.clear()
 
 
-class _Body:
-    """The body of a GET; one that ends early is a retriable error, not the end."""
+class _Pooled:
+    """A response whose connection is used again if it was read to the end, else closed."""
 
-    def __init__(self, key: str, response: urllib3.BaseHTTPResponse | None, size_bytes: int) -> None:
-        self._key = key
+    def __init__(self, response: urllib3.BaseHTTPResponse) -> None:
         self._response = response
-        self._left = size_bytes
 
-    def read(self, size: int = -1, /) -> bytes:
-        """See RemoteStream."""
-        wanted = self._left if size < 0 else min(size, self._left)
-        if self._response is None or not wanted:
-            return b""
-        with _storage_errors(self._key):
-            data = self._response.read(wanted)
-        if not data:
-            raise RetriableRemoteStorageError(f"{self._key}: the body ended {self._left} bytes early")
-        self._left -= len(data)
-        return data
+    def read(self, size: int, /) -> bytes:
+        """See Response."""
+        return self._response.read(size)
 
     def close(self) -> None:
-        """Reuse the connection after the whole body; else close it, since the rest would have to be read."""
-        if self._response is not None:
-            if self._left:
-                self._response.close()
-            self._response.release_conn()
+        """See Response."""
+        if self._response.length_remaining:
+            self._response.close()
+        self._response.release_conn()
 
 
 @contextmanager

@@ -11,7 +11,6 @@ bucket may be copied to another store. Source of the names: Kafka's LocalTieredS
 """
 
 import re
-from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from io import BytesIO
 from typing import BinaryIO, Final, NamedTuple, Protocol
@@ -59,12 +58,16 @@ class StoredObject(NamedTuple):
 
 
 class ObjectStorage(RemoteStorageManager):
-    """See the module. A subclass opens the store in `configure`."""
+    """See the module. A subclass opens `_store` in `configure`."""
+
+    def __init__(self) -> None:
+        self._store: ObjectStore | None = None
 
     @property
-    @abstractmethod
     def store(self) -> ObjectStore:
         """The store, once configured."""
+        assert self._store is not None, "configure() was not called"
+        return self._store
 
     def copy_log_segment_data(self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData) -> None:
         """Copy the indexes, then the segment: what has the segment has all of it."""

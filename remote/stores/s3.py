@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from itertools import islice
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final
 
 import boto3
 from boto3.exceptions import S3UploadFailedError
@@ -31,11 +31,9 @@ from botocore.exceptions import (
 from protocol.errors import InvalidConfig
 from remote.errors import RemoteResourceNotFound, RemoteStorageError, RetriableRemoteStorageError
 from remote.storage_manager import RemoteStream
-from remote.stores.object_storage import ObjectStorage, ObjectStore
+from remote.stores.object_storage import ObjectStorage
+from remote.stores.response_body import ResponseBody
 from remote.stores.s3_settings import S3Settings
-
-if TYPE_CHECKING:
-    from botocore.response import StreamingBody
 
 #: The bound of DeleteObjects.
 _KEYS_A_REQUEST: Final = 1000
@@ -48,15 +46,6 @@ _TRANSIENT: Final = frozenset(
 
 class S3Storage(ObjectStorage):
     """See the module."""
-
-    def __init__(self) -> None:
-        self._store: S3Store | None = None
-
-    @property
-    def store(self) -> ObjectStore:
-        """The bucket."""
-        assert self._store is not None, "configure() was not called"
-        return self._store
 
     def configure(self, configs: Mapping[str, object]) -> None:
         """See `s3_settings`. Nothing is requested of the store: it may be down when a broker starts."""
@@ -112,7 +101,7 @@ class S3Store:
         if start == end:  # which no HTTP range can express
             with _storage_errors(key):
                 self._client.head_object(Bucket=self._bucket, Key=self._prefix + key)
-            return _Body(key, None, 0)
+            return ResponseBody(key, None, 0, _storage_errors)
         range_ = (
             {} if start == 0 and end is None else {"Range": f"bytes={start}-{'' if end is None else end - 1}"}
         )
@@ -123,7 +112,7 @@ class S3Store:
             raise RemoteStorageError(
                 f"{key}: {range_['Range']} was answered with {response.get('ContentRange')!r}"
             )
-        return _Body(key, response["Body"], response["ContentLength"])
+        return ResponseBody(key, response["Body"], response["ContentLength"], _storage_errors)
 
     def delete(self, keys: Iterable[str]) -> None:
         """DeleteObjects, in requests of up to 1,000 keys."""
@@ -171,32 +160,6 @@ class S3Store:
     def close(self) -> None:
         """Close the connections."""
         self._client.close()
-
-
-class _Body:
-    """The body of a GET; one that ends early is a retriable error, not the end."""
-
-    def __init__(self, key: str, body: "StreamingBody | None", size_bytes: int) -> None:
-        self._key = key
-        self._body = body
-        self._left = size_bytes
-
-    def read(self, size: int = -1, /) -> bytes:
-        """See RemoteStream."""
-        wanted = self._left if size < 0 else min(size, self._left)
-        if self._body is None or not wanted:
-            return b""
-        with _storage_errors(self._key):
-            data: bytes = self._body.read(wanted)
-        if not data:
-            raise RetriableRemoteStorageError(f"{self._key}: the body ended {self._left} bytes early")
-        self._left -= len(data)
-        return data
-
-    def close(self) -> None:
-        """See RemoteStream."""
-        if self._body is not None:
-            self._body.close()
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from uuid import UUID
 
 import pytest
-from test_metadata_cache import PARTITION, copy_of, to
+from remote_support import PARTITION, copy_of, to
 
 from protocol.remote.records import RemoteLogSegmentState as State
 from remote.expiration import LogView, Reason, expire

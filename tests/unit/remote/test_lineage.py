@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_metadata_cache import copy_of
+from remote_support import copy_of
 
 from remote.lineage import highest_remote_offset, is_within
 from storage.leader_epoch_cache import EpochEntry

@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_metadata_cache import PARTITION, cache_of, copy_of, to
+from remote_support import PARTITION, cache_of, copy_of, to
 
 from protocol.errors import MalformedMessage
 from protocol.remote.record_codec import encode
