@@ -56,7 +56,8 @@ class SegmentColumns:
     def find(self, segment_id: UUID) -> int | None:
         """The slot of a copy. Cost: a search in 16 bytes for each copy, 1 us for 1,000 copies."""
         at = self._ids.find(segment_id.bytes)
-        while at % _ID_BYTES and at >= 0:  # found across two ids
+        # Not one that was found across two ids, nor, for the zero id, a free slot.
+        while at >= 0 and (at % _ID_BYTES or self._states[at // _ID_BYTES] == _FREE):
             at = self._ids.find(segment_id.bytes, at + 1)
         return at // _ID_BYTES if at >= 0 else None
 

@@ -30,6 +30,9 @@ from protocol.types import TopicPartition
 from storage.kafka_uuid import to_text
 from storage.leader_epoch_cache import EpochEntry
 
+#: Of an int64 on the wire.
+_MAX_OFFSET: Final = 2**63 - 1
+
 _SEGMENT_TRANSITIONS: Final[Mapping[RemoteLogSegmentState | None, frozenset[RemoteLogSegmentState]]] = (
     MappingProxyType(
         {
@@ -121,13 +124,15 @@ class RemoteLogSegmentMetadata:
     is_transaction_index_empty: bool = False
 
     def __post_init__(self) -> None:
-        if not 0 <= self.start_offset < self.end_offset:
+        if not 0 <= self.start_offset < self.end_offset <= _MAX_OFFSET:
             raise ValueError(f"{self.segment_id}: offsets [{self.start_offset}, {self.end_offset})")
         if not self.leader_epochs:
             raise ValueError(f"{self.segment_id} has no leader epochs")
         for before, after in zip(self.leader_epochs, self.leader_epochs[1:], strict=False):
             if not (before.epoch < after.epoch and before.start_offset <= after.start_offset):
                 raise ValueError(f"{self.segment_id}: leader epochs {before} and {after} do not grow")
+        if self.leader_epochs[-1].start_offset >= self.end_offset:
+            raise ValueError(f"{self.segment_id} ends at {self.end_offset}, before {self.leader_epochs[-1]}")
 
     @property
     def partition(self) -> TopicIdPartition:

@@ -82,19 +82,7 @@ def from_value(value: bytes | memoryview | None) -> Change:
     try:
         match record:
             case RemoteLogSegmentMetadataRecord():
-                return RemoteLogSegmentMetadata(
-                    segment_id=_segment_id(record.remote_log_segment_id),
-                    start_offset=record.start_offset,
-                    end_offset=record.end_offset + 1,
-                    max_timestamp_ms=record.max_timestamp_ms,
-                    broker_id=record.broker_id,
-                    event_timestamp_ms=record.event_timestamp_ms,
-                    segment_size_bytes=record.segment_size_in_bytes,
-                    leader_epochs=_epochs(record.segment_leader_epochs),
-                    state=RemoteLogSegmentState(record.remote_log_segment_state),
-                    custom_metadata=record.custom_metadata,
-                    is_transaction_index_empty=record.txn_index_empty,
-                )
+                return _metadata(_segment_id(record.remote_log_segment_id), record)
             case RemoteLogSegmentMetadataUpdateRecord():
                 return RemoteLogSegmentMetadataUpdate(
                     segment_id=_segment_id(record.remote_log_segment_id),
@@ -137,8 +125,15 @@ def from_snapshot_record(
     partition: TopicIdPartition, record: RemoteLogSegmentMetadataSnapshotRecord
 ) -> RemoteLogSegmentMetadata:
     """A copy of `partition`. Raises ValueError for values that no copy has."""
+    return _metadata(RemoteLogSegmentId(partition, record.segment_id), record)
+
+
+def _metadata(
+    segment_id: RemoteLogSegmentId,
+    record: RemoteLogSegmentMetadataRecord | RemoteLogSegmentMetadataSnapshotRecord,
+) -> RemoteLogSegmentMetadata:
     return RemoteLogSegmentMetadata(
-        segment_id=RemoteLogSegmentId(partition, record.segment_id),
+        segment_id=segment_id,
         start_offset=record.start_offset,
         end_offset=record.end_offset + 1,
         max_timestamp_ms=record.max_timestamp_ms,

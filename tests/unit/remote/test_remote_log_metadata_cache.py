@@ -96,6 +96,17 @@ def test_illegal_transitions_are_refused():
     assert [each.segment_id.id.int for each in cache.segments()] == [1]
 
 
+def test_the_zero_id_is_not_found_in_a_free_slot():
+    cache = cache_of(copy_of(1, 0, 10))
+    cache.update(to(1, State.DELETE_SEGMENT_STARTED))
+    cache.update(to(1, State.DELETE_SEGMENT_FINISHED))
+    with pytest.raises(RemoteResourceNotFound):
+        cache.update(to(0, State.COPY_SEGMENT_FINISHED))
+    cache.add(copy_of(0, 10, 20))
+    cache.update(to(0, State.COPY_SEGMENT_FINISHED))
+    assert number_at(cache, 10) == 0
+
+
 class Cache(RuleBasedStateMachine):
     """Random copies of two branches, their transitions in any legal order, repeated ones included."""
 

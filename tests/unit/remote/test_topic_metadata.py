@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from remote_support import PARTITION, cache_of, copy_of, to
 
 from protocol.errors import MalformedMessage
-from protocol.remote.record_codec import encode
+from protocol.remote.record_codec import decode, encode
 from protocol.remote.records import RemoteLogSegmentState as State
 from protocol.remote.records import RemotePartitionDeleteState as DeleteState
+from protocol.remote.records import SegmentLeaderEpochEntry
 from protocol.types import TopicPartition
 from remote.errors import RemoteStorageError
 from remote.metadata_cache import RemoteLogMetadataCache
@@ -69,6 +70,28 @@ def test_a_change_survives_the_topic(change):
 def test_a_record_that_means_nothing_is_malformed(value):
     with pytest.raises(MalformedMessage):
         from_value(value)
+
+
+@pytest.mark.parametrize(
+    ("start", "last", "epochs"),
+    [
+        (5, 4, [(0, 5)]),
+        (-1, 4, [(0, 0)]),
+        (0, 2**63 - 1, [(0, 0)]),
+        (0, 9, []),
+        (0, 9, [(0, 0), (1, 10)]),
+        (0, 9, [(0, 5), (1, 0)]),
+        (0, 9, [(0, 0), (0, 5)]),
+    ],
+)
+def test_a_copy_with_impossible_offsets_is_malformed(start, last, epochs):
+    record = decode(to_value(copy_of(1, 0, 10)))
+    record.start_offset, record.end_offset = start, last
+    record.segment_leader_epochs = [
+        SegmentLeaderEpochEntry(leader_epoch=epoch, offset=at) for epoch, at in epochs
+    ]
+    with pytest.raises(MalformedMessage):
+        from_value(encode(record))
 
 
 def test_the_store_follows_the_assigned_partitions_only(caplog):
