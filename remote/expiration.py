@@ -21,6 +21,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import chain
+from typing import assert_never
 from uuid import UUID
 
 from protocol.remote.records import RemoteLogSegmentState
@@ -124,6 +125,8 @@ def _unread(
             return Reason.RETRY
         case RemoteLogSegmentState.DELETE_SEGMENT_FINISHED:
             raise AssertionError(f"{copy.segment_id} is deleted, yet in the cache")
+        case _:
+            assert_never(copy.state)
 
 
 def _by_retention(

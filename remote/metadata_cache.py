@@ -19,6 +19,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import assert_never
 
 from protocol.remote.records import RemoteLogSegmentState
 from remote.errors import RemoteResourceNotFound, RemoteStorageError
@@ -139,33 +140,35 @@ class RemoteLogMetadataCache:
         elif old is RemoteLogSegmentState.COPY_SEGMENT_FINISHED:
             self._finished_bytes -= self._columns.size_bytes(slot)
         for epoch, start, end in self._columns.epoch_ranges(slot):
-            self._apply(update.state, self._epochs[epoch], slot, start, end)
+            self._apply(update.state, epoch, slot, start, end)
         if update.state is RemoteLogSegmentState.DELETE_SEGMENT_FINISHED:
             self._columns.remove(slot)
 
-    def _apply(self, new: RemoteLogSegmentState, epoch: _Epoch, slot: int, start: int, end: int) -> None:
+    def _apply(self, new: RemoteLogSegmentState, epoch: int, slot: int, start: int, end: int) -> None:
+        state = self._epochs[epoch]
         match new:
             case RemoteLogSegmentState.COPY_SEGMENT_FINISHED:
-                epoch.reference(slot, start, end)
-                epoch.end_offset = max(end, epoch.end_offset or 0)
+                state.reference(slot, start, end)
+                state.end_offset = max(end, state.end_offset or 0)
             case RemoteLogSegmentState.DELETE_SEGMENT_STARTED:
-                epoch.dereference(slot, start)
+                state.dereference(slot, start)
                 self._reference_contained(epoch, slot)
             case RemoteLogSegmentState.DELETE_SEGMENT_FINISHED:
-                epoch.unreferenced.discard(slot)
-                epoch.size_bytes -= self._columns.size_bytes(slot)
+                state.unreferenced.discard(slot)
+                state.size_bytes -= self._columns.size_bytes(slot)
             case RemoteLogSegmentState.COPY_SEGMENT_STARTED:
                 raise AssertionError(f"{slot=} began twice")
+            case _:
+                assert_never(new)
 
-    def _reference_contained(self, epoch: _Epoch, deleted: int) -> None:
+    def _reference_contained(self, epoch: int, deleted: int) -> None:
         """Reference copies again that only the deleted one contained."""
-        for slot in sorted(epoch.unreferenced - {deleted}):
+        state = self._epochs[epoch]
+        for slot in sorted(state.unreferenced - {deleted}):
             if self._columns.state(slot) is RemoteLogSegmentState.COPY_SEGMENT_FINISHED:
-                for _, start, end in self._ranges_of(slot, epoch):
-                    epoch.reference(slot, start, end)
-
-    def _ranges_of(self, slot: int, epoch: _Epoch) -> Iterator[tuple[int, int, int]]:
-        return (each for each in self._columns.epoch_ranges(slot) if self._epochs[each[0]] is epoch)
+                for found, start, end in self._columns.epoch_ranges(slot):
+                    if found == epoch:
+                        state.reference(slot, start, end)
 
     def segment(self, *, epoch: int, offset: int) -> RemoteLogSegmentMetadata | None:
         """The finished copy that holds `offset` of `epoch`; None: there is none. Cost: O(log n)."""
