@@ -31,6 +31,15 @@ class Pool(Enum):
     #: Retention, periodic flushes, checkpoints, compaction, deletion, moves between log directories. Waiting: one piece
     #: of work for each of these tasks.
     UPKEEP = "upkeep"
+    #: Copies of segments to the remote tier. Waiting: none, since the copy tasks take a permit first. The remote pools wait
+    #: for a store that may not answer: a thread is occupied until the store's own deadline.
+    REMOTE_COPIES = "remote-copies"
+    #: Reads from the remote tier for consumers: batches, indexes. Waiting: remote.log.reader.max.pending.tasks.
+    REMOTE_READS = "remote-reads"
+    #: Deletions in the remote tier. Waiting: none, since the expiration tasks take a permit first.
+    REMOTE_DELETIONS = "remote-deletions"
+    #: Leader epochs and producer snapshots that followers read from the remote tier. Waiting: one for each partition.
+    REMOTE_AUXILIARY = "remote-auxiliary"
 
 
 #: Threads of each pool, started when they are needed. fsync and cold reads wait for the disk, not for the processor, so
@@ -46,4 +55,10 @@ THREADS: Final[dict[Pool, int]] = {
     Pool.LOGS: 2,
     # One each for maintenance, compaction, and the two kinds of work of a log's move.
     Pool.UPKEEP: 4,
+    # The defaults of remote.log.manager.copier.thread.pool.size, remote.log.reader.threads and
+    # remote.log.manager.expiration.thread.pool.size.
+    Pool.REMOTE_COPIES: 10,
+    Pool.REMOTE_READS: 10,
+    Pool.REMOTE_DELETIONS: 10,
+    Pool.REMOTE_AUXILIARY: 4,
 }
