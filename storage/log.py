@@ -9,6 +9,7 @@
     reader         LogReader             records, offsets by timestamp, aborted transactions
     flusher        LogFlusher            which part is on the disk, when a flush is due, the flush
     checkpoints    LogCheckpoints        the log's rows in the checkpoint files of its log directory
+    start          LogStart              where the log begins in each tier: retention, DeleteRecords
     truncation     LogTruncation         the jobs before a truncation, the truncation
     availability   LogAvailability       whether the log is open and its disk works
 
@@ -33,10 +34,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 from uuid import UUID
 
-from protocol.errors import InconsistentTopicId, OffsetOutOfRange, RecordListTooLarge
+from protocol.errors import InconsistentTopicId, RecordListTooLarge
 from protocol.records.batch import BatchHeader
 from protocol.types import TopicPartition
-from storage import appending, partition_metadata, retention
+from storage import appending, partition_metadata, tiered_log
 from storage.appending import AppendInfo, AppendOrigin, UnexpectedAppendOffset
 from storage.background import BackgroundJob
 from storage.files import Buffer, Files, WouldBlock
@@ -45,9 +46,9 @@ from storage.log_availability import LogAvailability
 from storage.log_checkpoints import LogCheckpoints
 from storage.log_config import LogConfig
 from storage.log_files import LogFiles
-from storage.log_offsets import start_offsets
 from storage.log_opening import load_directory, read_topic_id
 from storage.log_reader import LogRead, LogReader
+from storage.log_start import LogStart
 from storage.producer_state import (
     NO_UPDATES,
     BatchMetadata,
@@ -57,6 +58,7 @@ from storage.recovery import Loaded
 from storage.segment import Segment
 from storage.segments import Segments
 from storage.snapshot_files import apply_updates
+from storage.tiered_log import SegmentToCopy
 from storage.truncation import LogTruncation
 from storage.validation import ValidatedRecords, validate
 
@@ -102,6 +104,7 @@ class Log:
             snapshots=loaded.snapshots,
             file_system=file_system,
             random=random,
+            can_be_tiered=tiered_log.can_be_tiered(topic_partition.topic),
         )
         self.reader = LogReader(
             topic_partition, offsets=self.offsets, files=self.files, availability=self.availability
@@ -119,6 +122,15 @@ class Log:
             checkpoints=self.checkpoints,
             availability=self.availability,
             now_ms=now_ms,
+        )
+        self.start = LogStart(
+            offsets=self.offsets,
+            files=self.files,
+            reader=self.reader,
+            epochs=self.leader_epochs,
+            producers=self.producers,
+            availability=self.availability,
+            roll=self.roll,
         )
         self.truncation = LogTruncation(
             offsets=self.offsets,
@@ -164,6 +176,7 @@ class Log:
             is_clean=is_clean,
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,
+            is_tiered=config.is_tiered and tiered_log.can_be_tiered(topic_partition.topic),
             producer_id_expiration_ms=producer_id_expiration_ms,
         )
         log = cls(
@@ -350,40 +363,7 @@ class Log:
 
     def apply_retention(self, now_ms: int) -> int:
         """Remove the segments that are due (storage/retention.py); returns how many. Files are deleted later."""
-        if not self.availability.is_writable:
-            return 0
-        removed = 0
-        with self.availability:
-            while True:
-                found = retention.due(
-                    self.segments,
-                    config=self.config,
-                    log_start_offset=self.log_start_offset,
-                    high_watermark=self.high_watermark,
-                    log_end_offset=self.log_end_offset,
-                    now_ms=now_ms,
-                )
-                if not found.segments:
-                    return removed
-                if found.segments[-1] is self.segments.active:
-                    self.roll(now_ms)
-                _LOG.info(
-                    "%s: removing %d segments, as %s", self.directory, len(found.segments), found.reason
-                )
-                self.files.remove(found.segments, now_ms)
-                self.reader.forget_bound()
-                removed += len(found.segments)
-                self._on_first_segments_removed()
-
-    def _on_first_segments_removed(self) -> None:
-        log_start_offset, local_log_start_offset = start_offsets(
-            log_start_offset=self.log_start_offset,
-            first_segment_offset=self.segments.first.base_offset,
-            is_tiered=self.config.remote_storage_enable,
-        )
-        if log_start_offset > self.log_start_offset:
-            self._advance_log_start(log_start_offset)
-        self.offsets.advance_local_log_start(local_log_start_offset)
+        return self.start.apply_retention(now_ms)
 
     # -- offsets -----------------------------------------------------------------------------------
 
@@ -411,25 +391,39 @@ class Log:
     def maybe_increment_log_start_offset(self, offset: int, *, reason: str = "") -> bool:
         """Advance the log start offset to `offset`; False if it is already there or beyond.
 
-        Segments before it are removed by the next retention. Raises OffsetOutOfRange above the high watermark.
+        It may be in the remote part of the log. Local segments before it are removed by the next retention.
+        Raises OffsetOutOfRange above the high watermark.
         """
-        if offset > self.high_watermark:
-            raise OffsetOutOfRange(
-                f"The log start offset of {self.topic_partition} cannot become {offset}: "
-                f"the high watermark is {self.high_watermark}"
-            )
-        if offset <= self.log_start_offset:
-            return False
-        _LOG.info("%s: log start offset advances to %d (%s)", self.directory, offset, reason)
-        with self.availability:
-            self._advance_log_start(offset)
-        return True
+        return self.start.maybe_increment(offset, reason=reason)
 
-    def _advance_log_start(self, offset: int) -> None:
-        self.offsets.advance_log_start(offset)
-        self.leader_epochs.truncate_from_start(offset)
-        self.producers.on_log_start_offset(offset, latest_snapshot_offset=self.files.snapshots.latest)
-        self.offsets.set_first_unstable(self.producers.first_unstable_offset)
+    # -- the remote tier ---------------------------------------------------------------------------
+
+    @property
+    def is_tiered(self) -> bool:
+        """Whether closed segments are copied to the remote tier (KIP-405)."""
+        return self.files.is_tiered
+
+    def segments_to_copy(self, from_offset: int) -> Sequence[SegmentToCopy]:
+        """The first closed segments from `from_offset` to the last stable offset; see `storage.tiered_log`."""
+        end_offset = self.offsets.last_stable_offset
+        return tiered_log.segments_to_copy(
+            self.files, self.leader_epochs, from_offset=from_offset, end_offset=end_offset
+        )
+
+    def local_only_bytes(self) -> int | None:
+        """The size of the local segments that are not copied yet; None while that is unknown."""
+        return tiered_log.local_only_bytes(self.segments, remote_end_offset=self.offsets.remote_end_offset)
+
+    def update_remote_end_offset(self, offset: int, *, generation: int | None = None) -> bool:
+        """Finished copies of this log's lineage hold everything before `offset`; False if that is not used.
+
+        `generation` is `files.generation` when the search for `offset` began, if it has waited since: after a
+        truncation the result may be of the lineage that was truncated. An offset before the known one is ignored, as
+        expired copies do not become local again. One beyond the log end counts as the log end.
+        """
+        if not self.is_tiered or (generation is not None and generation != self.files.generation):
+            return False
+        return self.offsets.advance_remote_end(min(offset, self.offsets.log_end_offset))
 
     # -- truncation --------------------------------------------------------------------------------
 

@@ -70,7 +70,7 @@ class LogCheckpoints:
         start = self._offsets.log_start_offset
         if self._limit is not None:
             start = min(start, self._limit.offset)
-        is_tiered = self._files.config.remote_storage_enable
+        is_tiered = self._files.is_tiered
         return start if is_tiered or start > self._files.segments.first.base_offset else None
 
     # -- before a truncation -----------------------------------------------------------------------

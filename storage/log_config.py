@@ -126,6 +126,11 @@ class LogConfig:
                 return None
 
     @property
+    def is_tiered(self) -> bool:
+        """Whether closed segments are copied to the remote tier; never for a compacted topic (KIP-405)."""
+        return self.remote_storage_enable and not self.is_compacted
+
+    @property
     def effective_local_retention_ms(self) -> int | None:
         """Age at which a tiered segment's local copy is removed; None is never."""
         return self.retention_ms if self.local_retention_ms is None else self.local_retention_ms

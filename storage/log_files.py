@@ -82,6 +82,7 @@ class LogFiles:
         snapshots: SnapshotFiles,
         file_system: Files,
         random: "Random",
+        can_be_tiered: bool = True,
     ) -> None:
         self.directory = directory
         self.config = config
@@ -90,6 +91,7 @@ class LogFiles:
         self.snapshots = snapshots
         self.file_system = file_system
         self._random = random
+        self._can_be_tiered = can_be_tiered
         #: Files that no longer belong to the log; the LogManager removes them.
         self.deleted_files: list[DeletedFiles] = []
         #: Counts truncations and renames of the directory: results of a thread that began before one are invalid.
@@ -109,6 +111,11 @@ class LogFiles:
     def is_future(self) -> bool:
         """Whether this is a future log, which replaces the partition's log in another directory (KIP-113)."""
         return self.directory.name.endswith(file_names.FUTURE_DIRECTORY)
+
+    @property
+    def is_tiered(self) -> bool:
+        """Whether closed segments are copied to the remote tier (KIP-405)."""
+        return self.config.is_tiered and self._can_be_tiered
 
     def update_config(self, config: LogConfig) -> None:
         """Apply a new configuration of the topic; index sizes take effect with the next segment."""

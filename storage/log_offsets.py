@@ -19,7 +19,14 @@
 - The high watermark never moves back, except with the log end (`truncate`, `restart`), or while no reader of this
   process knows it (`reset_high_watermark`).
 
-Tiered storage adds the highest remote offset and the earliest pending upload offset here.
+- Only offsets of this log's lineage count as copied: remote end <= log end. A truncation below the remote end makes it
+  unknown, as copies may hold what was truncated; so do a start of the process and a restart of the log. The remote tier
+  then finds it again. While it is unknown, nothing counts as copied, and no local segment is removed as such.
+
+    log start      local log start      remote end                      log end
+        |                 |                 |                              |
+        [== remote only ==|== both tiers ===|== local only ================|
+                                            ^ earliest pending upload offset
 
 Source: the fields of UnifiedLog of Kafka 4.3.1, LogOffsetMetadata and LoadedLogOffsets.
 """
@@ -55,6 +62,7 @@ class LogOffsets:
         "log_end_offset",
         "log_start_offset",
         "recovery_point",
+        "remote_end_offset",
     )
 
     def __init__(
@@ -85,13 +93,17 @@ class LogOffsets:
         #: After a crash: the offset from which on batches may be missing that other replicas have, as an unflushed
         #: closed segment has lost its end (see README.md, "After a crash"); None: there is no gap.
         self.first_gap_offset = first_gap_offset
+        #: End, exclusive, of what finished copies of this log's lineage hold (Kafka's highest offset in remote storage
+        #: + 1); 0: nothing is copied; None while unknown.
+        self.remote_end_offset: int | None = None
         self._check()
 
     def __repr__(self) -> str:
         return (
             f"log start {self.log_start_offset}, local log start {self.local_log_start_offset}, "
             f"last stable {self.last_stable_offset} (first unstable {self.first_unstable_offset}), "
-            f"high watermark {self.high_watermark}, recovery point {self.recovery_point}, log end {self.log_end_offset}"
+            f"high watermark {self.high_watermark}, recovery point {self.recovery_point}, log end {self.log_end_offset}, "
+            f"remote end {self.remote_end_offset}"
         )
 
     def _check(self) -> None:
@@ -105,6 +117,7 @@ class LogOffsets:
         assert 0 <= start <= self.local_log_start_offset <= high_watermark <= self.log_end_offset, self
         assert start <= self.last_stable_offset <= high_watermark, self
         assert 0 <= self.recovery_point <= self.log_end_offset, self
+        assert self.remote_end_offset is None or 0 <= self.remote_end_offset <= self.log_end_offset, self
 
     # -- the end -----------------------------------------------------------------------------------
 
@@ -126,6 +139,8 @@ class LogOffsets:
         self.log_start_offset = min(self.log_start_offset, end_offset)
         self.local_log_start_offset = min(self.local_log_start_offset, end_offset)
         self.recovery_point = min(self.recovery_point, end_offset)
+        if self.remote_end_offset is not None and self.remote_end_offset > end_offset:
+            self.remote_end_offset = None
         self._check()
 
     def truncate(self, end_offset: int, *, first_unstable_offset: int | None) -> None:
@@ -148,7 +163,7 @@ class LogOffsets:
         self.log_start_offset = log_start_offset
         self.local_log_start_offset = self.high_watermark = self.log_end_offset = offset
         self.recovery_point = recovery_point
-        self.first_gap_offset = None
+        self.first_gap_offset = self.remote_end_offset = None
         self.set_first_unstable(None)
 
     # -- the start ---------------------------------------------------------------------------------
@@ -195,6 +210,28 @@ class LogOffsets:
     def ignore_gap(self) -> None:
         """The log is authoritative with its gap: this replica leads, and others copy the log as it is."""
         self.first_gap_offset = None
+
+    # -- what is in the remote tier ------------------------------------------------------------------
+
+    @property
+    def earliest_pending_upload_offset(self) -> int | None:
+        """First offset that is not in the remote tier yet; None while that is unknown (KIP-1023).
+
+        Records before the log start are never copied.
+        """
+        return None if self.remote_end_offset is None else max(self.remote_end_offset, self.log_start_offset)
+
+    def advance_remote_end(self, offset: int) -> bool:
+        """Everything before `offset` is copied; False if that was known already."""
+        assert 0 <= offset <= self.log_end_offset, (self, offset)
+        if self.remote_end_offset is not None and offset <= self.remote_end_offset:
+            return False
+        self.remote_end_offset = offset
+        return True
+
+    def forget_remote_end(self) -> None:
+        """What is copied is unknown, or nothing: the log is not tiered any more."""
+        self.remote_end_offset = None
 
     # -- what is on the disk -----------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ def load_directory(
     is_clean: bool,
     recovery_point: int,
     log_start_offset: int,
+    is_tiered: bool,
     producer_id_expiration_ms: Callable[[], int],
 ) -> Loaded:
     """Load the log in this directory, which is created if missing; see `Log.open`. Raises OSError. [any thread]"""
@@ -43,7 +44,7 @@ def load_directory(
         # From checkpoint files, which have no checksum.
         recovery_point=max(recovery_point, 0),
         log_start_offset=max(log_start_offset, 0),
-        is_tiered=config.remote_storage_enable,
+        is_tiered=is_tiered,
         is_compacted=config.is_compacted,
         epochs=epochs,
         producers=ProducerStateManager(producer_id_expiration_ms=producer_id_expiration_ms),

@@ -7,7 +7,7 @@ corrupt, and replays the batches after it.
 Source: ProducerStateManager and UnifiedLog.rebuildProducerState of Kafka 4.3.1.
 """
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Iterable
 from logging import getLogger
 from pathlib import Path
@@ -53,9 +53,14 @@ class SnapshotFiles:
         self._files.write_atomically(
             self.path_of(offset), producer_snapshot.encode(producers.producers), durable=False
         )
-        if offset not in self.offsets:
-            self.offsets.insert(bisect_right(self.offsets, offset), offset)
+        self.add(offset)
         producers.last_snapshot_offset = offset
+
+    def add(self, offset: int) -> None:
+        """A snapshot file at `offset` has been written."""
+        at = bisect_left(self.offsets, offset)
+        if at == len(self.offsets) or self.offsets[at] != offset:
+            self.offsets.insert(at, offset)
 
     def load(
         self, producers: ProducerStateManager, *, first_offset: int, end_offset: int, now_ms: int

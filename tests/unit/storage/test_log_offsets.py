@@ -58,8 +58,12 @@ class LegalChanges(RuleBasedStateMachine):
         offsets = self.offsets
         end = self.draw(data, 0, offsets.log_end_offset)
         start, local = offsets.log_start_offset, offsets.local_log_start_offset
+        remote_end = offsets.remote_end_offset
         offsets.begin_truncation(end)
         assert offsets.recovery_point <= end
+        assert offsets.remote_end_offset == (
+            remote_end if remote_end is not None and remote_end <= end else None
+        )
         unstable = data.draw(st.none() | st.integers(0, end - 1)) if end else None
         offsets.truncate(end, first_unstable_offset=unstable)
         assert offsets.log_end_offset == end
@@ -75,6 +79,7 @@ class LegalChanges(RuleBasedStateMachine):
         recovery_point = min(offset, self.draw(data, 0, self.offsets.recovery_point))
         self.offsets.restart(offset, log_start_offset=start, recovery_point=recovery_point)
         assert self.offsets.high_watermark == self.offsets.log_end_offset == offset
+        assert self.offsets.remote_end_offset is None
         self.known_high_watermark = 0
 
     @precondition(lambda self: self.offsets.high_watermark < self.offsets.log_end_offset)
@@ -113,6 +118,13 @@ class LegalChanges(RuleBasedStateMachine):
             assert offsets.log_start_offset == base
 
     @rule(data=st.data())
+    def copy_to_the_remote_tier(self, data):
+        known = self.offsets.remote_end_offset
+        to = self.draw(data, 0, self.offsets.log_end_offset)
+        assert self.offsets.advance_remote_end(to) == (known is None or to > known)
+        assert self.offsets.remote_end_offset == max(to, known or 0)
+
+    @rule(data=st.data())
     def flush(self, data):
         self.offsets.advance_recovery_point(
             self.draw(data, self.offsets.recovery_point, self.offsets.log_end_offset)
@@ -129,6 +141,8 @@ class LegalChanges(RuleBasedStateMachine):
         assert it.log_start_offset <= it.last_stable_offset <= it.high_watermark
         assert 0 <= it.recovery_point <= it.log_end_offset
         assert it.high_watermark >= self.known_high_watermark
+        assert it.remote_end_offset is None or 0 <= it.remote_end_offset <= it.log_end_offset
+        assert (it.earliest_pending_upload_offset is None) == (it.remote_end_offset is None)
         if it.first_unstable_offset is None:
             assert it.last_stable_offset == it.high_watermark
         if not self.is_tiered:
@@ -168,6 +182,8 @@ USUAL = {"start": 2, "local": 4, "recovery_point": 6, "high_watermark": 8, "end"
         (lambda it: it.advance_recovery_point(5), "it moves back by name only"),
         (lambda it: it.advance_recovery_point(11), "the log ends before"),
         (lambda it: it.move_recovery_point_back(7), "it advances by name only"),
+        (lambda it: it.advance_remote_end(11), "the log ends before"),
+        (lambda it: it.advance_remote_end(-1), "no offset is negative"),
     ],
 )  # fmt: skip
 def test_an_illegal_change_is_refused(change, why):
@@ -205,6 +221,23 @@ def test_last_stable_offset(high_watermark, unstable, last_stable):
     offsets = offsets_of(**{**USUAL, "high_watermark": high_watermark})
     offsets.set_first_unstable(unstable)
     assert offsets.last_stable_offset == last_stable
+
+
+@pytest.mark.parametrize(
+    ("remote_end", "log_start", "pending"),
+    [
+        (None, 2, None),  # not known yet
+        (0, 0, 0),  # nothing is copied
+        (0, 2, 2),  # deleted records are never copied
+        (5, 2, 5),
+        (5, 7, 7),
+    ],
+)
+def test_earliest_pending_upload_offset(remote_end, log_start, pending):
+    offsets = offsets_of(start=log_start, end=10)
+    if remote_end is not None:
+        offsets.advance_remote_end(remote_end)
+    assert offsets.earliest_pending_upload_offset == pending
 
 
 @pytest.mark.parametrize(("end", "gap"), [(7, None), (6, None), (8, 7)])

@@ -1,0 +1,165 @@
+"""The local half of a tiered log (KIP-405): which segments can be copied to the remote tier, and what is local only.
+
+        remote end                          last stable offset
+            |                                      |
+    [ copied ][ can be copied ][ can be copied ][ closed ][ active ]
+              ^ earliest pending upload offset
+
+A segment can be copied when it is closed and every record in it is decided and committed. Its files do not change any
+more. They may disappear while they are copied: the log start passes the segment (DeleteRecords), the log is truncated,
+rebuilt, moved to another directory or deleted. So the copier asks `SegmentToCopy.is_current` after the copy, on the event
+loop's thread, before the copy counts as finished.
+
+Source: RemoteLogManager.RLMCopyTask.candidateLogSegments and copyLogSegment of Kafka 4.3.1.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Protocol
+
+from protocol.topic_names import INTERNAL_TOPICS
+from storage import file_names, leader_epoch_cache, producer_snapshot
+from storage.background import BackgroundJob
+from storage.leader_epoch_cache import EpochEntry, LeaderEpochCache
+from storage.log_files import LogFiles
+from storage.producer_state import ProducerStateManager
+from storage.segment import Segment
+from storage.segments import Segments
+from storage.snapshot_files import replay_headers
+
+#: Segments that one call returns: 20 us each.
+MAX_SEGMENTS_TO_COPY: Final = 100
+
+#: Topics of the brokers and controllers that are never tiered, as tiering or the cluster depends on them.
+_LOCAL_TOPICS: Final = INTERNAL_TOPICS | {"__remote_log_metadata", "__cluster_metadata"}
+
+
+def can_be_tiered(topic: str) -> bool:
+    """Whether `remote.storage.enable` has an effect on the topic. Source: UnifiedLog.isRemoteLogEnabled."""
+    return topic not in _LOCAL_TOPICS
+
+
+class _Log(Protocol):
+    """A `storage.log.Log`, which imports this module."""
+
+    @property
+    def files(self) -> LogFiles:
+        """Its files."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentToCopy:
+    """A closed segment, and what is copied with it. The files are on the disk or in the page cache."""
+
+    base_offset: int
+    #: Base offset of the next segment.
+    end_offset: int
+    size_bytes: int
+    log_segment: Path
+    offset_index: Path
+    time_index: Path
+    #: None without aborted transactions.
+    transaction_index: Path | None
+    #: The producer state at `end_offset`; the file exists after `snapshot_job`.
+    producer_snapshot: Path
+    #: Those of [base_offset, end_offset).
+    leader_epochs: Sequence[EpochEntry]
+    #: Those of the log up to `end_offset`, as a leader-epoch-checkpoint file.
+    leader_epoch_checkpoint: bytes
+    #: Writes the producer snapshot, if it is missing: it was corrupt, or an old broker has written the segment. Run it
+    #: before the copy. Kafka's copy task fails without the file, in each of its runs.
+    snapshot_job: BackgroundJob | None = field(repr=False)
+    _segment: Segment = field(repr=False)
+    _generation: int = field(repr=False)
+
+    def largest_timestamp_ms(self) -> int:
+        """The segment's time for retention; its files' modification time without any. May read the disk. [any thread]
+
+        Raises OSError.
+        """
+        return self._segment.largest_timestamp_ms()
+
+    def is_current(self, log: _Log) -> bool:
+        """Whether `log` still has this segment, unchanged. False also after a truncation behind it: it is copied again."""
+        return log.files.generation == self._generation and self._segment in log.files.segments
+
+
+def segments_to_copy(
+    files: LogFiles,
+    epochs: LeaderEpochCache,
+    *,
+    from_offset: int,
+    end_offset: int,
+    max_count: int = MAX_SEGMENTS_TO_COPY,
+) -> list[SegmentToCopy]:
+    """The first `max_count` closed segments, oldest first, from the one that holds `from_offset` on.
+
+    None ends after `end_offset`, the last stable offset.
+    """
+    found: list[SegmentToCopy] = []
+    segments = files.segments
+    for segment in segments.from_offset(from_offset):
+        end = segments.end_of(segment)
+        if end is None or end > end_offset or len(found) == max_count:
+            break
+        if end > from_offset:
+            found.append(_segment_to_copy(files, epochs, segment, end))
+    return found
+
+
+def _segment_to_copy(files: LogFiles, epochs: LeaderEpochCache, segment: Segment, end: int) -> SegmentToCopy:
+    has_aborted = bool(segment.indexes.transactions.entries)
+    return SegmentToCopy(
+        base_offset=segment.base_offset,
+        end_offset=end,
+        size_bytes=segment.size,
+        log_segment=segment.path_of(file_names.LOG),
+        offset_index=segment.path_of(file_names.OFFSET_INDEX),
+        time_index=segment.path_of(file_names.TIME_INDEX),
+        transaction_index=segment.path_of(file_names.TRANSACTION_INDEX) if has_aborted else None,
+        producer_snapshot=files.snapshots.path_of(end),
+        leader_epochs=epochs.entries_in_range(start_offset=segment.base_offset, end_offset=end),
+        leader_epoch_checkpoint=leader_epoch_cache.encode(
+            epochs.entries_in_range(start_offset=0, end_offset=end)
+        ),
+        snapshot_job=None if end in files.snapshots.offsets else _snapshot_job(files, segment, end),
+        _segment=segment,
+        _generation=files.generation,
+    )
+
+
+def _snapshot_job(files: LogFiles, segment: Segment, end: int) -> BackgroundJob:
+    """Read the producer state at `end` from the log, and write its snapshot."""
+    segments, snapshots, generation = files.segments, files.snapshots, files.generation
+    path = snapshots.path_of(end)
+    is_written = False
+
+    def run() -> None:
+        nonlocal is_written
+        producers = ProducerStateManager()
+        # At time 0 no producer is expired: the broker that restores the snapshot decides.
+        snapshots.restore(producers, first_offset=segments.first.base_offset, end_offset=end, now_ms=0)
+        replay_headers(producers, segments, end_offset=end, files=files.file_system)
+        files.file_system.write_atomically(path, producer_snapshot.encode(producers.producers), durable=False)
+        is_written = True
+
+    def finish() -> None:
+        if not is_written:
+            return
+        if files.generation == generation and segment in files.segments:
+            snapshots.add(end)
+        elif end not in snapshots.offsets:
+            files.file_system.unlink(path)
+
+    return BackgroundJob(name=f"producer snapshot {path}", run=run, finish=finish)
+
+
+def local_only_bytes(segments: Segments, *, remote_end_offset: int | None) -> int | None:
+    """The size of the segments from `remote_end_offset` on, which only the local tier has; None if that is unknown.
+
+    A segment that is copied in part does not count: retention by size rather keeps too much.
+    """
+    if remote_end_offset is None:
+        return None
+    return sum(segment.size for segment in segments if segment.base_offset >= remote_end_offset)

@@ -1,0 +1,209 @@
+"""The local half of a tiered log (KIP-405): segments to copy, and what is known about the copies."""
+
+import pytest
+
+from protocol.types import TopicPartition
+from storage import leader_epoch_cache, producer_snapshot
+from storage.appending import AppendOrigin
+from storage.log_config import LogConfig
+from tests.unit.storage.storage_support import NOW_MS, batch, marker, open_log
+
+pytestmark = pytest.mark.logs("below the high watermark")
+
+TIERED = LogConfig(segment_bytes=300, index_interval_bytes=1, remote_storage_enable=True, retention_ms=None)
+
+
+@pytest.fixture
+def log(tmp_path):
+    log = open_log(tmp_path / "orders-0", config=TIERED)
+    yield log
+    log.close_files()
+
+
+def fill(log, count, *, epoch=0, committed=True, **fields):
+    """One batch of one record each; two are in a segment."""
+    for number in range(count):
+        if "producer_id" in fields:
+            fields["base_sequence"] = number
+        log.append_as_leader(batch(value=b"x" * 50, **fields), leader_epoch=epoch, now_ms=NOW_MS)
+    if committed:
+        log.update_high_watermark(log.log_end_offset)
+
+
+def ranges(segments):
+    return [(each.base_offset, each.end_offset) for each in segments]
+
+
+# -- segments to copy --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("from_offset", "high_watermark", "found"),
+    [
+        (0, 7, [(0, 2), (2, 4), (4, 6)]),  # [6, 7) is active
+        (2, 7, [(2, 4), (4, 6)]),
+        (3, 7, [(2, 4), (4, 6)]),  # the segment that holds it
+        (6, 7, []),
+        (7, 7, []),
+        (0, 6, [(0, 2), (2, 4), (4, 6)]),
+        (0, 5, [(0, 2), (2, 4)]),  # not all of it is committed
+        (0, 0, []),
+    ],
+)
+def test_closed_and_committed_segments_are_copied(log, from_offset, high_watermark, found):
+    fill(log, 7, committed=False)
+    log.update_high_watermark(high_watermark)
+    assert ranges(log.segments_to_copy(from_offset)) == found
+
+
+def test_a_segment_of_an_open_transaction_is_not_copied(log):
+    fill(log, 2)
+    fill(log, 1, producer_id=5, producer_epoch=0, is_transactional=True)
+    fill(log, 4)
+    assert ranges(log.segments_to_copy(0)) == [(0, 2)]
+    log.append_as_leader(
+        marker(producer_id=5, commit=False), leader_epoch=0, now_ms=NOW_MS, origin=AppendOrigin.COORDINATOR
+    )
+    fill(log, 2)
+    copied = log.segments_to_copy(0)
+    assert ranges(copied)[:2] == [(0, 2), (2, 4)]
+    with_marker = [each for each in copied if each.transaction_index is not None]
+    assert [(each.base_offset, each.transaction_index.name) for each in with_marker] == [
+        (6, "00000000000000000006.txnindex")
+    ]
+
+
+def test_what_is_copied_with_a_segment(log):
+    fill(log, 3, epoch=1, producer_id=5, producer_epoch=0)
+    fill(log, 4, epoch=3)
+    _, segment, *_ = log.segments_to_copy(0)
+    assert (segment.base_offset, segment.end_offset) == (2, 4)
+    assert segment.leader_epochs == [(1, 2), (3, 3)]
+    assert leader_epoch_cache.decode(segment.leader_epoch_checkpoint) == [(1, 0), (3, 3)]
+    assert segment.log_segment.stat().st_size == segment.size_bytes == log.segments.first.size
+    assert segment.offset_index.exists()
+    assert segment.time_index.exists()
+    assert segment.transaction_index is None
+    assert segment.snapshot_job is None
+    (state,) = producer_snapshot.decode(segment.producer_snapshot.read_bytes())
+    assert (state.producer_id, state.batches[-1].last_offset) == (5, 2)
+    assert segment.largest_timestamp_ms() == NOW_MS
+
+
+def test_a_missing_producer_snapshot_is_written_again(log):
+    """Kafka's copy task fails without it, whenever it runs: the partition is never copied."""
+    fill(log, 3, producer_id=5, producer_epoch=0)
+    fill(log, 4)
+    expected = log.files.snapshots.path_of(4).read_bytes()
+    log.files.snapshots.remove(4)
+    segment = next(each for each in log.segments_to_copy(0) if each.end_offset == 4)
+    assert not segment.producer_snapshot.exists()
+    segment.snapshot_job.complete()
+    assert segment.producer_snapshot.read_bytes() == expected
+    assert log.segments_to_copy(2)[0].snapshot_job is None
+
+
+def test_a_snapshot_of_a_segment_that_was_truncated_meanwhile_is_removed(log):
+    fill(log, 7, committed=False)
+    log.update_high_watermark(4)
+    log.files.snapshots.remove(4)
+    segment = log.segments_to_copy(2)[0]
+    segment.snapshot_job.run()
+    log.truncate_to(3, now_ms=NOW_MS)
+    segment.snapshot_job.finish()
+    assert not segment.producer_snapshot.exists()
+
+
+def test_many_segments_are_copied_in_parts(log):
+    """Tiering is switched on for a topic with years of data: no call blocks the event loop for long."""
+    fill(log, 501)
+    first = log.segments_to_copy(0)
+    assert ranges(first) == [(at, at + 2) for at in range(0, 200, 2)]
+    assert log.segments_to_copy(first[-1].end_offset)[0].base_offset == 200
+
+
+@pytest.mark.parametrize(
+    ("change", "is_current"),
+    [
+        (lambda log: fill(log, 5), True),
+        (lambda log: log.truncate_to(3, now_ms=NOW_MS), False),
+        (lambda log: log.truncate_to(5, now_ms=NOW_MS), False),  # behind it: the copy is repeated
+        (lambda log: log.truncate_fully_and_start_at(0, now_ms=NOW_MS), False),
+        (lambda log: log.rename_directory(log.directory.with_name("orders-0.1-delete")), False),
+        (lambda log: (log.maybe_increment_log_start_offset(4), log.apply_retention(NOW_MS)), False),
+    ],
+)
+def test_a_segment_may_change_during_its_copy(log, change, is_current):
+    fill(log, 7)
+    segment = log.segments_to_copy(2)[0]
+    assert segment.is_current(log)
+    change(log)
+    assert segment.is_current(log) == is_current
+
+
+# -- what is copied ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("topic", "config", "is_tiered"),
+    [
+        ("orders", {"remote_storage_enable": True}, True),
+        ("orders", {}, False),
+        ("orders", {"remote_storage_enable": True, "cleanup_policy": ("compact",)}, False),
+        ("__consumer_offsets", {"remote_storage_enable": True}, False),
+        ("__remote_log_metadata", {"remote_storage_enable": True}, False),
+        ("__cluster_metadata", {"remote_storage_enable": True}, False),
+    ],
+)
+def test_which_logs_are_tiered(tmp_path, topic, config, is_tiered):
+    log = open_log(tmp_path / "l", config=LogConfig(**config), topic_partition=TopicPartition(topic, 0))
+    assert log.is_tiered == is_tiered
+    assert log.update_remote_end_offset(0) == is_tiered
+    log.close_files()
+
+
+def test_local_only_bytes(log):
+    """While it is unknown what is copied, there is no sum: KAFKA-20732 is data loss by a wrong one."""
+    fill(log, 7)
+    assert log.local_only_bytes() is None
+    log.update_remote_end_offset(0)
+    assert log.local_only_bytes() == log.segments.size_bytes
+    log.update_remote_end_offset(3)  # in the middle of [2, 4)
+    assert log.local_only_bytes() == log.segments.size_bytes - 2 * log.segments.first.size
+
+
+def test_the_remote_end_advances_and_is_within_the_log(log):
+    fill(log, 7)
+    assert log.update_remote_end_offset(4)
+    assert not log.update_remote_end_offset(2)  # expired copies have not become local again
+    assert log.offsets.remote_end_offset == 4
+    assert log.update_remote_end_offset(9)  # a power cut has taken the end of this log, but not the copy
+    assert log.offsets.remote_end_offset == 7
+
+
+@pytest.mark.parametrize(("end", "remote_end"), [(5, 4), (4, 4), (3, None)])
+def test_a_truncation_below_the_remote_end_makes_it_unknown(log, end, remote_end):
+    """The copies may hold what an unclean election has taken: local segments with other records are not copied yet."""
+    fill(log, 7)
+    log.update_remote_end_offset(4)
+    log.truncate_to(end, now_ms=NOW_MS)
+    assert log.offsets.remote_end_offset == remote_end
+
+
+def test_a_search_that_a_truncation_overtakes_is_ignored(log):
+    fill(log, 7)
+    generation = log.files.generation
+    log.truncate_to(3, now_ms=NOW_MS)
+    assert not log.update_remote_end_offset(4, generation=generation)
+    assert log.offsets.remote_end_offset is None
+    assert log.update_remote_end_offset(2, generation=log.files.generation)
+
+
+def test_the_remote_end_is_unknown_after_a_start(log):
+    fill(log, 7)
+    log.update_remote_end_offset(4)
+    log.close()
+    again = open_log(log.directory, config=TIERED)
+    assert again.offsets.remote_end_offset is None
+    assert again.offsets.earliest_pending_upload_offset is None
+    again.close_files()
