@@ -61,11 +61,16 @@ class Node:
         *,
         cluster_id: str,
         format_with: Sequence[str] = (),
+        more_dirs: Sequence[Path] = (),
     ) -> None:
-        """`format_with` are further arguments of the command that formats, as `--no-initial-controllers`."""
+        """`format_with` are further arguments of the command that formats, as `--no-initial-controllers`.
+
+        `more_dirs` are log directories beside `data_dir`.
+        """
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.data_dir = folder / "data"
+        self.log_dirs = [self.data_dir, *more_dirs]
         self.properties_file = folder / "server.properties"
         self.node_id = int(properties["node.id"])
         self.port = int(properties["listeners"].rpartition(":")[2])
@@ -74,7 +79,7 @@ class Node:
         self._format_with = format_with
         self._starts = 0
         self._child: Child | None = None
-        every = {**properties, "log.dirs": str(self.data_dir)}
+        every = {**properties, "log.dirs": ",".join(map(str, self.log_dirs))}
         self.properties_file.write_text("".join(f"{key}={value}\n" for key, value in every.items()))
 
     @property

@@ -1,0 +1,387 @@
+"""The stage of the stories in this folder: real brokers, a real store, real clients.
+
+| command | meaning |
+|---|---|
+| `brokers ottla ottla` | brokers 1 and 2 under one controller of ours, which share a store; `kafka` is Apache Kafka 4.3.1 |
+| `topic A 1,2 batches 1` | a tiered topic with these replicas of its partitions (separated by spaces); so many batches to a segment |
+| `untiered topic A 1,2 batches 1` | the same without remote.storage.enable |
+| `produce A-0 3` | so many batches of one record each, `k0` on; `at 1000`: with the timestamps 1000, 1001, ... |
+| `tiered A-0 0 1` | wait until the store has exactly the segments with these base offsets |
+| `local-start A-0 2` | wait until its leader's local log starts there |
+| `offset A-0 earliest 0 e0` | what ListOffsets returns: earliest, local, tiered, latest, max or a timestamp; `none` |
+| `read A-0 0 4` | a consumer reads the records of [0, 4), and nothing else is before or between them |
+| `out-of-range A-0 0` | a fetch at this offset is answered OFFSET_OUT_OF_RANGE |
+| `epochs A-0 on 1 0@3` | wait until broker 1's leader-epoch-checkpoint has these entries |
+| `lead A-0 2` | broker 2 becomes leader: it becomes the preferred replica, then a preferred election |
+| `replicas A-0 1,2` | reassign, and wait until all are in sync, and nobody else is |
+| `partitions A 1,2 2,1` | add partitions with these replicas |
+| `set A retention.ms=1 ...` | the topic's configuration; `key=` removes the override |
+| `delete-records A-0 3`, `delete-topic A` | by an admin client |
+| `nothing-of A` | wait until no object of the topic is in the store |
+| `move-dir A-0 on 1` | to the broker's other log directory, and wait |
+| `restart 1`, `stop 1`, `kill 1`, `start 1` | of a broker |
+| `wipe 1` | remove its log directories, while it is stopped |
+| `without-checkpoints 1` | remove its log-start-offset-checkpoint and recovery-point-offset-checkpoint, while it is stopped |
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import NewPartitions, NewTopic
+
+from protocol.api_keys import ApiKey
+from protocol.config_def import AlterOperation
+from protocol.errors import ErrorCode
+from protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
+from protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponsePartition
+from tests.compat.admin import PATIENCE_S, admin_of, eventually_equal, once, produce, read
+from tests.compat.tiering.tiered_cluster import TieredCluster
+from tests.harness.blocking_wire import BlockingWire
+
+_TOPIC = 2
+_SPECIAL = {"latest": -1, "earliest": -2, "max": -3, "local": -4, "tiered": -5}
+#: The size of an entry of the offset index: a segment is rolled when its index is full.
+_INDEX_ENTRY_BYTES = 8
+
+
+class Stage:
+    """Carries out the commands of one story."""
+
+    def __init__(self, cluster: TieredCluster) -> None:
+        self._cluster = cluster
+        self._admin = admin_of(cluster.bootstrap)
+        #: Records of each partition so far.
+        self._produced: dict[str, int] = {}
+        self._commands: dict[str, Callable[..., None]] = {
+            "topic": self._create,
+            "produce": self._produce,
+            "tiered": self._expect_tiered,
+            "local-start": self._expect_local_start,
+            "offset": self._expect_offset,
+            "read": self._read,
+            "out-of-range": self._expect_out_of_range,
+            "epochs": self._expect_epochs,
+            "lead": self._lead,
+            "replicas": self._reassign,
+            "partitions": self._add_partitions,
+            "set": self._set,
+            "delete-records": self._delete_records,
+            "delete-topic": self._delete_topic,
+            "nothing-of": self._expect_nothing_of,
+            "move-dir": self._move_dir,
+            "restart": self._restart,
+            "stop": lambda node_id: self._node(node_id).stop(),
+            "kill": lambda node_id: self._node(node_id).kill(),
+            "start": lambda node_id: self._node(node_id).start(),
+            "wipe": lambda node_id: cluster.wipe(int(node_id)),
+            "without-checkpoints": self._remove_checkpoints,
+        }
+
+    def run(self, line: str) -> None:
+        """One line of a story."""
+        command, *words = line.split()
+        if command == "untiered":
+            self._create(*words[1:], is_tiered=False)
+        else:
+            self._commands[command](*words)
+
+    # -- brokers ---------------------------------------------------------------------------------------
+
+    def _node(self, node_id: str) -> Any:
+        return self._cluster.brokers[int(node_id)]
+
+    def _restart(self, node_id: str) -> None:
+        self._node(node_id).stop()
+        self._node(node_id).start()
+
+    def _remove_checkpoints(self, node_id: str) -> None:
+        for directory in self._node(node_id).log_dirs:
+            for name in ("log-start-offset-checkpoint", "recovery-point-offset-checkpoint"):
+                (directory / name).unlink(missing_ok=True)
+
+    def _port(self, node_id: int) -> int:
+        return self._cluster.brokers[node_id].port
+
+    def _any_port(self) -> int:
+        return next(node.port for node in self._cluster.brokers.values() if node.child.is_running)
+
+    def _partition(self, name: str) -> MetadataResponsePartition:
+        """The partition as a running broker sees it, once it has a leader."""
+        topic, _, index = name.rpartition("-")
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+
+        def ask() -> MetadataResponsePartition | None:
+            with BlockingWire(self._any_port()) as wire:
+                (found,) = wire.call(ApiKey.METADATA, 12, request).topics
+            rows = [row for row in found.partitions if row.partition_index == int(index)]
+            return rows[0] if rows else None
+
+        found = once(ask, lambda row: row is not None and row.leader_id > 0)
+        assert found is not None
+        return found
+
+    def _leader(self, name: str) -> int:
+        return self._partition(name).leader_id
+
+    # -- topics ----------------------------------------------------------------------------------------
+
+    def _create(self, topic: str, *words: str, is_tiered: bool = True) -> None:
+        at = words.index("batches")
+        replicas = [[int(each) for each in row.split(",")] for row in words[:at]]
+        batches, *more = words[at + 1 :]
+        config = {
+            "remote.storage.enable": str(is_tiered).lower(),
+            # As in Kafka's tests: the offset index has room for so many batches, each of which has an entry.
+            "index.interval.bytes": "1",
+            "segment.index.bytes": str(_INDEX_ENTRY_BYTES * int(batches)),
+            "local.retention.bytes": "1",
+            **dict(each.split("=", 1) for each in more),
+        }
+        new = NewTopic(topic, len(replicas), replica_assignment=replicas, config=config)
+        self._admin.create_topics([new])[topic].result(PATIENCE_S)
+        for index, row in enumerate(replicas):
+            once(
+                lambda index=index: self._partition(f"{topic}-{index}"),
+                lambda found, row=row: set(found.isr_nodes) == set(row),
+            )
+
+    def _add_partitions(self, topic: str, *rows: str) -> None:
+        replicas = [[int(each) for each in row.split(",")] for row in rows]
+        count = len(self._admin.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions)
+        new = NewPartitions(topic, count + len(rows), replica_assignment=replicas)
+        self._admin.create_partitions([new])[topic].result(PATIENCE_S)
+        for index in range(count, count + len(rows)):
+            self._partition(f"{topic}-{index}")
+
+    def _set(self, topic: str, *pairs: str) -> None:
+        configs = []
+        for pair in pairs:
+            key, _, value = pair.partition("=")
+            operation = AlterOperation.SET if value else AlterOperation.DELETE
+            configs.append(AlterableConfig(name=key, config_operation=operation, value=value or None))
+        resource = AlterConfigsResource(resource_type=_TOPIC, resource_name=topic, configs=configs)
+        with BlockingWire(self._any_port()) as wire:
+            request = IncrementalAlterConfigsRequest(resources=[resource])
+            (row,) = wire.call(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, request).responses
+        assert row.error_code == ErrorCode.none, row
+
+    def _delete_topic(self, topic: str) -> None:
+        self._admin.delete_topics([topic])[topic].result(PATIENCE_S)
+
+    # -- replicas --------------------------------------------------------------------------------------
+
+    def _alter_replicas(self, name: str, replicas: Sequence[int]) -> None:
+        topic, _, index = name.rpartition("-")
+        rows = [ReassignablePartition(partition_index=int(index), replicas=list(replicas))]
+        request = AlterPartitionReassignmentsRequest(
+            timeout_ms=60_000, topics=[ReassignableTopic(name=topic, partitions=rows)]
+        )
+        with BlockingWire(self._any_port()) as wire:
+            answer = wire.call(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, request)
+        found = [answer, *(row for topic in answer.responses for row in topic.partitions)]
+        assert all(row.error_code == ErrorCode.none for row in found), answer
+
+        def is_done(row: MetadataResponsePartition) -> bool:
+            return row.replica_nodes == list(replicas) and set(row.isr_nodes) == set(replicas)
+
+        once(lambda: self._partition(name), is_done)
+
+    def _reassign(self, name: str, replicas: str) -> None:
+        self._alter_replicas(name, [int(each) for each in replicas.split(",")])
+
+    def _lead(self, name: str, node_id: str) -> None:
+        leader = int(node_id)
+        replicas = self._partition(name).replica_nodes
+        if replicas[0] != leader:
+            self._alter_replicas(name, [leader, *(each for each in replicas if each != leader)])
+        topic, _, index = name.rpartition("-")
+        request = ElectLeadersRequest(
+            election_type=0,
+            topic_partitions=[TopicPartitions(topic=topic, partitions=[int(index)])],
+            timeout_ms=60_000,
+        )
+        with BlockingWire(self._any_port()) as wire:
+            wire.call(ApiKey.ELECT_LEADERS, 2, request)
+        once(lambda: self._leader(name), lambda found: found == leader)
+
+    def _move_dir(self, name: str, _on: str, node_id: str) -> None:
+        topic, _, index = name.rpartition("-")
+
+        def directory() -> tuple[str, bool]:
+            """Where its log is, and whether it is only there."""
+            with BlockingWire(self._port(int(node_id))) as wire:
+                answer = wire.call(ApiKey.DESCRIBE_LOG_DIRS, 4, DescribeLogDirsRequest(topics=None))
+            found = [
+                (result.log_dir, row.is_future_key)
+                for result in answer.results
+                for it in result.topics
+                for row in it.partitions
+                if (it.name, row.partition_index) == (topic, int(index))
+            ]
+            return found[0][0], len(found) == 1 and not found[0][1]
+
+        old, _ = directory()
+        (new,) = [str(path) for path in self._node(node_id).log_dirs if str(path) != old]
+        row = AlterReplicaLogDir(
+            path=new, topics=[AlterReplicaLogDirTopic(name=topic, partitions=[int(index)])]
+        )
+        with BlockingWire(self._port(int(node_id))) as wire:
+            wire.call(ApiKey.ALTER_REPLICA_LOG_DIRS, 2, AlterReplicaLogDirsRequest(dirs=[row]))
+        eventually_equal(directory, (new, True))
+
+    # -- records ---------------------------------------------------------------------------------------
+
+    def _produce(self, name: str, count: str, *at: str) -> None:
+        topic, _, index = name.rpartition("-")
+        start = self._produced.get(name, 0)
+        for number in range(start, start + int(count)):
+            if at:
+                self._produce_at(topic, int(index), number, int(at[1]) + number - start)
+            else:
+                produce(self._cluster.bootstrap, topic, [b"k%d" % number], partition=int(index), acks="all")
+        self._produced[name] = start + int(count)
+
+    def _produce_at(self, topic: str, index: int, number: int, timestamp: int) -> None:
+        producer = Producer({"bootstrap.servers": self._cluster.bootstrap, "acks": "all", "linger.ms": 0})
+        errors: list[object] = []
+        producer.produce(
+            topic,
+            b"k%d" % number,
+            partition=index,
+            timestamp=timestamp,
+            on_delivery=lambda error, _: error is not None and errors.append(error),
+        )
+        assert producer.flush(PATIENCE_S) == 0
+        assert not errors, errors
+
+    def _read(self, name: str, start: str, end: str) -> None:
+        topic, _, index = name.rpartition("-")
+        count = int(end) - int(start)
+        messages = read(self._cluster.bootstrap, topic, count, partition=int(index), offset=int(start))
+        found = [(message.offset(), message.value()) for message in messages]
+        assert found == [(offset, b"k%d" % offset) for offset in range(int(start), int(end))]
+
+    def _delete_records(self, name: str, offset: str) -> None:
+        topic, _, index = name.rpartition("-")
+        row = DeleteRecordsPartition(partition_index=int(index), offset=int(offset))
+        request = DeleteRecordsRequest(
+            topics=[DeleteRecordsTopic(name=topic, partitions=[row])], timeout_ms=60_000
+        )
+        with BlockingWire(self._port(self._leader(name))) as wire:
+            (answer,) = wire.call(ApiKey.DELETE_RECORDS, 2, request).topics
+        (found,) = answer.partitions
+        assert (found.error_code, found.low_watermark) == (ErrorCode.none, int(offset)), found
+
+    # -- what is expected ------------------------------------------------------------------------------
+
+    def _base_offsets(self, topic: str, index: int | None = None) -> list[int]:
+        return sorted(
+            found.start_offset
+            for found in self._cluster.store.objects()
+            if found.index_type is None
+            and found.segment_id.partition.topic_partition.topic == topic
+            and index in (None, found.segment_id.partition.topic_partition.partition)
+        )
+
+    def _expect_tiered(self, name: str, *offsets: str) -> None:
+        topic, _, index = name.rpartition("-")
+        eventually_equal(lambda: self._base_offsets(topic, int(index)), [int(each) for each in offsets])
+
+    def _expect_nothing_of(self, topic: str) -> None:
+        def keys() -> list[object]:
+            objects = self._cluster.store.objects()
+            return [it for it in objects if it.segment_id.partition.topic_partition.topic == topic]
+
+        eventually_equal(keys, [])
+
+    def _list_offsets(self, name: str, timestamp: int) -> tuple[int, int] | None:
+        """(offset, leader epoch), or None."""
+        topic, _, index = name.rpartition("-")
+        row = ListOffsetsPartition(partition_index=int(index), timestamp=timestamp)
+        request = ListOffsetsRequest(
+            replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[row])], timeout_ms=30_000
+        )
+        with BlockingWire(self._port(self._leader(name))) as wire:
+            (answer,) = wire.call(ApiKey.LIST_OFFSETS, 10, request).topics
+        (found,) = answer.partitions
+        if found.error_code != ErrorCode.none:
+            raise AssertionError(found)
+        return None if found.offset < 0 else (found.offset, found.leader_epoch)
+
+    def _expect_local_start(self, name: str, offset: str) -> None:
+        def start() -> int | None:
+            found = self._list_offsets(name, _SPECIAL["local"])
+            return None if found is None else found[0]
+
+        eventually_equal(start, int(offset))
+
+    def _expect_offset(self, name: str, timestamp: str, *expected: str) -> None:
+        asked = _SPECIAL[timestamp] if timestamp in _SPECIAL else int(timestamp)
+        if expected == ("none",):
+            eventually_equal(lambda: self._list_offsets(name, asked), None)
+        else:
+            offset, epoch = expected
+            wanted = (int(offset), -1 if epoch == "e-" else int(epoch.removeprefix("e")))
+            eventually_equal(lambda: self._list_offsets(name, asked), wanted)
+
+    def _expect_out_of_range(self, name: str, offset: str) -> None:
+        topic, _, index = name.rpartition("-")
+        request = FetchRequest(
+            topics=[
+                FetchTopic(
+                    topic=topic,
+                    partitions=[
+                        FetchPartition(
+                            partition=int(index), fetch_offset=int(offset), partition_max_bytes=1 << 20
+                        )
+                    ],
+                )
+            ],
+            max_wait_ms=100,
+            max_bytes=1 << 20,
+        )
+
+        def error() -> int:
+            with BlockingWire(self._port(self._leader(name))) as wire:
+                (answer,) = wire.call(ApiKey.FETCH, 12, request).responses
+            return int(answer.partitions[0].error_code)
+
+        eventually_equal(error, int(ErrorCode.offset_out_of_range))
+
+    def _expect_epochs(self, name: str, _on: str, node_id: str, *entries: str) -> None:
+        wanted = [tuple(map(int, entry.split("@"))) for entry in entries]
+
+        def found() -> list[tuple[int, ...]] | None:
+            for directory in self._node(node_id).log_dirs:
+                path: Path = directory / name / "leader-epoch-checkpoint"
+                if path.exists():
+                    _, _, *rows = path.read_text().splitlines()
+                    return [tuple(map(int, row.split())) for row in rows]
+            return None
+
+        eventually_equal(found, wanted)
