@@ -24,6 +24,7 @@ from broker.replicas.log_creator import CreatedLog, LogCreator
 from broker.replicas.log_moves import LogMoves
 from broker.replicas.partition import Partition
 from broker.replicas.replication_throttle import LeaderThrottle
+from broker.replicas.tier_listener import NoTier, TierListener
 from broker.replication.replication_quota import ReplicationQuota
 from protocol.errors import (
     KafkaError,
@@ -112,6 +113,8 @@ class ReplicaManager:
             node_id=node_id, metadata=metadata, is_being_created=self._log_creator.is_wanted
         )
         self._leadership_listeners: list[LeadershipListener] = []
+        #: What copies logs to the remote tier; set before the first image is applied.
+        self.tier: TierListener = NoTier()
 
     def partition(self, topic_partition: TopicPartition) -> Partition:
         """The partition, if it is hosted here.
@@ -173,7 +176,7 @@ class ReplicaManager:
         """Apply a change of the image: deletions first, since a new topic may have the name of a deleted one."""
         for topic in delta.topics_deleted.values():
             for index in topic.partitions:
-                self._stop_replica(topic, index)
+                self._stop_replica(topic, index, is_topic_deleted=True)
         # Configurations before ISRs: a leader must not commit by a min.insync.replicas that no longer holds.
         for resource in delta.configs_changed:
             if resource.type is ConfigResourceType.TOPIC and resource.name in image.topics_by_name:
@@ -309,25 +312,28 @@ class ReplicaManager:
             self._followers.follow(partition)
         if was_leader and not partition.is_leader:
             self._notify_resignation(partition, old_epoch)
+        if is_new_epoch:
+            self.tier.on_role(partition)
         if partition.is_leader and is_new_epoch:
             for listener in self._leadership_listeners:
                 listener.on_election(partition.topic_partition, partition.leader_epoch)
 
-    def _stop_replica(self, topic: TopicImage, index: int) -> None:
+    def _stop_replica(self, topic: TopicImage, index: int, *, is_topic_deleted: bool = False) -> None:
         partition = self.hosted.remove(topic, index)
         topic_partition = TopicPartition(topic.name, index)
         if partition is not None:
-            self._resign(partition)
+            self._resign(partition, is_topic_deleted=is_topic_deleted)
         elif self._log_creator.is_wanted(topic_partition):
             self._log_creator.cancel(topic_partition)
         # Also of an offline partition: the future log of a move whose source is lost is still on this broker.
         self.logs.delete(topic_partition)
 
-    def _resign(self, partition: Partition) -> None:
+    def _resign(self, partition: Partition, *, is_topic_deleted: bool = False) -> None:
         was_leader, epoch = partition.is_leader, partition.leader_epoch
         self._followers.unfollow(partition)
         self.moves.forget(partition)
         partition.resign()
+        self.tier.on_stopped(partition, is_topic_deleted=is_topic_deleted)
         if was_leader:
             self._notify_resignation(partition, epoch)
 
@@ -341,6 +347,7 @@ class ReplicaManager:
             partition = self.hosted.get((topic.topic_id, index))
             if partition is not None:
                 partition.on_config_changed()
+                self.tier.on_role(partition)
 
     # -- log directories -------------------------------------------------------------------------------
 
