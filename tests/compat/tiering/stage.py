@@ -13,7 +13,7 @@
 | `out-of-range A-0 0` | a fetch at this offset is answered OFFSET_OUT_OF_RANGE |
 | `epochs A-0 on 1 0@3` | wait until broker 1's leader-epoch-checkpoint has these entries |
 | `lead A-0 2` | broker 2 becomes leader: it becomes the preferred replica, then a preferred election |
-| `replicas A-0 1,2` | reassign, and wait until all are in sync, and nobody else is |
+| `replicas A-0 1,2` | reassign, and wait until exactly these are in sync |
 | `partitions A 1,2 2,1` | add partitions with these replicas |
 | `set A retention.ms=1 ...` | the topic's configuration; `key=` removes the override |
 | `delete-records A-0 3`, `delete-topic A` | by an admin client |
