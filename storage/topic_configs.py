@@ -64,11 +64,11 @@ _KEYS = (
      "Replicas that leaders serve within the throttled rate, as partition:broker pairs or * for all."),
     ("follower.replication.throttled.replicas", ConfigType.LIST, (), ThrottledReplicas(),
      "Replicas that fetch within the throttled rate, as partition:broker pairs or * for all."),
+    ("remote.storage.enable", _BOOLEAN, False, None, "Whether closed segments are copied to the remote tier (KIP-405)."),
 )  # fmt: skip
 
-#: Keys of tiered storage (KIP-405), which is not served yet.
+#: Keys of tiered storage (KIP-405) that nothing reads yet.
 _TIERED_KEYS = (
-    ("remote.storage.enable", _BOOLEAN, False, None, "Whether closed segments are copied to the remote tier."),
     ("local.retention.ms", _LONG, -2, Between(-2), "Age at which a tiered segment's local copy is deleted; -2 follows retention.ms."),
     ("local.retention.bytes", _LONG, -2, Between(-2),
      "Size of local segments beyond which tiered ones are deleted; -2 follows retention.bytes."),

@@ -33,6 +33,7 @@ def check_config(config: ParsedConfig) -> None:
     _check_connections(config)
     _check_logs(config)
     _check_replication(config)
+    _check_remote_tier(config)
     check_group_defaults(config.values)
 
 
@@ -192,8 +193,6 @@ def _check_logs(config: ParsedConfig) -> None:
             "cordoned.log.dirs", ",".join(cordoned), "* alone, or a list of entries of log.dirs"
         )
     check_topic_values(config.topic_defaults)
-    if config.remote_log_storage_system_enable:
-        check_local_retention(config.topic_defaults, prefix="log.")
 
 
 def _check_replication(config: ParsedConfig) -> None:
@@ -203,6 +202,28 @@ def _check_replication(config: ParsedConfig) -> None:
             raise InvalidConfigValue(
                 "replica.fetch.wait.max.ms", wait_ms, f"at most {name} ({config.get(name)})"
             )
+
+
+def _check_remote_tier(config: ParsedConfig) -> None:
+    """What holds only with the remote tier (KIP-405). Its managers check their own settings when they are created."""
+    if not config.remote_log_storage_system_enable:
+        return
+    check_local_retention(config.topic_defaults, prefix="log.")
+    if not config.is_broker:
+        return
+    if config.get("remote.log.storage.manager.class.name") is None:
+        raise InvalidConfig(
+            "remote.log.storage.system.enable is true, but remote.log.storage.manager.class.name is not set: "
+            "set it to directory, s3, minio or the dotted path of a class, or start the broker with --tier."
+        )
+    listener = config.get("remote.log.metadata.manager.listener.name")
+    advertised = [each.name for each in config.advertised_listeners]
+    if listener is not None and listener.upper() not in advertised:
+        raise InvalidConfigValue(
+            "remote.log.metadata.manager.listener.name",
+            listener,
+            f"the name of an advertised listener ({', '.join(advertised)}), or not set",
+        )
 
 
 def check_served(config: ParsedConfig) -> None:

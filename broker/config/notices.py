@@ -8,21 +8,22 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from broker.config.broker_config import BrokerConfig
 from broker.config.definitions import BROKER_CONFIGS, DYNAMIC_BROKER_CONFIGS
-from broker.config.definitions.features import TIERED_STORAGE
 from broker.config.names import LISTENER_KEYS, base_key, listener_of
 from protocol.config_def import ConfigKey, InvalidConfigValue, NoMeaning, NotServed
 
 __all__ = ["dynamic_warnings", "infos", "unread_names", "unserved_warnings", "warnings"]
 
+_SYSTEM_ENABLE = "remote.log.storage.system.enable"
 _BROKER_KEYS = {**BROKER_CONFIGS, **DYNAMIC_BROKER_CONFIGS}
 
 
 def warnings(config: BrokerConfig) -> Iterator[str]:
     """The warnings that are logged when a node starts with this configuration."""
     yield from _unknown(config)
-    yield from unserved_warnings(_broker_keys_of(config, config.static))
+    yield from unserved_warnings(_broker_keys_of(config.static))
     yield from _of_listeners(config, config.static)
     yield from _of_roles(config)
+    yield from _of_remote_tier(config, config.static)
     if config.get("authorizer.class.name"):
         yield "authorizer.class.name is set: ACLs are stored and described, but not enforced yet."
     if config.broker_heartbeat_interval_ms * 2 > config.broker_session_timeout_ms:
@@ -34,7 +35,7 @@ def warnings(config: BrokerConfig) -> Iterator[str]:
 
 def infos(config: BrokerConfig) -> Iterator[str]:
     """The INFO lines that are logged when a node starts: one line with the keys that have no meaning here, if any."""
-    if ignored := unread_names(_broker_keys_of(config, config.static), NoMeaning):
+    if ignored := unread_names(_broker_keys_of(config.static), NoMeaning):
         yield (
             f"These configurations have no meaning for this broker and are ignored: {', '.join(ignored)}. "
             "docs/CONFIGURATION.md gives the reasons."
@@ -71,22 +72,19 @@ def dynamic_warnings(config: BrokerConfig) -> Iterator[str]:
     altered = {**config.cluster_overrides, **config.broker_overrides}
     if config.ignored_overrides:
         yield f"Dynamic configurations that this version cannot use: {', '.join(config.ignored_overrides)}."
-    yield from unserved_warnings(_broker_keys_of(config, altered))
-    if ignored := unread_names(_broker_keys_of(config, altered), NoMeaning):
+    yield from unserved_warnings(_broker_keys_of(altered))
+    if ignored := unread_names(_broker_keys_of(altered), NoMeaning):
         yield f"Dynamic configurations without a meaning for this broker: {', '.join(ignored)}."
     yield from _of_listeners(config, altered)
+    yield from _of_remote_tier(config, altered)
 
 
-def _broker_keys_of(config: BrokerConfig, texts: Mapping[str, str]) -> list[tuple[str, str, ConfigKey]]:
+def _broker_keys_of(texts: Mapping[str, str]) -> list[tuple[str, str, ConfigKey]]:
     """Every known name of `texts` with its text and its definition."""
     rows = []
     for name, text in texts.items():
         if (key := _BROKER_KEYS.get(base_key(name))) is not None:
             rows.append((name, text, key))
-        elif name.startswith(_plugin_prefixes(config)):
-            rows.append(
-                (name, text, ConfigKey(name, BROKER_CONFIGS["broker.rack"].type, None, unread=TIERED_STORAGE))
-            )
     return rows
 
 
@@ -135,6 +133,15 @@ def _of_listeners(config: BrokerConfig, names: Iterable[str]) -> Iterator[str]:
             yield f"{name} has no effect: {key.name} cannot be set for one listener; set {key.name} itself."
         elif listener not in listeners:
             yield f"{name} has no effect: this node has no listener {listener}."
+
+
+def _of_remote_tier(config: BrokerConfig, names: Iterable[str]) -> Iterator[str]:
+    """Settings of the remote tier, where it is not switched on."""
+    if config.remote_log_storage_system_enable:
+        return
+    prefixes = (*_plugin_prefixes(config), "remote.", "log.local.retention.")
+    if idle := sorted(name for name in names if name.startswith(prefixes) and name != _SYSTEM_ENABLE):
+        yield f"These configurations have no effect, since {_SYSTEM_ENABLE} is false: {', '.join(idle)}."
 
 
 def _of_roles(config: BrokerConfig) -> Iterator[str]:

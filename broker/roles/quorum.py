@@ -296,7 +296,10 @@ def _validators(current: Callable[[], BrokerConfig]) -> ConfigValidators:
     """`current` returns this node's effective configuration, against which topics and groups are validated."""
     return ConfigValidators(
         topic=lambda _, configs, existing: validate_topic_configs(
-            configs, defaults=current().topic_defaults, existing=existing
+            configs,
+            defaults=current().topic_defaults,
+            existing=existing,
+            is_remote_storage_system_enabled=current().remote_log_storage_system_enable,
         ),
         group=lambda _, configs, __: validate_group_alter(current(), configs),
         client_metrics=lambda name, configs, _: validate_client_metrics_alter(name, configs),

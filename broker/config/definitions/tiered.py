@@ -1,6 +1,7 @@
 """Tiered storage (KIP-405).
 
-Names, types, defaults and bounds are Kafka 4.3.1's.
+Names, types, defaults and bounds are Kafka 4.3.1's. `broker/tiering/settings.py` reads them; the managers' own settings, with
+the prefixes rsm.config. and rlmm.config., are read by the managers.
 """
 
 from broker.config.definitions.features import TIERED_STORAGE
@@ -17,14 +18,13 @@ from broker.config.definitions.shorthand import (
     MEDIUM,
     STRING,
 )
-from protocol.config_def import ConfigKey, unread
+from protocol.config_def import ConfigKey
 from protocol.config_values import Between, NonEmpty
 
-KEYS = unread(TIERED_STORAGE, (
+KEYS = (
     ConfigKey("remote.log.storage.system.enable", BOOLEAN, False,
               "Whether this broker offers tiered storage (KIP-405) at all.",
-              MEDIUM,
-              unread=TIERED_STORAGE._replace(is_refused=True)),
+              MEDIUM),
     ConfigKey("remote.log.storage.manager.impl.prefix", STRING, "rsm.config.",
               "Prefix of the properties that are passed to the remote storage manager.",
               MEDIUM, check=NonEmpty()),
@@ -57,7 +57,7 @@ KEYS = unread(TIERED_STORAGE, (
               "Time after its last use at which a cached remote index may be removed.",
               LOW, check=Between(-1), is_internal=True),
     ConfigKey("remote.log.manager.thread.pool.size", INT, 2,
-              "Size of the former tiering thread pool; the copier, expiration and follower pools replace it.",
+              "Former name of the follower pool's size, which applies if that is not set.",
               MEDIUM, check=AT_LEAST_1),
     ConfigKey("remote.log.manager.copier.thread.pool.size", INT, 10,
               "Tasks that copy segments to the remote tier at the same time.",
@@ -66,7 +66,7 @@ KEYS = unread(TIERED_STORAGE, (
               "Tasks that delete expired remote segments at the same time.",
               MEDIUM, check=AT_LEAST_1, update_mode=CLUSTER_WIDE),
     ConfigKey("remote.log.manager.follower.thread.pool.size", INT, 2,
-              "Tasks that build the remote log state of followers at the same time.",
+              "Follower tasks, which learn what the remote tier has of a partition, that run at the same time.",
               MEDIUM, check=AT_LEAST_1, update_mode=CLUSTER_WIDE),
     ConfigKey("remote.log.manager.task.interval.ms", LONG, 30000,
               "Interval of the tasks that copy segments to the remote tier and delete expired ones.",
@@ -89,11 +89,11 @@ KEYS = unread(TIERED_STORAGE, (
     ConfigKey("log.local.retention.ms", LONG, -2,
               "Age at which tiered segments lose their local copy, for topics that do not set it; -2 follows "
               "log.retention.ms.",
-              MEDIUM, check=Between(-2), update_mode=CLUSTER_WIDE),
+              MEDIUM, check=Between(-2), update_mode=CLUSTER_WIDE, unread=TIERED_STORAGE),
     ConfigKey("log.local.retention.bytes", LONG, -2,
               "Local size beyond which tiered segments lose their local copy, for topics that do not set it; "
               "-2 follows log.retention.bytes.",
-              MEDIUM, check=Between(-2), update_mode=CLUSTER_WIDE),
+              MEDIUM, check=Between(-2), update_mode=CLUSTER_WIDE, unread=TIERED_STORAGE),
     ConfigKey("remote.log.manager.copy.max.bytes.per.second", LONG, MAX_LONG,
               "Maximum bytes per second that this broker copies to the remote tier.",
               MEDIUM, check=AT_LEAST_1, update_mode=CLUSTER_WIDE),
@@ -118,4 +118,4 @@ KEYS = unread(TIERED_STORAGE, (
     ConfigKey("remote.list.offsets.request.timeout.ms", LONG, 30000,
               "Maximum time a search by timestamp may take when it needs the remote tier.",
               MEDIUM, check=AT_LEAST_1, update_mode=CLUSTER_WIDE),
-))  # fmt: skip
+)  # fmt: skip

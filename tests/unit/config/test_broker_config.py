@@ -107,7 +107,12 @@ def config(**changes):
     ({"authorizer_class_name": "some.Authorizer"},           "authorization is not yet served"),
     ({"create_topic_policy_class_name": "some.Policy"},      "a policy on creating topics is not yet served"),
     ({"config_providers": "file"},                           "config providers is not yet served"),
-    ({"remote_log_storage_system_enable": "true"},           r"tiered storage \(KIP-405\) is not yet served"),
+    # The remote tier (KIP-405)
+    ({"remote_log_storage_system_enable": "true"},           "storage.manager.class.name is not set: set it to directory, s3"),
+    ({"remote_log_storage_system_enable": "true", "remote_log_storage_manager_class_name": "s3",
+      "remote_log_metadata_manager_listener_name": "other"}, r"the name of an advertised listener \(PLAINTEXT\), or not set"),
+    ({"remote_log_storage_system_enable": "true", "remote_log_storage_manager_class_name": "s3",
+      "log_retention_ms": "5", "log_local_retention_ms": "6"}, r"log.local.retention.ms: it must be between 0 and log.retention.ms"),
 ])  # fmt: skip
 def test_what_does_not_start(changes, refused):
     with pytest.raises(InvalidConfig, match=refused):
@@ -128,6 +133,9 @@ def test_what_does_not_start(changes, refused):
     {"log_dirs": "/a,/a"},
     {"cordoned_log_dirs": "*"},
     {"message_max_bytes": " 5 "},
+    {"remote_log_storage_system_enable": "true", "remote_log_storage_manager_class_name": "s3",
+     "remote_log_metadata_manager_listener_name": "plaintext"},
+    {"log_retention_ms": "5", "log_local_retention_ms": "6"},
 ])  # fmt: skip
 def test_what_starts(changes):
     assert config(**changes).node_id == 1

@@ -88,6 +88,7 @@ def test_no_notice_without_an_ignored_value():
 
 PROTOCOLS = "group.coordinator.rebalance.protocols"
 OF_LISTENER = "listener.name.plaintext.num.partitions has no effect: "
+WITHOUT_TIER = "These configurations have no effect, since remote.log.storage.system.enable is false: "
 ONLY_DYNAMIC = "These configurations have no effect in a file, since they can only be altered dynamically: "
 
 
@@ -96,11 +97,17 @@ ONLY_DYNAMIC = "These configurations have no effect in a file, since they can on
     ({"leader.replication.throttled.rate": "5"},
      [ONLY_DYNAMIC + "leader.replication.throttled.rate."]),
     # One line for each feature, whatever its keys are called
-    ({"rsm.config.bucket": "b", "log.local.retention.ms": "5", "ssl.keystore.location": "/x",
+    ({"log.local.retention.ms": "5", "ssl.keystore.location": "/x",
       "listener.name.plaintext.ssl.key.password": "x", "listener.name.plaintext.plain.sasl.jaas.config": "x"},
      [no_effect("SASL", "listener.name.plaintext.plain.sasl.jaas.config"),
       no_effect("SSL", "listener.name.plaintext.ssl.key.password", "ssl.keystore.location"),
-      no_effect("tiered storage (KIP-405)", "log.local.retention.ms", "rsm.config.bucket")]),
+      no_effect("tiered storage (KIP-405)", "log.local.retention.ms"), WITHOUT_TIER + "log.local.retention.ms."]),
+    # The remote tier is not switched on (KIP-405)
+    ({"rsm.config.bucket": "b", "remote.log.reader.threads": "5", "remote.log.storage.system.enable": "false"},
+     [WITHOUT_TIER + "remote.log.reader.threads, rsm.config.bucket."]),
+    ({"rsm.config.bucket": "b", "x.bucket": "b", "rlmm.config.y": "c", "remote.log.storage.manager.impl.prefix": "x.",
+      "remote.log.storage.system.enable": "true", "remote.log.storage.manager.class.name": "s3"},
+     ["These configurations are not known and have no effect: rsm.config.bucket."]),
     # A value that describes this broker
     ({PROTOCOLS: "classic"}, []),
     ({PROTOCOLS: "classic,consumer"}, [no_effect("any rebalance protocol but classic", PROTOCOLS)]),

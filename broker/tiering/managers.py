@@ -1,0 +1,61 @@
+"""Creates the storage manager and the metadata manager that the configuration names, with their own settings.
+
+Source: RemoteLogManager.configAndWrapRsmPlugin and configAndWrapRlmmPlugin of Kafka 4.3.1.
+"""
+
+from collections.abc import Callable
+
+from broker.config import BrokerConfig
+from remote import plugins
+from remote.metadata_manager import RemoteLogMetadataManager
+from remote.storage_manager import RemoteStorageManager
+
+
+def create_storage_manager(config: BrokerConfig) -> RemoteStorageManager:
+    """The configured storage manager. Raises InvalidConfig. Imports its client library: up to a second. [any thread]"""
+    return plugins.load_storage_manager(
+        config.get("remote.log.storage.manager.class.name"),
+        storage_manager_settings(config),
+        class_path=config.get("remote.log.storage.manager.class.path"),
+    )
+
+
+def create_metadata_manager(
+    config: BrokerConfig, *, cluster_id: str, topic_based: Callable[[], RemoteLogMetadataManager]
+) -> RemoteLogMetadataManager:
+    """The configured metadata manager. Raises InvalidConfig.
+
+    `topic_based` creates the default one, which keeps the metadata in `__remote_log_metadata`.
+    """
+    return plugins.load_metadata_manager(
+        config.get("remote.log.metadata.manager.class.name"),
+        metadata_manager_settings(config, cluster_id=cluster_id),
+        class_path=config.get("remote.log.metadata.manager.class.path"),
+        topic_based=topic_based,
+    )
+
+
+def storage_manager_settings(config: BrokerConfig) -> dict[str, object]:
+    """All properties with the storage manager's prefix, without it, and `broker.id`."""
+    return {
+        **_with_prefix(config, config.get("remote.log.storage.manager.impl.prefix")),
+        "broker.id": config.node_id,
+    }
+
+
+def metadata_manager_settings(config: BrokerConfig, *, cluster_id: str) -> dict[str, object]:
+    """All properties with the metadata manager's prefix, without it, and `broker.id`, `log.dir`, `cluster.id`."""
+    return {
+        **_with_prefix(config, config.get("remote.log.metadata.manager.impl.prefix")),
+        "broker.id": config.node_id,
+        "log.dir": config.log_dirs[0],
+        "cluster.id": cluster_id,
+    }
+
+
+def _with_prefix(config: BrokerConfig, prefix: str) -> dict[str, object]:
+    return {
+        name.removeprefix(prefix): text
+        for name, text in config.texts.items()
+        if name.startswith(prefix) and name != prefix
+    }

@@ -1,0 +1,84 @@
+"""The settings of the remote tier's parts, from the broker's configuration; made again whenever that changes.
+
+A part gets a callable that returns its current settings and calls it at each use: so a dynamic configuration applies to the
+next copy or read. What has a size of its own (threads, the index cache) is resized by `broker/tiering/resizing.py`.
+
+Source: RemoteLogManagerConfig and DynamicRemoteLogConfig of Kafka 4.3.1.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from broker.config import BrokerConfig
+from remote.log_manager.settings import RemoteLogManagerSettings
+
+#: Of a quota in bytes per second: unlimited, the default.
+_UNLIMITED: Final = 2**63 - 1
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class RemoteReadSettings:
+    """How consumers' requests read from the remote tier; each field is the configuration beside it."""
+
+    #: remote.log.reader.threads: reads that run at a time.
+    reader_threads: int
+    #: remote.log.reader.max.pending.tasks: reads that wait for a thread; more are refused.
+    max_pending_reads: int
+    #: remote.fetch.max.wait.ms: a Fetch is answered after this time without the records that have not arrived.
+    fetch_max_wait_ms: int
+    #: remote.list.offsets.request.timeout.ms: the same for a search by timestamp, which then fails.
+    list_offsets_timeout_ms: int
+    #: remote.log.index.file.cache.total.size.bytes
+    index_cache_bytes: int
+    #: remote.log.index.file.cache.ttl.ms: None: an index stays until the cache is full.
+    index_cache_ttl_ms: int | None
+
+
+def remote_log_manager_settings(config: BrokerConfig) -> RemoteLogManagerSettings:
+    """The settings of copying, expiration and follower tasks."""
+    return RemoteLogManagerSettings(
+        task_interval_ms=config.get("remote.log.manager.task.interval.ms"),
+        retry_backoff_ms=config.get("remote.log.manager.task.retry.backoff.ms"),
+        retry_backoff_max_ms=config.get("remote.log.manager.task.retry.backoff.max.ms"),
+        retry_jitter=config.get("remote.log.manager.task.retry.jitter"),
+        copier_pool_size=config.get("remote.log.manager.copier.thread.pool.size"),
+        expiration_pool_size=config.get("remote.log.manager.expiration.thread.pool.size"),
+        follower_pool_size=follower_pool_size(config),
+        copy_max_bytes_per_second=_limit(config.get("remote.log.manager.copy.max.bytes.per.second")),
+        copy_quota_window_count=config.get("remote.log.manager.copy.quota.window.num"),
+        copy_quota_window_ms=config.get("remote.log.manager.copy.quota.window.size.seconds") * 1000,
+        fetch_max_bytes_per_second=_limit(config.get("remote.log.manager.fetch.max.bytes.per.second")),
+        fetch_quota_window_count=config.get("remote.log.manager.fetch.quota.window.num"),
+        fetch_quota_window_ms=config.get("remote.log.manager.fetch.quota.window.size.seconds") * 1000,
+        custom_metadata_max_bytes=config.get("remote.log.metadata.custom.metadata.max.bytes"),
+    )
+
+
+def remote_read_settings(config: BrokerConfig) -> RemoteReadSettings:
+    """The settings of reads."""
+    ttl_ms = config.get("remote.log.index.file.cache.ttl.ms")
+    return RemoteReadSettings(
+        reader_threads=config.get("remote.log.reader.threads"),
+        max_pending_reads=config.get("remote.log.reader.max.pending.tasks"),
+        fetch_max_wait_ms=config.get("remote.fetch.max.wait.ms"),
+        list_offsets_timeout_ms=config.get("remote.list.offsets.request.timeout.ms"),
+        index_cache_bytes=config.get("remote.log.index.file.cache.total.size.bytes"),
+        index_cache_ttl_ms=ttl_ms if ttl_ms >= 0 else None,
+    )
+
+
+def follower_pool_size(config: BrokerConfig) -> int:
+    """Follower tasks that run at a time: under the name of 4.2, or else under the former one."""
+    if "remote.log.manager.follower.thread.pool.size" in config.texts:
+        return int(config.get("remote.log.manager.follower.thread.pool.size"))
+    return int(config.get("remote.log.manager.thread.pool.size"))
+
+
+def metadata_listener_name(config: BrokerConfig) -> str:
+    """The listener over which the metadata manager's clients reach the brokers: the inter-broker one unless set."""
+    name = config.get("remote.log.metadata.manager.listener.name")
+    return config.inter_broker_listener_name if name is None else str(name).upper()
+
+
+def _limit(bytes_per_second: int) -> int | None:
+    return None if bytes_per_second == _UNLIMITED else bytes_per_second
