@@ -302,6 +302,12 @@ class OffsetNotAvailable(KafkaError):
     code = ErrorCode.offset_not_available
 
 
+class OffsetMovedToTieredStorage(KafkaError):
+    """The offset is in the log, but not in the local tier: it is read from the remote one (KIP-405)."""
+
+    code = ErrorCode.offset_moved_to_tiered_storage
+
+
 class OffsetOutOfRange(KafkaError):
     """The offset is before the log start or after its end."""
 

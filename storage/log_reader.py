@@ -1,5 +1,7 @@
 """Reads of a log: records, offsets by timestamp, aborted transactions. Changes nothing, so any thread may read.
 
+Of a tiered log these are the reads of the local tier: `remote.reader` has those of the other one.
+
 Segments are an immutable set that is replaced as a whole, and files of removed segments stay for a while, so
 that a reader off the event loop never sees an incomplete change; the records may be truncated after it has
 read them, as with a remote reader.
@@ -11,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from protocol.errors import CorruptMessage, OffsetOutOfRange
+from protocol.errors import CorruptMessage, OffsetMovedToTieredStorage, OffsetOutOfRange
 from protocol.records.batch import BatchHeader, batches
 from protocol.types import TopicPartition
 from storage.index import TimestampOffset
@@ -83,9 +85,10 @@ class LogReader:
         it to the kernel, and only on the event loop's thread. Python code must not read it: a page that the disk
         cannot read would end the process (`storage.lending`).
 
-        Raises OffsetOutOfRange outside of [log_start_offset, log_end_offset], CorruptMessage for a damaged
-        file, KafkaStorageError for a failing disk; with `may_block=False` WouldBlock if index, headers or batches are
-        probably not in memory: then call `warm_up` in a thread, and read again.
+        Raises OffsetOutOfRange outside of [log_start_offset, log_end_offset], OffsetMovedToTieredStorage within it
+        before local_log_start_offset, CorruptMessage for a damaged file, KafkaStorageError for a failing disk; with
+        `may_block=False` WouldBlock if index, headers or batches are probably not in memory: then call `warm_up` in a
+        thread, and read again.
         Cost: 5 us at the end of the log, 20 us in the middle, no copy of a lent slice.
         """
         segments = self._files.segments
@@ -104,8 +107,8 @@ class LogReader:
         if offset < segment.base_offset:
             floor = segments.floor(offset)
             if floor is None:
-                raise OffsetOutOfRange(
-                    f"Offset {offset} of {self._topic_partition} is not in a local segment"
+                raise OffsetMovedToTieredStorage(
+                    f"Offset {offset} of {self._topic_partition} is before the first local segment, {segments.first}"
                 )
             segment = floor
         try:
@@ -216,7 +219,11 @@ class LogReader:
         return bytes(found.records)
 
     def aborted_transactions(self, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """The aborted transactions that have records in [first_offset, end_offset) (read_committed, KIP-98)."""
+        """The aborted transactions that have records in [first_offset, end_offset) (read_committed, KIP-98).
+
+        Of a tiered log only those that end in a local segment: the range may begin in the remote tier, where a
+        transaction may begin whose marker is local.
+        """
         found: list[AbortedTransaction] = []
         try:
             for segment in self._files.segments.from_offset(first_offset):
@@ -231,6 +238,7 @@ class LogReader:
     def offset_for_timestamp(self, timestamp: int, *, end: int | None = None) -> TimestampOffset | None:
         """The first record whose timestamp is at least `timestamp`, before offset `end`; None if there is none.
 
+        Of a tiered log: the first one in local segments.
         Decompresses one or a few batches: call it in a thread if they may be large.
         """
         try:
@@ -245,7 +253,7 @@ class LogReader:
         return None
 
     def max_timestamp_offset(self) -> TimestampOffset | None:
-        """The first record with the largest timestamp of the log (ListOffsets -3); None for an empty log."""
+        """The first record with the largest timestamp of the local segments (ListOffsets -3); None for an empty log."""
         try:
             segment = max(self._files.segments, key=lambda segment: segment.indexes.largest.timestamp)
             return segment.reader.find_largest_timestamp()

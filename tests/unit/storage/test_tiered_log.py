@@ -2,6 +2,7 @@
 
 import pytest
 
+from protocol.errors import OffsetMovedToTieredStorage, OffsetOutOfRange
 from protocol.types import TopicPartition
 from storage import leader_epoch_cache, producer_snapshot
 from storage.appending import AppendOrigin
@@ -207,3 +208,28 @@ def test_the_remote_end_is_unknown_after_a_start(log):
     assert again.offsets.remote_end_offset is None
     assert again.offsets.earliest_pending_upload_offset is None
     again.close_files()
+
+
+# -- reads -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("offset", "raised"),
+    [
+        (1, OffsetOutOfRange),
+        (2, OffsetMovedToTieredStorage),
+        (9, OffsetMovedToTieredStorage),
+        (10, None),
+        (12, None),
+        (13, OffsetOutOfRange),
+    ],
+)
+def test_reads_of_the_remote_part_have_an_error_of_their_own(log, offset, raised):
+    """A follower continues in BUILDING_REMOTE_LOG_AUX, a consumer reads the other tier (KIP-405)."""
+    log.truncate_fully_and_start_at(10, now_ms=NOW_MS, log_start_offset=2)
+    fill(log, 2)
+    if raised is None:
+        assert log.reader.read(offset, max_bytes=1000).offset == offset
+        return
+    with pytest.raises(raised):
+        log.reader.read(offset, max_bytes=1000)
