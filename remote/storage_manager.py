@@ -12,8 +12,8 @@ Source: org.apache.kafka.server.log.remote.storage.RemoteStorageManager and LogS
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Protocol
@@ -33,6 +33,10 @@ class IndexType(Enum):
     LEADER_EPOCH = "leader_epoch_checkpoint"
 
 
+def _accept(count: int, /) -> None:
+    """The default of `LogSegmentData.on_bytes`: no limit."""
+
+
 @dataclass(slots=True, frozen=True, kw_only=True)
 class LogSegmentData:
     """The local files of a closed segment, which are copied. No file changes or disappears during a copy."""
@@ -45,6 +49,10 @@ class LogSegmentData:
     #: The producer state at the segment's end.
     producer_snapshot: Path
     leader_epoch_index: bytes
+    #: The store calls it before it sends a piece of a file, with the piece's size (at most 1 MiB). It may
+    #: wait, as for a quota, so that also a large segment is sent at the quota's rate (KIP-956); what it raises cancels the
+    #: copy, and is raised to the caller after the store has removed what it can.
+    on_bytes: Callable[[int], None] = field(default=_accept, compare=False)
 
 
 class RemoteStream(Protocol):

@@ -23,13 +23,19 @@ from uuid import UUID, uuid1
 import pytest
 
 from protocol.types import TopicPartition
-from remote.errors import RemoteResourceNotFound
+from remote.errors import RemoteResourceNotFound, RemoteStorageError
 from remote.segment_metadata import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
 from remote.storage_manager import IndexType, LogSegmentData, RemoteStorageManager, RemoteStream
 from storage.leader_epoch_cache import EpochEntry
 
 #: Larger than any part of a multipart upload that stores have by default (5 to 16 MiB).
 _LARGE_BYTES = 20 * 1024 * 1024
+#: The most that is reported at once.
+_PIECE_BYTES = 1024 * 1024
+
+
+class _Cancelled(Exception):
+    """Raised by `on_bytes`."""
 
 
 class RemoteStorageManagerContract:
@@ -174,6 +180,53 @@ class RemoteStorageManagerContract:
         assert read(manager.fetch_log_segment(copied.metadata, start_position=0)) == copied.log
         tail = manager.fetch_log_segment(copied.metadata, start_position=_LARGE_BYTES - 7)
         assert read(tail) == copied.log[-7:]
+
+    def test_each_piece_is_reported_before_it_is_sent(
+        self, manager: RemoteStorageManager, segment: Callable[..., "Segment"]
+    ) -> None:
+        """In pieces of up to 1 MiB, also within a large segment, each byte once: a quota waits there."""
+        large = segment(size=_LARGE_BYTES)
+        pieces: list[int] = []
+        large.data = replace(large.data, on_bytes=pieces.append)
+        large.copy_to(manager)
+        sent = len(large.log) + sum(map(len, large.indexes.values()))
+        assert max(pieces) <= _PIECE_BYTES
+        assert sum(pieces) == sent
+        assert read(manager.fetch_log_segment(large.metadata, start_position=0)) == large.log
+
+    @pytest.mark.parametrize("after_bytes", [0, 1000, 100_000, 7 * 1024 * 1024])
+    def test_a_copy_is_cancelled_by_its_caller(
+        self, manager: RemoteStorageManager, segment: Callable[..., "Segment"], after_bytes: int
+    ) -> None:
+        """What `on_bytes` raises reaches the caller; the copy can be repeated, and be deleted."""
+        cancelled = segment(size=_LARGE_BYTES)
+        data = cancelled.data
+        left = after_bytes
+
+        def on_bytes(count: int) -> None:
+            nonlocal left
+            left -= count
+            if left < 0:
+                raise _Cancelled("the partition is gone")
+
+        cancelled.data = replace(data, on_bytes=on_bytes)
+        with pytest.raises(_Cancelled, match="the partition is gone"):
+            cancelled.copy_to(manager)
+        cancelled.data = data
+        cancelled.copy_to(manager)
+        assert read(manager.fetch_log_segment(cancelled.metadata, start_position=0)) == cancelled.log
+        manager.delete_log_segment_data(cancelled.metadata)
+        with pytest.raises(RemoteResourceNotFound):
+            read(manager.fetch_log_segment(cancelled.metadata, start_position=0))
+
+    def test_a_file_that_is_too_short_is_not_copied(
+        self, manager: RemoteStorageManager, segment: Callable[..., "Segment"]
+    ) -> None:
+        """A segment that changes during its copy is an error, not a shorter object."""
+        short = segment(size=50_000)
+        short.data.log_segment.write_bytes(short.log[:-1])
+        with pytest.raises(RemoteStorageError):
+            short.copy_to(manager)
 
     def test_several_threads_at_a_time(
         self, manager: RemoteStorageManager, segment: Callable[..., "Segment"]

@@ -11,16 +11,17 @@ with its last segment.
 
 import errno
 import os
-import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from io import BytesIO, FileIO
 from pathlib import Path
 from typing import BinaryIO, Final
 
 from protocol.errors import InvalidConfig
 from remote.errors import RemoteResourceNotFound, RemoteStorageError, RetriableRemoteStorageError
 from remote.storage_manager import RemoteStream
-from remote.stores.object_storage import ObjectStorage
+from remote.stores.metered_body import PIECE_BYTES
+from remote.stores.object_storage import ObjectStorage, Source
 
 ROOT: Final = "kafka-tiered-storage"
 #: The setting that names the directory: `rsm.config.dir`.
@@ -28,8 +29,8 @@ DIR: Final = "dir"
 
 #: A full disk may have room later; a directory that was removed by another broker is created again.
 _TRANSIENT: Final = (errno.ENOSPC, errno.EDQUOT, errno.EAGAIN, errno.EINTR, errno.ESTALE, errno.ETIMEDOUT)
-#: Bytes in memory while a file is copied.
-_CHUNK_BYTES: Final = 1024 * 1024
+#: `copy_file_range` is not for these two files: they are on different kinds of file systems, or one is not a file.
+_NOT_COPIED: Final = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF)
 
 
 class LocalDirectory(ObjectStorage):
@@ -49,7 +50,11 @@ class LocalDirectory(ObjectStorage):
             raise InvalidConfig(
                 f"rsm.config.{DIR} is {directory!r}, which cannot be created: {error}"
             ) from error
-        self._store = DirectoryStore(root)
+        self._root = root
+
+    def open_store(self) -> "DirectoryStore":
+        """See ObjectStorage."""
+        return DirectoryStore(self._root)
 
 
 class DirectoryStore:
@@ -58,19 +63,22 @@ class DirectoryStore:
     def __init__(self, root: Path) -> None:
         self._root = root
 
-    def put(self, key: str, source: BinaryIO, size_bytes: int) -> None:
-        """Write and flush the file, then its directory."""
+    def put(self, key: str, source: Source) -> None:
+        """Write and flush the file, then its directory. A copy that fails leaves a part of it, until it is deleted."""
         path = self._root / key
         with _storage_errors(key):
             if not path.parent.exists():
                 # Another broker may have removed it, with the partition's last segment.
                 path.parent.mkdir(exist_ok=True)
                 _flush_directory(self._root)
-            with path.open("wb") as target:
-                shutil.copyfileobj(source, target, _CHUNK_BYTES)
-                target.flush()
+            target = path.open("wb", buffering=0)
+        with target:
+            for start, end in _pieces(source):
+                with _storage_errors(key):
+                    _copy(source.file, target, start, end)
+            with _storage_errors(key):
                 os.fsync(target.fileno())
-            _flush_directory(path.parent)
+                _flush_directory(path.parent)
 
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> RemoteStream:
         """A stream of the file."""
@@ -127,6 +135,41 @@ class _FileStream:
     def close(self) -> None:
         """See RemoteStream."""
         self._file.close()
+
+
+def _pieces(source: Source) -> Iterator[tuple[int, int]]:
+    """The ranges [start, end) of the file, each after it was reported."""
+    for start in range(0, source.size_bytes, PIECE_BYTES):
+        end = min(start + PIECE_BYTES, source.size_bytes)
+        source.on_bytes(end - start)
+        yield start, end
+
+
+def _copy(file: BinaryIO, target: FileIO, start: int, end: int) -> None:
+    """The bytes [start, end): by the kernel, which may share the blocks of the file system, or through memory."""
+    while start < end:
+        copied = _copy_in_kernel(file, target, start, end)
+        if copied is None:
+            file.seek(start)
+            target.seek(start)
+            copied = target.write(file.read(end - start))
+        if not copied:
+            raise RemoteStorageError(f"the file ended at {start}: it changed during its copy")
+        start += copied
+
+
+def _copy_in_kernel(file: BinaryIO, target: FileIO, start: int, end: int) -> int | None:
+    """The number of bytes copied, 0 at the file's end; None: the kernel does not copy between these files."""
+    if isinstance(file, BytesIO):
+        return None
+    try:
+        return os.copy_file_range(
+            file.fileno(), target.fileno(), end - start, offset_src=start, offset_dst=start
+        )
+    except OSError as error:
+        if error.errno in _NOT_COPIED:
+            return None
+        raise
 
 
 def _remove_if_empty(directory: Path) -> None:

@@ -1,12 +1,14 @@
 """MinioStorage: MinIO and compatible stores as remote tier, by the minio client: a tenth of boto3's memory and start-up time.
 
 The settings are in `s3_settings.py` (`endpoint` is required, `path.style` has no meaning), the keys in `object_storage.py`.
-Multipart uploads and errors are as in `s3.py`.
+Multipart uploads and errors are as in `s3_store.py`; but the client has one part of each copy in memory while it sends it.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import BinaryIO, Final
+from io import BytesIO
+from threading import local
+from typing import Any, BinaryIO, Final, cast
 from urllib.parse import urlsplit
 
 import urllib3
@@ -21,13 +23,16 @@ from minio.credentials.providers import (
 )
 from minio.deleteobjects import DeleteObject
 from minio.error import InvalidResponseError, MinioException, S3Error, ServerError
+from minio.helpers import MIN_PART_SIZE
 
 from protocol.errors import InvalidConfig
 from remote.errors import RemoteResourceNotFound, RemoteStorageError, RetriableRemoteStorageError
 from remote.storage_manager import RemoteStream
-from remote.stores.object_storage import ObjectStorage
+from remote.stores.metered_body import MeteredBody
+from remote.stores.object_storage import ObjectStorage, ObjectStore, Source
 from remote.stores.response_body import ResponseBody
 from remote.stores.s3_settings import S3Settings
+from storage.file_names import LOG
 
 _NOT_FOUND: Final = frozenset({"NoSuchKey", "NoSuchObject", "NotFound"})
 _TRANSIENT: Final = frozenset(
@@ -42,17 +47,20 @@ class MinioStorage(ObjectStorage):
     def configure(self, configs: Mapping[str, object]) -> None:
         """See `s3_settings`. Nothing is requested of the store: it may be down when a broker starts."""
         settings = S3Settings.parse(configs)
-        url = urlsplit(settings.endpoint or "")
-        if url.scheme not in ("http", "https") or not url.netloc:
-            raise InvalidConfig(
-                f"rsm.config.endpoint is {settings.endpoint!r}: set it to the store's http(s):// URL"
-            )
+        if settings.endpoint is None:
+            raise InvalidConfig("rsm.config.endpoint is not set: set it to the store's http(s):// URL")
+        self._settings = settings
+        self._endpoint = urlsplit(settings.endpoint)
+
+    def open_store(self) -> ObjectStore:
+        """See ObjectStorage."""
+        settings, url = self._settings, self._endpoint
         if settings.credentials is not None:
             access_key, secret_key = settings.credentials
             provider: Provider = StaticProvider(access_key, secret_key.value)
         else:
             provider = ChainedProvider([EnvMinioProvider(), EnvAWSProvider(), IamAwsProvider()])
-        pool = urllib3.PoolManager(
+        pool = _MeteredPool(
             timeout=urllib3.Timeout(connect=settings.request_timeout_s, read=settings.request_timeout_s),
             maxsize=settings.max_connections,
             # The RemoteLogManager retries, with its own back-off, and counts its attempts.
@@ -65,29 +73,67 @@ class MinioStorage(ObjectStorage):
             credentials=provider,
             http_client=pool,
         )
-        self._store = MinioStore(client, settings, pool)
+        return MinioStore(client, settings, pool)
+
+
+class _MeteredPool(urllib3.PoolManager):
+    """Reports the pieces of a body before it sends them: the client itself takes bodies only as bytes."""
+
+    def __init__(self, **settings: Any) -> None:  # noqa: ANN401 (those of PoolManager)
+        super().__init__(**settings)
+        self._upload = local()
+
+    def send(self, on_bytes: Callable[[int], None], request: Callable[[], object]) -> None:
+        """Call `request`; what it sends is reported. Raises what `on_bytes` raises."""
+        self._upload.on_bytes, self._upload.failure = on_bytes, None
+        try:
+            request()
+        except Exception:
+            if self._upload.failure is not None:
+                raise self._upload.failure from None
+            raise
+        finally:
+            del self._upload.on_bytes
+
+    def urlopen(self, method: str, url: str, redirect: bool = True, **kw: Any) -> urllib3.BaseHTTPResponse:  # type: ignore[override]  # noqa: ANN401
+        """See PoolManager."""
+        on_bytes = getattr(self._upload, "on_bytes", None)
+        if on_bytes is None or method != "PUT" or not kw.get("body"):
+            return super().urlopen(method, url, redirect=redirect, **kw)
+        body = MeteredBody(BytesIO(kw["body"]), size_bytes=len(kw["body"]), on_bytes=on_bytes)
+        body.begin_sending()
+        try:
+            return super().urlopen(method, url, redirect=redirect, **{**kw, "body": body})
+        finally:
+            self._upload.failure = body.failure
 
 
 class MinioStore:
-    """The objects of a bucket below a prefix. An upload whose broker was killed is removed by MinIO after a day."""
+    """The objects of a bucket below a prefix."""
 
-    def __init__(self, client: Minio, settings: S3Settings, pool: urllib3.PoolManager) -> None:
+    def __init__(self, client: Minio, settings: S3Settings, pool: _MeteredPool) -> None:
         self._client = client
         self._bucket = settings.bucket
         self._prefix = settings.prefix
         self._part_size_bytes = settings.part_size_bytes
         self._pool = pool
 
-    def put(self, key: str, source: BinaryIO, size_bytes: int) -> None:
+    def put(self, key: str, source: Source) -> None:
         """Upload at once, or in parts if the file is large; a failed upload leaves nothing."""
+        # Read for the parts, not to be sent: the client copies each part, and then sends the copy.
+        file = MeteredBody(source.file, size_bytes=source.size_bytes, on_bytes=source.on_bytes)
+        part_size = self._part_size_bytes if source.has_parts else max(source.size_bytes, MIN_PART_SIZE)
         with _storage_errors(key):
-            self._client.put_object(
-                self._bucket,
-                self._prefix + key,
-                source,
-                size_bytes,
-                part_size=self._part_size_bytes,
-                num_parallel_uploads=1,
+            self._pool.send(
+                source.on_bytes,
+                lambda: self._client.put_object(
+                    self._bucket,
+                    self._prefix + key,
+                    cast("BinaryIO", file),
+                    source.size_bytes,
+                    part_size=part_size,
+                    num_parallel_uploads=1,
+                ),
             )
 
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> RemoteStream:
@@ -105,7 +151,8 @@ class MinioStore:
         return ResponseBody(key, _Pooled(response), int(response.headers["Content-Length"]), _storage_errors)
 
     def delete(self, keys: Iterable[str]) -> None:
-        """DeleteObjects, in requests of up to 1,000 keys."""
+        """DeleteObjects, in requests of up to 1,000 keys; then uploads in parts that were interrupted are aborted."""
+        keys = list(keys)
         with _storage_errors("a deletion"):
             for error in self._client.remove_objects(
                 self._bucket, [DeleteObject(self._prefix + key) for key in keys]
@@ -113,6 +160,16 @@ class MinioStore:
                 if error.code not in _NOT_FOUND:
                     kind = RetriableRemoteStorageError if error.code in _TRANSIENT else RemoteStorageError
                     raise kind(f"{error.name} was not deleted: {error.code} {error.message}")
+        for key in keys:
+            if key.endswith(LOG):
+                self._abort_uploads(self._prefix + key)
+
+    def _abort_uploads(self, name: str) -> None:
+        """Abort what is uploaded in parts to this object. The client has these requests for its own use only."""
+        with _storage_errors(name):
+            found = self._client._list_multipart_uploads(self._bucket, prefix=name)
+            for each in found.uploads:
+                self._client._abort_multipart_upload(self._bucket, name, str(each.upload_id))
 
     def list(self, prefix: str = "") -> Iterator[tuple[str, int]]:
         """ListObjectsV2, page by page."""

@@ -11,8 +11,10 @@ bucket may be copied to another store. Source of the names: Kafka's LocalTieredS
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator
 from io import BytesIO
+from threading import Lock
 from typing import BinaryIO, Final, NamedTuple, Protocol
 
 from protocol.types import TopicPartition
@@ -28,17 +30,29 @@ _KEY: Final = re.compile(
 )
 
 
+class Source(NamedTuple):
+    """What an object is made of: the first `size_bytes` of a file."""
+
+    file: BinaryIO
+    size_bytes: int
+    #: See LogSegmentData.
+    on_bytes: Callable[[int], None]
+    #: Whether it may be uploaded in parts. Indexes are not, so that the parts of a copy that was interrupted are those of
+    #: one key.
+    has_parts: bool = False
+
+
 class ObjectStore(Protocol):
     """Objects by key. All methods wait, may be called by several threads, and raise the errors of `remote.errors`."""
 
-    def put(self, key: str, source: BinaryIO, size_bytes: int) -> None:
+    def put(self, key: str, source: Source) -> None:
         """Store an object, or replace it: all of it, durably, or nothing."""
 
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> RemoteStream:
         """The bytes [start, end) of an object, as many as there are. Raises RemoteResourceNotFound."""
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete objects; those that do not exist count as deleted."""
+        """Delete objects, and what an interrupted `put` has left of them; those that do not exist count as deleted."""
 
     def list(self, prefix: str = "") -> Iterator[tuple[str, int]]:
         """The keys that begin with `prefix`, and their sizes, in order."""
@@ -58,16 +72,23 @@ class StoredObject(NamedTuple):
 
 
 class ObjectStorage(RemoteStorageManager):
-    """See the module. A subclass opens `_store` in `configure`."""
+    """See the module. A subclass checks the settings in `configure`, which is cheap, and opens the store when it is used."""
 
     def __init__(self) -> None:
         self._store: ObjectStore | None = None
+        self._opening = Lock()
+
+    @abstractmethod
+    def open_store(self) -> ObjectStore:
+        """The store of the settings; called once, by the first call that needs it: a client takes half a second to import."""
 
     @property
     def store(self) -> ObjectStore:
         """The store, once configured."""
-        assert self._store is not None, "configure() was not called"
-        return self._store
+        with self._opening:
+            if self._store is None:
+                self._store = self.open_store()
+            return self._store
 
     def copy_log_segment_data(self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData) -> None:
         """Copy the indexes, then the segment: what has the segment has all of it."""
@@ -78,13 +99,19 @@ class ObjectStorage(RemoteStorageManager):
             IndexType.PRODUCER_SNAPSHOT: data.producer_snapshot,
         }
         epochs = data.leader_epoch_index
-        self.store.put(key_of(metadata, IndexType.LEADER_EPOCH), BytesIO(epochs), len(epochs))
+        self.store.put(
+            key_of(metadata, IndexType.LEADER_EPOCH), Source(BytesIO(epochs), len(epochs), data.on_bytes)
+        )
         for index_type, path in files.items():
             if path is not None:
-                with path.open("rb") as source:
-                    self.store.put(key_of(metadata, index_type), source, path.stat().st_size)
-        with data.log_segment.open("rb") as source:
-            self.store.put(key_of(metadata), source, metadata.segment_size_bytes)
+                with path.open("rb") as file:
+                    self.store.put(
+                        key_of(metadata, index_type), Source(file, path.stat().st_size, data.on_bytes)
+                    )
+        with data.log_segment.open("rb") as file:
+            self.store.put(
+                key_of(metadata), Source(file, metadata.segment_size_bytes, data.on_bytes, has_parts=True)
+            )
 
     def fetch_log_segment(
         self, metadata: RemoteLogSegmentMetadata, *, start_position: int, end_position: int | None = None
@@ -114,7 +141,8 @@ class ObjectStorage(RemoteStorageManager):
 
     def close(self) -> None:
         """See RemoteStorageManager."""
-        self.store.close()
+        if self._store is not None:
+            self._store.close()
 
 
 def folder_of(partition: TopicIdPartition) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple
+from urllib.parse import urlsplit
 
 from protocol.config_def import ConfigDef, ConfigKey, ConfigType
 from protocol.config_values import Between, Password
@@ -64,6 +65,8 @@ class S3Settings(NamedTuple):
         part_size, timeout_ms, connections = (
             values["part.size.bytes"], values["request.timeout.ms"], values["max.connections"],
         )  # fmt: skip
+        if endpoint is not None and not _is_url(str(endpoint)):
+            raise InvalidConfig(f"rsm.config.endpoint is {endpoint!r}: set it to the store's http(s):// URL")
         assert isinstance(prefix, str)
         assert isinstance(part_size, int)
         assert isinstance(timeout_ms, int)
@@ -79,3 +82,11 @@ class S3Settings(NamedTuple):
             request_timeout_s=timeout_ms / 1000,
             max_connections=connections,
         )
+
+
+def _is_url(text: str) -> bool:
+    try:
+        url = urlsplit(text)
+    except ValueError:
+        return False
+    return url.scheme in ("http", "https") and bool(url.hostname)

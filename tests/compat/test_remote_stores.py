@@ -1,16 +1,19 @@
 """The storage managers of object stores keep the contract against a real MinIO server (KIP-405)."""
 
 from contextlib import closing
+from dataclasses import replace
 
+import boto3
 import pytest
 
 from protocol.errors import InvalidConfig
 from remote.errors import RemoteResourceNotFound, RemoteStorageError, RetriableRemoteStorageError
 from remote.storage_manager import IndexType
 from remote.stores.minio import MinioStorage
+from remote.stores.object_storage import key_of
 from remote.stores.s3 import S3Storage
 from remote.testing import RemoteStorageManagerContract, read
-from tests.harness.minio import MinioServer
+from tests.harness.minio import ACCESS_KEY, SECRET_KEY, MinioServer
 
 BUCKET = "tier"
 PART_BYTES = 5 * 1024 * 1024
@@ -31,6 +34,22 @@ def configured(kind, store, **changes):
     return manager
 
 
+def boto_client(store):
+    return boto3.client(
+        "s3",
+        endpoint_url=store.endpoint,
+        region_name="us-east-1",
+        aws_access_key_id=ACCESS_KEY,
+        aws_secret_access_key=SECRET_KEY,
+    )
+
+
+def uploads_of(store, metadata):
+    """Ids of the uploads in parts under way to a segment's object. MinIO lists them by the whole key only."""
+    found = boto_client(store).list_multipart_uploads(Bucket=BUCKET, Prefix=f"a/b/{key_of(metadata)}")
+    return [each["UploadId"] for each in found.get("Uploads", ())]
+
+
 class _Contract(RemoteStorageManagerContract):
     kind: type
 
@@ -47,6 +66,36 @@ class _Contract(RemoteStorageManagerContract):
         assert [each.size_bytes for each in found if each.index_type is None] == [100]
         manager.delete_log_segment_data(copied.metadata)
         assert list(manager.list_objects(copied.metadata.partition)) == []
+
+    def test_a_cancelled_copy_leaves_no_parts(self, manager, store, segment):
+        cancelled = segment(size=4 * PART_BYTES)
+        sent = []
+
+        def on_bytes(count):
+            sent.append(count)
+            if sum(sent) > 2 * PART_BYTES:
+                raise InterruptedError("enough")
+
+        cancelled.data = replace(cancelled.data, on_bytes=on_bytes)
+        with pytest.raises(InterruptedError, match="enough"):
+            cancelled.copy_to(manager)
+        assert uploads_of(store, cancelled.metadata) == []
+        assert sum(sent) > 2 * PART_BYTES
+
+    def test_the_parts_of_a_broker_that_was_killed_are_deleted_with_its_copy_and_no_others(
+        self, manager, store, segment
+    ):
+        killed, under_way = segment(size=100), segment(size=100)
+        client = boto_client(store)
+        for each in (killed, under_way):
+            place = {"Bucket": BUCKET, "Key": f"a/b/{key_of(each.metadata)}"}
+            started = client.create_multipart_upload(**place)["UploadId"]
+            client.upload_part(**place, UploadId=started, PartNumber=1, Body=bytes(PART_BYTES))
+        manager.delete_log_segment_data(killed.metadata)
+        assert uploads_of(store, killed.metadata) == []
+        assert len(uploads_of(store, under_way.metadata)) == 1
+        manager.delete_log_segment_data(under_way.metadata)
+        assert uploads_of(store, under_way.metadata) == []
 
     def test_a_refused_key_is_not_retried(self, store, segment):
         with closing(configured(self.kind, store, **{"secret.key": "wrong"})) as manager:

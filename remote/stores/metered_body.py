@@ -1,0 +1,72 @@
+"""MeteredBody: a part of a file as the body of a request; each piece is reported before it is sent (`LogSegmentData.on_bytes`).
+
+A client of a store may read a body several times: for its checksum, for its signature, and to send it. Only the last one
+takes bandwidth, so only that is reported: `begin_sending` is called before it.
+"""
+
+from collections.abc import Callable
+from io import SEEK_CUR, SEEK_END, SEEK_SET, RawIOBase
+from typing import BinaryIO, Final
+
+from remote.errors import RemoteStorageError
+
+#: The largest piece that is reported at once: 1 MiB is 10 ms of 100 MB/s, and 17 reports for a part of a segment.
+PIECE_BYTES: Final = 1024 * 1024
+
+
+class MeteredBody(RawIOBase):
+    """The bytes [start, start + size_bytes) of `source`; a file that ends before is an error."""
+
+    def __init__(
+        self, source: BinaryIO, *, start: int = 0, size_bytes: int, on_bytes: Callable[[int], None]
+    ) -> None:
+        super().__init__()
+        self._source = source
+        self._start = start
+        self._size_bytes = size_bytes
+        self._on_bytes = on_bytes
+        self._position = 0
+        #: None before sending; then the bytes that were reported, of which some are not read yet.
+        self._reported_bytes: int | None = None
+        #: What a read has raised: clients wrap it in an error of theirs.
+        self.failure: BaseException | None = None
+
+    def begin_sending(self) -> None:
+        """The reads that follow are sent."""
+        self._reported_bytes = 0
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Up to `size` bytes; empty at the end. Waits, and raises, as `on_bytes` does."""
+        left = self._size_bytes - self._position
+        wanted = left if size < 0 else min(size, left)
+        if not wanted:
+            return b""
+        try:
+            self._report(self._position + wanted)
+            self._source.seek(self._start + self._position)
+            data = self._source.read(wanted)
+            if len(data) < wanted:
+                raise RemoteStorageError(
+                    f"the file ended {left - len(data)} bytes early: it changed during its copy"
+                )
+        except BaseException as error:
+            self.failure = error
+            raise
+        self._position += len(data)
+        return data
+
+    def _report(self, end: int) -> None:
+        while self._reported_bytes is not None and self._reported_bytes < end:
+            piece = min(PIECE_BYTES, self._size_bytes - self._reported_bytes)
+            self._on_bytes(piece)
+            self._reported_bytes += piece
+
+    def seekable(self) -> bool:
+        """As of a file."""
+        return True
+
+    def seek(self, offset: int, whence: int = SEEK_SET, /) -> int:
+        """As of a file."""
+        base = {SEEK_SET: 0, SEEK_CUR: self._position, SEEK_END: self._size_bytes}[whence]
+        self._position = base + offset
+        return self._position
