@@ -13,8 +13,8 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
-run: setup ## a standalone broker on 127.0.0.1:9092 with its data in ./data
-	@exec $(BIN)/ottla broker --data-dir data $(ARGS)
+run: setup ## a standalone broker on 127.0.0.1:9092 with its data in ./data, its remote tier in ./data-tier
+	@exec $(BIN)/ottla broker --data-dir data --tier data-tier $(ARGS)
 
 setup: .venv/.run ## the broker's environment, from requirements/run.lock
 setup-test: .venv/.test ## the tests' environment, from requirements/test.lock

@@ -53,6 +53,12 @@ def show_version() -> None:
     "--data-dir", type=click.Path(file_okay=False, path_type=Path), help="Keep all data in this folder."
 )
 @click.option(
+    "--tier",
+    metavar="DIR|URL",
+    help="Tiered storage: copy closed segments of topics with remote.storage.enable=true to this directory, or to "
+    "s3://BUCKET/PREFIX?endpoint=URL&region=...",
+)
+@click.option(
     "--until-stdin-ends", is_flag=True, help="Stop when the standard input ends, as after a parent's death."
 )
 def start_broker(
@@ -60,6 +66,7 @@ def start_broker(
     overrides: tuple[str, ...],
     port: int | None,
     data_dir: Path | None,
+    tier: str | None,
     until_stdin_ends: bool,
 ) -> None:
     """Start a node with Kafka's server.properties, or a standalone one.
@@ -71,7 +78,7 @@ def start_broker(
     handler.setFormatter(LineFormatter(FORMAT))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     try:
-        config = load_config(properties, overrides=overrides, port=port, data_dir=data_dir)
+        config = load_config(properties, overrides=overrides, port=port, data_dir=data_dir, tier=tier)
         run(lambda runtime: _serve(runtime, config, until_stdin_ends=until_stdin_ends))
     except (CannotStart, KafkaError) as error:
         raise click.ClickException(str(error)) from None

@@ -27,6 +27,7 @@ from broker.commands.cluster_plan import (
 )
 from broker.commands.storage import format_here, new_uuid, sentence_of
 from broker.config.load import load_config, parse_settings
+from broker.config.tier import metadata_topic_properties, tier_properties
 from broker.roles.formatting import FormatterError
 from protocol.errors import KafkaError
 from runtime.production import ProductionRuntime, free_ports, run
@@ -64,6 +65,11 @@ def cluster() -> None:
     help="Where the nodes have their folders.",
 )
 @click.option(
+    "--tier",
+    metavar="DIR|URL",
+    help="Tiered storage of all nodes, when they are new: a directory, or s3://BUCKET/PREFIX?endpoint=URL&region=...",
+)
+@click.option(
     "--set",
     "overrides",
     multiple=True,
@@ -76,6 +82,7 @@ def cluster_up(
     racks: str,
     port: int,
     data_dir: Path,
+    tier: str | None,
     overrides: tuple[str, ...],
 ) -> None:
     """Start brokers and controllers on 127.0.0.1, and keep them until Ctrl-C.
@@ -93,15 +100,16 @@ def cluster_up(
             free_ports=free_ports,
         )
         refuse_nodes_in_use(plan, Files())
-        known = prepare(plan, parse_settings(overrides))
+        of_tier = {} if tier is None else tier_properties(tier) | metadata_topic_properties(broker_count)
+        known = prepare(plan, of_tier | parse_settings(overrides))
     except (InvalidPlan, FormatterError, InconsistentMetaProperties, KafkaError) as error:
         raise click.ClickException(str(error)) from None
     except OSError as error:
         raise click.ClickException(sentence_of(error)) from None
-    if overrides and known:
+    if (overrides or tier) and known:
         ids = ", ".join(str(node.node_id) for node in known)
         click.echo(
-            f"--set has no effect on nodes that are not new ({ids}): change {known[0].properties_file} and its like, "
+            f"{'--set' if overrides else '--tier'} has no effect on nodes that are not new ({ids}): change {known[0].properties_file} and its like, "
             "or name another folder (--data-dir).",
             err=True,
         )

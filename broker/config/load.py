@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from broker.config.broker_config import BrokerConfig
+from broker.config.tier import metadata_topic_properties, tier_properties
 from protocol.errors import InvalidConfig
 
 __all__ = ["load_config", "parse_settings", "read_properties", "standalone_profile"]
@@ -23,10 +24,12 @@ def load_config(
     overrides: Iterable[str] = (),
     port: int | None = None,
     data_dir: Path | str | None = None,
+    tier: str | None = None,
 ) -> BrokerConfig:
     """The configuration of a node to be started. Raises InvalidConfig.
 
     `overrides` are KEY=VALUE texts. With `port` the node listens at that port of 127.0.0.1 only; 0 means free ports.
+    `tier` is the remote tier, as in `broker.config.tier`.
     """
     chosen = parse_settings(overrides)
     files = [properties] if isinstance(properties, Path) else list(properties or ())
@@ -45,7 +48,23 @@ def load_config(
     if data_dir is not None:
         settings["log.dirs"] = str(data_dir)
         settings.pop("metadata.log.dir", None)
-    return BrokerConfig(settings | chosen)
+    if tier is None:
+        return BrokerConfig(settings | chosen)
+    config = BrokerConfig(settings | tier_properties(tier) | chosen)
+    _refuse_tier_in_log_dirs(config)
+    if config.is_whole_cluster:
+        return BrokerConfig(metadata_topic_properties(broker_count=1) | config.static)
+    return config
+
+
+def _refuse_tier_in_log_dirs(config: BrokerConfig) -> None:
+    """Kafka does not start with a log directory in which there are other folders than those of logs."""
+    directory = config.texts.get("rsm.config.dir")
+    for log_dir in config.log_dirs if directory is not None else ():
+        if Path(str(directory)).absolute().is_relative_to(Path(log_dir).absolute()):
+            raise InvalidConfig(
+                f"The remote tier {directory} is inside of the log directory {log_dir}: choose a directory beside it."
+            )
 
 
 def standalone_profile(port: int = DEFAULT_PORT) -> dict[str, str]:

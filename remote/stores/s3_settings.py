@@ -10,7 +10,7 @@ from protocol.errors import InvalidConfig
 
 _MIB: Final = 1024 * 1024
 
-_SETTINGS: Final = ConfigDef(
+SETTINGS: Final = ConfigDef(
     (
         ConfigKey("bucket", ConfigType.STRING, None, "The bucket, which must exist.", is_required=True),
         ConfigKey("prefix", ConfigType.STRING, "", "What all keys begin with, as kafka/production."),
@@ -52,7 +52,7 @@ class S3Settings(NamedTuple):
         """Settings from `rsm.config.*` without the prefix; other keys are of the broker. Raises InvalidConfig."""
         values = {
             name: key.default if (text := configs.get(name)) is None else key.parse(str(text))
-            for name, key in _SETTINGS.items()
+            for name, key in SETTINGS.items()
         }
         bucket, access_key, secret_key = values["bucket"], values["access.key"], values["secret.key"]
         if not isinstance(bucket, str) or not bucket:

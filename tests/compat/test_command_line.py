@@ -216,3 +216,24 @@ def test_clients_that_wait_do_not_hold_up_the_end(ottla, topic, group):
     assert ottla.child.wait() == 0
     ottla.start()
     member.stop()
+
+
+def test_a_broker_with_a_remote_tier(tmp_path):
+    """`--tier` alone makes topics with remote.storage.enable=true possible (KIP-405)."""
+    server = OttlaServer(tmp_path / "server", tier=tmp_path / "tier").start()
+    create_topic(
+        server.bootstrap, "t", config={"remote.storage.enable": "true", "local.retention.ms": "1000"}
+    )
+    assert server.stop() == 0
+
+
+@pytest.mark.parametrize(("tier", "sentence"), [
+    ("s3://",                  "names no bucket"),
+    ("s3://b?secret.kye=x",    "unknown parameters, secret.kye"),
+    ("{data}/tier",            "is inside of the log directory"),
+])  # fmt: skip
+def test_a_remote_tier_that_cannot_be(tier, sentence, tmp_path):
+    done = run("broker", "--port", 0, "--data-dir", tmp_path, "--tier", tier.format(data=tmp_path))
+    assert done.returncode == 1
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr

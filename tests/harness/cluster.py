@@ -14,6 +14,7 @@ from typing import Self
 
 from broker.commands.cluster import prepare
 from broker.commands.cluster_plan import ClusterPlan, NodePlan, make_plan
+from broker.config.tier import metadata_topic_properties, tier_properties
 from tests.harness.processes import Child, steady_ports
 
 _READY = re.compile(r"^READY ", re.MULTILINE)
@@ -40,7 +41,9 @@ class OttlaCluster:
         controllers: int = 3,
         racks: Sequence[str] = (),
         settings: dict[str, str] | None = None,
+        tier: str | Path | None = None,
     ) -> None:
+        """`tier`: see `ottla cluster up --tier`."""
         self.plan: ClusterPlan = make_plan(
             folder,
             broker_count=brokers,
@@ -49,7 +52,8 @@ class OttlaCluster:
             port=0,
             free_ports=steady_ports,
         )
-        prepare(self.plan, {**_PATIENT, **(settings or {})})
+        of_tier = {} if tier is None else tier_properties(str(tier)) | metadata_topic_properties(brokers)
+        prepare(self.plan, {**_PATIENT, **of_tier, **(settings or {})})
         self._children: dict[int, Child] = {}
         self._starts = 0
 

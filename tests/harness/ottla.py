@@ -21,13 +21,15 @@ class OttlaServer:
         settings: dict[str, str] | None = None,
         data_dir: Path | None = None,
         program: tuple[str, ...] = ("-m", "broker"),
+        tier: str | Path | None = None,
     ) -> None:
-        """`program` is what Python runs: the broker, or something that changes it before."""
+        """`program` is what Python runs: the broker, or something that changes it before. `tier`: see `--tier`."""
         folder.mkdir(parents=True, exist_ok=True)
         self.data_dir = data_dir or folder / "data"
         self._folder = folder
         self._settings = settings or {}
         self._program = program
+        self.tier = tier
         self._starts = 0
         self._child: Child | None = None
         self.port = free_port()
@@ -45,6 +47,8 @@ class OttlaServer:
         """Start and wait for READY; again at the same port, as a restart does."""
         self._starts += 1
         arguments = ["--port", str(self.port), "--data-dir", str(self.data_dir)]
+        if self.tier is not None:
+            arguments += ["--tier", str(self.tier)]
         for key, value in self._settings.items():
             arguments += ["--set", f"{key}={value}"]
         log = self._folder / f"ottla-{self._starts}.log"
