@@ -516,7 +516,10 @@ class Log:
 
     def update_config(self, config: LogConfig) -> None:
         """Apply a new configuration of the topic; index sizes take effect with the next segment."""
+        was_tiered = self.is_tiered
         self.files.update_config(config)
+        if was_tiered and not self.is_tiered:
+            self.start.on_tiering_disabled()
 
     # -- what partitions and the rules of replication ask ------------------------------------------
 

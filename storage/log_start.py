@@ -48,43 +48,70 @@ class LogStart:
         self._availability = availability
         self._roll = roll
 
+    # -- retention ---------------------------------------------------------------------------------
+
+    @property
+    def _limits(self) -> retention.Limits:
+        return retention.Limits.of(self._files.config, is_tiered=self._files.is_tiered)
+
+    def retention_waits_for_disk(self, now_ms: int) -> bool:
+        """Whether `apply_retention` would read timestamps from files: then `warm_up_retention` first, in a thread."""
+        return self._availability.is_writable and retention.waits_for_disk(
+            self._files.segments, limits=self._limits, offsets=self._offsets, now_ms=now_ms
+        )
+
+    def warm_up_retention(self, now_ms: int) -> None:
+        """Read into the page cache what `apply_retention` reads. Changes nothing. [any thread]
+
+        Raises KafkaStorageError for a failing disk.
+        """
+        retention.warm_up(self._reader, limits=self._limits, now_ms=now_ms)
+
     def apply_retention(self, now_ms: int) -> int:
-        """Remove the segments that are due (storage/retention.py); returns how many. Files are deleted later."""
+        """See `Log.apply_retention`."""
         if not self._availability.is_writable:
             return 0
-        offsets, files = self._offsets, self._files
+        files, limits = self._files, self._limits
         removed = 0
         with self._availability:
             while True:
-                found = retention.due(
-                    files.segments,
-                    config=files.config,
-                    log_start_offset=offsets.log_start_offset,
-                    high_watermark=offsets.high_watermark,
-                    log_end_offset=offsets.log_end_offset,
-                    now_ms=now_ms,
-                )
-                if not found.segments:
+                found = retention.due(files.segments, limits=limits, offsets=self._offsets, now_ms=now_ms)
+                if found.is_empty:
                     return removed
-                if found.segments[-1] is files.segments.active:
+                if found.rolls_active:
                     self._roll(now_ms)
-                _LOG.info(
-                    "%s: removing %d segments, as %s", files.directory, len(found.segments), found.reason
-                )
-                files.remove(found.segments, now_ms)
-                self._reader.forget_bound()
-                removed += len(found.segments)
-                self._on_first_segments_removed()
+                if found.segments:
+                    _LOG.info(
+                        "%s: removing %d segments, as %s", files.directory, len(found.segments), found.reason
+                    )
+                    files.remove(found.segments, now_ms)
+                    self._reader.forget_bound()
+                    removed += len(found.segments)
+                    # Not copied, perhaps: then no tier has these records, or those before them.
+                    self._on_first_segments_removed(is_copied=limits.must_be_copied)
 
-    def _on_first_segments_removed(self) -> None:
+    def _on_first_segments_removed(self, *, is_copied: bool) -> None:
         log_start_offset, local_log_start_offset = start_offsets(
             log_start_offset=self._offsets.log_start_offset,
             first_segment_offset=self._files.segments.first.base_offset,
-            is_tiered=self._files.is_tiered,
+            is_tiered=is_copied,
         )
         if log_start_offset > self._offsets.log_start_offset:
             self._advance(log_start_offset)
         self._offsets.advance_local_log_start(local_log_start_offset)
+
+    def on_tiering_disabled(self) -> None:
+        """The topic is not tiered any more, and its copies are deleted: the log begins with its local part.
+
+        So it does after a crash before the log start is on the disk, as it is not tiered then.
+        Source: `remote.log.delete.on.disable`; TopicConfigHandler.maybeUpdateRemoteLogComponents.
+        """
+        offsets = self._offsets
+        offsets.forget_remote_end()
+        if self._availability.is_writable and offsets.log_start_offset < offsets.local_log_start_offset:
+            self.maybe_increment(offsets.local_log_start_offset, reason="remote storage is disabled")
+
+    # -- the log start -----------------------------------------------------------------------------
 
     def maybe_increment(self, offset: int, *, reason: str) -> bool:
         """See `Log.maybe_increment_log_start_offset`."""

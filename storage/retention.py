@@ -1,17 +1,31 @@
-"""Retention: which segments of a log are due for removal, by log start offset, size or age.
+"""Retention: which local segments of a log are due for removal, by log start offset, size or age.
 
-Decides only; `Log.apply_retention` removes them.
+Decides only; `storage.log_start` removes them.
 Only segments from the beginning are removed, up to the first one that must stay, and none that ends after
 the high watermark: the log start offset never passes it. The active segment is removed, too, when it is due
 (the log is rolled first), unless it is empty or due by the log start offset only.
 
-Source: UnifiedLog.deleteOldSegments of Kafka 4.3.1.
+A tiered log has two retentions (KIP-405). Total retention (`retention.ms`, `retention.bytes`) is for both tiers, and is the
+remote tier's to apply (`remote.expiration`): it advances the log start offset. Local retention (`local.retention.ms`,
+`local.retention.bytes`) removes a local segment only if the remote tier has it, or if it is before the log start:
+
+    log start        remote end            high watermark
+        [ 0 .. ][ 10 .. ][ 20 .. ][ 30 .. ][ active 40 ..
+        due      due      due      due      due             by local.retention.ms
+        removed  removed  stays: not copied yet. The next run removes it, if it is copied by then
+
+The active segment is rolled when it is due and everything before it is copied: an idle log is offloaded completely.
+With `remote.log.copy.disable` nothing is copied any more: total retention applies to the local segments, as in a log that
+is not tiered.
+
+Source: UnifiedLog.deleteOldSegments, deletableSegments and isSegmentEligibleForDeletion of Kafka 4.3.1.
 """
 
 from collections.abc import Callable
 from typing import NamedTuple
 
 from storage.log_config import LogConfig
+from storage.log_offsets import LogOffsets
 from storage.log_reader import LogReader
 from storage.segment import Segment
 from storage.segments import Segments
@@ -22,19 +36,60 @@ class Retention(NamedTuple):
 
     segments: list[Segment]
     reason: str
+    #: Whether the active segment is due. If it is not one of `segments`, it waits for its copy, and is only rolled.
+    rolls_active: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is to be done."""
+        return not (self.segments or self.rolls_active)
 
 
-def kept_from_ms(config: LogConfig, now_ms: int) -> int | None:
-    """The oldest timestamp that `retention.ms` keeps; None if nothing is removed by age."""
-    return now_ms - config.retention_ms if config.is_deleting and config.retention_ms is not None else None
+class Limits(NamedTuple):
+    """What a log keeps locally."""
+
+    #: None: no limit.
+    retention_ms: int | None
+    retention_bytes: int | None
+    #: The configurations that these are, for messages.
+    prefix: str = ""
+    #: Whether a segment stays until it is copied, unless it is before the log start.
+    must_be_copied: bool = False
+
+    @classmethod
+    def of(cls, config: LogConfig, *, is_tiered: bool) -> "Limits":
+        """The limits of a log; without limits where `cleanup.policy` has no `delete`."""
+        if is_tiered and not config.remote_log_copy_disable:
+            # Also without `cleanup.policy=delete`: nothing expires then, but the local tier is only a part.
+            return cls(
+                config.effective_local_retention_ms, config.effective_local_retention_bytes, "local.", True
+            )
+        if not config.is_deleting:
+            return cls(None, None)
+        return cls(config.retention_ms, config.retention_bytes)
+
+    def kept_from_ms(self, now_ms: int) -> int | None:
+        """The oldest timestamp that is kept; None if nothing is removed by age."""
+        return None if self.retention_ms is None else now_ms - self.retention_ms
 
 
-def waits_for_disk(segments: Segments, *, config: LogConfig, now_ms: int) -> bool:
+def _copied_end(offsets: LogOffsets, limits: Limits) -> int:
+    """Segments that end at or before this offset need not stay for a copy; the active one is not asked."""
+    if not limits.must_be_copied:
+        return offsets.log_end_offset
+    return max(offsets.remote_end_offset or 0, offsets.log_start_offset)
+
+
+def waits_for_disk(segments: Segments, *, limits: Limits, offsets: LogOffsets, now_ms: int) -> bool:
     """Whether `due` would read the timestamp of a segment from its files: after a start, none is in memory."""
-    oldest_kept_ms = kept_from_ms(config, now_ms)
+    oldest_kept_ms = limits.kept_from_ms(now_ms)
     if oldest_kept_ms is None:
         return False
+    copied_end = _copied_end(offsets, limits)
     for segment in segments:
+        end = segments.end_of(segment)
+        if end is not None and end > copied_end:
+            break
         if segment.indexes.known_largest is None:
             return segment.size > 0
         if segment.indexes.largest.timestamp >= oldest_kept_ms:
@@ -42,62 +97,59 @@ def waits_for_disk(segments: Segments, *, config: LogConfig, now_ms: int) -> boo
     return False
 
 
-def warm_up(reader: LogReader, *, config: LogConfig, now_ms: int) -> None:
+def warm_up(reader: LogReader, *, limits: Limits, now_ms: int) -> None:
     """Read into the page cache what `due` reads. Changes nothing. [any thread]
 
     Raises KafkaStorageError for a failing disk.
     """
-    oldest_kept_ms = kept_from_ms(config, now_ms)
+    oldest_kept_ms = limits.kept_from_ms(now_ms)
     if oldest_kept_ms is not None:
         reader.warm_up_times(oldest_kept_ms)
 
 
-def due(
-    segments: Segments,
-    *,
-    config: LogConfig,
-    log_start_offset: int,
-    high_watermark: int,
-    log_end_offset: int,
-    now_ms: int,
-) -> Retention:
+def due(segments: Segments, *, limits: Limits, offsets: LogOffsets, now_ms: int) -> Retention:
     """The segments of the first rule (log start offset, size, age) that finds any. Call again until there are none.
 
-    With `cleanup.policy=compact`, or none, only segments before the log start offset are removed.
+    Removes nothing that is not copied while `offsets.remote_end_offset` is unknown, if the limits ask for copies.
     """
+    log_start_offset = offsets.log_start_offset
+    copied_end = _copied_end(offsets, limits)
 
-    def leading(is_due: Callable[[Segment], bool], *, with_active: bool = True) -> list[Segment]:
-        found = []
+    def leading(is_due: Callable[[Segment], bool], reason: str) -> Retention:
+        found: list[Segment] = []
         for segment in segments:
-            end = segments.end_of(segment)
-            is_active = end is None
-            if is_active and (not with_active or not segment.size):
+            is_active = segment is segments.active
+            end = offsets.log_end_offset if is_active else segments.end_of(segment)
+            assert end is not None, segment
+            if offsets.high_watermark < end or (is_active and not segment.size):
                 break
-            if high_watermark < (log_end_offset if end is None else end) or not is_due(segment):
+            is_copied = end <= copied_end
+            if not (is_copied or is_active) or not is_due(segment):
                 break
-            found.append(segment)
-        return found
+            if is_copied:
+                found.append(segment)
+            if is_active:
+                return Retention(found, reason, rolls_active=True)
+        return Retention(found, reason)
 
     def is_before_start(segment: Segment) -> bool:
         end = segments.end_of(segment)
         return end is not None and end <= log_start_offset
 
-    if found := leading(is_before_start, with_active=False):
-        return Retention(found, f"they end before the log start offset {log_start_offset}")
-    if not config.is_deleting:
-        return Retention([], "")
-    if config.retention_bytes is not None:
-        excess = segments.size_bytes - config.retention_bytes
+    found = leading(is_before_start, f"they end before the log start offset {log_start_offset}")
+    if found.is_empty and limits.retention_bytes is not None:
+        excess = segments.size_bytes - limits.retention_bytes
 
         def is_excess(segment: Segment) -> bool:
             nonlocal excess
             excess -= segment.size
             return excess >= 0
 
-        if excess >= 0 and (found := leading(is_excess)):
-            return Retention(found, f"the log is longer than retention.bytes {config.retention_bytes}")
-    oldest_kept_ms = kept_from_ms(config, now_ms)
-    if oldest_kept_ms is not None:
-        found = leading(lambda segment: segment.largest_timestamp_ms() < oldest_kept_ms)
-        return Retention(found, f"they are older than retention.ms {config.retention_ms}")
-    return Retention([], "")
+        if excess >= 0:
+            reason = f"the log is longer than {limits.prefix}retention.bytes {limits.retention_bytes}"
+            found = leading(is_excess, reason)
+    oldest_kept_ms = limits.kept_from_ms(now_ms)
+    if found.is_empty and oldest_kept_ms is not None:
+        reason = f"they are older than {limits.prefix}retention.ms {limits.retention_ms}"
+        found = leading(lambda segment: segment.largest_timestamp_ms() < oldest_kept_ms, reason)
+    return found

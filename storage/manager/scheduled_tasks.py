@@ -18,7 +18,6 @@ from contextlib import suppress
 from logging import getLogger
 
 from protocol.errors import KafkaError, KafkaStorageError
-from storage import retention
 from storage.background import BackgroundJob
 from storage.log import Log
 from storage.log_files import removal_job
@@ -84,7 +83,7 @@ class ScheduledTasks:
         cold = []
         for _ in range(min(LOGS_A_CALL, len(self._retention_queue))):
             log = self._retention_queue.popleft()
-            if log.is_writable and retention.waits_for_disk(log.segments, config=log.config, now_ms=now_ms):
+            if log.start.retention_waits_for_disk(now_ms):
                 cold.append(log)
             else:
                 _retain(log, now_ms)
@@ -106,7 +105,7 @@ def _retention_job(logs: Sequence[Log], now_ms: int) -> BackgroundJob:
     def run() -> None:
         for log in logs:
             with suppress(KafkaStorageError):  # logged by the log, which is offline
-                retention.warm_up(log.reader, config=log.config, now_ms=now_ms)
+                log.start.warm_up_retention(now_ms)
 
     def finish() -> None:
         for log in logs:

@@ -15,7 +15,7 @@ from storage_support import NOW_MS, batch, offsets_in, open_log
 
 from protocol.errors import KafkaStorageError
 from protocol.types import TopicPartition
-from storage import index, retention, segment_reader
+from storage import index, segment_reader
 from storage.files import Files, WouldBlock
 from storage.log_config import LogConfig
 from storage.manager.log_manager import LogManager
@@ -125,10 +125,10 @@ def test_retention_does_not_wait_for_the_disk(log, kept_ms, removed):
     """The first use of a segment's largest timestamp after a start reads both indexes and the log."""
     log.update_config(replace(CONFIG, retention_ms=kept_ms))
     now_ms = NOW_MS + COUNT
-    if retention.waits_for_disk(log.segments, config=log.config, now_ms=now_ms):
-        in_thread(retention.warm_up, log.reader, config=log.config, now_ms=now_ms)
+    if log.start.retention_waits_for_disk(now_ms):
+        in_thread(log.start.warm_up_retention, now_ms)
     assert log.apply_retention(now_ms) == removed
-    assert not retention.waits_for_disk(log.segments, config=log.config, now_ms=now_ms)
+    assert not log.start.retention_waits_for_disk(now_ms)
 
 
 def test_maintenance_does_not_wait_for_the_disk(tmp_path, files):

@@ -395,6 +395,7 @@ def test_log_start_and_local_log_start_of_a_tiered_log(tmp_path):
     log = open_log(tmp_path / "l", config=config)
     fill(log, 10, value=b"x" * 100)
     log.update_high_watermark(10)
+    log.update_remote_end_offset(8)
     assert log.apply_retention(NOW_MS) > 0
     local = log.segments.first.base_offset
     assert (log.log_start_offset, log.local_log_start_offset) == (0, local)

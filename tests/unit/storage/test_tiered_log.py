@@ -1,5 +1,7 @@
 """The local half of a tiered log (KIP-405): segments to copy, and what is known about the copies."""
 
+from dataclasses import replace
+
 import pytest
 
 from protocol.errors import OffsetMovedToTieredStorage, OffsetOutOfRange
@@ -233,3 +235,183 @@ def test_reads_of_the_remote_part_have_an_error_of_their_own(log, offset, raised
         return
     with pytest.raises(raised):
         log.reader.read(offset, max_bytes=1000)
+
+
+# -- retention ---------------------------------------------------------------------------------------
+
+
+def tiered(**configs):
+    return replace(TIERED, **configs)
+
+
+LONG_AGO = (
+    NOW_MS + 1_000_000
+)  # the time of a retention run, when everything is older than a limit of 1,000 ms
+
+
+@pytest.mark.parametrize(
+    ("remote_end", "high_watermark", "log_start", "bases", "starts"),
+    [
+        # The log: [0, 2) [2, 4) [4, 6), and [6, 7) is active. All of it is older than local.retention.ms.
+        (None, 7, 0, [0, 2, 4, 6], (0, 0)),  # unknown: nothing goes, and nothing is rolled
+        (0, 7, 0, [0, 2, 4, 6], (0, 0)),  # nothing is copied
+        (1, 7, 0, [0, 2, 4, 6], (0, 0)),  # not all of [0, 2)
+        (2, 7, 0, [2, 4, 6], (0, 2)),
+        (4, 7, 0, [4, 6], (0, 4)),
+        (4, 3, 0, [2, 4, 6], (0, 2)),  # only what is committed
+        (6, 7, 0, [6, 7], (0, 6)),  # everything before the active segment is copied: it is rolled
+        (7, 7, 0, [7], (0, 7)),  # this replica became follower of one that had rolled, and copied, more
+        (6, 6, 0, [6], (0, 6)),  # not all of the active segment is committed
+        (2, 7, 4, [4, 6], (4, 4)),  # before the log start nothing needs a copy
+        (None, 7, 5, [4, 6], (5, 5)),
+        (2, 7, 1, [2, 4, 6], (1, 2)),
+    ],
+)  # fmt: skip
+def test_local_retention_removes_what_is_copied(
+    tmp_path, remote_end, high_watermark, log_start, bases, starts
+):
+    log = open_log(tmp_path / "orders-0", config=tiered(local_retention_ms=1000))
+    fill(log, 7, committed=False)
+    log.update_high_watermark(high_watermark)
+    if remote_end is not None:
+        log.update_remote_end_offset(remote_end)
+    log.maybe_increment_log_start_offset(log_start)
+    log.apply_retention(LONG_AGO)
+    assert [segment.base_offset for segment in log.segments] == bases
+    assert (log.log_start_offset, log.local_log_start_offset) == starts
+    log.close_files()
+
+
+@pytest.mark.parametrize(
+    ("configs", "bases"),
+    [
+        ({"local_retention_ms": 1000}, [6, 7]),
+        ({"local_retention_ms": 2_000_000}, [0, 2, 4, 6]),
+        ({"retention_ms": 1000}, [6, 7]),  # local.retention.ms is -2
+        ({"retention_ms": 1000, "local_retention_ms": 2_000_000}, [0, 2, 4, 6]),  # the remote tier's to apply
+        ({"local_retention_bytes": 300}, [4, 6]),
+        ({"retention_bytes": 300}, [4, 6]),
+        ({"local_retention_bytes": 0}, [6, 7]),
+        ({"cleanup_policy": (), "local_retention_ms": 1000}, [6, 7]),  # nothing expires, but the local tier is a part
+    ],
+)  # fmt: skip
+def test_limits_of_the_local_tier(tmp_path, configs, bases):
+    log = open_log(tmp_path / "orders-0", config=tiered(**configs))
+    fill(log, 7)
+    log.update_remote_end_offset(6)
+    log.apply_retention(LONG_AGO)
+    assert [segment.base_offset for segment in log.segments] == bases
+    assert log.log_start_offset == 0
+    log.close_files()
+
+
+@pytest.mark.parametrize("remote_end", [None, 2, 4])
+def test_without_copies_total_retention_is_the_local_one(tmp_path, remote_end):
+    """remote.log.copy.disable: what is expired goes in both tiers, so the log start advances (as in Kafka)."""
+    log = open_log(tmp_path / "orders-0", config=tiered(retention_bytes=300, remote_log_copy_disable=True))
+    fill(log, 7)
+    if remote_end is not None:
+        log.update_remote_end_offset(remote_end)
+    assert log.apply_retention(LONG_AGO) == 2
+    assert (log.log_start_offset, log.local_log_start_offset) == (4, 4)
+    log.close_files()
+
+
+def test_local_retention_never_wedges(tmp_path):
+    """Whatever stopped it, the next run continues without a restart (Aiven#596, KAFKA-17020, KAFKA-16890).
+
+    A follower, whose segments end elsewhere than those that its leader copies.
+    """
+    log = open_log(tmp_path / "orders-0", config=tiered(local_retention_ms=1000))
+    fill(log, 7)
+    bases = []
+    for remote_end in (1, 3, 5, 6, 7):
+        log.update_remote_end_offset(remote_end)
+        log.apply_retention(LONG_AGO)
+        bases.append(log.local_log_start_offset)
+        assert log.local_log_start_offset <= remote_end
+        assert remote_end - log.local_log_start_offset < 2  # less than a segment stays
+    assert bases == [0, 2, 4, 6, 7]
+    assert log.segments.size_bytes == 0
+    fill(log, 3)
+    log.update_remote_end_offset(9)
+    log.apply_retention(LONG_AGO + NOW_MS)
+    assert log.local_log_start_offset == 9
+    log.close_files()
+
+
+def test_an_unknown_remote_end_is_found_again_after_a_truncation(tmp_path):
+    log = open_log(tmp_path / "orders-0", config=tiered(local_retention_ms=1000))
+    fill(log, 7)
+    log.update_remote_end_offset(6)
+    log.truncate_to(5, now_ms=NOW_MS)  # an unclean election: the copy of [4, 6) is of another branch
+    fill(log, 3, epoch=1)
+    assert log.apply_retention(LONG_AGO) == 0
+    log.update_remote_end_offset(4)
+    assert log.apply_retention(LONG_AGO) == 2
+    log.close_files()
+
+
+def test_retention_reads_no_timestamp_of_what_is_not_copied(tmp_path):
+    """A backlog of years, while the store is down: no run reads all of its indexes."""
+    log = open_log(tmp_path / "orders-0", config=tiered(local_retention_ms=1000))
+    fill(log, 7)
+    log.close()
+    again = open_log(log.directory, config=log.config)
+    again.update_high_watermark(7)
+    assert not again.start.retention_waits_for_disk(LONG_AGO)
+    again.update_remote_end_offset(2)
+    assert again.start.retention_waits_for_disk(LONG_AGO)
+    again.start.warm_up_retention(LONG_AGO)
+    assert again.apply_retention(LONG_AGO) == 1
+    again.close_files()
+
+
+def test_epochs_and_producers_when_local_segments_go(tmp_path):
+    """Epochs are kept from the log start on: the remote tier finds the log's copies by them."""
+    log = open_log(tmp_path / "orders-0", config=tiered(local_retention_bytes=0))
+    fill(log, 2, epoch=1, producer_id=5, producer_epoch=0)
+    fill(log, 2, epoch=2)
+    fill(log, 3, epoch=4)
+    log.update_remote_end_offset(6)
+    log.apply_retention(NOW_MS)
+    assert log.leader_epochs.entries == ((1, 0), (2, 2), (4, 4))
+    assert log.producers.producers[5].last_sequence == 1
+    assert log.files.snapshots.offsets == [6, 7]
+    log.maybe_increment_log_start_offset(3, reason="expired in the remote tier")
+    assert log.leader_epochs.entries == ((2, 3), (4, 4))
+    assert (log.log_start_offset, log.local_log_start_offset) == (3, 6)
+    assert log.producers.producers[5].last_sequence == 1
+    log.close()
+    again = open_log(log.directory, config=log.config, log_start_offset=3)
+    assert (again.log_start_offset, again.local_log_start_offset, again.log_end_offset) == (3, 6, 7)
+    assert again.leader_epochs.entries == ((2, 3), (4, 4))
+    assert again.producers.producers[5].last_sequence == 1
+    again.close_files()
+
+
+@pytest.mark.parametrize("is_crash", [False, True])
+def test_without_tiering_the_log_begins_with_its_local_part(tmp_path, is_crash):
+    """`remote.storage.enable=false` with `remote.log.delete.on.disable=true`."""
+    log = open_log(tmp_path / "orders-0", config=tiered(local_retention_bytes=0))
+    fill(log, 4, epoch=1)
+    fill(log, 3, epoch=2)
+    log.update_remote_end_offset(4)
+    log.apply_retention(NOW_MS)
+    assert (log.log_start_offset, log.local_log_start_offset) == (0, 4)
+    now_local = LogConfig(segment_bytes=300, index_interval_bytes=1)
+    if is_crash:  # before it was applied, or before the checkpoint was written
+        log.close_files()
+        log = open_log(log.directory, config=now_local, log_start_offset=0, is_clean=False)
+    else:
+        log.update_config(now_local)
+    assert (log.log_start_offset, log.local_log_start_offset) == (4, 4)
+    assert log.offsets.remote_end_offset is None
+    assert log.leader_epochs.entries == ((2, 4),)
+    assert log.local_only_bytes() is None
+    # Switched on again, it begins to be copied from its start.
+    log.update_config(TIERED)
+    log.update_high_watermark(7)
+    log.update_remote_end_offset(0)
+    assert ranges(log.segments_to_copy(log.offsets.earliest_pending_upload_offset)) == [(4, 6)]
+    log.close_files()
