@@ -113,6 +113,9 @@ class Runtime(Protocol):
         begun does not run; a function that has begun runs to its end.
         """
 
+    def resize_pool(self, pool: Pool, threads: int) -> None:
+        """Run at most `threads` functions of the pool at a time, at least 1, from now on; those that run are not stopped."""
+
     def run_parallel(self, groups: Sequence[Sequence[Callable[[], None]]], *, threads_per_group: int) -> None:
         """Run all functions of all groups, `threads_per_group` of each at a time; returns when all are done.
 

@@ -3,7 +3,7 @@
 With a single pool, slow work of one kind (eight cold reads of a second each) stops all the others: because of consumers
 that read old records the quorum's leader lost its leadership, since its fsync waited behind their reads.
 
-Each pool has a fixed number of threads; further work waits in the order of its arrival. The amount of waiting work is
+Each pool has a number of threads, which `Runtime.resize_pool` changes; further work waits in the order of its arrival. The amount of waiting work is
 bounded by its callers, as stated beside each pool: a pool that refused work would only move the wait.
 """
 
@@ -56,7 +56,7 @@ THREADS: Final[dict[Pool, int]] = {
     # One each for maintenance, compaction, and the two kinds of work of a log's move.
     Pool.UPKEEP: 4,
     # The defaults of remote.log.manager.copier.thread.pool.size, remote.log.reader.threads and
-    # remote.log.manager.expiration.thread.pool.size.
+    # remote.log.manager.expiration.thread.pool.size, by which a broker resizes them.
     Pool.REMOTE_COPIES: 10,
     Pool.REMOTE_READS: 10,
     Pool.REMOTE_DELETIONS: 10,

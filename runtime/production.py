@@ -19,6 +19,7 @@ from runtime.accepting import SocketListening
 from runtime.pools import THREADS
 from runtime.stalls import StallWatch
 from runtime.supervision import Supervisor
+from runtime.thread_pool import Threads
 
 T = TypeVar("T")
 P = TypeVar("P", bound=asyncio.BaseProtocol)
@@ -80,7 +81,8 @@ class ProductionRuntime:
         self.monotonic = self.loop.time
         self.call_later = self.loop.call_later
         self._tasks = Supervisor(self.loop, self.random)
-        self._executors: dict[Pool, ThreadPoolExecutor] = {}
+        self._executors: dict[Pool, Threads] = {}
+        self._sizes = dict(THREADS)
         self._listenings: list[SocketListening] = []
         self.stalls = StallWatch.from_environment(self.loop)
         self.stalls.start()
@@ -110,9 +112,15 @@ class ProductionRuntime:
         """Run `function` in a thread of the pool; threads are started by the calls that need them."""
         executor = self._executors.get(pool)
         if executor is None:
-            executor = ThreadPoolExecutor(THREADS[pool], thread_name_prefix=pool.value)
+            executor = Threads(self._sizes[pool], name=pool.value)
             self._executors[pool] = executor
         return await self.loop.run_in_executor(executor, function, *args)
+
+    def resize_pool(self, pool: Pool, threads: int) -> None:
+        """See `Runtime.resize_pool`."""
+        self._sizes[pool] = threads
+        if (executor := self._executors.get(pool)) is not None:
+            executor.resize(threads)
 
     def run_parallel(self, groups: Sequence[Sequence[Callable[[], None]]], *, threads_per_group: int) -> None:
         """See `Runtime.run_parallel`; each group has threads of its own, which end with the call."""

@@ -165,6 +165,10 @@ class SimulatedRuntime:
         """Run `function` in a turn of the loop, or in a thread; see `Interleaving.is_on`."""
         return await self.pools[pool].submit(function, *args)
 
+    def resize_pool(self, pool: Pool, threads: int) -> None:
+        """See `Runtime.resize_pool`."""
+        self.pools[pool].resize(threads)
+
     def run_parallel(self, groups: Sequence[Sequence[Callable[[], None]]], *, threads_per_group: int) -> None:
         """Run the functions one after the other in a fixed order; in threads, if the caller runs in one."""
         self.interleaving.run_parallel(groups, threads_per_group=threads_per_group)

@@ -131,6 +131,8 @@ class VirtualPool:
     def __init__(self, interleaving: Interleaving, *, loop: asyncio.AbstractEventLoop, threads: int) -> None:
         self._interleaving = interleaving
         self._loop = loop
+        self.threads = threads
+        #: Negative while more run than the pool has since it was resized.
         self._free = threads
         #: Bounded by the callers, as `runtime.pools` states for each pool.
         self._waiting: deque[_Work] = deque()
@@ -144,8 +146,15 @@ class VirtualPool:
         self._begin_next()
         return future
 
+    def resize(self, threads: int) -> None:
+        """At most so many pieces of work at a time from now on; those that run are finished."""
+        assert threads >= 1, threads
+        self._free += threads - self.threads
+        self.threads = threads
+        self._begin_next()
+
     def _begin_next(self) -> None:
-        while self._free and self._waiting:
+        while self._free > 0 and self._waiting:
             self._free -= 1
             work = self._waiting.popleft()
             self._after_delay(self._run, work)

@@ -65,14 +65,15 @@ _KEYS = (
     ("follower.replication.throttled.replicas", ConfigType.LIST, (), ThrottledReplicas(),
      "Replicas that fetch within the throttled rate, as partition:broker pairs or * for all."),
     ("remote.storage.enable", _BOOLEAN, False, None, "Whether closed segments are copied to the remote tier (KIP-405)."),
+    ("local.retention.ms", _LONG, -2, Between(-2), "Age at which a tiered segment's local copy is deleted; -2 follows retention.ms."),
+    ("local.retention.bytes", _LONG, -2, Between(-2),
+     "Size of local segments beyond which tiered ones are deleted; -2 follows retention.bytes."),
+    ("remote.log.copy.disable", _BOOLEAN, False, None,
+     "Stops copying to the remote tier; what is there stays readable (KIP-950)."),
 )  # fmt: skip
 
 #: Keys of tiered storage (KIP-405) that nothing reads yet.
 _TIERED_KEYS = (
-    ("local.retention.ms", _LONG, -2, Between(-2), "Age at which a tiered segment's local copy is deleted; -2 follows retention.ms."),
-    ("local.retention.bytes", _LONG, -2, Between(-2),
-     "Size of local segments beyond which tiered ones are deleted; -2 follows retention.bytes."),
-    ("remote.log.copy.disable", _BOOLEAN, False, None, "Stops copying to the remote tier; what is there stays readable."),
     ("remote.log.delete.on.disable", _BOOLEAN, False, None,
      "Whether the records in the remote tier are deleted when tiering is disabled."),
 )  # fmt: skip

@@ -23,6 +23,9 @@ _DEFINITIONS: Final[dict[ConfigResourceType, Mapping[str, ConfigKey]]] = {
     ConfigResourceType.CLIENT_METRICS: CLIENT_METRICS_CONFIGS,
 }
 
+#: Names of topics in one line of the log.
+_MAX_NAMES: Final = 10
+
 
 class ClusterConfig:
     """Combines static and dynamic configurations, for the broker and for its topics (KIP-226)."""
@@ -75,9 +78,28 @@ class ClusterConfig:
             for warning in self._warnings_of(resource):
                 logger.warning("%s %r: %s", resource.type.name, resource.name, warning)
 
+    def log_topic_warnings(self) -> None:
+        """Log which topics need the remote tier, if this broker has none; when it starts."""
+        names = [
+            resource.name
+            for resource, overrides in self._image().configs.items()
+            if resource.type is ConfigResourceType.TOPIC
+            and not self.current.remote_log_storage_system_enable
+            and notices.is_tiered(overrides)
+        ]
+        if names:
+            shown = ", ".join(sorted(names)[:_MAX_NAMES]) + (", ..." if len(names) > _MAX_NAMES else "")
+            logger.warning("%d topics (%s): %s", len(names), shown, notices.WITHOUT_TIER)
+
     def _warnings_of(self, resource: ConfigResource) -> Iterator[str]:
         definition = _DEFINITIONS.get(resource.type, {})
         overrides = self._image().config(resource)
         yield from notices.unserved_warnings(
             (name, text, definition[name]) for name, text in overrides.items() if name in definition
         )
+        if (
+            resource.type is ConfigResourceType.TOPIC
+            and not self.current.remote_log_storage_system_enable
+            and notices.is_tiered(overrides)
+        ):
+            yield notices.WITHOUT_TIER

@@ -30,7 +30,6 @@ _RESIZED_IN_STEPS = (
     "num.replica.fetchers",
     "remote.log.manager.copier.thread.pool.size",
     "remote.log.manager.expiration.thread.pool.size",
-    "remote.log.manager.follower.thread.pool.size",
     "remote.log.reader.threads",
 )
 
@@ -96,8 +95,13 @@ def _check_connection_limits(config: BrokerConfig, altered: BrokerConfig) -> Non
 
 
 def _check_steps(config: BrokerConfig, altered: BrokerConfig) -> None:
-    for name in _RESIZED_IN_STEPS:
-        current, asked = config.get(name), altered.get(name)
+    sizes = {name: (config.get(name), altered.get(name)) for name in _RESIZED_IN_STEPS}
+    # Kafka compares the former name's value with the default of the new one, and then refuses every change.
+    sizes["remote.log.manager.follower.thread.pool.size"] = (
+        config.remote_log_follower_tasks,
+        altered.remote_log_follower_tasks,
+    )
+    for name, (current, asked) in sizes.items():
         if asked != current and not max(1, current // 2) <= asked <= current * 2:
             raise InvalidRequest(
                 f"Invalid value {asked} for configuration {name}: it must be between half and double "

@@ -24,7 +24,7 @@ def load_config(
     overrides: Iterable[str] = (),
     port: int | None = None,
     data_dir: Path | str | None = None,
-    tier: str | None = None,
+    tier: str | Path | None = None,
 ) -> BrokerConfig:
     """The configuration of a node to be started. Raises InvalidConfig.
 
@@ -50,7 +50,7 @@ def load_config(
         settings.pop("metadata.log.dir", None)
     if tier is None:
         return BrokerConfig(settings | chosen)
-    config = BrokerConfig(settings | tier_properties(tier) | chosen)
+    config = BrokerConfig(settings | tier_properties(str(tier)) | chosen)
     _refuse_tier_in_log_dirs(config)
     if config.is_whole_cluster:
         return BrokerConfig(metadata_topic_properties(broker_count=1) | config.static)

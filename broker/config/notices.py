@@ -5,15 +5,29 @@ reasons, one for each feature that is not served, not one for each key.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
 
 from broker.config.broker_config import BrokerConfig
 from broker.config.definitions import BROKER_CONFIGS, DYNAMIC_BROKER_CONFIGS
 from broker.config.names import LISTENER_KEYS, base_key, listener_of
 from protocol.config_def import ConfigKey, InvalidConfigValue, NoMeaning, NotServed
 
-__all__ = ["dynamic_warnings", "infos", "unread_names", "unserved_warnings", "warnings"]
+__all__ = [
+    "WITHOUT_TIER",
+    "dynamic_warnings",
+    "infos",
+    "is_tiered",
+    "unread_names",
+    "unserved_warnings",
+    "warnings",
+]
 
-_SYSTEM_ENABLE = "remote.log.storage.system.enable"
+_SYSTEM_ENABLE: Final = "remote.log.storage.system.enable"
+#: Of a topic with remote.storage.enable=true on a broker without remote tier; Kafka stops with an exception.
+WITHOUT_TIER: Final = (
+    f"remote.storage.enable is true, but {_SYSTEM_ENABLE} is false on this broker: nothing is copied to the remote tier, and "
+    "what is there cannot be read. Start the broker with the remote tier (--tier), or disable tiering of the topic."
+)
 _BROKER_KEYS = {**BROKER_CONFIGS, **DYNAMIC_BROKER_CONFIGS}
 
 
@@ -142,6 +156,11 @@ def _of_remote_tier(config: BrokerConfig, names: Iterable[str]) -> Iterator[str]
     prefixes = (*_plugin_prefixes(config), "remote.", "log.local.retention.")
     if idle := sorted(name for name in names if name.startswith(prefixes) and name != _SYSTEM_ENABLE):
         yield f"These configurations have no effect, since {_SYSTEM_ENABLE} is false: {', '.join(idle)}."
+
+
+def is_tiered(overrides: Mapping[str, str]) -> bool:
+    """Whether a topic with these overrides is tiered."""
+    return overrides.get("remote.storage.enable", "").strip().lower() == "true"
 
 
 def _of_roles(config: BrokerConfig) -> Iterator[str]:

@@ -162,6 +162,13 @@ class ParsedConfig:
         is_own = 0 in own_ports or self.quorum_bootstrap_servers[0][1] in own_ports
         return len(self.quorum_bootstrap_servers) == 1 and is_own
 
+    @property
+    def remote_log_follower_tasks(self) -> int:
+        """Follower tasks of the remote tier that run at a time: as set by the name of Kafka 4.2, or else the former one."""
+        if "remote.log.manager.follower.thread.pool.size" in self.texts:
+            return int(self.values["remote.log.manager.follower.thread.pool.size"])  # type: ignore[arg-type]
+        return int(self.values["remote.log.manager.thread.pool.size"])  # type: ignore[arg-type]
+
     @cached_property
     def quorum_voters(self) -> tuple[tuple[int, str, int], ...]:
         """controller.quorum.voters as (id, host, port)."""

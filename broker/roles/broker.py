@@ -36,6 +36,7 @@ from broker.roles.directories import Directories, log_settings
 from broker.roles.quorum import QuorumRole
 from broker.roles.replication import create_replication, preferred_read_replicas
 from broker.services import BrokerServices
+from broker.tiering.resizing import resize_pools
 from broker.topic_creator import TopicCreator
 from protocol.api_keys import ApiKey
 from protocol.metadata.features import DIRECTORIES_3_7_IV2, claimed_features
@@ -155,6 +156,7 @@ class BrokerRole:
         )
         await broker.lifecycle.caught_up()
         self._refresh_config()
+        self._cluster_config.log_topic_warnings()
         opened_at = broker.metadata.last_applied_offset
         self.are_logs_open = False
         await self._runtime.run_blocking(
@@ -203,6 +205,7 @@ class BrokerRole:
         self._server.settings = NetworkSettings.from_config(self.broker.config)
         self._maintenance.on_config_changed()
         self._fetchers.resize(self.broker.config.get("num.replica.fetchers"))
+        resize_pools(self._runtime, self.broker.config)
 
     def _on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Apply a committed change of the metadata; deletions before the creations that replace them."""

@@ -43,7 +43,7 @@ def remote_log_manager_settings(config: BrokerConfig) -> RemoteLogManagerSetting
         retry_jitter=config.get("remote.log.manager.task.retry.jitter"),
         copier_pool_size=config.get("remote.log.manager.copier.thread.pool.size"),
         expiration_pool_size=config.get("remote.log.manager.expiration.thread.pool.size"),
-        follower_pool_size=follower_pool_size(config),
+        follower_pool_size=config.remote_log_follower_tasks,
         copy_max_bytes_per_second=_limit(config.get("remote.log.manager.copy.max.bytes.per.second")),
         copy_quota_window_count=config.get("remote.log.manager.copy.quota.window.num"),
         copy_quota_window_ms=config.get("remote.log.manager.copy.quota.window.size.seconds") * 1000,
@@ -65,13 +65,6 @@ def remote_read_settings(config: BrokerConfig) -> RemoteReadSettings:
         index_cache_bytes=config.get("remote.log.index.file.cache.total.size.bytes"),
         index_cache_ttl_ms=ttl_ms if ttl_ms >= 0 else None,
     )
-
-
-def follower_pool_size(config: BrokerConfig) -> int:
-    """Follower tasks that run at a time: under the name of 4.2, or else under the former one."""
-    if "remote.log.manager.follower.thread.pool.size" in config.texts:
-        return int(config.get("remote.log.manager.follower.thread.pool.size"))
-    return int(config.get("remote.log.manager.thread.pool.size"))
 
 
 def metadata_listener_name(config: BrokerConfig) -> str:

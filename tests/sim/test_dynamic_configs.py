@@ -13,6 +13,7 @@ import pytest
 from broker.config.definitions import DYNAMIC_BROKER_CONFIGS
 from broker.config.load import load_config
 from broker.node import Node
+from broker.tiering.settings import remote_log_manager_settings, remote_read_settings
 from protocol.api_keys import ApiKey
 from protocol.config_def import AlterOperation
 from protocol.errors import ErrorCode
@@ -25,6 +26,7 @@ from protocol.messages.incremental_alter_configs import (
 from protocol.metadata.image import ConfigResourceType
 from protocol.records.builder import build_batch, simple_records
 from protocol.types import TopicPartition
+from runtime import Pool
 from runtime.simulated import SimulatedRuntime
 from storage.log import Log
 from storage.log_config import SERVER_SYNONYMS, TOPIC_CONFIGS
@@ -76,6 +78,21 @@ def of_logs(field: str) -> Callable[[Node], object]:
     return lambda node: getattr(node.broker.replicas.logs.settings, field)
 
 
+def of_pool(pool: Pool) -> Callable[[Node], object]:
+    """Threads for work with the remote tier."""
+    return lambda node: node.broker.runtime.pools[pool].threads
+
+
+def of_tasks(field: str) -> Callable[[Node], object]:
+    """What the RemoteLogManager asks at each use."""
+    return lambda node: getattr(remote_log_manager_settings(node.broker.config), field)
+
+
+def of_remote_reads(field: str) -> Callable[[Node], object]:
+    """What a read from the remote tier asks."""
+    return lambda node: getattr(remote_read_settings(node.broker.config), field)
+
+
 #: Topic configuration: another value, what its reader says then, the reader.
 TOPICS: dict[str, tuple[str, object, Callable[[Node], object]]] = {
     "segment.bytes": ("2097152", 2097152, of_log("segment_bytes")),
@@ -114,6 +131,10 @@ TOPICS: dict[str, tuple[str, object, Callable[[Node], object]]] = {
         ("*",),
         of_log("follower_replication_throttled_replicas"),
     ),
+    "local.retention.ms": ("17", 17, of_log("effective_local_retention_ms")),
+    "local.retention.bytes": ("18", 18, of_log("effective_local_retention_bytes")),
+    "remote.log.copy.disable": ("true", True, of_log("remote_log_copy_disable")),
+    "remote.storage.enable": ("true", True, of_log("remote_storage_enable")),
     "internal.segment.bytes": ("1234", 1234, of_log("segment_bytes")),
 }
 
@@ -167,6 +188,15 @@ BROKER: dict[str, tuple[str, object, Callable[[Node], object]]] = {
         25,
         lambda node: node.broker.replicas.moves._quota._rate(),
     ),
+    "remote.log.manager.copier.thread.pool.size": ("7", 7, of_pool(Pool.REMOTE_COPIES)),
+    "remote.log.manager.expiration.thread.pool.size": ("8", 8, of_pool(Pool.REMOTE_DELETIONS)),
+    "remote.log.manager.follower.thread.pool.size": ("4", 4, of_tasks("follower_pool_size")),
+    "remote.log.reader.threads": ("9", 9, of_pool(Pool.REMOTE_READS)),
+    "remote.log.manager.copy.max.bytes.per.second": ("31", 31, of_tasks("copy_max_bytes_per_second")),
+    "remote.log.manager.fetch.max.bytes.per.second": ("32", 32, of_tasks("fetch_max_bytes_per_second")),
+    "remote.fetch.max.wait.ms": ("33", 33, of_remote_reads("fetch_max_wait_ms")),
+    "remote.list.offsets.request.timeout.ms": ("34", 34, of_remote_reads("list_offsets_timeout_ms")),
+    "remote.log.index.file.cache.total.size.bytes": ("35", 35, of_remote_reads("index_cache_bytes")),
 }
 
 #: The same for one listener.
@@ -183,8 +213,13 @@ OF_BROKER = (ConfigResourceType.BROKER, "1")
 OF_CLUSTER = (ConfigResourceType.BROKER, "")
 
 
-#: Directories belong to one broker; min.insync.replicas belongs to all of them where there are ELRs (KIP-966).
-NOT_FOR = {OF_CLUSTER: {"cordoned.log.dirs"}, OF_BROKER: {"min.insync.replicas"}}
+#: Directories belong to one broker; min.insync.replicas belongs to all of them where there are ELRs (KIP-966). Tiering is
+#: not just switched off again: see below.
+NOT_FOR = {
+    OF_CLUSTER: {"cordoned.log.dirs"},
+    OF_BROKER: {"min.insync.replicas"},
+    OF_TOPIC: {"remote.storage.enable"},
+}
 
 
 def broker_rows() -> dict[str, tuple[str, object, Callable[[Node], object]]]:
@@ -229,7 +264,7 @@ def run(folder, scenario):
     runtime = SimulatedRuntime(seed=1)
 
     async def life() -> None:
-        node = await Node.start(runtime, load_config(data_dir=folder))
+        node = await Node.start(runtime, load_config(data_dir=folder / "data", tier=folder / "tier"))
         client = await WireClient.connect(node.listeners[0].host, node.listeners[0].port)
         topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
         await client.request(ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(topics=[topic]))
@@ -266,6 +301,44 @@ def test_an_altered_value_is_seen_where_it_is_read(tmp_path, resource, rows):
     assert wrong == {}
 
 
+@pytest.mark.logs("does not serve tiered storage (KIP-405) yet: remote.log.delete.on.disable")
+def test_tiering_is_switched_on_and_off(tmp_path):
+    """Off only with the consent to lose what is in the remote tier (KIP-950)."""
+    answers = []
+
+    async def scenario(node: Node, client: WireClient) -> None:
+        for name, value in (
+            ("remote.storage.enable", "true"),
+            ("remote.storage.enable", None),
+            ("remote.log.delete.on.disable", "true"),
+            ("remote.storage.enable", None),
+        ):
+            error_code, _ = await alter(client, OF_TOPIC, name, value)
+            answers.append((error_code, log_of(node).config.remote_storage_enable))
+
+    run(tmp_path, scenario)
+    assert answers == [(0, True), (ErrorCode.invalid_config, True), (0, True), (0, False)]
+
+
+@pytest.mark.logs("1 topics (t): remote.storage.enable is true, but remote.log.storage.system.enable is false")
+def test_a_node_that_has_no_remote_tier_any_more_says_which_topics_need_one(tmp_path, caplog):
+    async def tiered(node: Node, client: WireClient) -> None:
+        await alter(client, OF_TOPIC, "remote.storage.enable", "true")
+
+    run(tmp_path, tiered)
+
+    async def without(runtime: SimulatedRuntime) -> None:
+        node = await Node.start(runtime, load_config(data_dir=tmp_path / "data"))
+        await node.stop()
+
+    runtime = SimulatedRuntime(seed=1)
+    try:
+        runtime.run(without(runtime))
+    finally:
+        runtime.simulation.close()
+    assert sum("1 topics (t)" in record.getMessage() for record in caplog.records) == 1
+
+
 def test_what_cannot_be_altered_is_refused(tmp_path):
     answers = {}
 
@@ -295,7 +368,7 @@ def test_what_topics_fall_back_to_is_what_they_are_validated_against(tmp_path):
 
 
 @pytest.mark.parametrize(("resource", "name", "text", "warning"), [
-    (OF_TOPIC, "local.retention.ms", "5", "TOPIC 't': .* tiered storage .*: local.retention.ms"),
+    (OF_TOPIC, "remote.log.delete.on.disable", "true", "TOPIC 't': .* tiered storage .*: remote.log.delete.on.disable"),
     ((ConfigResourceType.GROUP, "g"), "consumer.session.timeout.ms", "46000",
      "GROUP 'g': .* consumer rebalance protocol .*: consumer.session.timeout.ms"),
     ((ConfigResourceType.CLIENT_METRICS, "m"), "interval.ms", "500",

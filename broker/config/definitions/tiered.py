@@ -4,7 +4,6 @@ Names, types, defaults and bounds are Kafka 4.3.1's. `broker/tiering/settings.py
 the prefixes rsm.config. and rlmm.config., are read by the managers.
 """
 
-from broker.config.definitions.features import TIERED_STORAGE
 from broker.config.definitions.shorthand import (
     AT_LEAST_0,
     AT_LEAST_1,
@@ -89,11 +88,11 @@ KEYS = (
     ConfigKey("log.local.retention.ms", LONG, -2,
               "Age at which tiered segments lose their local copy, for topics that do not set it; -2 follows "
               "log.retention.ms.",
-              MEDIUM, check=Between(-2), update_mode=CLUSTER_WIDE, unread=TIERED_STORAGE),
+              MEDIUM, check=Between(-2), update_mode=CLUSTER_WIDE),
     ConfigKey("log.local.retention.bytes", LONG, -2,
               "Local size beyond which tiered segments lose their local copy, for topics that do not set it; "
               "-2 follows log.retention.bytes.",
-              MEDIUM, check=Between(-2), update_mode=CLUSTER_WIDE, unread=TIERED_STORAGE),
+              MEDIUM, check=Between(-2), update_mode=CLUSTER_WIDE),
     ConfigKey("remote.log.manager.copy.max.bytes.per.second", LONG, MAX_LONG,
               "Maximum bytes per second that this broker copies to the remote tier.",
               MEDIUM, check=AT_LEAST_1, update_mode=CLUSTER_WIDE),

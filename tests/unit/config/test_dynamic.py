@@ -45,6 +45,18 @@ OWN, CLUSTER = "1", ""
     (OWN,     {"num.network.threads": "1"},             None),
     (OWN,     {"num.network.threads": "7"},             "between half and double the current value 3"),
     (OWN,     {"log.cleaner.threads": "3"},             "between half and double the current value 1"),
+    # The remote tier (KIP-405)
+    (OWN,     {"remote.log.reader.threads": "20"},      None),
+    (OWN,     {"remote.log.reader.threads": "4"},       "between half and double the current value 10"),
+    (CLUSTER, {"remote.log.manager.copier.thread.pool.size": "21"}, "between half and double the current value 10"),
+    (CLUSTER, {"remote.log.manager.expiration.thread.pool.size": "5"}, None),
+    (OWN,     {"remote.log.manager.follower.thread.pool.size": "4"}, None),
+    (OWN,     {"remote.log.manager.follower.thread.pool.size": "5"}, "between half and double the current value 2"),
+    (OWN,     {"remote.log.manager.thread.pool.size": "3"}, "Cannot update these configs dynamically"),
+    (OWN,     {"remote.fetch.max.wait.ms": "0"},        "at least 1"),
+    (OWN,     {"remote.log.manager.copy.max.bytes.per.second": "0"}, "at least 1"),
+    (CLUSTER, {"remote.log.index.file.cache.total.size.bytes": "1"}, None),
+    (OWN,     {"remote.log.storage.system.enable": "true"}, "Cannot update these configs dynamically"),
     # A listener's own
     (OWN,     {"listener.name.plaintext.max.connections": "7"},  None),
     (CLUSTER, {"listener.name.plaintext.max.connections": "7"},  None),
@@ -77,6 +89,19 @@ def test_what_may_be_altered(config, resource, overrides, refused):
         with pytest.raises(InvalidRequest, match=refused) as error:
             validate_broker_alter(config, resource, overrides)
         assert error.value.code == ErrorCode.invalid_request
+
+
+@pytest.mark.parametrize(("size", "is_allowed"), [("16", True), ("17", False), ("4", True), ("3", False)])
+def test_the_follower_pools_size_under_its_former_name(size, is_allowed):
+    """What it is now is what the former name says; a change of anything else is not measured by it."""
+    config = BrokerConfig(STATIC | {"remote.log.manager.thread.pool.size": "8"})
+    validate_broker_alter(config, CLUSTER, {"log.retention.ms": "5000"})
+    overrides = {"remote.log.manager.follower.thread.pool.size": size}
+    if is_allowed:
+        validate_broker_alter(config, CLUSTER, overrides)
+    else:
+        with pytest.raises(InvalidRequest, match="between half and double the current value 8"):
+            validate_broker_alter(config, CLUSTER, overrides)
 
 
 def test_what_is_altered_is_judged_together_with_what_holds(config):

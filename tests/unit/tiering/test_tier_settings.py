@@ -10,7 +10,6 @@ from broker.tiering.managers import (
     storage_manager_settings,
 )
 from broker.tiering.settings import (
-    follower_pool_size,
     metadata_listener_name,
     remote_log_manager_settings,
     remote_read_settings,
@@ -76,7 +75,8 @@ def test_the_former_name_of_the_follower_pools_size(new, former, size):
         "remote.log.manager.follower.thread.pool.size": new,
         "remote.log.manager.thread.pool.size": former,
     }
-    assert follower_pool_size(config(**{key: text for key, text in keys.items() if text is not None})) == size
+    changed = config(**{key: text for key, text in keys.items() if text is not None})
+    assert remote_log_manager_settings(changed).follower_pool_size == size
 
 
 def test_the_listener_of_the_metadata_managers_clients():

@@ -1,0 +1,100 @@
+"""Threads: an executor whose number of threads can change while it works.
+
+A thread is started when work arrives and none is idle; a thread that is one too many ends after its current work. The threads
+of `concurrent.futures` cannot be reduced, and are increased only through a private attribute.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from typing import Any, ParamSpec, TypeVar
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+class Threads(Executor):
+    """See the module. All methods may be called by any thread."""
+
+    def __init__(self, size: int, *, name: str) -> None:
+        """At most `size` threads, which are called `name`."""
+        self._size = size
+        self._name = name
+        self._changed = threading.Condition()
+        #: Bounded by the callers, as `runtime.pools` states for each pool.
+        self._waiting: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
+        self._threads: set[threading.Thread] = set()
+        self._idle_count = 0
+        self._is_shut_down = False
+
+    def submit(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> "Future[T]":
+        """Run the function in a thread, after what was submitted before. A cancelled future's function does not run."""
+        future: Future[T] = Future()
+        with self._changed:
+            if self._is_shut_down:
+                raise RuntimeError(f"{self._name}: no work is accepted after the shutdown")
+            self._waiting.append((future, lambda: function(*args, **kwargs)))
+            self._start_or_wake()
+        return future
+
+    def resize(self, size: int) -> None:
+        """At most `size` threads from now on; work that runs is finished."""
+        assert size >= 1, size
+        with self._changed:
+            self._size = size
+            for _ in range(len(self._waiting)):
+                self._start_or_wake()
+            self._changed.notify_all()
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """End the threads when all work is done, or, with `cancel_futures`, the work that has begun."""
+        with self._changed:
+            self._is_shut_down = True
+            if cancel_futures:
+                for future, _ in self._waiting:
+                    future.cancel()
+                self._waiting.clear()
+            self._changed.notify_all()
+            threads = list(self._threads)
+        if wait:
+            for thread in threads:
+                thread.join()
+
+    def _start_or_wake(self) -> None:
+        if self._idle_count >= len(self._waiting):
+            self._changed.notify()
+        elif len(self._threads) < self._size:
+            # A daemon: a process that ends without `shutdown` does not wait for a store that does not answer.
+            thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+            self._threads.add(thread)
+            thread.start()
+
+    def _work(self) -> None:
+        while (work := self._next()) is not None:
+            _run(*work)
+            del work  # an idle thread keeps nothing of it
+
+    def _next(self) -> tuple[Future[Any], Callable[[], Any]] | None:
+        """The next work; None: this thread ends."""
+        with self._changed:
+            while True:
+                if len(self._threads) > self._size or (self._is_shut_down and not self._waiting):
+                    self._threads.discard(threading.current_thread())
+                    return None
+                if self._waiting:
+                    return self._waiting.popleft()
+                self._idle_count += 1
+                self._changed.wait()
+                self._idle_count -= 1
+
+
+def _run(future: Future[Any], function: Callable[[], Any]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        result = function()
+    except BaseException as error:  # noqa: BLE001 (raised where the future is awaited)
+        future.set_exception(error)
+    else:
+        future.set_result(result)
