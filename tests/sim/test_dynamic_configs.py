@@ -320,7 +320,9 @@ def test_tiering_is_switched_on_and_off(tmp_path):
     assert answers == [(0, True), (ErrorCode.invalid_config, True), (0, True), (0, False)]
 
 
-@pytest.mark.logs("1 topics (t): remote.storage.enable is true, but remote.log.storage.system.enable is false")
+@pytest.mark.logs(
+    "1 topics (t): remote.storage.enable is true, but remote.log.storage.system.enable is false"
+)
 def test_a_node_that_has_no_remote_tier_any_more_says_which_topics_need_one(tmp_path, caplog):
     async def tiered(node: Node, client: WireClient) -> None:
         await alter(client, OF_TOPIC, "remote.storage.enable", "true")
