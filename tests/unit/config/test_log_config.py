@@ -121,6 +121,7 @@ def test_what_may_be_set_on_a_tiered_topic(overrides, refused):
             validate_topic_configs(asked, is_remote_storage_system_enabled=True)
 
 
+# KIP-950
 @pytest.mark.parametrize(("overrides", "is_refused"), [
     ({}, True),
     ({"remote.storage.enable": "false"}, True),
