@@ -127,11 +127,8 @@ class RemoteLogMetadataCache:
 
     def update(self, update: RemoteLogSegmentMetadataUpdate) -> None:
         """A copy changes its state. Raises RemoteResourceNotFound for an unknown one, and IllegalStateTransition."""
-        slot = self._columns.find(update.segment_id.id)
-        if slot is None:
-            raise RemoteResourceNotFound(f"{update.segment_id} is unknown; {update.state.name} is ignored")
+        slot = self._check(update)
         old = self._columns.state(slot)
-        _check(update, old, update.state)
         self._columns.replace(slot, self._columns[slot].updated(update))
         if old is update.state:
             return
@@ -143,6 +140,17 @@ class RemoteLogMetadataCache:
             self._apply(update.state, epoch, slot, start, end)
         if update.state is RemoteLogSegmentState.DELETE_SEGMENT_FINISHED:
             self._columns.remove(slot)
+
+    def check(self, update: RemoteLogSegmentMetadataUpdate) -> None:
+        """Raise what `update` would raise."""
+        self._check(update)
+
+    def _check(self, update: RemoteLogSegmentMetadataUpdate) -> int:
+        slot = self._columns.find(update.segment_id.id)
+        if slot is None:
+            raise RemoteResourceNotFound(f"{update.segment_id} is unknown; {update.state.name} is ignored")
+        _check(update, self._columns.state(slot), update.state)
+        return slot
 
     def _apply(self, new: RemoteLogSegmentState, epoch: int, slot: int, start: int, end: int) -> None:
         state = self._epochs[epoch]

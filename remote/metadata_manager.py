@@ -26,13 +26,19 @@ class RemoteLogMetadataManager(ABC):
     def configure(self, configs: Mapping[str, object]) -> None:
         """Called once, before all else, with the `rlmm.config.*` settings, `broker.id`, `cluster.id` and `log.dir`."""
 
+    def on_broker_ready(self) -> None:  # noqa: B027 (most implementations have nothing to do)
+        """The broker serves requests: an implementation that is a client of its own cluster may begin."""
+
     @abstractmethod
     async def add_remote_log_segment_metadata(self, metadata: RemoteLogSegmentMetadata) -> None:
         """Store a new copy, in state COPY_SEGMENT_STARTED."""
 
     @abstractmethod
     async def update_remote_log_segment_metadata(self, update: RemoteLogSegmentMetadataUpdate) -> None:
-        """Store a copy's new state. Raises RemoteResourceNotFound for an unknown copy."""
+        """Store a copy's new state. Raises RemoteResourceNotFound for an unknown copy.
+
+        DELETE_SEGMENT_FINISHED of an unknown copy has no effect: it repeats one that was stored before.
+        """
 
     @abstractmethod
     async def put_remote_partition_delete_metadata(self, metadata: RemotePartitionDeleteMetadata) -> None:

@@ -34,6 +34,13 @@ from storage.leader_epoch_cache import EpochEntry
 Change = RemoteLogSegmentMetadata | RemoteLogSegmentMetadataUpdate | RemotePartitionDeleteMetadata
 
 
+def user_partition_of(change: Change) -> TopicIdPartition:
+    """The partition whose copies the change is about."""
+    return (
+        change.partition if isinstance(change, RemotePartitionDeleteMetadata) else change.segment_id.partition
+    )
+
+
 def to_value(change: Change) -> bytes:
     """The value of the topic's record; its key is null."""
     match change:

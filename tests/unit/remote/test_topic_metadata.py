@@ -1,4 +1,4 @@
-"""Records of `__remote_log_metadata`, its partitions, the store that they feed, and its snapshots."""
+"""Records of `__remote_log_metadata`, its partitions, and snapshots of caches."""
 
 from random import Random
 from uuid import UUID
@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from remote_support import PARTITION, cache_of, copy_of, to
+from remote_support import PARTITION, copy_of, to
 
 from protocol.errors import MalformedMessage
 from protocol.remote.record_codec import decode, encode
@@ -14,14 +14,12 @@ from protocol.remote.records import RemoteLogSegmentState as State
 from protocol.remote.records import RemotePartitionDeleteState as DeleteState
 from protocol.remote.records import SegmentLeaderEpochEntry
 from protocol.types import TopicPartition
-from remote.errors import RemoteStorageError
 from remote.metadata_cache import RemoteLogMetadataCache
 from remote.segment_metadata import RemotePartitionDeleteMetadata, TopicIdPartition
 from remote.topic_metadata import snapshot
 from remote.topic_metadata.partitioner import metadata_partition
 from remote.topic_metadata.records import from_value, to_snapshot_record, to_value
 from remote.topic_metadata.snapshot import CorruptSnapshot, Snapshot
-from remote.topic_metadata.store import RemotePartitionMetadataStore
 from storage.files import Files
 
 
@@ -92,50 +90,6 @@ def test_a_copy_with_impossible_offsets_is_malformed(start, last, epochs):
     ]
     with pytest.raises(MalformedMessage):
         from_value(encode(record))
-
-
-def test_the_store_follows_the_assigned_partitions_only(caplog):
-    store = RemotePartitionMetadataStore()
-    store.apply(copy_of(1, 0, 10), offset=0)
-    with pytest.raises(RemoteStorageError, match="not assigned"):
-        store.cache(PARTITION)
-    store.assign(PARTITION, RemoteLogMetadataCache(PARTITION))
-    store.apply(copy_of(2, 10, 20), offset=1)
-    store.apply(to(2, State.COPY_SEGMENT_FINISHED), offset=2)
-    assert store.cache(PARTITION).segment(epoch=0, offset=10) is not None
-    store.unassign(PARTITION)
-    assert not store.partitions
-    assert not caplog.records
-
-
-def test_a_record_out_of_place_is_logged_and_ignored(caplog):
-    store = RemotePartitionMetadataStore()
-    store.assign(PARTITION, cache_of(copy_of(1, 0, 10)))
-    store.apply(to(1, State.DELETE_SEGMENT_FINISHED), offset=7)
-    store.apply(to(2, State.COPY_SEGMENT_FINISHED), offset=8)
-    store.apply(deletion(DeleteState.DELETE_PARTITION_STARTED), offset=9)
-    assert [record.getMessage().partition(" of ")[0] for record in caplog.records] == [
-        "offset 7",
-        "offset 8",
-        "offset 9",
-    ]
-    assert store.cache(PARTITION).segment(epoch=0, offset=5) is not None
-    caplog.clear()
-
-
-def test_the_deletion_of_a_partition():
-    store = RemotePartitionMetadataStore()
-    store.assign(PARTITION, RemoteLogMetadataCache(PARTITION))
-    for state in (
-        DeleteState.DELETE_PARTITION_MARKED,
-        DeleteState.DELETE_PARTITION_MARKED,
-        DeleteState.DELETE_PARTITION_STARTED,
-    ):
-        store.apply(deletion(state), offset=0)
-        assert store.deletions == {PARTITION: state}
-    store.apply(deletion(DeleteState.DELETE_PARTITION_FINISHED), offset=1)
-    assert not store.deletions
-    assert not store.partitions
 
 
 def snapshot_of(seed):

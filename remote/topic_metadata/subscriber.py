@@ -1,0 +1,109 @@
+"""Subscribers: what keeps a state up to date with the records of one metadata partition.
+
+    from `next_offset` on --read beside the tail--> at the tail's position --at_tail--> read with the tail
+
+`MetadataPartitionReader` moves a subscriber along this line; a subscriber only applies what it is given. There are two
+kinds: a user partition's cache (`UserPartition`), and the view of all user partitions (`CopiesOverview`).
+"""
+
+from abc import ABC, abstractmethod
+from logging import getLogger
+from typing import Final
+
+from protocol.remote.records import RemoteLogSegmentState, RemotePartitionDeleteState
+from remote.errors import RemoteResourceNotFound, RemoteStorageError
+from remote.metadata_cache import RemoteLogMetadataCache
+from remote.segment_metadata import (
+    RemoteLogSegmentMetadata,
+    RemotePartitionDeleteMetadata,
+    TopicIdPartition,
+)
+from remote.topic_metadata.records import Change
+
+_LOG: Final = getLogger(__name__)
+
+#: Refused changes that are kept for their writers. Each is asked for as soon as its append is acknowledged.
+_MAX_REFUSALS: Final = 64
+
+
+class Subscriber(ABC):
+    """See the module."""
+
+    def __init__(self, *, next_offset: int) -> None:
+        #: Records before this offset are applied. At the tail, records between it and the tail's position are, too.
+        self.next_offset = next_offset
+        self.is_at_tail = False
+        #: Everything before this offset was stored before the subscription: None while it is not known.
+        self.ready_at: int | None = None
+        #: True once everything before `ready_at` is applied.
+        self.is_ready = False
+
+    @abstractmethod
+    def apply(self, change: Change, *, offset: int) -> None:
+        """A record, each one once, in order. It never raises."""
+
+    @abstractmethod
+    def clear(self) -> None:
+        """The topic has lost records that were applied: begin with an empty state."""
+
+    def restart(self) -> None:
+        """Read everything again."""
+        self.clear()
+        self.next_offset = 0
+        self.is_at_tail = self.is_ready = False
+        self.ready_at = None
+
+
+class UserPartition(Subscriber):
+    """The cache of a partition that is assigned to this broker.
+
+    A record may ask for what the diagrams of `remote.segment_metadata` do not have: a copy that its leader finishes after
+    the next leader has begun to delete it. It is refused: logged, and ignored, by every broker in the same way, since all
+    read the same records in the same order.
+    """
+
+    def __init__(
+        self,
+        partition: TopicIdPartition,
+        cache: RemoteLogMetadataCache | None = None,
+        *,
+        next_offset: int = 0,
+    ) -> None:
+        super().__init__(next_offset=next_offset)
+        self.partition = partition
+        self.cache = cache or RemoteLogMetadataCache(partition)
+        #: Changes since the last snapshot.
+        self.unsaved_count = 0
+        self._refusals: dict[int, RemoteStorageError] = {}
+
+    def clear(self) -> None:
+        """An empty cache."""
+        self.cache = RemoteLogMetadataCache(self.partition)
+        self.unsaved_count += 1
+
+    def apply(self, change: Change, *, offset: int) -> None:
+        """Update the cache."""
+        self.unsaved_count += 1
+        try:
+            if isinstance(change, RemoteLogSegmentMetadata):
+                self.cache.add(change)
+            elif not isinstance(change, RemotePartitionDeleteMetadata):
+                self.cache.update(change)
+            elif change.state is RemotePartitionDeleteState.DELETE_PARTITION_FINISHED:
+                self.cache = RemoteLogMetadataCache(self.partition)
+        except RemoteResourceNotFound as error:
+            # An append whose acknowledgement was lost is repeated; the copy is gone with the first record.
+            if change.state is not RemoteLogSegmentState.DELETE_SEGMENT_FINISHED:
+                self._refuse(error, offset)
+        except RemoteStorageError as error:
+            self._refuse(error, offset)
+
+    def _refuse(self, error: RemoteStorageError, offset: int) -> None:
+        _LOG.warning("offset %d of __remote_log_metadata is ignored: %s", offset, error)
+        if len(self._refusals) == _MAX_REFUSALS:
+            del self._refusals[next(iter(self._refusals))]
+        self._refusals[offset] = error
+
+    def refusal(self, offset: int) -> RemoteStorageError | None:
+        """Why the record at `offset`, one of the latest, was ignored; None: it was not. Asked for once."""
+        return self._refusals.pop(offset, None)

@@ -1,0 +1,130 @@
+"""`__remote_log_metadata` in memory, for managers on a simulated runtime: with delays, failures, lost acknowledgements.
+
+topic = MemoryTopic(runtime, partition_count=2)
+manager = TopicBasedRemoteLogMetadataManager(runtime=runtime, topic=topic, ...)
+topic.faults.lose_acknowledgement = 0.1
+
+Several managers may share one topic: each broker has its own `MemoryTopic(..., shared=other)`, with faults of its own.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from uuid import UUID
+
+from remote.errors import RetriableRemoteStorageError
+from remote.topic_metadata.settings import TopicSettings
+from remote.topic_metadata.topic import MetadataOffsetOutOfRange, MetadataRecords, MetadataTopicUnusable
+from runtime import Runtime
+
+
+@dataclass(slots=True, kw_only=True)
+class Faults:
+    """Probabilities, but for the delay."""
+
+    #: An append fails and has no effect.
+    fail_append: float = 0
+    #: An append fails but has appended the record: the manager repeats it, or its caller does.
+    lose_acknowledgement: float = 0
+    #: An append appends the record twice.
+    duplicate: float = 0
+    fail_read: float = 0
+    #: The longest delay of a call.
+    max_delay_s: float = 0
+    #: Every call fails.
+    is_down: bool = False
+
+
+class Partitions:
+    """What all brokers see."""
+
+    def __init__(self, partition_count: int) -> None:
+        self.topic_id = UUID(int=4711)
+        self.values: list[list[bytes | None]] = [[] for _ in range(partition_count)]
+        self.start_offsets = [0] * partition_count
+        self.changed = asyncio.Condition()
+
+
+class MemoryTopic:
+    """A `MetadataTopic`; at most `batch` records of a partition are read at a time."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        *,
+        partition_count: int = 50,
+        batch: int = 100,
+        shared: "MemoryTopic | None" = None,
+    ) -> None:
+        self._runtime = runtime
+        self._batch = batch
+        self.partitions = shared.partitions if shared is not None else Partitions(partition_count)
+        self.faults = Faults()
+        self.opened_with: TopicSettings | None = None
+        #: Raised by `open`.
+        self.unusable: str | None = None
+        #: Records that `read` has returned.
+        self.read_count = 0
+
+    @property
+    def topic_id(self) -> UUID:
+        return self.partitions.topic_id
+
+    async def open(self, settings: TopicSettings) -> None:
+        await self._delay(0)
+        if self.unusable is not None:
+            raise MetadataTopicUnusable(self.unusable)
+        self.opened_with = settings
+
+    async def append(self, partition: int, value: bytes | None) -> int:
+        await self._delay(self.faults.fail_append)
+        log = self.partitions.values[partition]
+        offset = len(log)
+        log += [value] * (2 if self._happens(self.faults.duplicate) else 1)
+        async with self.partitions.changed:
+            self.partitions.changed.notify_all()
+        await self._delay(self.faults.lose_acknowledgement)
+        return offset
+
+    async def read(self, partition: int, offset: int, *, max_wait_ms: int) -> MetadataRecords:
+        await self._delay(self.faults.fail_read)
+        start, log = self.partitions.start_offsets[partition], self.partitions.values[partition]
+        if not start <= offset <= len(log):
+            raise MetadataOffsetOutOfRange(
+                partition=partition, offset=offset, start_offset=start, end_offset=len(log)
+            )
+        if max_wait_ms and offset == len(log):
+            try:
+                async with asyncio.timeout(max_wait_ms / 1000), self.partitions.changed:
+                    await self.partitions.changed.wait()
+            except TimeoutError:
+                pass
+        log = self.partitions.values[partition]
+        records = list(enumerate(log[offset : offset + self._batch], start=offset))
+        self.read_count += len(records)
+        await self._delay(0)
+        return MetadataRecords(records=records, next_offset=offset + len(records))
+
+    async def end_offset(self, partition: int) -> int:
+        await self._delay(self.faults.fail_read)
+        return len(self.partitions.values[partition])
+
+    async def close(self) -> None:
+        pass
+
+    async def create_again(self) -> None:
+        """Delete the topic, and create it: all records are lost."""
+        self.partitions.topic_id = UUID(int=self.partitions.topic_id.int + 1)
+        for log in self.partitions.values:
+            log.clear()
+        async with self.partitions.changed:
+            self.partitions.changed.notify_all()
+
+    async def _delay(self, failure: float) -> None:
+        random = self._runtime.random
+        if self.faults.max_delay_s:
+            await asyncio.sleep(random.random() * self.faults.max_delay_s)
+        if self.faults.is_down or self._happens(failure):
+            raise RetriableRemoteStorageError("injected")
+
+    def _happens(self, probability: float) -> bool:
+        return probability > 0 and self._runtime.random.random() < probability
