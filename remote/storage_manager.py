@@ -33,7 +33,7 @@ class IndexType(Enum):
     LEADER_EPOCH = "leader_epoch_checkpoint"
 
 
-def _accept(count: int, /) -> None:
+def no_limit(count: int, /) -> None:
     """The default of `LogSegmentData.on_bytes`: no limit."""
 
 
@@ -52,7 +52,7 @@ class LogSegmentData:
     #: The store calls it before it sends a piece of a file, with the piece's size (at most 1 MiB). It may
     #: wait, as for a quota, so that also a large segment is sent at the quota's rate (KIP-956); what it raises cancels the
     #: copy, and is raised to the caller after the store has removed what it can.
-    on_bytes: Callable[[int], None] = field(default=_accept, compare=False)
+    on_bytes: Callable[[int], None] = field(default=no_limit, compare=False)
 
 
 class RemoteStream(Protocol):

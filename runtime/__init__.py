@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeVar
 
 from runtime.pools import Pool
 from runtime.supervision import TaskFailure
+from runtime.workers import Worker
 
 __all__ = ["Listening", "Pool", "ProtocolFactory", "Runtime", "SocketOptions", "TaskFailure"]
 
@@ -121,6 +122,13 @@ class Runtime(Protocol):
 
         Called in a thread of `run_blocking`, for work that waits for disks: opening and closing logs, one group for
         each log directory. After an exception no further function starts; it is raised when the running ones end.
+        """
+
+    def worker(self, module: str, setup: object) -> Worker | None:
+        """A process of its own for work that would disturb the loop even from a thread; see `runtime.workers`.
+
+        It executes `python -m module` with a low priority, and ends with the runtime. None: this runtime has no other
+        processes, as a simulation; the caller does the work itself, in a thread.
         """
 
     def pause_thread(self, delay_s: float) -> None:

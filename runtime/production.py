@@ -17,9 +17,13 @@ import uvloop
 from runtime import Listening, Pool, ProtocolFactory, SocketOptions, TaskFailure
 from runtime.accepting import SocketListening
 from runtime.pools import THREADS
+from runtime.spawned_worker import SpawnedWorker
 from runtime.stalls import StallWatch
 from runtime.supervision import Supervisor
 from runtime.thread_pool import Threads
+
+#: Of workers, see nice(2): on a busy machine they get a tenth of what the loop gets.
+_WORKER_NICENESS = 10
 
 T = TypeVar("T")
 P = TypeVar("P", bound=asyncio.BaseProtocol)
@@ -84,6 +88,7 @@ class ProductionRuntime:
         self._executors: dict[Pool, Threads] = {}
         self._sizes = dict(THREADS)
         self._listenings: list[SocketListening] = []
+        self._workers: list[SpawnedWorker] = []
         self.stalls = StallWatch.from_environment(self.loop)
         self.stalls.start()
 
@@ -150,6 +155,12 @@ class ProductionRuntime:
         for future in running:
             future.result()
 
+    def worker(self, module: str, setup: object) -> SpawnedWorker:
+        """See `Runtime.worker`; started by its first call."""
+        worker = SpawnedWorker(module, setup, niceness=_WORKER_NICENESS)
+        self._workers.append(worker)
+        return worker
+
     def pause_thread(self, delay_s: float) -> None:
         """Sleep in the calling thread; the loop continues."""
         time.sleep(delay_s)
@@ -192,6 +203,9 @@ class ProductionRuntime:
         for listening in self._listenings:
             await listening.wait_closed()
         await self._tasks.close()
+        for worker in self._workers:
+            # Before the threads, which wait for its calls.
+            await self.loop.run_in_executor(None, worker.close)
         executors, self._executors = list(self._executors.values()), {}
         for executor in executors:
             # Waiting for the threads on the loop would stop callbacks that they may be waiting for.

@@ -173,6 +173,9 @@ class SimulatedRuntime:
         """Run the functions one after the other in a fixed order; in threads, if the caller runs in one."""
         self.interleaving.run_parallel(groups, threads_per_group=threads_per_group)
 
+    def worker(self, module: str, setup: object) -> None:
+        """There is none: a simulation has one process."""
+
     def pause_thread(self, delay_s: float) -> None:
         """Other threads and the loop run meanwhile; without threads no time passes."""
         self.interleaving.pause(delay_s)

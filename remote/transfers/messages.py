@@ -1,0 +1,72 @@
+"""What the broker and its transfer process say to each other; `runtime.workers` carries it."""
+
+import builtins
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from remote import errors
+from remote.errors import RemoteStorageError
+from remote.segment_metadata import RemoteLogSegmentMetadata
+from remote.storage_manager import LogSegmentData
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class Setup:
+    """The storage manager of the worker: what `remote.plugins.load_storage_manager` gets."""
+
+    class_name: str | None
+    class_path: str | None
+    configs: Mapping[str, object]
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class CopyRequest:
+    """Copy a segment. The worker asks with the size of each piece before it sends it; the answer has no value."""
+
+    metadata: RemoteLogSegmentMetadata
+    #: Without `on_bytes`.
+    data: LogSegmentData
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class DeleteRequest:
+    """Delete a copy."""
+
+    metadata: RemoteLogSegmentMetadata
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class Succeeded:
+    """The call has returned this: the custom metadata of a copy."""
+
+    value: bytes | None
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class Raised:
+    """The call has raised an exception. It crosses as names: classes of a plugin's library need not be importable here."""
+
+    module: str
+    name: str
+    text: str
+
+    @classmethod
+    def of(cls, error: Exception) -> "Raised":
+        """The exception as a message."""
+        kind = type(error)
+        for base in kind.__mro__:
+            if base.__module__ == errors.__name__:
+                kind = base  # a plugin's own subclass: what matters is whether it is retriable
+                break
+        return cls(module=kind.__module__, name=kind.__qualname__, text=str(error))
+
+    def exception(self) -> Exception:
+        """The exception of the same class, if that is Python's or `remote.errors`'s; else a RemoteStorageError."""
+        module = {errors.__name__: errors, builtins.__name__: builtins}.get(self.module)
+        kind = getattr(module, self.name, None)
+        if isinstance(kind, type) and issubclass(kind, Exception):
+            try:
+                return kind(self.text)
+            except TypeError:
+                pass  # as UnicodeDecodeError, which takes more than a text
+        return RemoteStorageError(f"{self.module}.{self.name}: {self.text}")

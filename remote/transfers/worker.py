@@ -1,0 +1,34 @@
+"""The transfer process: `python -m remote.transfers.worker` copies and deletes for its broker.
+
+It has a storage manager of its own, made from the same class name and settings as the broker's.
+"""
+
+from dataclasses import replace
+
+from remote.plugins import load_storage_manager
+from remote.transfers.messages import CopyRequest, DeleteRequest, Raised, Setup, Succeeded
+from runtime.worker_main import serve
+from runtime.workers import Ask, CallCancelled, Handler
+
+
+def make_handler(setup: Setup) -> Handler:
+    """Handles CopyRequest and DeleteRequest. Raises InvalidConfig."""
+    store = load_storage_manager(setup.class_name, setup.configs, class_path=setup.class_path)
+
+    def handle(request: CopyRequest | DeleteRequest, ask: Ask) -> Succeeded | Raised:
+        try:
+            if isinstance(request, CopyRequest):
+                data = replace(request.data, on_bytes=ask)
+                return Succeeded(value=store.copy_log_segment_data(request.metadata, data))
+            store.delete_log_segment_data(request.metadata)
+        except CallCancelled:
+            raise
+        except Exception as error:  # noqa: BLE001 (whatever a plugin raises, to be raised by the caller)
+            return Raised.of(error)
+        return Succeeded(value=None)
+
+    return handle
+
+
+if __name__ == "__main__":
+    serve(make_handler)

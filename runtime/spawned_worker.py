@@ -1,0 +1,156 @@
+"""SpawnedWorker: a `Worker` that is a process of the operating system, started by `python -m`.
+
+Started, not forked: a fork would have the broker's memory, and locks that its other threads hold. The process has a lower
+priority than the node, and a process group of its own, so that Ctrl-C in a terminal reaches the node only.
+"""
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from logging import getLogger
+from multiprocessing.connection import Connection
+from threading import Lock
+from typing import Any, Final
+
+from runtime.worker_main import ANSWER, ASK, CANCEL, RESULT
+from runtime.workers import WorkerFailed
+
+_LOG: Final = getLogger(__name__)
+
+#: The time that a worker has to end by itself.
+_END_S: Final = 2.0
+
+
+class SpawnedWorker:
+    """See the module, and `Worker`. Nothing is started before the first call."""
+
+    def __init__(self, module: str, setup: object, *, niceness: int) -> None:
+        """`python -m module` calls `runtime.worker_main.serve`, whose `make_handler` gets `setup`."""
+        self._module = module
+        self._setup = setup
+        self._niceness = niceness
+        self._starting = Lock()
+        self._process: _Process | None = None
+        self._is_closed = False
+
+    def call(self, request: object, *, answer: Callable[[Any], object], silence_s: float) -> Any:  # noqa: ANN401
+        """See Worker."""
+        process = self._running()
+        try:
+            return process.converse(request, answer, silence_s)
+        except WorkerFailed:
+            self._end(process)
+            raise
+
+    def close(self) -> None:
+        """See Worker. A call that follows raises WorkerFailed."""
+        with self._starting:
+            self._is_closed = True
+            process, self._process = self._process, None
+        if process is not None:
+            process.end()
+
+    @property
+    def process_id(self) -> int | None:
+        """Of the running process; None: there is none at the moment."""
+        process = self._process
+        return None if process is None else process.id
+
+    def _running(self) -> "_Process":
+        with self._starting:
+            if self._is_closed:
+                raise WorkerFailed("the worker is closed")
+            if self._process is None:
+                self._process = _Process(self._module, self._setup, self._niceness)
+            return self._process
+
+    def _end(self, failed: "_Process") -> None:
+        with self._starting:
+            if self._process is not failed:
+                return  # another call has seen it fail, too
+            self._process = None
+        failed.end()
+
+
+class _Process:
+    """One process, until its end."""
+
+    def __init__(self, module: str, setup: object, niceness: int) -> None:
+        self._sending = Lock()
+        self._control, theirs = socket.socketpair()
+        with theirs:
+            self._child = subprocess.Popen(  # noqa: S603 (no input of others)
+                [sys.executable, "-m", module, str(theirs.fileno()), str(niceness)],
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                # The modules of this process, wherever they were found.
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(each for each in sys.path if each)},
+                process_group=0,
+            )
+        self.id = self._child.pid
+        # Not waited for: imports take up to a second, and the first call waits for them anyway.
+        with suppress(WorkerFailed), self._conversation() as ours:
+            self._send(ours, setup)
+
+    def converse(self, request: object, answer: Callable[[Any], object], silence_s: float) -> Any:  # noqa: ANN401
+        """See Worker."""
+        with self._conversation() as ours:
+            self._send(ours, request)
+            while True:
+                kind, value = self._receive(ours, silence_s)
+                if kind == RESULT:
+                    return value
+                if kind != ASK:
+                    raise WorkerFailed(f"the worker has failed: {value}")
+                try:
+                    message = (ANSWER, answer(value))
+                except Exception:
+                    self._send(ours, (CANCEL, None))
+                    # It removes what the call has begun; what that returns is of no interest.
+                    while self._receive(ours, silence_s)[0] == ASK:
+                        self._send(ours, (CANCEL, None))
+                    raise
+                self._send(ours, message)
+
+    def _conversation(self) -> Connection:
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            try:
+                with self._sending:
+                    socket.send_fds(self._control, [b"c"], [theirs.fileno()])
+            except OSError as error:
+                raise self._failed("has ended") from error
+            return Connection(ours.detach())
+
+    def _send(self, ours: Connection, message: object) -> None:
+        try:
+            ours.send(message)
+        except OSError as error:
+            raise self._failed("has ended") from error
+
+    def _receive(self, ours: Connection, silence_s: float) -> tuple[str, Any]:
+        try:
+            if not ours.poll(silence_s):
+                raise self._failed(f"was silent for {silence_s:g} s")
+            kind, value = ours.recv()
+        except (EOFError, OSError) as error:
+            raise self._failed("has ended") from error
+        return kind, value
+
+    def _failed(self, what: str) -> WorkerFailed:
+        return WorkerFailed(f"worker process {self.id} {what}")
+
+    def end(self) -> None:
+        """End the process, by force if it does not end by itself; several calls do no harm."""
+        with self._sending:  # else a descriptor that is in use could be that of another file by now
+            self._control.close()
+        try:
+            code = self._child.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            with suppress(ProcessLookupError):
+                self._child.kill()
+            code = self._child.wait()
+        _LOG.info("worker process %d has ended with %d", self.id, code)

@@ -1,0 +1,44 @@
+"""HostileStore: a storage manager in a directory that misbehaves as its setting `does` says, in the transfer process."""
+
+import os
+import sys
+import threading
+
+from protocol.errors import InvalidConfig
+from remote.errors import RemoteResourceNotFound, RetriableRemoteStorageError
+from remote.stores.local_directory import LocalDirectory
+
+
+class HostileStore(LocalDirectory):
+    """See the module."""
+
+    def configure(self, configs):
+        super().configure(configs)
+        self._does = configs.get("does", "")
+        if self._does == "refuse" and "worker" in sys.modules["__main__"].__file__:
+            raise InvalidConfig("no worker, please")
+
+    def copy_log_segment_data(self, metadata, data):
+        match self._does:
+            case "hang":
+                threading.Event().wait()
+            case "exit":
+                os._exit(7)
+            case "retriable":
+                raise _Own("503")
+            case "not found":
+                raise RemoteResourceNotFound("no such bucket")
+            case "unknown":
+                raise _Unknown("what is this")
+            case "decode":
+                raise UnicodeDecodeError("utf-8", b"x", 0, 1, "bad")
+        super().copy_log_segment_data(metadata, data)
+        return f"{os.getpid()} {os.getpriority(os.PRIO_PROCESS, 0)}".encode()
+
+
+class _Own(RetriableRemoteStorageError):
+    pass
+
+
+class _Unknown(Exception):
+    pass

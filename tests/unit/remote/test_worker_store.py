@@ -1,0 +1,183 @@
+"""A storage manager in a process of its own keeps the contract, and survives whatever becomes of that process (KIP-405)."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from uuid import uuid1
+
+import pytest
+
+from protocol.types import TopicPartition
+from remote.errors import RemoteResourceNotFound, RemoteStorageError, RetriableRemoteStorageError
+from remote.segment_metadata import TopicIdPartition
+from remote.testing import RemoteStorageManagerContract, Segment, read
+from remote.transfers.worker_store import WorkerStore
+from runtime.spawned_worker import SpawnedWorker
+
+MIB = 1024 * 1024
+
+
+def start_worker(module, setup):
+    return SpawnedWorker(module, setup, niceness=10)
+
+
+def store_of(tmp_path, *, silence_s=60.0, **configs):
+    store = WorkerStore(
+        "tests.harness.hostile_store.HostileStore", start_worker=start_worker, silence_s=silence_s
+    )
+    store.configure({"dir": str(tmp_path / "tier"), "broker.id": 1, **configs})
+    return closing(store)
+
+
+def segment_in(folder, **fields):
+    partition = TopicIdPartition(uuid1(), TopicPartition("t", 0))
+    settings = {"start_offset": 0, "size": 100, "is_transactional": False, "random": Random(uuid1().int)}
+    return Segment.make(folder, partition, **{**settings, **fields})
+
+
+@pytest.fixture(scope="module")
+def shared_store(tmp_path_factory):
+    """One process for all tests of the contract."""
+    with closing(WorkerStore("directory", start_worker=start_worker)) as store:
+        store.configure({"dir": str(tmp_path_factory.mktemp("tier")), "broker.id": 1})
+        yield store
+
+
+class TestContract(RemoteStorageManagerContract):
+    @pytest.fixture
+    def manager(self, shared_store):
+        return shared_store
+
+
+def test_copies_run_in_a_process_of_low_priority_which_the_first_one_starts(tmp_path):
+    with store_of(tmp_path) as store:
+        assert store.worker.process_id is None
+        copied = segment_in(tmp_path).copy_to(store)
+        process_id, priority = map(int, copied.metadata.custom_metadata.split())
+        assert process_id == store.worker.process_id != os.getpid()
+        assert priority == min(os.getpriority(os.PRIO_PROCESS, 0) + 10, 19)
+        assert read(store.fetch_log_segment(copied.metadata, start_position=0)) == copied.log
+    assert not is_running(process_id)
+
+
+def test_a_killed_worker_is_a_retriable_error_and_the_next_copy_starts_another(tmp_path):
+    with store_of(tmp_path) as store:
+        copied = segment_in(tmp_path, size=3 * MIB)
+
+        def kill(count):
+            os.kill(store.worker.process_id, signal.SIGKILL)
+
+        first = segment_in(tmp_path).copy_to(store)
+        with pytest.raises(RetriableRemoteStorageError, match="has ended"):
+            store.copy_log_segment_data(copied.metadata, replace(copied.data, on_bytes=kill))
+        second = copied.copy_to(store)
+        assert first.metadata.custom_metadata != second.metadata.custom_metadata
+        assert read(store.fetch_log_segment(second.metadata, start_position=0)) == second.log
+
+
+def test_a_worker_that_is_silent_is_killed_with_all_its_calls(tmp_path):
+    with store_of(tmp_path, does="hang", silence_s=1.0) as store, ThreadPoolExecutor(2) as threads:
+        for each in [threads.submit(segment_in(tmp_path).copy_to, store) for _ in range(2)]:
+            with pytest.raises(RetriableRemoteStorageError, match=r"was silent for 1 s|has ended"):
+                each.result(30)
+        assert store.worker.process_id is None
+
+
+def test_the_wait_of_the_caller_for_its_quota_is_no_silence(tmp_path):
+    with store_of(tmp_path, silence_s=2.0) as store:
+        segment_in(tmp_path).copy_to(store)  # the worker is up
+        slow = segment_in(tmp_path)
+        waiting = threading.Event()
+        slow.data = replace(slow.data, on_bytes=lambda count: waiting.wait(0.6))
+        slow.copy_to(store)  # five files
+
+
+@pytest.mark.parametrize(
+    ("does", "error", "words"),
+    [
+        ("exit", RetriableRemoteStorageError, "has ended"),
+        ("retriable", RetriableRemoteStorageError, "503"),
+        ("not found", RemoteResourceNotFound, "no such bucket"),
+        ("unknown", RemoteStorageError, "_Unknown: what is this"),
+        ("decode", RemoteStorageError, "UnicodeDecodeError"),
+        ("refuse", RetriableRemoteStorageError, "no worker, please"),
+    ],
+)
+def test_errors_cross_with_their_class_and_message(tmp_path, does, error, words):
+    with store_of(tmp_path, does=does) as store:
+        for _ in range(2):
+            with pytest.raises(error, match=words) as raised:
+                segment_in(tmp_path).copy_to(store)
+            assert type(raised.value) is error
+
+
+def test_a_missing_local_file_is_no_error_of_the_store(tmp_path):
+    with store_of(tmp_path) as store:
+        missing = segment_in(tmp_path)
+        missing.data.time_index.unlink()
+        with pytest.raises(FileNotFoundError):
+            missing.copy_to(store)
+
+
+def test_close_ends_calls_that_the_store_does_not_answer(tmp_path):
+    with ThreadPoolExecutor(1) as threads:
+        with store_of(tmp_path, does="hang") as store:
+            hanging = threads.submit(segment_in(tmp_path).copy_to, store)
+            while store.worker.process_id is None:
+                threading.Event().wait(0.01)
+        with pytest.raises(RetriableRemoteStorageError):
+            hanging.result(30)
+        with pytest.raises(RetriableRemoteStorageError, match="closed"):
+            segment_in(tmp_path).copy_to(store)
+
+
+#: A broker: prints the id of its worker, which copies a segment, and waits.
+PARENT = """
+import sys, threading
+from pathlib import Path
+from tests.unit.remote import test_worker_store as tests
+
+store = tests.store_of(Path(sys.argv[1]), does=sys.argv[2]).thing
+copying = threading.Thread(target=tests.segment_in(Path(sys.argv[1])).copy_to, args=(store,))
+copying.start()
+if sys.argv[2] != "hang":
+    copying.join()
+while store.worker.process_id is None:
+    pass
+print(store.worker.process_id, flush=True)
+threading.Event().wait()
+"""
+
+
+@pytest.mark.parametrize("does", ["hang", "copy"])
+def test_the_worker_ends_with_a_broker_that_is_killed(tmp_path, does):
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT, str(tmp_path), does],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[3],
+    )
+    with parent:
+        process_id = int(parent.stdout.readline())
+        assert is_running(process_id)
+        parent.kill()
+    for _ in range(500):
+        if not is_running(process_id):
+            return
+        threading.Event().wait(0.02)
+    pytest.fail(f"process {process_id} is still there")
+
+
+def is_running(process_id):
+    try:
+        status = Path(f"/proc/{process_id}/stat").read_text()
+    except FileNotFoundError:
+        return False
+    return status.rpartition(")")[2].split()[0] != "Z"

@@ -1,0 +1,71 @@
+"""Work in a process of its own, through the runtime that starts it."""
+
+import asyncio
+
+import pytest
+
+from runtime import Pool
+from runtime.production import run
+from runtime.workers import WorkerFailed
+
+MODULE = "tests.harness.worker_module"
+
+
+def test_calls_of_several_threads_are_conversations_of_their_own():
+    async def main(runtime):
+        worker = runtime.worker(MODULE, "doubled:")
+
+        def call(number):
+            return worker.call("double", answer=lambda question: number, silence_s=60)
+
+        calls = [runtime.run_blocking(call, number, pool=Pool.UPKEEP) for number in range(8)]
+        assert await asyncio.gather(*calls) == [f"doubled: {2 * number}" for number in range(8)]
+
+    run(main)
+
+
+def test_what_the_caller_raises_cancels_the_call_and_reaches_the_caller():
+    async def main(runtime):
+        worker = runtime.worker(MODULE, "")
+
+        def refuse(question):
+            raise KeyError(question)
+
+        with pytest.raises(KeyError, match=r"which\?"):
+            await runtime.run_blocking(
+                lambda: worker.call("double", answer=refuse, silence_s=60), pool=Pool.UPKEEP
+            )
+        process_id = worker.process_id
+        answer = await runtime.run_blocking(
+            lambda: worker.call("double", answer=len, silence_s=60), pool=Pool.UPKEEP
+        )
+        assert answer == " 12"
+        assert worker.process_id == process_id
+
+    run(main)
+
+
+def test_an_exception_of_the_handler_is_the_callers():
+    async def main(runtime):
+        worker = runtime.worker(MODULE, "")
+        with pytest.raises(WorkerFailed, match="ValueError: no such request"):
+            await runtime.run_blocking(
+                lambda: worker.call("nonsense", answer=len, silence_s=60), pool=Pool.UPKEEP
+            )
+
+    run(main)
+
+
+def test_the_end_of_the_runtime_ends_workers_before_the_threads_that_wait_for_them():
+    async def main(runtime):
+        worker = runtime.worker(MODULE, "")
+        call = runtime.loop.create_task(
+            runtime.run_blocking(lambda: worker.call("hang", answer=len, silence_s=600), pool=Pool.UPKEEP)
+        )
+        while worker.process_id is None:
+            await asyncio.sleep(0.01)
+        await runtime.close()
+        with pytest.raises(WorkerFailed, match="has ended"):
+            await call
+
+    run(main)
