@@ -6,13 +6,14 @@ from runtime.worker_main import serve
 
 
 def make_handler(setup):
-    """Handles "double": asks for a number; "hang": never returns; "fail": an exception."""
+    """Handles "double": asks for a number; "hang": asks, and never returns; "fail": an exception."""
 
     def handle(request, ask):
         match request:
             case "double":
                 return f"{setup} {2 * ask('which?')}"
             case "hang":
+                ask("running")
                 threading.Event().wait()
         raise ValueError("no such request")
 

@@ -1,6 +1,7 @@
 """Work in a process of its own, through the runtime that starts it."""
 
 import asyncio
+import threading
 
 import pytest
 
@@ -59,11 +60,14 @@ def test_an_exception_of_the_handler_is_the_callers():
 def test_the_end_of_the_runtime_ends_workers_before_the_threads_that_wait_for_them():
     async def main(runtime):
         worker = runtime.worker(MODULE, "")
+        is_running = threading.Event()
         call = runtime.loop.create_task(
-            runtime.run_blocking(lambda: worker.call("hang", answer=len, silence_s=600), pool=Pool.UPKEEP)
+            runtime.run_blocking(
+                lambda: worker.call("hang", answer=lambda _: is_running.set(), silence_s=600),
+                pool=Pool.UPKEEP,
+            )
         )
-        while worker.process_id is None:
-            await asyncio.sleep(0.01)
+        assert await runtime.run_blocking(is_running.wait, 60, pool=Pool.READS)
         await runtime.close()
         with pytest.raises(WorkerFailed, match="has ended"):
             await call
