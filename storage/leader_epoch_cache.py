@@ -143,6 +143,14 @@ class LeaderEpochCache:
             self._assign(entry)
         self._write()
 
+    def adopt(self, path: Path, entries: Sequence[EpochEntry]) -> None:
+        """Replace all entries by those of this file, which is renamed."""
+        assert self.path is not None and self._files is not None, path  # noqa: PT018 (one condition: it has a file)
+        self._entries = list(entries)
+        self._check_order()
+        self._files.rename(path, self.path)
+        self._changes.on_change()
+
     def clear(self) -> None:
         """Remove all entries."""
         self._entries = []

@@ -11,11 +11,12 @@
     checkpoints    LogCheckpoints        the log's rows in the checkpoint files of its log directory
     start          LogStart              where the log begins in each tier: retention, DeleteRecords
     truncation     LogTruncation         the jobs before a truncation, the truncation
+    remote_restart RemoteRestart         the same, where the log continues behind the remote part of its leader's
     availability   LogAvailability       whether the log is open and its disk works
 
 A change of a log is a method of `Log`, as it changes several parts (an append: files, offsets, epochs, producers). Other
 callers use the parts: `log.reader.read`, `log.flusher.is_due`. Offsets, epochs and segments can also be read from `Log`
-itself, as the rules of replication expect (their `LocalLog`); hot loops read them from `log.offsets`.
+itself (`LogView`), as the rules of replication expect (their `LocalLog`); hot loops read them from `log.offsets`.
 
 The steps of an append: validate (leader only), assign the leader epoch, roll if the segment is full, check the
 producers, one write, update the producer state. Nothing waits for the disk: a batch is safe because other
@@ -49,16 +50,16 @@ from storage.log_files import LogFiles
 from storage.log_opening import load_directory, read_topic_id
 from storage.log_reader import LogRead, LogReader
 from storage.log_start import LogStart
+from storage.log_view import LogView
 from storage.producer_state import (
     NO_UPDATES,
     BatchMetadata,
     default_producer_id_expiration_ms,
 )
 from storage.recovery import Loaded
+from storage.remote_restart import RemoteRestart, RemoteState
 from storage.segment import Segment
-from storage.segments import Segments
 from storage.snapshot_files import apply_updates
-from storage.tiered_log import SegmentToCopy
 from storage.truncation import LogTruncation
 from storage.validation import ValidatedRecords, validate
 
@@ -75,7 +76,7 @@ def _no_checkpoints() -> BackgroundJob:
     return BackgroundJob(name="no checkpoints", run=lambda: None)
 
 
-class Log:
+class Log(LogView):
     """One replica's log; see the module. Opened by `Log.open`."""
 
     def __init__(
@@ -140,6 +141,13 @@ class Log:
             producers=self.producers,
             checkpoints=self.checkpoints,
             flusher=self.flusher,
+            availability=self.availability,
+        )
+        self.remote_restart = RemoteRestart(
+            files=self.files,
+            epochs=self.leader_epochs,
+            producers=self.producers,
+            truncation=self.truncation,
             availability=self.availability,
         )
 
@@ -398,22 +406,6 @@ class Log:
 
     # -- the remote tier ---------------------------------------------------------------------------
 
-    @property
-    def is_tiered(self) -> bool:
-        """Whether closed segments are copied to the remote tier (KIP-405)."""
-        return self.files.is_tiered
-
-    def segments_to_copy(self, from_offset: int) -> Sequence[SegmentToCopy]:
-        """The first closed segments from `from_offset` to the last stable offset; see `storage.tiered_log`."""
-        end_offset = self.offsets.last_stable_offset
-        return tiered_log.segments_to_copy(
-            self.files, self.leader_epochs, from_offset=from_offset, end_offset=end_offset
-        )
-
-    def local_only_bytes(self) -> int | None:
-        """The size of the local segments that are not copied yet; None while that is unknown."""
-        return tiered_log.local_only_bytes(self.segments, remote_end_offset=self.offsets.remote_end_offset)
-
     def update_remote_end_offset(self, offset: int, *, generation: int | None = None) -> bool:
         """Finished copies of this log's lineage hold everything before `offset`; False if that is not used.
 
@@ -442,6 +434,14 @@ class Log:
         `log_start_offset` is lower if the records before `offset` are in the remote tier.
         """
         self.truncation.truncate_fully_and_start_at(offset, now_ms=now_ms, log_start_offset=log_start_offset)
+
+    def restart_from_remote(self, state: RemoteState, *, now_ms: int) -> None:
+        """Remove everything; the empty log continues behind its remote part (`storage.remote_restart`).
+
+        Waits for the disk only for steps that the jobs of `remote_restart` have not done. Raises KafkaStorageError, and
+        CorruptSnapshot, with nothing changed, for a producer snapshot that is not one.
+        """
+        self.remote_restart.restart(state, now_ms=now_ms)
 
     # -- files -------------------------------------------------------------------------------------
 
@@ -520,77 +520,3 @@ class Log:
         self.files.update_config(config)
         if was_tiered and not self.is_tiered:
             self.start.on_tiering_disabled()
-
-    # -- what partitions and the rules of replication ask ------------------------------------------
-
-    @property
-    def directory(self) -> Path:
-        """The directory of the log's files."""
-        return self.files.directory
-
-    @property
-    def config(self) -> LogConfig:
-        """The configuration of the topic."""
-        return self.files.config
-
-    @property
-    def segments(self) -> Segments:
-        """The local segments; immutable, replaced as a whole."""
-        return self.files.segments
-
-    @property
-    def is_writable(self) -> bool:
-        """Whether the log is open and its directory online."""
-        return self.availability.is_writable
-
-    @property
-    def log_start_offset(self) -> int:
-        """Earliest readable offset, in either tier."""
-        return self.offsets.log_start_offset
-
-    @property
-    def local_log_start_offset(self) -> int:
-        """Earliest offset in local segments."""
-        return self.offsets.local_log_start_offset
-
-    @property
-    def last_stable_offset(self) -> int:
-        """End, exclusive, of what read_committed consumers may read (KIP-98)."""
-        return self.offsets.last_stable_offset
-
-    @property
-    def high_watermark(self) -> int:
-        """End, exclusive, of the committed records."""
-        return self.offsets.high_watermark
-
-    @property
-    def recovery_point(self) -> int:
-        """Everything before it is on the disk."""
-        return self.offsets.recovery_point
-
-    @property
-    def log_end_offset(self) -> int:
-        """Next offset to be written."""
-        return self.offsets.log_end_offset
-
-    @property
-    def first_gap_offset(self) -> int | None:
-        """See `LogOffsets.first_gap_offset`."""
-        return self.offsets.first_gap_offset
-
-    @property
-    def latest_epoch(self) -> int | None:
-        """The newest known leader epoch."""
-        return self.leader_epochs.latest_epoch
-
-    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int] | None:
-        """(epoch, end offset) as in LeaderEpochCache.end_offset_for (KIP-101, KIP-279)."""
-        return self.leader_epochs.end_offset_for(epoch, log_end_offset=self.offsets.log_end_offset)
-
-    def epoch_for_offset(self, offset: int) -> int | None:
-        """The leader epoch in which `offset` was written; None before the first known epoch."""
-        return self.leader_epochs.epoch_for_offset(offset)
-
-    def read_for_replay(self, offset: int, *, max_bytes: int) -> bytes:
-        """See `LogReader.read_for_replay`. [any thread]"""
-        return self.reader.read_for_replay(offset, max_bytes=max_bytes)

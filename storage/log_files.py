@@ -175,14 +175,17 @@ class LogFiles:
         self.file_system.fsync_dir(self.directory)
         self.removals.on_flushed(count)
 
-    def restart(self, base_offset: int, now_ms: int) -> None:
-        """Remove all segments and snapshots, and create an empty segment."""
-        for segment in self.segments:
+    def restart(self, base_offset: int, now_ms: int, *, before_creation: Callable[[], None]) -> None:
+        """Remove all segments and snapshots, and create an empty segment; `before_creation` is called in between.
+
+        The newest segment goes first: a crash leaves a truncated log, not one without its beginning.
+        """
+        for segment in reversed(tuple(self.segments)):
             self._rename_and_schedule_removal(segment, now_ms)
         for at in list(self.snapshots.offsets):
             self.snapshots.remove(at)
+        before_creation()
         self.segments = Segments([self._create_segment(base_offset, now_ms)])
-        assert not self.snapshots.offsets, (self.directory, self.snapshots.offsets)
 
     def replace(self, old: Sequence[Segment], new: Sequence[Segment], *, now_ms: int) -> None:
         """Replace segments by compacted ones (`.cleaned`, flushed); safe at any crash.

@@ -153,7 +153,14 @@ class LogOffsets:
             self.first_gap_offset = None
         self.set_first_unstable(first_unstable_offset)
 
-    def restart(self, offset: int, *, log_start_offset: int, recovery_point: int) -> None:
+    def restart(
+        self,
+        offset: int,
+        *,
+        log_start_offset: int,
+        recovery_point: int,
+        remote_end_offset: int | None = None,
+    ) -> None:
         """All local segments are replaced by an empty one at `offset`, which may be beyond the old log end.
 
         `log_start_offset` is lower only if the records before `offset` are in the remote tier. `recovery_point` does
@@ -163,7 +170,8 @@ class LogOffsets:
         self.log_start_offset = log_start_offset
         self.local_log_start_offset = self.high_watermark = self.log_end_offset = offset
         self.recovery_point = recovery_point
-        self.first_gap_offset = self.remote_end_offset = None
+        self.first_gap_offset = None
+        self.remote_end_offset = remote_end_offset
         self.set_first_unstable(None)
 
     # -- the start ---------------------------------------------------------------------------------

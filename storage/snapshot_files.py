@@ -62,6 +62,11 @@ class SnapshotFiles:
         if at == len(self.offsets) or self.offsets[at] != offset:
             self.offsets.insert(at, offset)
 
+    def adopt(self, path: Path, *, offset: int) -> None:
+        """The snapshot at `offset` is this file, which is renamed."""
+        self._files.rename(path, self.path_of(offset))
+        self.add(offset)
+
     def load(
         self, producers: ProducerStateManager, *, first_offset: int, end_offset: int, now_ms: int
     ) -> None:

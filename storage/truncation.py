@@ -15,14 +15,14 @@ itself, and waits: at a start, and for logs whose records are never lent.
 Source: LocalLog.truncateTo and UnifiedLog.truncateFullyAndStartAt of Kafka 4.3.1, which wait for the disk in place.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from logging import getLogger
 from typing import NamedTuple
 
 from storage.background import BackgroundJob
 from storage.file_copy import FileCopy
 from storage.flushing import LogFlusher
-from storage.leader_epoch_cache import LeaderEpochCache
+from storage.leader_epoch_cache import EpochEntry, LeaderEpochCache
 from storage.log_availability import LogAvailability
 from storage.log_checkpoints import LogCheckpoints
 from storage.log_files import LogFiles
@@ -84,7 +84,7 @@ class LogTruncation:
         if offset >= offsets.log_end_offset:
             return None
         if offset < files.segments.first.base_offset:
-            return self.restart_job(offset)
+            return self.restart_job(offset, log_start_offset=self._start_of_remote_part(offset))
         with self._availability:
             job = self._checkpoints.truncation_job(
                 recovery_point=offset, log_start_offset=min(offsets.log_start_offset, offset)
@@ -105,11 +105,12 @@ class LogTruncation:
                 return self.next_job(offset, now_ms=now_ms)
         return None
 
-    def restart_job(self, offset: int) -> BackgroundJob | None:
+    def restart_job(self, offset: int, *, log_start_offset: int | None = None) -> BackgroundJob | None:
         """As `next_job`, for `truncate_fully_and_start_at`."""
         with self._availability:
             return self._checkpoints.truncation_job(
-                recovery_point=min(offset, self._files.segments.first.base_offset), log_start_offset=offset
+                recovery_point=min(offset, self._files.segments.first.base_offset),
+                log_start_offset=offset if log_start_offset is None else log_start_offset,
             )
 
     def discard(self) -> None:
@@ -182,7 +183,10 @@ class LogTruncation:
                 offsets.high_watermark,
             )
         if offset < files.segments.first.base_offset:
-            self.truncate_fully_and_start_at(offset, now_ms=now_ms)
+            start = self._start_of_remote_part(offset)
+            # The lineage of what stays in the remote tier stays known.
+            kept = self._epochs.entries_in_range(start_offset=start, end_offset=offset)
+            self._restart_with(offset, log_start_offset=start, epochs=kept, now_ms=now_ms)
             return True
         with self._availability:
             self._truncate(offset, self._segments_after(offset), now_ms)
@@ -238,22 +242,57 @@ class LogTruncation:
             replay_headers(producers, files.segments, end_offset=end_offset, files=files.file_system)
         files.snapshots.write(producers)
 
+    def _start_of_remote_part(self, offset: int) -> int:
+        """The log start after a truncation to `offset`, which is before the local segments."""
+        return min(self._offsets.log_start_offset, offset) if self._files.is_tiered else offset
+
     def truncate_fully_and_start_at(
         self, offset: int, *, now_ms: int, log_start_offset: int | None = None
     ) -> None:
         """See `Log.truncate_fully_and_start_at`."""
+        start = offset if log_start_offset is None else log_start_offset
+        self._restart_with(offset, log_start_offset=start, epochs=(), now_ms=now_ms)
+
+    def _restart_with(
+        self, offset: int, *, log_start_offset: int, epochs: Sequence[EpochEntry], now_ms: int
+    ) -> None:
+        def take_over() -> None:
+            self._epochs.replace(epochs)
+            self._producers.reset(offset)
+
+        self.restart(offset, log_start_offset=log_start_offset, take_over=take_over, now_ms=now_ms)
+
+    def restart(
+        self,
+        offset: int,
+        *,
+        log_start_offset: int,
+        remote_end_offset: int | None = None,
+        take_over: Callable[[], None],
+        now_ms: int,
+    ) -> None:
+        """Replace all segments by an empty one at `offset`.
+
+        `take_over` sets epochs and producers. It is called when the old files are gone, and the new ones do not exist: a
+        crash in it leaves an empty log. Raises KafkaStorageError.
+        """
         offsets, files = self._offsets, self._files
         with self._availability:
-            start = offset if log_start_offset is None else log_start_offset
             # After a crash the old segments may be there again: recovery must check all of them.
             checked_from = min(offset, files.segments.first.base_offset)
-            must_write = self._checkpoints.must_write(recovery_point=checked_from, log_start_offset=start)
+            must_write = self._checkpoints.must_write(
+                recovery_point=checked_from, log_start_offset=log_start_offset
+            )
             recovery_point = min(offsets.recovery_point, checked_from)
-            offsets.restart(offset, log_start_offset=start, recovery_point=recovery_point)
+            offsets.restart(
+                offset,
+                log_start_offset=log_start_offset,
+                recovery_point=recovery_point,
+                remote_end_offset=remote_end_offset,
+            )
             self._on_offsets_moved_back(must_write=must_write)
-            files.restart(offset, now_ms)
-            self._epochs.clear()
-            self._producers.reset(offset)
+            files.restart(offset, now_ms, before_creation=take_over)
+            offsets.set_first_unstable(self._producers.first_unstable_offset)
             self._flusher.on_restart()
             files.entry_changes.on_change()
         assert [it.base_offset for it in files.segments] == [offsets.log_end_offset], (

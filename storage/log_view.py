@@ -1,0 +1,119 @@
+"""LogView: what partitions and the rules of replication ask of a log. Changes nothing, and waits for nothing.
+
+The values are those of the log's parts (`storage.log`); hot loops read them from the parts.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from storage import tiered_log
+from storage.leader_epoch_cache import LeaderEpochCache
+from storage.log_availability import LogAvailability
+from storage.log_config import LogConfig
+from storage.log_files import LogFiles
+from storage.log_offsets import LogOffsets
+from storage.log_reader import LogReader
+from storage.segments import Segments
+from storage.tiered_log import SegmentToCopy
+
+
+class LogView:
+    """The part of `Log` that only reads."""
+
+    offsets: LogOffsets
+    files: LogFiles
+    leader_epochs: LeaderEpochCache
+    reader: LogReader
+    availability: LogAvailability
+
+    # -- files -------------------------------------------------------------------------------------
+
+    @property
+    def directory(self) -> Path:
+        """The directory of the log's files."""
+        return self.files.directory
+
+    @property
+    def config(self) -> LogConfig:
+        """The configuration of the topic."""
+        return self.files.config
+
+    @property
+    def segments(self) -> Segments:
+        """The local segments; immutable, replaced as a whole."""
+        return self.files.segments
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether the log is open and its directory online."""
+        return self.availability.is_writable
+
+    @property
+    def log_start_offset(self) -> int:
+        """Earliest readable offset, in either tier."""
+        return self.offsets.log_start_offset
+
+    @property
+    def local_log_start_offset(self) -> int:
+        """Earliest offset in local segments."""
+        return self.offsets.local_log_start_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """End, exclusive, of what read_committed consumers may read (KIP-98)."""
+        return self.offsets.last_stable_offset
+
+    @property
+    def high_watermark(self) -> int:
+        """End, exclusive, of the committed records."""
+        return self.offsets.high_watermark
+
+    @property
+    def recovery_point(self) -> int:
+        """Everything before it is on the disk."""
+        return self.offsets.recovery_point
+
+    @property
+    def log_end_offset(self) -> int:
+        """Next offset to be written."""
+        return self.offsets.log_end_offset
+
+    @property
+    def first_gap_offset(self) -> int | None:
+        """See `LogOffsets.first_gap_offset`."""
+        return self.offsets.first_gap_offset
+
+    @property
+    def latest_epoch(self) -> int | None:
+        """The newest known leader epoch."""
+        return self.leader_epochs.latest_epoch
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int] | None:
+        """(epoch, end offset) as in LeaderEpochCache.end_offset_for (KIP-101, KIP-279)."""
+        return self.leader_epochs.end_offset_for(epoch, log_end_offset=self.offsets.log_end_offset)
+
+    def epoch_for_offset(self, offset: int) -> int | None:
+        """The leader epoch in which `offset` was written; None before the first known epoch."""
+        return self.leader_epochs.epoch_for_offset(offset)
+
+    def read_for_replay(self, offset: int, *, max_bytes: int) -> bytes:
+        """See `LogReader.read_for_replay`. [any thread]"""
+        return self.reader.read_for_replay(offset, max_bytes=max_bytes)
+
+    # -- the remote tier ---------------------------------------------------------------------------
+
+    @property
+    def is_tiered(self) -> bool:
+        """Whether closed segments are copied to the remote tier (KIP-405)."""
+        return self.files.is_tiered
+
+    def segments_to_copy(self, from_offset: int) -> Sequence[SegmentToCopy]:
+        """The first closed segments from `from_offset` to the last stable offset; see `storage.tiered_log`."""
+        end_offset = self.offsets.last_stable_offset
+        return tiered_log.segments_to_copy(
+            self.files, self.leader_epochs, from_offset=from_offset, end_offset=end_offset
+        )
+
+    def local_only_bytes(self) -> int | None:
+        """The size of the local segments that are not copied yet; None while that is unknown."""
+        return tiered_log.local_only_bytes(self.segments, remote_end_offset=self.offsets.remote_end_offset)

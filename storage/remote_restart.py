@@ -1,0 +1,184 @@
+"""RemoteRestart: a log continues behind the remote part of its leader's log, without copying that part (KIP-405).
+
+    before   [ local, or empty, perhaps of another branch )
+    after    [ == remote == )[ empty                          epochs and producer state at `offset`: those of the last copy
+             ^ log start     ^ offset = local log start = log end
+
+It is a truncation of everything that takes over the leader epochs and the producer state, so that this replica can lead: it
+knows the lineage of the remote part, recognises a batch that a producer sends again, and refuses a gap.
+
+Both come from the store, and are files of the log afterwards. They are written in a job (`next_job`), and only renamed on
+the event loop's thread. The order of the changes makes each state in between one that the next start handles:
+
+    1. the checkpoints are moved back                  the old log, of which more is checked
+    2. both files are written under temporary names    the old log: the files are removed
+    3. old segments go, the newest first               the old log, truncated
+    4. both files are put in place                     an empty log at the checkpointed log start: the follower begins again
+    5. the segment at `offset` is created              done
+
+A journal keeps renames and creations in their order; the contents of 2 are flushed.
+
+Source: TierStateMachine.buildRemoteLogAuxState of Kafka 4.3.1, which truncates first, and after a crash continues with
+the epochs and producers of neither log.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from storage import leader_epoch_cache, producer_snapshot
+from storage.background import BackgroundJob
+from storage.leader_epoch_cache import EpochEntry, LeaderEpochCache
+from storage.log_availability import LogAvailability
+from storage.log_files import LogFiles
+from storage.producer_append import ProducerState
+from storage.producer_snapshot import CorruptSnapshot
+from storage.producer_state import ProducerStateManager
+from storage.truncation import LogTruncation
+
+_SUFFIX: Final = ".remote.tmp"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteState:
+    """What a log takes over from the copy that ends at `offset`."""
+
+    offset: int
+    #: The leader's.
+    log_start_offset: int
+    #: Those of [log_start_offset, offset).
+    leader_epochs: tuple[EpochEntry, ...]
+    producer_snapshot: bytes
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        offset: int,
+        log_start_offset: int,
+        leader_epochs: Iterable[EpochEntry],
+        producer_snapshot: bytes,
+    ) -> "RemoteState":
+        """The state, with the epochs of the range only."""
+        assert 0 <= log_start_offset <= offset, (log_start_offset, offset)
+        cache = LeaderEpochCache(leader_epochs)
+        kept = cache.entries_in_range(start_offset=log_start_offset, end_offset=offset)
+        return cls(
+            offset=offset,
+            log_start_offset=log_start_offset,
+            leader_epochs=tuple(kept),
+            producer_snapshot=producer_snapshot,
+        )
+
+    def producers(self) -> list[ProducerState]:
+        """The producers of the snapshot. Raises CorruptSnapshot, also if it is one of a later offset."""
+        states = producer_snapshot.decode(self.producer_snapshot)
+        for state in states:
+            first, last = (
+                state.transaction_first_offset,
+                state.batches[-1].last_offset if state.batches else None,
+            )
+            if any(offset is not None and offset >= self.offset for offset in (first, last)):
+                raise CorruptSnapshot(f"{state} is not a producer's state at offset {self.offset}")
+        return states
+
+
+class RemoteRestart:
+    """See the module. The checkpoints, and what a truncation has prepared, belong to `truncation`."""
+
+    def __init__(
+        self,
+        *,
+        files: LogFiles,
+        epochs: LeaderEpochCache,
+        producers: ProducerStateManager,
+        truncation: LogTruncation,
+        availability: LogAvailability,
+    ) -> None:
+        self._files = files
+        self._epochs = epochs
+        self._producers = producers
+        self._truncation = truncation
+        self._availability = availability
+        #: The state whose files are written, and the log's generation then.
+        self._written: tuple[RemoteState, int] | None = None
+
+    def next_job(self, state: RemoteState) -> BackgroundJob | None:
+        """The next job that `restart` would otherwise wait for; None if there is none left.
+
+        Complete it and call this again, as long as the restart is wanted; then, or if it is abandoned, call `discard`.
+        The job's `run` raises KafkaStorageError. Raises KafkaStorageError, and CorruptSnapshot if the state's snapshot is
+        not one.
+        """
+        state.producers()
+        job = self._truncation.restart_job(state.offset, log_start_offset=state.log_start_offset)
+        if job is not None or self._is_written(state):
+            return job
+        generation, system = self._files.generation, self._files.file_system
+        contents = self._contents(state)
+
+        def run() -> None:
+            for path, data in contents.items():
+                fd = system.open(path, write=True, create=True)
+                try:
+                    system.truncate(fd, 0)
+                    system.pwrite(fd, data, 0)
+                    system.fsync(fd)
+                finally:
+                    system.close(fd)
+
+        def finish() -> None:
+            if all(system.exists(path) for path in contents):
+                self._written = state, generation
+
+        name = f"leader epochs and producers of {self._files.directory.name} at {state.offset}"
+        return BackgroundJob(name=name, run=self._availability.guard_reading(run), finish=finish)
+
+    def _is_written(self, state: RemoteState) -> bool:
+        return self._written is not None and self._written == (state, self._files.generation)
+
+    def _contents(self, state: RemoteState) -> dict[Path, bytes]:
+        """The temporary files."""
+        snapshot, epochs = self._paths(state)
+        return {
+            snapshot: state.producer_snapshot,
+            epochs: leader_epoch_cache.encode(state.leader_epochs),
+        }
+
+    def _paths(self, state: RemoteState) -> tuple[Path, Path]:
+        snapshot = self._files.snapshots.path_of(state.offset)
+        epochs = self._files.directory / leader_epoch_cache.FILE_NAME
+        return snapshot.with_name(snapshot.name + _SUFFIX), epochs.with_name(epochs.name + _SUFFIX)
+
+    def discard(self) -> None:
+        """Remove what was prepared, when the restart is abandoned or done."""
+        self._truncation.discard()
+        if self._written is not None:
+            state, _ = self._written
+            self._written = None
+            with self._availability:
+                for path in self._paths(state):
+                    self._files.file_system.unlink(path)
+
+    def restart(self, state: RemoteState, *, now_ms: int) -> None:
+        """See `Log.restart_from_remote`."""
+        producers = state.producers()
+        while (job := self.next_job(state)) is not None:
+            job.complete()
+        snapshot, epochs = self._paths(state)
+
+        def take_over() -> None:
+            self._files.snapshots.adopt(snapshot, offset=state.offset)
+            self._epochs.adopt(epochs, state.leader_epochs)
+            self._producers.load(producers, offset=state.offset, now_ms=now_ms)
+
+        self._truncation.restart(
+            state.offset,
+            log_start_offset=state.log_start_offset,
+            remote_end_offset=state.offset,
+            take_over=take_over,
+            now_ms=now_ms,
+        )
+        self._written = None
+        self.discard()
