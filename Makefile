@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
+#: Where `make run` serves metrics; METRICS= for none.
+METRICS ?= http://127.0.0.1:9404
 SEEDS ?= 500
 
 # Python keeps what it has compiled, in any environment: else pytest rewrites 5,000 asserts in each worker of each run.
@@ -14,7 +16,7 @@ help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
 run: setup ## a standalone broker on 127.0.0.1:9092 with its data in ./data, its remote tier in ./data-tier
-	@exec $(BIN)/ottla broker --data-dir data --tier data-tier $(ARGS)
+	@exec $(BIN)/ottla broker --data-dir data --tier data-tier $(if $(METRICS),--set metrics.listeners=$(METRICS)) $(ARGS)
 
 setup: .venv/.run ## the broker's environment, from requirements/run.lock
 setup-test: .venv/.test ## the tests' environment, from requirements/test.lock

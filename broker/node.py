@@ -1,6 +1,6 @@
 """A node: the roles of `process.roles`, started and stopped in the right order.
 
-start: log directories -> the controller's sockets -> metadata log and quorum -> controller -> broker (roles/broker.py)
+start: log directories -> metrics -> the controller's sockets -> metadata log and quorum -> controller -> broker (roles/broker.py)
 stop:  broker -> the controller's sockets -> controller, quorum, metadata log -> logs, with the clean-shutdown marker
 
 Source: KafkaRaftServer and SharedServer of Kafka 4.3.1.
@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from broker.config import BrokerConfig, notices
 from broker.config.listeners import Listener
@@ -27,6 +27,9 @@ from runtime import Pool, Runtime
 from storage.files import Files
 from storage.manager.log_manager import InconsistentMetaProperties
 
+if TYPE_CHECKING:
+    from broker.roles.metrics import MetricsRole
+
 __all__ = ["CannotStart", "Node"]
 
 logger = logging.getLogger(__name__)
@@ -42,6 +45,9 @@ class Node:
         self._quorum = QuorumRole(runtime, config, directories)
         self._controller_role = ControllerRole(runtime, config) if config.is_controller else None
         self._broker_role: BrokerRole | None = None
+        #: None without `metrics.listeners`.
+        self.metrics: MetricsRole | None = None
+        self._is_stopping = False
         #: Done when the node cannot continue; the result is the reason for an operator. The caller ends the process.
         self.failure: asyncio.Future[str] = runtime.loop.create_future()
         directories.on_failure = self._on_dir_failure_in_a_thread
@@ -73,6 +79,11 @@ class Node:
 
     async def _start(self, files: Files) -> None:
         runtime, config, controller = self._runtime, self._config, self._controller_role
+        if config.metrics_listeners:
+            from broker.roles.metrics import MetricsRole  # imported here: prometheus-client takes 60 ms
+
+            self.metrics = MetricsRole(runtime, config, unreadiness=self.unreadiness)
+            await self.metrics.start()
         listeners = await controller.listen() if controller is not None else {}
         await self._quorum.open(listeners, files, on_failure=self._on_quorum_failure)
         if config.is_broker:
@@ -83,6 +94,8 @@ class Node:
                 self._quorum,
                 on_failure=self._fail,
             )
+            if self.metrics is not None:
+                self.metrics.show_broker(self._broker_role)
         await self._quorum.quorum.start()
         if controller is not None:
             controller.serve(self._quorum, self._directories.cluster_id)
@@ -105,6 +118,20 @@ class Node:
         """The controller's listeners; empty if this node is no controller."""
         return self._controller_role.listeners if self._controller_role is not None else ()
 
+    def unreadiness(self) -> str | None:
+        """Why this node does not serve, one sentence; None: it does."""
+        if self._is_stopping:
+            return "The node stops."
+        if self.failure.done():
+            return self.failure.result()
+        if not self._quorum.is_open:
+            return "The metadata log is being opened."
+        if self._controller_role is not None and self._quorum.leader.leader_id is None:
+            return "The metadata quorum has no leader."
+        if self._config.is_broker:
+            return "The broker starts." if self._broker_role is None else self._broker_role.unreadiness()
+        return None
+
     def ready_line(self) -> str:
         """One line for people and scripts: where to connect, which cluster, where its data is."""
         advertised = self.listeners[0]
@@ -115,14 +142,18 @@ class Node:
             if self._broker_role is not None
             else f"connect: bootstrap.controllers={address} in Kafka's admin tools"
         )
+        metrics = "".join(
+            f"metrics={each}/metrics " for each in (self.metrics.addresses if self.metrics else ())
+        )
         key = "bootstrap" if self._broker_role is not None else "controller"
         return (
             f"READY {key}={address} cluster.id={self._directories.cluster_id} node.id={self._config.node_id} "
-            f"data={data} {connect}; stop: Ctrl-C"
+            f"data={data} {metrics}{connect}; stop: Ctrl-C"
         )
 
     async def stop(self) -> None:
         """Leave the cluster, finish requests that were begun, and close the logs so that they need no recovery."""
+        self._is_stopping = True
         if self._broker_role is not None:
             await self._broker_role.stop()
         if self._controller_role is not None:
@@ -138,6 +169,8 @@ class Node:
             lambda: self._directories.shutdown(self._runtime.now_ms(), broker_epoch=epoch),
             pool=Pool.LOGS,
         )
+        if self.metrics is not None:
+            await self.metrics.stop()
 
     async def _until_failed(self, starting: Coroutine[Any, Any, None]) -> None:
         """Wait for a role to start, unless the node fails meanwhile: the start would then wait indefinitely."""
@@ -155,6 +188,8 @@ class Node:
 
     async def _abort_start(self) -> None:
         """The start has failed: release all resources that it has acquired."""
+        if self.metrics is not None:
+            await self.metrics.stop()
         if self._broker_role is not None:
             await self._broker_role.abort_start()
         if self._controller_role is not None:

@@ -10,8 +10,10 @@ import re
 
 __all__ = [
     "AnyCaseOneOf", "Between", "Check", "ConfigValue", "Distinct", "DurationOrOffset", "GzipLevel", "HostsAndPorts",
-    "NonEmpty", "NotNull", "OneOf", "Password", "ThrottledReplicas", "Voters",
+    "HttpAddresses", "NonEmpty", "NotNull", "OneOf", "Password", "ThrottledReplicas", "Voters",
 ]  # fmt: skip
+
+_MAX_PORT = 65_535
 
 
 class Password:
@@ -200,6 +202,23 @@ class HostsAndPorts(_EveryEntry):
 
     def __str__(self) -> str:
         return "a list of {host}:{port} entries"
+
+
+class HttpAddresses(_EveryEntry):
+    """Addresses of an HTTP server; an empty host is this machine's loopback address."""
+
+    __slots__ = ()
+    pattern = r"http://(?:\[[0-9a-fA-F:.%]+\]|[^\s:@/\[\]]*):[0-9]{1,5}/?"
+
+    def allows(self, value: ConfigValue) -> bool:
+        """Checks the form of each entry, and its port."""
+        if not super().allows(value):
+            return False
+        assert isinstance(value, tuple)
+        return all(int(entry.rstrip("/").rpartition(":")[2]) <= _MAX_PORT for entry in value)
+
+    def __str__(self) -> str:
+        return f"a list of http://{{host}}:{{port}} entries with ports up to {_MAX_PORT}"
 
 
 class Voters(_EveryEntry):

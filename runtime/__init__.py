@@ -18,7 +18,7 @@ from runtime.pools import Pool
 from runtime.supervision import TaskFailure
 from runtime.workers import Worker
 
-__all__ = ["Listening", "Pool", "ProtocolFactory", "Runtime", "SocketOptions", "TaskFailure"]
+__all__ = ["Listening", "LoopStalls", "Pool", "ProtocolFactory", "Runtime", "SocketOptions", "TaskFailure"]
 
 T = TypeVar("T")
 P = TypeVar("P", bound=asyncio.BaseProtocol)
@@ -63,6 +63,14 @@ class Listening(Protocol):
         """Stop accepting. Accepted connections stay open, those in the backlog are reset."""
 
 
+class LoopStalls(Protocol):
+    """Turns of the event loop above a bound (`runtime.stalls`)."""
+
+    count: int
+    #: The longest of them, in seconds.
+    longest_s: float
+
+
 class Runtime(Protocol):
     """Clock, random source, loop, connections, blocking work and tasks of one node."""
 
@@ -102,6 +110,10 @@ class Runtime(Protocol):
     @property
     def task_failures(self) -> Mapping[str, int]:
         """The number of failures of each background task, by name."""
+
+    @property
+    def loop_stalls(self) -> LoopStalls | None:
+        """The turns of the loop that took too long; None where time is virtual."""
 
     def on_task_failure(self, listener: Callable[[TaskFailure], None]) -> None:
         """Call `listener` for each failure of a background task."""

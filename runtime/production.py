@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import uvloop
 
-from runtime import Listening, Pool, ProtocolFactory, SocketOptions, TaskFailure
+from runtime import Listening, LoopStalls, Pool, ProtocolFactory, SocketOptions, TaskFailure
 from runtime.accepting import SocketListening
 from runtime.pools import THREADS
 from runtime.spawned_worker import SpawnedWorker
@@ -108,6 +108,11 @@ class ProductionRuntime:
     def task_failures(self) -> Mapping[str, int]:
         """Failures by the task's name."""
         return self._tasks.failures
+
+    @property
+    def loop_stalls(self) -> LoopStalls:
+        """Counted by the stall watch."""
+        return self.stalls
 
     def on_task_failure(self, listener: Callable[[TaskFailure], None]) -> None:
         """Call `listener` for each background task that fails."""

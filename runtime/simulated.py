@@ -18,7 +18,7 @@ import random
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Self, TypeVar
 
-from runtime import Listening, Pool, ProtocolFactory, SocketOptions, TaskFailure
+from runtime import Listening, LoopStalls, Pool, ProtocolFactory, SocketOptions, TaskFailure
 from runtime.memory_network import MemoryNetwork
 from runtime.pools import THREADS
 from runtime.supervision import Supervisor
@@ -156,6 +156,11 @@ class SimulatedRuntime:
     def task_failures(self) -> Mapping[str, int]:
         """Failures by the task's name."""
         return self._tasks.failures
+
+    @property
+    def loop_stalls(self) -> LoopStalls | None:
+        """None: a turn takes no time."""
+        return None
 
     def on_task_failure(self, listener: Callable[[TaskFailure], None]) -> None:
         """Call `listener` for each background task that fails."""

@@ -25,6 +25,8 @@ from storage.log_config import SERVER_SYNONYMS, LogConfig, default_topic_values
 
 __all__ = ["ParsedConfig"]
 
+_LOOPBACK = "127.0.0.1"
+
 
 class ParsedConfig:
     """Parsed configurations of a node.
@@ -180,6 +182,13 @@ class ParsedConfig:
         """controller.quorum.bootstrap.servers as (host, port)."""
         servers: tuple[str, ...] = self.values["controller.quorum.bootstrap.servers"]  # type: ignore[assignment]
         return tuple(_host_and_port(server) for server in servers)
+
+    @cached_property
+    def metrics_listeners(self) -> tuple[tuple[str, int], ...]:
+        """metrics.listeners as (host, port); without a host, this machine only."""
+        addresses: tuple[str, ...] = self.values["metrics.listeners"]  # type: ignore[assignment]
+        found = (_host_and_port(address.removeprefix("http://").rstrip("/")) for address in addresses)
+        return tuple((host or _LOOPBACK, port) for host, port in found)
 
     @property
     def log_dirs(self) -> tuple[str, ...]:

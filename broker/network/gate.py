@@ -21,6 +21,11 @@ class Gate:
         """Pass all waiting and all further requests to `dispatch`."""
         self._dispatch.set_result(dispatch)
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether requests are held."""
+        return not self._dispatch.done()
+
     def __call__(self, frame: memoryview, connection: Connection) -> Reply:
         """See `Dispatch`."""
         if self._dispatch.done():

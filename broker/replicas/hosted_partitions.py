@@ -118,6 +118,11 @@ class HostedPartitions:
             self._offline.setdefault(key)
         return is_new
 
+    @property
+    def offline_count(self) -> int:
+        """The number of offline partitions."""
+        return len(self._offline) // 2
+
     def is_offline(self, topic_partition: TopicPartition) -> bool:
         """Whether the partition has no log because of a failing disk."""
         return topic_partition in self._offline

@@ -20,6 +20,7 @@ from uuid import UUID
 from broker.replicas.cluster_view import ClusterView
 from broker.replicas.follower_replica import FollowerReplica
 from broker.replicas.partition_leader import PartitionLeader
+from broker.replicas.topic_stats import TopicStats
 from broker.replicas.watchers import Watchers
 from broker.replication.follower_reads import OffsetOnFollower, offset_on_follower
 from protocol.errors import (
@@ -56,6 +57,7 @@ class Partition:
         "node_id",
         "partition_epoch",
         "replicas",
+        "stats",
         "topic_id",
         "topic_partition",
         "watchers",
@@ -72,9 +74,10 @@ class Partition:
         cluster: ClusterView,
         propose_isr: "Callable[[Partition], None]",
         flush: "Callable[[Partition], None]",
+        stats: TopicStats | None = None,
     ) -> None:
         """`propose_isr` asks the controller for `leader.state.proposed_isr`; `flush` flushes the log in a thread
-        (flush.messages), then calls `on_flushed`.
+        (flush.messages), then calls `on_flushed`; `stats` are those of the topic, None: of this partition alone.
         """
         self.topic_partition = topic_partition
         self.topic_id = topic_id
@@ -101,6 +104,7 @@ class Partition:
         self.isr: frozenset[int] = frozenset()
         #: Bytes appended here by this process: the difference of two readings is what was appended in between.
         self.appended_bytes = 0
+        self.stats = TopicStats() if stats is None else stats
         self._notified_log_start_offset = log.log_start_offset
 
     def __str__(self) -> str:
@@ -246,6 +250,7 @@ class Partition:
     def on_replicated(self, size_bytes: int) -> None:
         """The follower's part has appended batches."""
         self.appended_bytes += size_bytes
+        self.stats.replication_bytes_in += size_bytes
 
     def notice_retention(self) -> bool:
         """Notify watchers if the log start offset has moved without a request (retention); whether it has."""

@@ -15,6 +15,7 @@ from typing import Protocol
 from uuid import UUID
 
 from broker.replicas.cluster_view import ClusterView
+from broker.replicas.topic_stats import TopicStats
 from broker.replicas.watchers import Watchers
 from broker.replication.leader_state import FetchClock, LeaderState
 from protocol.errors import NotEnoughReplicas, NotEnoughReplicasAfterAppend, OffsetOutOfRange, PolicyViolation
@@ -34,6 +35,7 @@ class LedPartition(Protocol):
     #: Bytes appended here by this process.
     appended_bytes: int
     watchers: Watchers
+    stats: TopicStats
 
     def notify(self) -> None:
         """An offset that consumers see has changed."""
@@ -116,6 +118,11 @@ class PartitionLeader:
             records, leader_epoch=partition.leader_epoch, now_ms=now_ms, origin=origin, is_quick=is_quick
         )
         partition.appended_bytes += info.size_bytes
+        stats = partition.stats
+        stats.total_produce_requests += 1
+        if not info.is_duplicate:
+            stats.bytes_in += info.size_bytes
+            stats.messages_in += info.records_count
         if is_flush_due := log.flusher.is_due:
             self._partition.flush()
         if leader_state.followers:

@@ -25,6 +25,7 @@ from broker.replicas.log_moves import LogMoves
 from broker.replicas.partition import Partition
 from broker.replicas.replication_throttle import LeaderThrottle
 from broker.replicas.tier_listener import NoTier, TierListener
+from broker.replicas.topic_stats import BrokerTopicStats
 from broker.replication.replication_quota import ReplicationQuota
 from protocol.errors import (
     KafkaError,
@@ -92,6 +93,8 @@ class ReplicaManager:
         self._cluster = ClusterView(metadata, max_lag_ms=max_lag_ms, now_ms=now_ms)
         #: Throttles followers of throttled partitions.
         self.throttle = LeaderThrottle(leader_quota, node_id=node_id, now_ms=now_ms)
+        #: What was appended and fetched, by topic.
+        self.topic_stats = BrokerTopicStats()
         #: Delayed Fetch, Produce and DeleteRecords requests.
         self.purgatory = DelayedOperationPurgatory(
             call_later=runtime.call_later, call_soon=runtime.loop.call_soon
@@ -177,6 +180,7 @@ class ReplicaManager:
         for topic in delta.topics_deleted.values():
             for index in topic.partitions:
                 self._stop_replica(topic, index, is_topic_deleted=True)
+            self.topic_stats.remove(topic.name)
         # Configurations before ISRs: a leader must not commit by a min.insync.replicas that no longer holds.
         for resource in delta.configs_changed:
             if resource.type is ConfigResourceType.TOPIC and resource.name in image.topics_by_name:
@@ -293,6 +297,7 @@ class ReplicaManager:
             cluster=self._cluster,
             propose_isr=self._propose_isr,
             flush=self._flush,
+            stats=self.topic_stats.topic(topic.name),
         )
         self.hosted.add(partition)
         return partition

@@ -94,6 +94,8 @@ class BrokerRole:
         self.listeners: tuple[Listener, ...] = ()
         #: Whether all logs are open; None before the first one is opened.
         self.are_logs_open: bool | None = None
+        #: Whether requests of clients are served.
+        self.is_serving = False
 
     def _create_services(self, config: BrokerConfig, role: QuorumRole) -> BrokerServices:
         runtime, logs, metadata = self._runtime, self._logs, role.metadata
@@ -109,7 +111,7 @@ class BrokerRole:
             cordoned_log_dirs=self._cordoned_log_dirs,
         )
         lifecycle.on_failure = self._on_failure
-        replicas, self._fetchers = create_replication(
+        replicas, self.fetchers = create_replication(
             runtime, logs, role, self._cluster_config, broker_epoch=lambda: lifecycle.broker_epoch
         )
         return BrokerServices(
@@ -139,6 +141,20 @@ class BrokerRole:
             ),
             topic_creator=TopicCreator(forwarding),
         )
+
+    def unreadiness(self) -> str | None:
+        """Why this broker serves no clients, one sentence; None: it does."""
+        if self.are_logs_open is None:
+            return "The broker waits for the metadata of the cluster."
+        if not self.is_serving:
+            return (
+                "The broker opens its logs and joins the cluster."
+                if self._gate.is_closed
+                else "The broker stops."
+            )
+        if self.broker.lifecycle.is_fenced:
+            return "The controller has fenced the broker."
+        return None
 
     async def start(self) -> None:
         """Join the cluster as a broker; returns when clients are served.
@@ -180,6 +196,7 @@ class BrokerRole:
         await broker.lifecycle.serve()
         await self._until_shown_unfenced()
         self._gate.open(Dispatcher(broker))
+        self.is_serving = True
         self._maintenance.start()
 
     async def _until_shown_unfenced(self) -> None:
@@ -204,7 +221,7 @@ class BrokerRole:
         self._logs.settings = log_settings(self.broker.config)
         self._server.settings = NetworkSettings.from_config(self.broker.config)
         self._maintenance.on_config_changed()
-        self._fetchers.resize(self.broker.config.get("num.replica.fetchers"))
+        self.fetchers.resize(self.broker.config.get("num.replica.fetchers"))
         resize_pools(self._runtime, self.broker.config)
 
     def _on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
@@ -253,9 +270,10 @@ class BrokerRole:
 
     async def stop(self) -> None:
         """Leave the cluster, and finish the requests in progress."""
+        self.is_serving = False
         await self.broker.lifecycle.controlled_shutdown()
         await self._stop_watching()
-        await self._fetchers.stop()
+        await self.fetchers.stop()
         self.broker.groups.stop()  # answers requests that wait for a rebalance, so that the sockets need not wait
         await self._server.stop()
         await self._maintenance.stop()
@@ -264,7 +282,7 @@ class BrokerRole:
         """The start has failed: stop everything that runs; no client was served."""
         await self.broker.lifecycle.stop()
         await self._stop_watching()
-        await self._fetchers.stop()
+        await self.fetchers.stop()
         self.broker.groups.stop()
         await self._server.stop(grace_s=0)
 

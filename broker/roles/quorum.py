@@ -78,7 +78,8 @@ class QuorumRole:
         #: Rate-limited log lines about unreachable nodes; all channels to the controller share the second one.
         self._raft_outages = OutageLog(logger, monotonic=runtime.monotonic)
         self._channel_outages = OutageLog(logger, monotonic=runtime.monotonic)
-        self._is_open = False
+        #: Whether the metadata log is open.
+        self.is_open = False
         self._on_failure: Callable[[BaseException], None] = lambda error: None
         #: Controllers that have responded INCONSISTENT_CLUSTER_ID.
         self._foreign_controllers: set[tuple[str, int]] = set()
@@ -134,7 +135,7 @@ class QuorumRole:
                 runtime=runtime,
             )
             self.local = LocalQuorum(self.controller, quorum)
-        self._is_open = True
+        self.is_open = True
         self.leader = LeaderWatch(quorum)
         quorum.subscribe(
             SnapshotGenerator(
@@ -174,7 +175,7 @@ class QuorumRole:
         if self.controller is not None:
             self.controller.stop()
         try:
-            if self._is_open:
+            if self.is_open:
                 await self.quorum.stop()
         finally:
             for client in self._clients:

@@ -53,8 +53,9 @@ SETTINGS = {
     "share.coordinator.state.topic.min.isr": "1",
 }
 
-#: Set by the way the two are started, to different values.
+#: Set by the way the two are started, to different values; and what Kafka does not have.
 OF_THE_START = {
+    "metrics.listeners",
     "listeners",
     "log.dirs",
     "controller.quorum.voters",

@@ -1,14 +1,19 @@
 """Metrics, and the sampling of quotas.
 
-Names, types, defaults and bounds are Kafka 4.3.1's.
+Names, types, defaults and bounds are Kafka 4.3.1's, except for `metrics.listeners`, which Kafka does not have: its
+metrics are read by JMX.
 """
 
 from broker.config.definitions.features import CLIENT_METRICS, CLIENT_QUOTAS, CONTROLLER_QUOTAS, METRICS
 from broker.config.definitions.shorthand import AT_LEAST_1, CLASS, CLUSTER_WIDE, INT, LIST, LONG, LOW, STRING
 from protocol.config_def import ConfigKey
-from protocol.config_values import Distinct
+from protocol.config_values import Distinct, HttpAddresses
 
 KEYS = (
+    ConfigKey("metrics.listeners", LIST, (),
+              "HTTP addresses at which metrics are served for Prometheus, and whether this node is alive and ready "
+              "(docs/METRICS.md); none by default.",
+              LOW, check=HttpAddresses()),
     ConfigKey("metrics.num.samples", INT, 2,
               "Samples kept for metrics that are computed over time.",
               LOW, check=AT_LEAST_1,

@@ -30,10 +30,11 @@ _OPENING = """\
 # Configuration
 
 Names, types, defaults, bounds and synonyms of all configurations are Apache Kafka 4.3.1's, and a `server.properties`
-file of Kafka loads unchanged. Every configuration that is accepted is one of three: {works} of {total} have an effect, as
-in Kafka; the others are listed here. Each definition says which it is (`broker/config/definitions/`,
-`storage/topic_configs.py`), and `tests/unit/config/test_readers.py` holds the definitions equal to the code: a
-configuration that nothing reads cannot be accepted without a reason, and one that is read cannot be listed here.
+file of Kafka loads unchanged; only `metrics.listeners` is not Kafka's ([METRICS.md](METRICS.md)). Every configuration that
+is accepted is one of three: {works} of {total} have an effect, as in Kafka; the others are listed here. Each definition says
+which it is (`broker/config/definitions/`, `storage/topic_configs.py`), and `tests/unit/config/test_readers.py` holds the
+definitions equal to the code: a configuration that nothing reads cannot be accepted without a reason, and one that is read
+cannot be listed here.
 
 This page is made from the definitions: `.venv/bin/python -m tests.unit.config.configuration_page`.
 

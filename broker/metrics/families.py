@@ -1,0 +1,65 @@
+"""Family: one metric of a table, with its name, its meaning, and the function that reads it.
+
+    kafka("kafka.server:type=ReplicaManager,name=PartitionCount", "Hosted partitions.", one(lambda: scan.partitions))
+
+A reader is called while a page is written, and returns an iterable of (labels, value): nothing is stored between two
+pages. An iterable that reads as it is consumed is read in turns of the loop, some rows at a time.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from broker.histogram import Histogram
+from broker.metrics.names import Kind, metric_name
+
+Labels = Mapping[str, str]
+#: Labels beside the family's fixed ones, and the value; a histogram's value is itself.
+Reading = tuple[Labels, float | Histogram]
+Read = Callable[[], Iterable[Reading]]
+
+T = TypeVar("T")
+
+NO_LABELS: Labels = {}
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class Family:
+    """See the module. A counter's name ends with _total."""
+
+    name: str
+    kind: Kind
+    documentation: str
+    read: Read
+    #: Kafka's MBean and its attribute; None for a metric that Kafka does not have.
+    source: tuple[str, str] | None = None
+    #: Labels of every reading.
+    labels: tuple[tuple[str, str], ...] = ()
+
+
+def kafka(mbean: str, documentation: str, read: Read, *, attribute: str = "Value") -> Family:
+    """A metric of Kafka, under the name that `broker.metrics.names` gives it."""
+    name, kind, labels = metric_name(mbean, attribute)
+    return Family(
+        name=name,
+        kind=kind,
+        documentation=documentation,
+        read=read,
+        source=(mbean, attribute),
+        labels=labels,
+    )
+
+
+def own(name: str, kind: Kind, documentation: str, read: Read) -> Family:
+    """A metric that Kafka does not have: `ottla_` and its name."""
+    return Family(name=f"ottla_{name}", kind=kind, documentation=documentation, read=read)
+
+
+def one(read: Callable[[], float | None]) -> Read:
+    """Reads a single value without labels; None: there is none at present."""
+
+    def read_one() -> Iterable[Reading]:
+        value = read()
+        return () if value is None else ((NO_LABELS, value),)
+
+    return read_one

@@ -1,0 +1,136 @@
+"""ReplicaManager, ReplicaFetcherManager and Log: the partitions that this broker hosts.
+
+One pass over all partitions, in turns of the loop, before the page is written: the numbers of a page belong together as
+far as the loop has let other work in between.
+
+Source: the gauges of ReplicaManager, AbstractFetcherManager, LogManager and UnifiedLog of Kafka 4.3.1.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import attrgetter
+from typing import NamedTuple
+
+from broker.metrics.families import Family, Read, Reading, kafka, one
+from broker.replicas.partition import Partition
+from broker.replicas.replica_manager import ReplicaManager
+
+
+class LogSizes(NamedTuple):
+    """One partition's log at the time of the pass."""
+
+    topic: str
+    partition: str
+    size_bytes: int
+    segment_count: int
+    log_start_offset: int
+    log_end_offset: int
+
+
+class PartitionPass:
+    """What one pass over all partitions has found."""
+
+    __slots__ = (
+        "at_min_isr", "leaders", "logs", "max_lag", "online", "producer_ids", "reassigning", "under_min_isr",
+        "under_replicated",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.online = self.leaders = self.under_replicated = self.under_min_isr = self.at_min_isr = 0
+        self.reassigning = self.max_lag = self.producer_ids = 0
+        self.logs: list[LogSizes] = []
+
+
+class ReplicaTable:
+    """The families, and the pass that they read."""
+
+    def __init__(self, replicas: ReplicaManager, lag_of: Callable[[Partition], int | None]) -> None:
+        """`lag_of` returns how many offsets a followed partition is behind its leader; None: unknown."""
+        self._replicas = replicas
+        self._lag_of = lag_of
+        self.found = PartitionPass()
+
+    def prepare(self) -> Iterator[None]:
+        """Pass over all partitions."""
+        found = PartitionPass()
+        for partition in list(self._replicas.partitions()):
+            if not partition.is_deleted:
+                self._count(partition, found)
+            yield
+        self.found = found
+
+    def _count(self, partition: Partition, found: PartitionPass) -> None:
+        log = partition.log
+        segments, offsets = log.segments, log.offsets
+        found.online += 1
+        found.producer_ids += len(log.producers.producers)
+        topic, index = partition.topic_partition
+        found.logs.append(
+            LogSizes(
+                topic,
+                str(index),
+                segments.size_bytes,
+                len(segments),
+                offsets.log_start_offset,
+                offsets.log_end_offset,
+            )
+        )
+        if (leader := partition.leader) is None:
+            found.max_lag = max(found.max_lag, self._lag_of(partition) or 0)
+            return
+        found.leaders += 1
+        image = self._replicas.metadata.image.partition(partition.topic_id, index)
+        adding = image.adding_replicas if image is not None else ()
+        found.reassigning += image is not None and bool(adding or image.removing_replicas)
+        in_sync = len(partition.isr)
+        found.under_replicated += in_sync < len(partition.replicas) - len(adding)
+        found.under_min_isr += in_sync < leader.effective_min_isr
+        found.at_min_isr += in_sync == leader.effective_min_isr
+
+    def families(self) -> Sequence[Family]:
+        """The rows of the table."""
+        manager = "kafka.server:type=ReplicaManager,name="
+        log = "kafka.log:type=Log,name="
+        replicas = self._replicas
+
+        def gauge(name: str, documentation: str, read: Callable[[], float]) -> Family:
+            return kafka(f"{manager}{name}", documentation, one(read))
+
+        def of_log(name: str, documentation: str, field: str) -> Family:
+            return kafka(f"{log}{name}", documentation, self._logs(field))
+
+        return [
+            gauge("PartitionCount", "Replicas on this broker, offline ones included.",
+                  lambda: self.found.online + replicas.hosted.offline_count),
+            gauge("LeaderCount", "Replicas on this broker that lead.", lambda: self.found.leaders),
+            gauge("OfflineReplicaCount", "Replicas on this broker whose log directory has failed.",
+                  lambda: replicas.hosted.offline_count),
+            gauge("UnderReplicatedPartitions", "Led partitions with replicas outside of the ISR.",
+                  lambda: self.found.under_replicated),
+            gauge("UnderMinIsrPartitionCount", "Led partitions with an ISR smaller than min.insync.replicas.",
+                  lambda: self.found.under_min_isr),
+            gauge("AtMinIsrPartitionCount", "Led partitions with an ISR of exactly min.insync.replicas.",
+                  lambda: self.found.at_min_isr),
+            gauge("ReassigningPartitions", "Led partitions that are being reassigned.",
+                  lambda: self.found.reassigning),
+            gauge("ProducerIdCount", "Producer ids that the logs of this broker remember.",
+                  lambda: self.found.producer_ids),
+            kafka("kafka.server:type=ReplicaFetcherManager,name=MaxLag,clientId=Replica",
+                  "The largest number of offsets that a follower on this broker is behind its leader.",
+                  one(lambda: self.found.max_lag)),
+            kafka("kafka.log:type=LogManager,name=OfflineLogDirectoryCount", "Log directories that have failed.",
+                  one(lambda: len(replicas.logs.offline_dirs))),
+            of_log("Size", "Bytes of the local segments.", "size_bytes"),
+            of_log("NumLogSegments", "Local segments.", "segment_count"),
+            of_log("LogStartOffset", "The earliest readable offset, in either tier.", "log_start_offset"),
+            of_log("LogEndOffset", "The offset of the next record.", "log_end_offset"),
+        ]  # fmt: skip
+
+    def _logs(self, field: str) -> Read:
+        value_of: Callable[[LogSizes], int] = attrgetter(field)
+
+        def read() -> Iterable[Reading]:
+            return (
+                ({"topic": row.topic, "partition": row.partition}, value_of(row)) for row in self.found.logs
+            )
+
+        return read

@@ -1,0 +1,78 @@
+"""BrokerTopicStats: what was appended and fetched here, by topic, as plain integers.
+
+All partitions of a topic share one `TopicStats`, and their code adds to it: an append costs three additions, 0.1 µs. The sums
+over all topics include topics that are deleted by now, since a counter must not decrease.
+
+Source: BrokerTopicStats and BrokerTopicMetrics of Kafka 4.3.1, whose names these are in snake case.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+
+
+@dataclass(slots=True, eq=False)
+class TopicStats:
+    """Events of one topic since the start of this broker; they only grow."""
+
+    #: Records and bytes of the batches that clients and coordinators have appended here; not those copied as a follower.
+    messages_in: int = 0
+    bytes_in: int = 0
+    #: Batches that were to be appended, and those among them that failed unexpectedly.
+    total_produce_requests: int = 0
+    failed_produce_requests: int = 0
+    #: Bytes of batches that were refused because of their size.
+    bytes_rejected: int = 0
+    #: Bytes of the records that were sent to consumers.
+    bytes_out: int = 0
+    #: Partitions that were read by a Fetch when it arrived, and those among them that failed unexpectedly.
+    total_fetch_requests: int = 0
+    failed_fetch_requests: int = 0
+    #: Bytes of the records that were copied from leaders, and sent to followers.
+    replication_bytes_in: int = 0
+    replication_bytes_out: int = 0
+    #: The part of these that replicas copied which are being added to a partition.
+    reassignment_bytes_in: int = 0
+    reassignment_bytes_out: int = 0
+
+    def add(self, other: "TopicStats") -> None:
+        """Add the numbers of another one."""
+        for name in _NAMES:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+_NAMES = tuple(each.name for each in fields(TopicStats))
+
+
+class BrokerTopicStats:
+    """The stats of all topics that this broker hosts; see the module."""
+
+    __slots__ = ("_of_deleted", "_of_topics")
+
+    def __init__(self) -> None:
+        self._of_topics: dict[str, TopicStats] = {}
+        self._of_deleted = TopicStats()
+
+    def topic(self, name: str) -> TopicStats:
+        """The stats of a topic."""
+        stats = self._of_topics.get(name)
+        if stats is None:
+            stats = self._of_topics[name] = TopicStats()
+        return stats
+
+    def remove(self, name: str) -> None:
+        """This broker hosts no partition of the topic any more. Its numbers stay in the sums."""
+        stats = self._of_topics.pop(name, None)
+        if stats is not None:
+            self._of_deleted.add(stats)
+
+    def topics(self) -> Iterator[tuple[str, TopicStats]]:
+        """Each topic with its stats."""
+        return iter(list(self._of_topics.items()))
+
+    def all_topics(self) -> TopicStats:
+        """The sums over all topics. Cost: 2 µs for each topic."""
+        sums = TopicStats()
+        sums.add(self._of_deleted)
+        for stats in self._of_topics.values():
+            sums.add(stats)
+        return sums

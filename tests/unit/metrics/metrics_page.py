@@ -1,0 +1,115 @@
+"""docs/METRICS.md, made from the tables of a node.
+
+    .venv/bin/python -m tests.unit.metrics.metrics_page
+
+writes it; a test holds it equal to what this would write.
+"""
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from broker.config.load import load_config
+from broker.metrics.families import Family
+from broker.metrics.names import Kind
+from broker.node import Node
+from runtime.simulated import SimulatedRuntime
+
+PAGE = Path(__file__).parents[3] / "docs" / "METRICS.md"
+
+_OPENING = """\
+# Metrics
+
+A node serves its metrics for Prometheus at the addresses of `metrics.listeners`, a list of `http://host:port`. There are none
+by default; without a host it is 127.0.0.1, and port 0 is any free one, which the READY line shows. `make run` sets
+`http://127.0.0.1:9404` (`make run METRICS=` for none). Brokers and controllers have them; the server knows neither TLS nor
+passwords: it belongs to an address that only your network reaches.
+
+| page | response |
+|---|---|
+| `/metrics` | all metrics; in OpenMetrics' format if the Accept header names it, as Prometheus does |
+| `/healthz` | 200 while the event loop runs, from the first moment of the start to the last of the stop |
+| `/readyz` | 200 while clients are served: the broker is unfenced and its logs are open, the controller's quorum has a leader; else 503 and a sentence that says what is missing |
+
+A page is written in turns of the event loop (of 2 ms), and once for all who ask at the same time. Nothing is measured for
+it: the code counts with plain integers, and the page reads them.
+
+## Names
+
+Kafka has no such page: operators run the JMX exporter of Prometheus beside it, with one of its two example configurations
+for Kafka. Names and labels here are those that these give (`broker/metrics/names.py` has the rule), so that dashboards and
+alerts apply:
+
+| Kafka's MBean and attribute | name |
+|---|---|
+| `kafka.D:type=T,name=XPerSec` Count | `kafka_D_T_X_total` |
+| `kafka.D:type=T,name=X` Count (a histogram) | `kafka_D_T_X_count`, `_sum`, `_bucket` |
+| `kafka.D:type=T,name=X` Value | `kafka_D_T_X` |
+| `kafka.D:type=T` attribute `a` | `kafka_D_T_a` |
+
+in lower case, each character that Prometheus does not allow replaced by `_`. Differences:
+
+- Rates (OneMinuteRate) and percentiles of one process are left out: `rate()` and `histogram_quantile()` compute them, over
+  any time and all brokers. Histograms have buckets and a sum, which JMX does not have.
+- The sum over all topics has the same name as the topics' values, without the label `topic`, as in Kafka: a query that sums
+  over topics names `topic!=""`.
+- TotalFetchRequests counts the partitions that a Fetch has read. In a fetch session these are the changed ones; Kafka counts
+  all partitions of the session.
+- Names of metrics that Kafka does not have begin with `ottla_`; those of the process (`process_`, `python_`) are
+  prometheus-client's.
+"""
+
+
+def families() -> Sequence[Family]:
+    """The metrics of a node that is broker and controller."""
+    with tempfile.TemporaryDirectory() as folder:
+        runtime = SimulatedRuntime(seed=1)
+
+        async def scenario() -> Sequence[Family]:
+            config = load_config(overrides=[f"log.dirs={folder}", "metrics.listeners=http://:0"])
+            node = await Node.start(runtime, config)
+            await node.stop()
+            assert node.metrics is not None
+            return node.metrics.families
+
+        try:
+            return runtime.run(scenario())
+        finally:
+            runtime.simulation.close()
+
+
+def page() -> str:
+    """The whole page."""
+    every = families()
+    of_kafka = [family for family in every if family.source is not None]
+    return "\n".join(
+        [
+            _OPENING,
+            "## Metrics of Kafka\n",
+            "| metric | of Kafka's MBean | meaning |",
+            "|---|---|---|",
+            *_rows(of_kafka),
+            "",
+            "## Metrics that Kafka does not have\n",
+            "| metric | type | meaning |",
+            "|---|---|---|",
+            *(
+                f"| `{family.name}` | {family.kind.value} | {family.documentation} |"
+                for family in every
+                if family.source is None
+            ),
+            "",
+        ]
+    )
+
+
+def _rows(every: Sequence[Family]) -> Iterator[str]:
+    for family in every:
+        assert family.source is not None
+        mbean, attribute = family.source
+        name = f"{family.name}_count" if family.kind is Kind.HISTOGRAM else family.name
+        yield f"| `{name}` | `{mbean}` {attribute} | {family.documentation} |"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())

@@ -1,0 +1,212 @@
+"""A whole node on virtual time, scraped: what was produced is what its page says, to the byte."""
+
+import asyncio
+from itertools import groupby
+
+import pytest
+from http_client import HttpClient
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
+from prometheus_client.parser import text_string_to_metric_families as prometheus
+
+from broker.config.load import load_config
+from broker.node import CannotStart, Node
+from protocol.api_keys import ApiKey
+from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.records.builder import build_batch, simple_records
+from runtime.simulated import SimulatedRuntime
+from tests.harness.wire import WireClient
+
+PORT = 9404
+
+
+class Scraped:
+    """A page: the value of each sample by its name and labels."""
+
+    def __init__(self, text, parse=prometheus):
+        self.families = {family.name: family for family in parse(text)}
+        self.samples = {
+            (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+            for family in self.families.values()
+            for sample in family.samples
+        }
+
+    def __call__(self, name, **labels):
+        return self.samples[name, tuple(sorted((key, str(value)) for key, value in labels.items()))]
+
+
+class NodeWorld:
+    def __init__(self, folder):
+        self.folder = folder
+        self.runtime = SimulatedRuntime(seed=3)
+
+    async def start(self, **settings):
+        overrides = [f"log.dirs={self.folder}", f"metrics.listeners=http://:{PORT}"]
+        overrides += [f"{key.replace('_', '.')}={value}" for key, value in settings.items()]
+        self.node = await Node.start(self.runtime, load_config(overrides=overrides))
+        self.client = await WireClient.connect("127.0.0.1", 9092)
+        return self
+
+    async def http(self):
+        _, client = await self.runtime.connect("127.0.0.1", PORT, HttpClient)
+        return client
+
+    async def get(self, path, *headers):
+        client = await self.http()
+        found = await client.get(path, "Connection: close", *headers)
+        await client.lost
+        return found
+
+    async def scrape(self):
+        return Scraped((await self.get("/metrics")).body.decode())
+
+    async def create(self, name, partitions=1):
+        topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
+        created = await self.client.request(ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(topics=[topic]))
+        assert created.topics[0].error_code == 0
+
+    async def produce(self, topic, index, *values, acks=-1, batch=None):
+        batch = batch or build_batch(
+            simple_records([(None, value) for value in values], timestamp=self.runtime.now_ms())
+        )
+        rows = [PartitionProduceData(index=index, records=batch)]
+        request = ProduceRequest(
+            acks=acks, timeout_ms=1000, topic_data=[TopicProduceData(name=topic, partition_data=rows)]
+        )
+        response = await self.client.request(ApiKey.PRODUCE, 12, request)
+        return len(batch), response.responses[0].partition_responses[0]
+
+    async def fetch(self, topic, index, offset=0):
+        rows = [FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=1 << 20)]
+        request = FetchRequest(max_wait_ms=0, min_bytes=1, topics=[FetchTopic(topic=topic, partitions=rows)])
+        response = await self.client.request(ApiKey.FETCH, 12, request)
+        return len(response.responses[0].partitions[0].records or b"")
+
+    async def stop(self):
+        await self.client.close()
+        await self.node.stop()
+
+    def run(self, scenario):
+        async def main():
+            await self.start()
+            await scenario()
+            await self.stop()
+
+        self.runtime.run(main())
+
+
+@pytest.fixture
+def world(tmp_path):
+    world = NodeWorld(tmp_path)
+    yield world
+    world.runtime.simulation.close()
+
+
+def test_the_page_says_what_was_produced_and_fetched(world):
+    async def scenario():
+        await world.create("a", partitions=2)
+        await world.create("b")
+        sizes = [
+            (await world.produce(*row))[0]
+            for row in [("a", 0, b"x", b"y"), ("a", 1, b"z"), ("b", 0, b"w" * 500)]
+        ]
+        fetched = await world.fetch("a", 0)
+        assert fetched == sizes[0]
+        page = await world.scrape()
+        assert page("kafka_server_brokertopicmetrics_messagesin_total") == 4
+        assert page("kafka_server_brokertopicmetrics_messagesin_total", topic="a") == 3
+        assert page("kafka_server_brokertopicmetrics_bytesin_total") == sum(sizes)
+        assert page("kafka_server_brokertopicmetrics_bytesin_total", topic="b") == sizes[2]
+        assert page("kafka_server_brokertopicmetrics_totalproducerequests_total", topic="a") == 2
+        assert page("kafka_server_replicamanager_partitioncount") == 3
+        assert page("kafka_server_replicamanager_leadercount") == 3
+        assert page("kafka_log_log_logendoffset", topic="a", partition=0) == 2
+        assert page("kafka_log_log_size", topic="b", partition=0) == sizes[2]
+        assert page("kafka_log_log_numlogsegments", topic="b", partition=0) == 1
+        # A deleted topic leaves the page, and stays in the sums.
+        deleted = await world.node.broker.controller.request(ApiKey.DELETE_TOPICS, delete("a"))
+        assert deleted.responses[0].error_code == 0
+        page = await world.scrape()
+        assert ("kafka_server_brokertopicmetrics_messagesin_total", (("topic", "a"),)) not in page.samples
+        assert page("kafka_server_brokertopicmetrics_messagesin_total") == 4
+        assert page("kafka_server_replicamanager_partitioncount") == 1
+
+    world.run(scenario)
+
+
+def delete(name):
+    return DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=1000)
+
+
+def test_both_formats_have_the_same_samples(world):
+    async def scenario():
+        await world.create("a", partitions=30)
+        await world.produce("a", 7, b"x")
+        plain = await world.get("/metrics", "Accept: text/plain")
+        assert plain.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+        opened = await world.get(
+            "/metrics", "Accept: application/openmetrics-text;version=1.0.0,text/plain;q=0.1"
+        )
+        assert opened.headers["Content-Type"].startswith("application/openmetrics-text; version=1.0.0")
+        # Its parser is strict: types, order, and the end of the text.
+        assert Scraped(opened.body.decode(), open_metrics).samples == Scraped(plain.body.decode()).samples
+
+    world.run(scenario)
+
+
+def test_health_and_readiness_through_start_and_stop(world):
+    """/healthz answers from the first moment to the last; /readyz while clients are served."""
+
+    async def scenario():
+        seen = []
+
+        async def watch():
+            while True:
+                try:
+                    health, ready = await world.get("/healthz"), await world.get("/readyz")
+                except (ConnectionError, AttributeError):
+                    ready = None
+                else:
+                    assert health.status == 200
+                line = None if ready is None else (ready.status, ready.body.decode().strip())
+                if line not in seen[-1:]:
+                    seen.append(line)
+                await asyncio.sleep(0.001)
+
+        watching = asyncio.ensure_future(watch())
+        await world.start()
+        assert (await world.get("/readyz")).status == 200
+        await asyncio.sleep(1)
+        await world.stop()
+        await asyncio.sleep(1)
+        watching.cancel()
+        assert seen[0] is None
+        assert seen[-1] is None
+        # Not ready with changing reasons, ready, not ready: and nothing in between.
+        statuses = [status for status, _ in groupby(line[0] for line in seen[1:-1])]
+        assert statuses == [503, 200, 503]
+        assert len(seen) > 5, "more than one reason before it was ready"
+        assert seen[-2] == (503, "The node stops.")
+
+    world.runtime.blocking_s = lambda: 0.05
+    world.runtime.run(scenario())
+
+
+def test_an_address_in_use(world):
+    async def scenario():
+        await world.runtime.listen("127.0.0.1", PORT, asyncio.Protocol)
+        with pytest.raises(CannotStart, match=rf"Cannot serve metrics at 127\.0\.0\.1:{PORT}"):
+            await world.start()
+
+    world.runtime.run(scenario())
+
+
+def test_unknown_pages(world):
+    async def scenario():
+        assert (await world.get("/metrics/")).status == 404
+        index = await world.get("/")
+        assert (index.status, b"/metrics" in index.body) == (200, True)
+
+    world.run(scenario)
