@@ -7,15 +7,22 @@ the fetch opens a session, so that consumers of followers do not wait for replic
 whose requests the same high watermark completes: their next requests, if sent already, are appended by then, and the
 response includes those records, too.
 
-Source: Kafka's Partition.fetchRecords (updateFollowerFetchState) and ReplicaManager.shouldLeaderThrottle; the high
-watermark in the request: KIP-1166.
+Records that only the remote tier has are not sent to a follower: it receives OFFSET_MOVED_TO_TIERED_STORAGE with the log
+start offset and the high watermark, and continues where the leader's local segments begin (KIP-405). Kafka's followers
+know this error from version 14 on; an older one retries.
+
+Source: Kafka's Partition.fetchRecords (updateFollowerFetchState), ReplicaManager.shouldLeaderThrottle and
+handleOffsetOutOfRangeError; the high watermark in the request: KIP-1166.
 """
 
 from typing import Final
 
 from broker.reads.fetch_params import FetchParams
 from broker.reads.fetch_sessions import FetchedPartition
+from broker.reads.response_rows import error_row
 from broker.replicas.partition import Partition
+from protocol.errors import ErrorCode, KafkaError, OffsetMovedToTieredStorage, OffsetOutOfRange
+from protocol.messages.fetch import PartitionData
 from storage.log import Log
 
 #: Turns of the event loop until a producer has its response and its next request is handled. With pipelined requests a
@@ -39,14 +46,14 @@ def check_follower(partition: Partition, params: FetchParams, *, has_leader_epoc
 def record_progress(
     partition: Partition, fetched: FetchedPartition, params: FetchParams, *, now_ms: int
 ) -> None:
-    """Record how far the follower has replicated, unless its fetch offset is out of range: then the read raises.
+    """Record how far the follower has replicated, unless its fetch offset is not in the local log: then the read raises.
 
     Precondition: `check_follower`, and the follower's log does not diverge.
     """
     assert params.replica_id is not None
     request, log, leader = fetched.request, partition.log, partition.leader
     assert leader is not None, str(partition)
-    if log.log_start_offset <= request.fetch_offset <= log.log_end_offset:
+    if log.local_log_start_offset <= request.fetch_offset <= log.log_end_offset:
         leader.on_follower_fetch(
             params.replica_id,
             fetch_offset=request.fetch_offset,
@@ -70,3 +77,23 @@ def is_high_watermark_stale(fetched: FetchedPartition, log: Log) -> bool:
             return False
         known = -1 if fetched.high_watermark is None else fetched.high_watermark
     return known < min(log.high_watermark, request.fetch_offset)
+
+
+def is_in_remote_tier(fetched: FetchedPartition, error: KafkaError) -> bool:
+    """Whether a follower's fetch failed since only the remote tier has the records at its offset.
+
+    Also if no epoch as old or new as its last one is known: its records from there on are not in this log.
+    """
+    if fetched.partition is None or not isinstance(error, (OffsetMovedToTieredStorage, OffsetOutOfRange)):
+        return False
+    log = fetched.partition.log
+    return log.log_start_offset <= fetched.request.fetch_offset < log.local_log_start_offset
+
+
+def moved_row(fetched: FetchedPartition, *, version: int) -> PartitionData:
+    """The row for `is_in_remote_tier`, with the offsets that Kafka's leaders send."""
+    assert fetched.partition is not None
+    row = error_row(fetched.key[1], ErrorCode.offset_moved_to_tiered_storage, version=version)
+    row.high_watermark = fetched.partition.log.high_watermark
+    row.log_start_offset = fetched.partition.log.log_start_offset
+    return row

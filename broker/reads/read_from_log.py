@@ -21,7 +21,13 @@ from uuid import UUID
 from broker.reads.fetch_contexts import FetchContext
 from broker.reads.fetch_params import FetchParams
 from broker.reads.fetch_sessions import FetchedPartition
-from broker.reads.follower_fetch import check_follower, is_high_watermark_stale, record_progress
+from broker.reads.follower_fetch import (
+    check_follower,
+    is_high_watermark_stale,
+    is_in_remote_tier,
+    moved_row,
+    record_progress,
+)
 from broker.reads.preferred_read_replica import PreferredReadReplicas
 from broker.reads.response_rows import (
     NO_DIVERGENCE,
@@ -253,6 +259,8 @@ class LogReads:
         return self._replicas.hosted.missing_partition_error(fetched.key, known_name=fetched.topic_name)
 
     def _refused_row(self, fetched: FetchedPartition, error: KafkaError) -> PartitionData:
+        if self._params.replica_id is not None and is_in_remote_tier(fetched, error):
+            return moved_row(fetched, version=self._params.version)
         row = error_row(fetched.key[1], error.code, version=self._params.version)
         partition = fetched.partition
         if partition is not None and not partition.is_leader and isinstance(error, OffsetOutOfRange):

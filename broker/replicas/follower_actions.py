@@ -3,39 +3,62 @@
     append                           --> at once
     truncate, no disk work is needed --> at once
     truncate                         --> a coroutine: each disk operation runs in a thread, then the loop continues
+    restart after the remote tier    --> a coroutine: reads leader epochs and producer state there, then as a truncation
 
 What can be done at once is done at once, so that a fetcher appends a response without a task; what has to wait is
 returned as a coroutine, so that the fetcher's other partitions continue meanwhile. The follower sends no request until
 its action is complete.
 
 Invariant: the log is consistent between the steps of a truncation. Its partition may begin another leader epoch in
-between; then the truncation is abandoned.
+between; then the truncation is abandoned. Until everything that comes from the remote tier is read and checked, the log is
+unchanged.
 
-Source: Kafka's AbstractFetcherThread (doTruncate, truncateFullyAndStartAt) and LogManager.truncateTo, which block the
-fetcher thread.
+Source: Kafka's AbstractFetcherThread (doTruncate, truncateFullyAndStartAt), TierStateMachine and LogManager.truncateTo,
+which block the fetcher thread, for the remote tier, too (KAFKA-13560).
 """
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from typing import assert_never
 
 from broker.replicas.follower_replica import FollowerReplica
 from broker.replication.follower import Action, Append, Follower, TruncateFullyAndStartAt, TruncateTo
+from broker.replication.remote_log_aux import BuildRemoteLogAux
 from protocol.errors import KafkaError
+from remote.auxiliary_state import AuxiliaryStates, Unconfirmed
+from remote.errors import RemoteStorageError
+from remote.segment_metadata import RemoteLogSegmentMetadata, TopicIdPartition
 from runtime import Pool, Runtime
 from storage.background import BackgroundJob
 from storage.log import Log
+from storage.remote_restart import RemoteState
 
-_Truncation = TruncateTo | TruncateFullyAndStartAt
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RestartFromRemote:
+    """The rest of BuildRemoteLogAux, when what it needs is read."""
+
+    asked: BuildRemoteLogAux
+    state: RemoteState
+
+
+_Truncation = TruncateTo | TruncateFullyAndStartAt | _RestartFromRemote
 
 
 class FollowerActions:
     """See the module."""
 
-    def __init__(self, runtime: Runtime, *, pool: Pool) -> None:
-        """`pool` runs the disk operations."""
+    def __init__(self, runtime: Runtime, *, pool: Pool, auxiliary: AuxiliaryStates | None = None) -> None:
+        """`pool` runs the disk operations. `auxiliary` None: this broker has no remote tier."""
         self._runtime = runtime
         self._pool = pool
+        self._auxiliary = auxiliary
+
+    @property
+    def has_remote_tier(self) -> bool:
+        """Whether BuildRemoteLogAux can be executed."""
+        return self._auxiliary is not None
 
     def execute(
         self,
@@ -48,7 +71,8 @@ class FollowerActions:
         """Execute the action and notify the follower; what has to wait is returned, None if that is nothing.
 
         `is_wanted` becomes False when the replica is not to be changed any more: an action that has waited is
-        abandoned. Raises CorruptMessage, UnexpectedAppendOffset, KafkaStorageError; so does the coroutine.
+        abandoned. Raises CorruptMessage, UnexpectedAppendOffset, KafkaStorageError, RemoteStorageError; so does the
+        coroutine.
         """
         match action:
             case None:
@@ -67,12 +91,77 @@ class FollowerActions:
                 if not is_wanted():
                     return None
                 if self._next_job(replica.log, action) is None:
-                    self._truncate(replica, action)
-                    follower.on_truncated()
+                    self._truncate(replica, action, follower)
                     return None
                 return self._truncate_in_steps(action, follower, replica, is_wanted)
+            case BuildRemoteLogAux():
+                if not is_wanted():
+                    return None
+                return self._build_remote_log_aux(action, follower, replica, is_wanted)
             case _:
                 assert_never(action)
+
+    # -- the remote tier ---------------------------------------------------------------------------
+
+    def _build_remote_log_aux(
+        self,
+        action: BuildRemoteLogAux,
+        follower: Follower,
+        replica: FollowerReplica,
+        is_wanted: Callable[[], bool],
+    ) -> Coroutine[None, None, None] | None:
+        """Find the copy; None if the leader has to be asked for one of its epochs first. Raises RemoteStorageError."""
+        log, auxiliary = replica.log, self._auxiliary
+        assert auxiliary is not None, str(replica)
+        assert log.topic_id is not None, str(replica)
+        topic = log.topic_partition.topic
+        if not action.leader_ends:
+            auxiliary.metrics.on_aux_state_requested(topic)
+        try:
+            found = auxiliary.find(
+                TopicIdPartition(log.topic_id, log.topic_partition),
+                local_log_start_offset=action.local_log_start_offset,
+                previous_epoch=action.previous_epoch,
+                leader_ends=action.leader_ends,
+            )
+        except RemoteStorageError:
+            auxiliary.metrics.on_aux_state_failed(topic)
+            raise
+        if isinstance(found, Unconfirmed):
+            follower.on_unconfirmed_copy(action, epoch=found.epoch)
+            return None
+        return self._read_and_restart(action, found, auxiliary, follower, replica, is_wanted)
+
+    async def _read_and_restart(
+        self,
+        action: BuildRemoteLogAux,
+        copy: RemoteLogSegmentMetadata,
+        auxiliary: AuxiliaryStates,
+        follower: Follower,
+        replica: FollowerReplica,
+        is_wanted: Callable[[], bool],
+    ) -> None:
+        try:
+            state = await auxiliary.read(copy, log_start_offset=action.log_start_offset)
+        except RemoteStorageError:
+            auxiliary.metrics.on_aux_state_failed(replica.log.topic_partition.topic)
+            raise
+        await self.restart_from_remote(action, state, follower, replica, is_wanted=is_wanted)
+
+    async def restart_from_remote(
+        self,
+        action: BuildRemoteLogAux,
+        state: RemoteState,
+        follower: Follower,
+        replica: FollowerReplica,
+        *,
+        is_wanted: Callable[[], bool],
+    ) -> None:
+        """The second half of BuildRemoteLogAux; see `execute` for `is_wanted` and the errors."""
+        rest = _RestartFromRemote(asked=action, state=state)
+        await self._truncate_in_steps(rest, follower, replica, is_wanted)
+
+    # -- truncations -------------------------------------------------------------------------------
 
     def _next_job(self, log: Log, action: _Truncation) -> BackgroundJob | None:
         """The disk work that `_truncate` would block for; None: none. Raises KafkaStorageError."""
@@ -81,17 +170,24 @@ class FollowerActions:
                 return log.truncation.next_job(action.offset, now_ms=self._runtime.now_ms())
             case TruncateFullyAndStartAt():
                 return log.truncation.restart_job(action.offset)
+            case _RestartFromRemote():
+                return log.remote_restart.next_job(action.state)
             case _:
                 assert_never(action)
 
-    def _truncate(self, replica: FollowerReplica, action: _Truncation) -> None:
-        """Truncate synchronously. Raises KafkaStorageError."""
+    def _truncate(self, replica: FollowerReplica, action: _Truncation, follower: Follower) -> None:
+        """Truncate synchronously, and notify the follower. Raises KafkaStorageError."""
         now_ms = self._runtime.now_ms()
         match action:
             case TruncateTo():
                 replica.truncate_to(action.offset, now_ms=now_ms)
+                follower.on_truncated()
             case TruncateFullyAndStartAt():
                 replica.truncate_fully_and_start_at(action.offset, now_ms=now_ms)
+                follower.on_truncated()
+            case _RestartFromRemote():
+                replica.restart_from_remote(action.state, now_ms=now_ms)
+                follower.on_remote_log_aux_built(action.asked)
             case _:
                 assert_never(action)
 
@@ -112,8 +208,7 @@ class FollowerActions:
             while is_valid():
                 job = self._next_job(log, action)
                 if job is None:
-                    self._truncate(replica, action)
-                    follower.on_truncated()
+                    self._truncate(replica, action, follower)
                     return
                 segments = log.segments
                 try:
@@ -123,7 +218,10 @@ class FollowerActions:
                     if is_valid() and log.segments is segments:
                         raise
         finally:
-            log.truncation.discard()
+            if isinstance(action, _RestartFromRemote):
+                log.remote_restart.discard()
+            else:
+                log.truncation.discard()
 
     async def _run(self, job: BackgroundJob) -> None:
         """Run both halves of the job. Also when cancelled: the loop's half adopts or removes the files of the thread's."""

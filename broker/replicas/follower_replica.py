@@ -2,13 +2,14 @@
 
 A partition's log follows its leader's; the future log of a log directory move follows the partition's current log.
 
-Source: KIP-101; Kafka's Partition.appendRecordsToFollowerOrFutureReplica, ReplicaFetcherThread.processPartitionData,
+Source: KIP-101, KIP-405; Kafka's Partition.appendRecordsToFollowerOrFutureReplica, ReplicaFetcherThread.processPartitionData,
 UnifiedLog.appendAsFollower.
 """
 
 from typing import Protocol
 
 from storage.log import AppendInfo, Log, UnexpectedAppendOffset
+from storage.remote_restart import RemoteState
 
 
 class FollowerListener(Protocol):
@@ -98,6 +99,13 @@ class FollowerReplica:
         """Truncate the log to where it agrees with the other one. Raises KafkaStorageError."""
         assert self.leader_epoch is not None, str(self)
         self.log.truncate_to(offset, now_ms=now_ms)
+        if self._listener is not None:
+            self._listener.notify()
+
+    def restart_from_remote(self, state: RemoteState, *, now_ms: int) -> None:
+        """Remove all records and continue after the tiered ones (KIP-405). Raises KafkaStorageError."""
+        assert self.leader_epoch is not None, str(self)
+        self.log.restart_from_remote(state, now_ms=now_ms)
         if self._listener is not None:
             self._listener.notify()
 

@@ -1,17 +1,26 @@
-"""Leader endpoint: the requests of one replica fetcher to its leader, Fetch and ListOffsets, in one fetch session.
+"""Leader endpoint: the requests of one replica fetcher to its leader. Fetches are in one fetch session.
+
+The other ones ask where the leader's logs and epochs start and end: ListOffsets, OffsetForLeaderEpoch. A partition has one
+row in each of them, so that the number of requests does not depend on the number of partitions.
 
 Source: RemoteLeaderEndPoint and BrokerBlockingSender of Kafka 4.3.1.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from broker.network.client import Address, ClientSettings, Disconnected, NodeClient
 from broker.replicas.partition_fetch_states import Key
 from broker.replication.follower import Bounds
 from broker.replication.follower_session import FollowerSession
+from broker.replication.remote_log_aux import (
+    EpochEnd,
+    FetchEpochEnd,
+    LeaderOffsets,
+    previous_epoch,
+)
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import (
@@ -28,7 +37,13 @@ from protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from protocol.special_timestamps import EARLIEST, LATEST
+from protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from protocol.special_timestamps import EARLIEST, EARLIEST_LOCAL, LATEST
 from protocol.types import TopicPartition
 
 #: With topic ids (KIP-516), which is what all brokers of a KRaft cluster speak.
@@ -40,7 +55,19 @@ _SESSION_IS_GONE: Final = frozenset(
 #: Errors of a session, which a new session corrects.
 SESSION_ERRORS: Final = _SESSION_IS_GONE | {ErrorCode.invalid_fetch_session_epoch}
 
-_UNANSWERED: Final = (ErrorCode.unknown_server_error, -1)
+#: From this version on a timestamp may stand for the local log start offset (KIP-405).
+_LIST_OFFSETS_VERSIONS: Final = range(8, 12)
+
+
+class _Offset(NamedTuple):
+    """One row of a ListOffsets response."""
+
+    error: ErrorCode
+    offset: int
+    leader_epoch: int
+
+
+_UNANSWERED: Final = _Offset(ErrorCode.unknown_server_error, -1, -1)
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -134,20 +161,82 @@ class LeaderEndpoint:
         starts = await self._offsets(address, leader_epochs, EARLIEST)
         found: dict[TopicPartition, Bounds | ErrorCode] = {}
         for topic_partition in leader_epochs:
-            end_error, end = ends.get(topic_partition, _UNANSWERED)
-            start_error, start = starts.get(topic_partition, _UNANSWERED)
-            if end_error is start_error is ErrorCode.none:
-                found[topic_partition] = Bounds(log_start_offset=start, log_end_offset=end)
-            elif ErrorCode.fenced_leader_epoch in (end_error, start_error):
-                found[topic_partition] = ErrorCode.fenced_leader_epoch
-            else:
-                found[topic_partition] = start_error if end_error is ErrorCode.none else end_error
+            end = ends.get(topic_partition, _UNANSWERED)
+            start = starts.get(topic_partition, _UNANSWERED)
+            error = _first_error(end, start)
+            found[topic_partition] = error or Bounds(log_start_offset=start.offset, log_end_offset=end.offset)
+        return found
+
+    async def leader_offsets(
+        self, leader_epochs: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, LeaderOffsets | ErrorCode]:
+        """Where the leader's logs start in both tiers, or why that is unknown; at most three requests.
+
+        The log start first: the leader may advance both offsets between the requests, and a Fetch from an old local log
+        start fails. Raises OSError, TimeoutError, KafkaError.
+        """
+        address = self._present_address()
+        starts = await self._offsets(address, leader_epochs, EARLIEST)
+        local_starts = await self._offsets(address, leader_epochs, EARLIEST_LOCAL)
+        found: dict[TopicPartition, LeaderOffsets | ErrorCode] = {}
+        earlier: dict[TopicPartition, FetchEpochEnd] = {}
+        for topic_partition, leader_epoch in leader_epochs.items():
+            local_start = local_starts.get(topic_partition, _UNANSWERED)
+            error = _first_error(starts.get(topic_partition, _UNANSWERED), local_start)
+            if error:
+                found[topic_partition] = error
+            elif local_start.leader_epoch < 0:
+                # The remote tier can be asked by epochs only.
+                found[topic_partition] = ErrorCode.offset_not_available
+            elif local_start.leader_epoch > 0:
+                earlier[topic_partition] = FetchEpochEnd(
+                    leader_epoch=leader_epoch, epoch=local_start.leader_epoch - 1
+                )
+        ends = await self.epoch_ends(earlier) if earlier else {}
+        for topic_partition in leader_epochs:
+            end = ends.get(topic_partition)
+            if isinstance(end, ErrorCode):
+                found[topic_partition] = end
+            elif topic_partition not in found:
+                local_start = local_starts[topic_partition]
+                found[topic_partition] = LeaderOffsets(
+                    log_start_offset=starts[topic_partition].offset,
+                    local_log_start_offset=local_start.offset,
+                    previous_epoch=previous_epoch(local_start.offset, local_start.leader_epoch, end),
+                )
+        return found
+
+    async def epoch_ends(
+        self, asked: Mapping[TopicPartition, FetchEpochEnd]
+    ) -> dict[TopicPartition, EpochEnd | ErrorCode]:
+        """Where epochs end in the leader's logs, or why that is unknown. Raises OSError, TimeoutError, KafkaError."""
+        topics: dict[str, OffsetForLeaderTopic] = {}
+        for (topic, index), row in asked.items():
+            topics.setdefault(topic, OffsetForLeaderTopic(topic=topic)).partitions.append(
+                OffsetForLeaderPartition(
+                    partition=index, current_leader_epoch=row.leader_epoch, leader_epoch=row.epoch
+                )
+            )
+        response: OffsetForLeaderEpochResponse = await self._client.request(
+            self._present_address(),
+            ApiKey.OFFSET_FOR_LEADER_EPOCH,
+            OffsetForLeaderEpochRequest(replica_id=self._settings.node_id, topics=list(topics.values())),
+            timeout_s=self._settings.request_timeout_ms / 1000,
+        )
+        found: dict[TopicPartition, EpochEnd | ErrorCode] = dict.fromkeys(asked, _UNANSWERED.error)
+        for topic_row in response.topics:
+            for end in topic_row.partitions:
+                found[TopicPartition(topic_row.topic, end.partition)] = (
+                    ErrorCode(end.error_code)
+                    if end.error_code
+                    else EpochEnd(epoch=end.leader_epoch, end_offset=end.end_offset)
+                )
         return found
 
     async def _offsets(
         self, address: Address, leader_epochs: Mapping[TopicPartition, int], timestamp: int
-    ) -> dict[TopicPartition, tuple[ErrorCode, int]]:
-        """One bound of the leader's logs by ListOffsets: (error code, offset) of each partition that was answered."""
+    ) -> dict[TopicPartition, _Offset]:
+        """One bound of the leader's logs by ListOffsets, for each partition that was answered."""
         topics: dict[str, ListOffsetsTopic] = {}
         for (topic, index), leader_epoch in leader_epochs.items():
             topics.setdefault(topic, ListOffsetsTopic(name=topic)).partitions.append(
@@ -160,9 +249,12 @@ class LeaderEndpoint:
             ApiKey.LIST_OFFSETS,
             ListOffsetsRequest(replica_id=self._settings.node_id, topics=list(topics.values())),
             timeout_s=self._settings.request_timeout_ms / 1000,
+            versions=_LIST_OFFSETS_VERSIONS,
         )
         return {
-            TopicPartition(topic.name, row.partition_index): (ErrorCode(row.error_code), row.offset)
+            TopicPartition(topic.name, row.partition_index): _Offset(
+                ErrorCode(row.error_code), row.offset, row.leader_epoch
+            )
             for topic in response.topics
             for row in topic.partitions
         }
@@ -172,6 +264,14 @@ class LeaderEndpoint:
         if address is None:
             raise Disconnected(f"broker {self.leader_id} has no address now")
         return address
+
+
+def _first_error(*rows: _Offset) -> ErrorCode | None:
+    """Why one of the rows has no offset; FENCED_LEADER_EPOCH before others. None: all have one."""
+    errors = [row.error for row in rows if row.error is not ErrorCode.none]
+    if ErrorCode.fenced_leader_epoch in errors:
+        return ErrorCode.fenced_leader_epoch
+    return errors[0] if errors else None
 
 
 def _by_topic(rows: Mapping[Key, FetchPartition]) -> list[FetchTopic]:

@@ -3,9 +3,13 @@
     step --the follower's next request--> read of the current log --the follower's action--> future log
      '---------- as long as it is not cancelled, also when there is nothing to copy ----------'
 
+Of a tiered log the local segments are copied. The future log begins where they begin, with the current log's leader epochs,
+its log start offset, and its producer snapshot at that offset: nothing is read from the remote tier, as Kafka's does.
+
 Source: ReplicaAlterLogDirsThread, LocalLeaderEndPoint of Kafka 4.3.1.
 """
 
+import logging
 from typing import Final, assert_never
 
 from broker.replicas.follower_actions import FollowerActions
@@ -21,10 +25,20 @@ from broker.replication.follower import (
     Records,
     ReplicaState,
 )
+from broker.replication.remote_log_aux import (
+    BuildRemoteLogAux,
+    FetchEpochEnd,
+    FetchLeaderOffsets,
+    LeaderOffsets,
+)
 from broker.replication.replication_quota import ReplicationQuota
-from protocol.errors import OffsetOutOfRange
+from protocol.errors import OffsetMovedToTieredStorage, OffsetOutOfRange
 from runtime import Pool, Runtime
+from storage import producer_snapshot
 from storage.log import Log, WouldBlock
+from storage.remote_restart import RemoteState
+
+logger = logging.getLogger(__name__)
 
 _READ_BYTES: Final = 1 << 20
 
@@ -99,6 +113,9 @@ class LogMove:
             case FetchRecords() as asked:
                 try:
                     answer = await self._read(asked)
+                except OffsetMovedToTieredStorage:
+                    follower.on_offset_moved(asked)
+                    return True
                 except OffsetOutOfRange:
                     follower.on_out_of_range(asked)
                     return True
@@ -113,13 +130,28 @@ class LogMove:
                 bounds = Bounds(log_start_offset=log.log_start_offset, log_end_offset=log.log_end_offset)
                 await self._execute(follower.on_bounds(asked_bounds, bounds))
                 return True
-            case None:
-                return False
+            case FetchLeaderOffsets() as asked_offsets:
+                await self._execute(follower.on_leader_offsets(asked_offsets, self._current_offsets()))
+                return True
+            case FetchEpochEnd() | None:
+                return False  # no copy has to be confirmed: none is looked for
             case unknown:
                 assert_never(unknown)
 
+    def _current_offsets(self) -> LeaderOffsets:
+        log = self.current
+        epoch = log.epoch_for_offset(log.local_log_start_offset - 1)
+        return LeaderOffsets(
+            log_start_offset=log.log_start_offset,
+            local_log_start_offset=log.local_log_start_offset,
+            previous_epoch=-1 if epoch is None else epoch,
+        )
+
     async def _read(self, asked: FetchRecords) -> Records | Divergence:
-        """Read as a leader does for a Fetch. Raises OffsetOutOfRange, CorruptMessage, KafkaStorageError."""
+        """Read as a leader does for a Fetch.
+
+        Raises OffsetMovedToTieredStorage, OffsetOutOfRange, CorruptMessage, KafkaStorageError.
+        """
         log = self.current
         try:
             return self._read_now(asked, may_block=False)
@@ -149,6 +181,9 @@ class LogMove:
         )
 
     async def _execute(self, action: Action | None) -> None:
+        if isinstance(action, BuildRemoteLogAux):
+            await self._begin_after_tiered_records(action)
+            return
         rest = self._actions.execute(
             action,
             self.follower,
@@ -158,9 +193,43 @@ class LogMove:
         if rest is not None:
             await rest
 
+    async def _begin_after_tiered_records(self, action: BuildRemoteLogAux) -> None:
+        """Restart the future log where the current log's local segments begin."""
+        current, offset = self.current, action.local_log_start_offset
+        snapshot = await self._runtime.run_blocking(_snapshot_at, current, offset, pool=Pool.UPKEEP)
+        if current.local_log_start_offset != offset:
+            # Retention has removed more of them meanwhile.
+            self.follower.on_remote_log_aux_failed()
+            return
+        state = RemoteState.of(
+            offset=offset,
+            log_start_offset=current.log_start_offset,
+            leader_epochs=current.leader_epochs.entries,
+            producer_snapshot=snapshot,
+        )
+        await self._actions.restart_from_remote(
+            action, state, self.follower, self.replica, is_wanted=lambda: not self.is_cancelled
+        )
+
     async def flush(self) -> None:
         """Flush the future log."""
         self.is_flushed = True
         job = self.future.flusher.job(self.future.log_end_offset, self._runtime.now_ms())
         await self._runtime.run_blocking(job.run, pool=Pool.UPKEEP)
         job.finish()
+
+
+def _snapshot_at(log: Log, offset: int) -> bytes:
+    """The producer snapshot at the base offset of the first segment. Raises KafkaStorageError. [any thread]
+
+    Without a valid one there are no producers, as after a start of this log.
+    """
+    try:
+        data = log.files.file_system.read(log.files.snapshots.path_of(offset))
+        producer_snapshot.decode(data)
+    except (FileNotFoundError, producer_snapshot.CorruptSnapshot) as error:
+        logger.info("%s: no producer snapshot at offset %d: %s", log.directory, offset, error)
+        return producer_snapshot.encode({})
+    except OSError as error:
+        raise log.availability.read_failed(error) from error
+    return data

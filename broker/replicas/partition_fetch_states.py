@@ -1,8 +1,9 @@
 """Fetch states of the partitions that one replica fetcher follows: which have a request to send, and which are paused.
 
-    FETCHING, LOCATING of `follower` --> ready: `fetching`, `locating`
-    another state, or removed        --> no request
-    an error of the partition        --> paused for replica.fetch.backoff.ms, then as above
+    FETCHING of `follower`                       --> ready: `fetching`
+    LOCATING, LOCATING_LOCAL, CONFIRMING_COPY    --> ready: `locating`
+    another state, or removed                    --> no request
+    an error of the partition                    --> paused for replica.fetch.backoff.ms or longer, then as above
 
 Invariant: `fetching` and `locating` have only partitions that are followed and not paused. They are ordered sets, so
 that a round costs O(changes), not O(followed partitions).
@@ -26,7 +27,7 @@ Key = tuple[UUID, int]
 class PartitionFetchState:
     """One partition that this broker follows in one leader epoch."""
 
-    __slots__ = ("asked", "error_code", "follower", "is_removed", "key", "partition")
+    __slots__ = ("asked", "error_code", "failed_builds", "follower", "is_removed", "key", "partition")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
@@ -38,6 +39,8 @@ class PartitionFetchState:
         self.is_removed = False
         #: The last error code that the leader returned and that was logged.
         self.error_code: int | None = None
+        #: How often in a row the remote tier did not return what the follower needs.
+        self.failed_builds = 0
 
     def is_followed(self) -> bool:
         """Whether it is still followed in its leader epoch."""
@@ -94,9 +97,11 @@ class PartitionFetchStates:
             match fetch_state.follower.state:
                 case ReplicaState.FETCHING:
                     self.fetching[fetch_state] = None
-                case ReplicaState.LOCATING:
+                case ReplicaState.LOCATING | ReplicaState.LOCATING_LOCAL | ReplicaState.CONFIRMING_COPY:
                     self.locating[fetch_state] = None
-                case ReplicaState.TRUNCATING | ReplicaState.FENCED | ReplicaState.FAILED:
+                case ReplicaState.TRUNCATING | ReplicaState.BUILDING_REMOTE_LOG_AUX:
+                    pass
+                case ReplicaState.FENCED | ReplicaState.FAILED:
                     pass
                 case unknown:
                     assert_never(unknown)

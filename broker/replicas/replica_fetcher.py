@@ -1,19 +1,20 @@
 """Replica fetcher: fetches all partitions assigned to it from one leader, over one connection.
 
-    wait for work --> ask for bounds (ListOffsets), else for records (Fetch) --> execute the followers' actions
-         ^                                                                                  |
-         '----------------------------------------------------------------------------------'
+    wait for work --> ask for offsets (ListOffsets, OffsetForLeaderEpoch), else for records (Fetch)
+         ^                                                   |
+         '---------- execute the followers' actions <--------'
 
 It decides nothing: `broker.replication.follower` decides what to ask for and what a response means. A partition that
-fails is paused for replica.fetch.backoff.ms; the others continue.
+fails is paused for replica.fetch.backoff.ms; the others continue. While the remote tier fails a follower, its pauses double,
+up to `_MAX_BACKOFF_MS`.
 
 Source: ReplicaFetcherThread, AbstractFetcherThread of Kafka 4.3.1.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable
-from typing import Final, TypeVarTuple, assert_never
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Final, TypeVar, TypeVarTuple, assert_never
 
 from broker.replicas.flushes import flush_log
 from broker.replicas.follower_actions import FollowerActions
@@ -28,22 +29,40 @@ from broker.replication.follower import (
     Divergence,
     FetchBounds,
     FetchRecords,
+    Follower,
+    FollowerRequest,
     Records,
     ReplicaState,
     TruncateFullyAndStartAt,
     TruncateTo,
 )
+from broker.replication.remote_log_aux import (
+    BuildRemoteLogAux,
+    EpochEnd,
+    FetchEpochEnd,
+    FetchLeaderOffsets,
+    LeaderOffsets,
+)
 from protocol.errors import CorruptMessage, ErrorCode, KafkaError, KafkaStorageError
 from protocol.messages.fetch import FetchPartition, PartitionData
+from protocol.types import TopicPartition
+from remote.auxiliary_state import AuxiliaryStates
+from remote.errors import RemoteStorageError
 from runtime import Pool, Runtime
 
 logger = logging.getLogger(__name__)
 
 #: Other tasks of the event loop run after this much has been appended.
 _TURN_BYTES: Final = 1 << 20
+#: The longest pause of a partition whose state the remote tier does not return, and by how much pauses differ.
+_MAX_BACKOFF_MS: Final = 30_000
+_JITTER: Final = 0.2
 
 #: The input of a follower's decision: a request with its response, or a leader epoch.
 Input = TypeVarTuple("Input")
+#: A request for offsets, and its answer.
+Asked = TypeVar("Asked", FetchBounds, FetchLeaderOffsets, FetchEpochEnd)
+Answer = TypeVar("Answer", Bounds, LeaderOffsets, EpochEnd)
 
 
 class ReplicaFetcher:
@@ -56,7 +75,9 @@ class ReplicaFetcher:
         leader: LeaderEndpoint,
         settings: FetcherSettings,
         throttle: FollowerThrottle,
+        auxiliary: AuxiliaryStates | None,
     ) -> None:
+        """`auxiliary` None: this broker has no remote tier."""
         self._runtime = runtime
         self._leader = leader
         self._settings = settings
@@ -64,8 +85,8 @@ class ReplicaFetcher:
         self._states = PartitionFetchStates(runtime)
         self._task: asyncio.Task[None] | None = None
         self._is_failing = False
-        self._actions = FollowerActions(runtime, pool=Pool.FLUSHES)
-        #: Actions that run as tasks, since they wait for the disk.
+        self._actions = FollowerActions(runtime, pool=Pool.FLUSHES, auxiliary=auxiliary)
+        #: Actions that run as tasks, since they wait for the disk or the remote tier.
         self._waiting_actions: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
@@ -102,10 +123,12 @@ class ReplicaFetcher:
         """Send no more requests, start no more actions, and close the connection.
 
         A running action ends with the job that is in a thread: a thread cannot be stopped, and the files that it
-        has created must be removed.
+        has created must be removed. Nothing waits for the remote tier.
         """
         for fetch_state in self._states:
             fetch_state.is_removed = True
+        for action in self._waiting_actions:
+            action.cancel()
         if self._task is not None:
             self._task.cancel()
         tasks = [*self._waiting_actions, *([] if self._task is None else [self._task])]
@@ -236,9 +259,10 @@ class ReplicaFetcher:
                 self._execute(fetch_state, follower.on_records, asked, answer)
             case ErrorCode.offset_out_of_range:
                 follower.on_out_of_range(asked)
+            case ErrorCode.offset_moved_to_tiered_storage if self._can_build(fetch_state):
+                follower.on_offset_moved(asked)
             case ErrorCode.fenced_leader_epoch:
-                logger.info("%s: leader epoch %d is fenced", fetch_state.partition, asked.leader_epoch)
-                follower.on_fenced(asked)
+                self._on_fenced(fetch_state, asked)
             case code:
                 # Usually one of the two brokers does not know the newest epoch or the topic yet: the request is
                 # retried, and a repeated error is logged at DEBUG.
@@ -251,25 +275,65 @@ class ReplicaFetcher:
                 self._pause([fetch_state])
         self._states.update(fetch_state)
 
-    # -- bounds ------------------------------------------------------------------------------------
+    def _can_build(self, fetch_state: PartitionFetchState) -> bool:
+        """Whether the log may restart after tiered records: the topic's configuration may arrive here later."""
+        return self._actions.has_remote_tier and fetch_state.partition.log.is_tiered
+
+    def _on_fenced(self, fetch_state: PartitionFetchState, asked: FollowerRequest) -> None:
+        logger.info("%s: leader epoch %d is fenced", fetch_state.partition, asked.leader_epoch)
+        fetch_state.follower.on_fenced(asked)
+
+    # -- offsets -----------------------------------------------------------------------------------
 
     async def _locate(self, fetch_states: list[PartitionFetchState]) -> None:
-        found = await self._leader.bounds(
-            {each.partition.topic_partition: each.follower.leader_epoch for each in fetch_states}
-        )
-        for fetch_state in fetch_states:
+        """Send the requests for the leader's offsets, each kind for all partitions at once."""
+        bounds: dict[PartitionFetchState, FetchBounds] = {}
+        offsets: dict[PartitionFetchState, FetchLeaderOffsets] = {}
+        epoch_ends: dict[PartitionFetchState, FetchEpochEnd] = {}
+        for each in fetch_states:
+            match each.follower.next_request():
+                case FetchBounds() as asked:
+                    bounds[each] = asked
+                case FetchLeaderOffsets() as asked:
+                    offsets[each] = asked
+                case FetchEpochEnd() as asked:
+                    epoch_ends[each] = asked
+                case FetchRecords() | None:
+                    raise AssertionError((str(each.partition), each.follower.state))
+                case unknown:
+                    assert_never(unknown)
+        if bounds:
+            found = await self._leader.bounds(_leader_epochs(bounds))
+            for each in bounds:
+                if isinstance(answer := found[each.partition.topic_partition], Bounds):
+                    logger.warning("%s: the log end is out of the leader's range: %s", each.partition, answer)
+            self._on_offsets(bounds, found, Follower.on_bounds)
+        if offsets:
+            self._on_offsets(
+                offsets,
+                await self._leader.leader_offsets(_leader_epochs(offsets)),
+                Follower.on_leader_offsets,
+            )
+        if epoch_ends:
+            asked_ends = {each.partition.topic_partition: asked for each, asked in epoch_ends.items()}
+            self._on_offsets(epoch_ends, await self._leader.epoch_ends(asked_ends), Follower.on_epoch_end)
+
+    def _on_offsets(
+        self,
+        requests: Mapping[PartitionFetchState, Asked],
+        found: Mapping[TopicPartition, Answer | ErrorCode],
+        decide: Callable[[Follower, Asked, Answer], Action | None],
+    ) -> None:
+        for fetch_state, asked in requests.items():
             if fetch_state.is_removed:
                 continue
-            partition, follower = fetch_state.partition, fetch_state.follower
-            asked = FetchBounds(leader_epoch=follower.leader_epoch)
-            match found[partition.topic_partition]:
-                case Bounds() as bounds:
-                    logger.warning("%s: the log end is out of the leader's range: %s", partition, bounds)
-                    self._execute(fetch_state, follower.on_bounds, asked, bounds)
-                case ErrorCode.fenced_leader_epoch:
-                    follower.on_fenced(asked)
-                case _:
-                    self._pause([fetch_state])
+            answer = found[fetch_state.partition.topic_partition]
+            if not isinstance(answer, ErrorCode):
+                self._execute(fetch_state, decide, fetch_state.follower, asked, answer)
+            elif answer is ErrorCode.fenced_leader_epoch:
+                self._on_fenced(fetch_state, asked)
+            else:
+                self._pause([fetch_state])
             self._states.update(fetch_state)
 
     # -- actions -----------------------------------------------------------------------------------
@@ -296,7 +360,7 @@ class ReplicaFetcher:
             return
         if rest is not None:
             task = self._runtime.create_task(
-                self._complete(fetch_state, rest), name=f"truncation of {partition}"
+                self._complete(fetch_state, rest), name=f"{type(action).__name__} of {partition}"
             )
             self._waiting_actions.add(task)
             task.add_done_callback(self._waiting_actions.discard)
@@ -307,6 +371,8 @@ class ReplicaFetcher:
             await rest
         except Exception as error:  # noqa: BLE001 - logged
             self._on_error(fetch_state, error)
+        else:
+            fetch_state.failed_builds = 0
         if not fetch_state.is_removed:
             self._states.update(fetch_state)
 
@@ -326,11 +392,39 @@ class ReplicaFetcher:
                 logger.error("%s: records from broker %d cannot be appended: %s", partition, leader_id, error)
                 self._pause([fetch_state])
                 return
+            case RemoteStorageError():
+                self._on_remote_error(fetch_state, error)
+                return
             case KafkaStorageError():
                 logger.error("%s: replication stops until the next leader epoch: %s", partition, error)
             case _:
                 logger.error("%s: replication stops until the next leader epoch", partition, exc_info=error)
         follower.on_failure()
+
+    def _on_remote_error(self, fetch_state: PartitionFetchState, error: RemoteStorageError) -> None:
+        """The remote tier does not have or return what a follower needs: it tries again, later each time."""
+        if fetch_state.is_removed:
+            return
+        fetch_state.follower.on_remote_log_aux_failed()
+        pause_ms = min(self._settings.backoff_ms << min(fetch_state.failed_builds, 16), _MAX_BACKOFF_MS)
+        pause_ms = round(pause_ms * self._runtime.random.uniform(1 - _JITTER, 1 + _JITTER))
+        # As an unavailable broker: logged as a warning only once.
+        level = logging.DEBUG if fetch_state.failed_builds else logging.WARNING
+        logger.log(
+            level,
+            "%s: the log cannot continue after its tiered records, the next attempt is in %d ms: %s",
+            fetch_state.partition,
+            pause_ms,
+            error,
+        )
+        fetch_state.failed_builds += 1
+        self._states.pause([fetch_state], pause_ms=pause_ms)
+
+
+def _leader_epochs(
+    fetch_states: Iterable[PartitionFetchState],
+) -> dict[TopicPartition, int]:
+    return {each.partition.topic_partition: each.follower.leader_epoch for each in fetch_states}
 
 
 def _log_action(partition: Partition, action: Action | None) -> None:
@@ -342,6 +436,8 @@ def _log_action(partition: Partition, action: Action | None) -> None:
             logger.warning(
                 "%s: removing all records, to start at offset %d of the leader", partition, action.offset
             )
+        case BuildRemoteLogAux():
+            logger.info("%s: continuing after the tiered records: %s", partition, action)
         case Append() | None:
             pass
         case _:

@@ -15,6 +15,7 @@ from broker.replicas.partition import Partition
 from broker.replicas.replica_fetcher import ReplicaFetcher
 from broker.replicas.replication_throttle import FollowerThrottle
 from broker.replication.replication_quota import ReplicationQuota
+from remote.auxiliary_state import AuxiliaryStates
 from runtime import Runtime
 
 #: A fetcher: (broker id of the leader, number of the fetcher).
@@ -33,8 +34,12 @@ class ReplicaFetcherManager:
         address_of: Callable[[int], Address | None],
         broker_epoch: Callable[[], int],
         quota: ReplicationQuota,
+        auxiliary: AuxiliaryStates | None = None,
     ) -> None:
-        """`address_of` returns a broker's inter-broker address, None while it is unavailable."""
+        """`address_of` returns a broker's inter-broker address, None while it is unavailable.
+
+        `auxiliary` None: this broker has no remote tier.
+        """
         self._runtime = runtime
         self._settings = settings
         self._fetcher_count = fetcher_count
@@ -43,6 +48,7 @@ class ReplicaFetcherManager:
         self._throttle = FollowerThrottle(quota, node_id=settings.node_id, now_ms=runtime.now_ms)
         self._fetchers: dict[_Key, ReplicaFetcher] = {}
         self._by_partition: dict[Partition, _Key] = {}
+        self._auxiliary = auxiliary
         self._is_stopped = False
 
     def follow(self, partition: Partition) -> None:
@@ -112,5 +118,9 @@ class ReplicaFetcherManager:
             settings=self._settings,
         )
         return ReplicaFetcher(
-            runtime=self._runtime, leader=leader, settings=self._settings, throttle=self._throttle
+            runtime=self._runtime,
+            leader=leader,
+            settings=self._settings,
+            throttle=self._throttle,
+            auxiliary=self._auxiliary,
         )

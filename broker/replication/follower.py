@@ -11,6 +11,14 @@
     LOCATING    --it covers our end, the same fetch failed before-----> TRUNCATING fully, to start at its start
     FETCHING    --records, and a crash has left a gap in our log------> TRUNCATING to the gap
     TRUNCATING  --truncated-------------------------------------------> FETCHING, from the log end
+    FETCHING    --it diverges before our local log start--------------> LOCATING, then TRUNCATING fully, as above
+    FETCHING    --only the remote tier has the offset (KIP-405)-------> LOCATING_LOCAL: asks where the leader's local log starts
+    LOCATING_LOCAL --after our end------------------------------------> BUILDING_REMOTE_LOG_AUX
+    LOCATING_LOCAL --its tiered records were deleted meanwhile--------> TRUNCATING fully, to start at its start
+    BUILDING_REMOTE_LOG_AUX --the log restarts after a copy-----------> FETCHING, from the end of the copy
+    BUILDING_REMOTE_LOG_AUX --the copy may be of another branch-------> CONFIRMING_COPY: asks where its epoch ends
+    CONFIRMING_COPY --the leader has that epoch up to this offset-----> BUILDING_REMOTE_LOG_AUX
+    BUILDING_REMOTE_LOG_AUX --no copy is known, the store fails-------> FETCHING; the log is unchanged
     any         --fenced: the leader knows a newer epoch--------------> FENCED, until the metadata log names it
     any         --the log cannot be written---------------------------> FAILED, until the next leader epoch
 
@@ -35,14 +43,26 @@ Two of the four rules from the TLA+ model of KIP-320 are kept and asserted here;
 2. That step is fenced, too: a response to a request of an older epoch is ignored (`_is_current`; the partition
    asserts it for what is appended).
 
-Source: KIP-101, 279, 320, 595; AbstractFetcherThread of Kafka 4.3.1. Where the leader's log covers ours but no longer
-has the epoch of our end, Kafka's follower retries the same fetch indefinitely; here it truncates fully and restarts.
+What restarts after the remote tier is in `remote_log_aux`. A log with local segments from offset 6 on, whose records
+diverge at offset 3, has none that the leader has. It is not truncated to 3: then its log would start there, and the tiered
+records before would be lost with the old leader (Kafka 4.3.1). It begins again at the leader's log start, as an empty one.
+
+Source: KIP-101, 279, 320, 405, 595; AbstractFetcherThread, TierStateMachine of Kafka 4.3.1. Where the leader's log covers
+ours but no longer has the epoch of our end, Kafka's follower retries the same fetch indefinitely; here it truncates fully
+and restarts.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Protocol, assert_never
 
+from broker.replication.remote_log_aux import (
+    BuildRemoteLogAux,
+    EpochEnd,
+    FetchEpochEnd,
+    FetchLeaderOffsets,
+    LeaderOffsets,
+)
 from storage.replica_rules import truncation_offset
 
 
@@ -55,6 +75,12 @@ class ReplicaState(Enum):
     FETCHING = auto()
     #: Asks for the bounds of the leader's log (ListOffsets).
     LOCATING = auto()
+    #: Asks where the leader's log starts in both tiers (ListOffsets, OffsetForLeaderEpoch).
+    LOCATING_LOCAL = auto()
+    #: Reads leader epochs and producer state from the remote tier (KIP-405); sends no request meanwhile.
+    BUILDING_REMOTE_LOG_AUX = auto()
+    #: Asks where the last epoch of a copy ends in the leader's log (OffsetForLeaderEpoch).
+    CONFIRMING_COPY = auto()
     #: Its leader epoch is fenced; waits for the metadata log.
     FENCED = auto()
     #: Its log cannot be written.
@@ -66,7 +92,11 @@ class LocalLog(Protocol):
 
     @property
     def log_start_offset(self) -> int:
-        """The earliest offset."""
+        """The earliest offset, in either tier."""
+
+    @property
+    def local_log_start_offset(self) -> int:
+        """The earliest offset in local segments."""
 
     @property
     def high_watermark(self) -> int:
@@ -111,7 +141,7 @@ class FetchBounds:
     leader_epoch: int
 
 
-FollowerRequest = FetchRecords | FetchBounds
+FollowerRequest = FetchRecords | FetchBounds | FetchLeaderOffsets | FetchEpochEnd
 
 
 # -- actions on the log --------------------------------------------------------------------------------
@@ -141,7 +171,7 @@ class Append:
     log_start_offset: int
 
 
-Action = TruncateTo | TruncateFullyAndStartAt | Append
+Action = TruncateTo | TruncateFullyAndStartAt | Append | BuildRemoteLogAux
 
 
 # -- responses -----------------------------------------------------------------------------------------
@@ -176,9 +206,12 @@ class Follower:
     """See the module. The caller executes each action before it asks for the next request (`next_request`)."""
 
     __slots__ = (
+        "_building",
+        "_is_superseded",
         "_log",
         "_out_of_range",
         "_out_of_range_count",
+        "_unconfirmed_epoch",
         "fetch_offset",
         "lag",
         "last_fetched_epoch",
@@ -197,6 +230,11 @@ class Follower:
         #: The last request that was out of range, and how often in a row it was.
         self._out_of_range: FetchRecords | None = None
         self._out_of_range_count = 0
+        #: No record in a local segment is in the leader's log.
+        self._is_superseded = False
+        #: The action of BUILDING_REMOTE_LOG_AUX; and the epoch that CONFIRMING_COPY asks for.
+        self._building: BuildRemoteLogAux | None = None
+        self._unconfirmed_epoch: int | None = None
 
     # -- leadership --------------------------------------------------------------------------------
 
@@ -225,7 +263,14 @@ class Follower:
                 )
             case ReplicaState.LOCATING:
                 return FetchBounds(leader_epoch=self.leader_epoch)
-            case ReplicaState.TRUNCATING | ReplicaState.FENCED | ReplicaState.FAILED:
+            case ReplicaState.LOCATING_LOCAL:
+                return FetchLeaderOffsets(leader_epoch=self.leader_epoch)
+            case ReplicaState.CONFIRMING_COPY:
+                assert self._unconfirmed_epoch is not None
+                return FetchEpochEnd(leader_epoch=self.leader_epoch, epoch=self._unconfirmed_epoch)
+            case ReplicaState.TRUNCATING | ReplicaState.BUILDING_REMOTE_LOG_AUX:
+                return None
+            case ReplicaState.FENCED | ReplicaState.FAILED:
                 return None
             case _:
                 assert_never(self.state)
@@ -248,20 +293,23 @@ class Follower:
         )
 
     def on_divergence(self, asked: FetchRecords, answer: Divergence) -> Action | None:
-        """The leader's log diverges from ours before our end.
+        """The leader's log diverges from ours before our end, maybe before our local segments begin.
 
         The rule (KIP-101, KIP-279) is `storage.replica_rules.truncation_offset`, which the metadata log uses too. It truncates
         to at most our log end offset, so the next fetch names an epoch that is not newer.
         """
         if not self._is_current(asked):
             return None
-        return self._truncate_to(
-            truncation_offset(
-                (answer.epoch, answer.end_offset),
-                self._log.end_offset_for_epoch(answer.epoch),
-                log_end_offset=self._log.log_end_offset,
-            )
+        offset = truncation_offset(
+            (answer.epoch, answer.end_offset),
+            self._log.end_offset_for_epoch(answer.epoch),
+            log_end_offset=self._log.log_end_offset,
         )
+        if self._is_before_local_segments(offset):
+            self._is_superseded = True
+            self.state = ReplicaState.LOCATING
+            return None
+        return self._truncate_to(offset)
 
     def on_out_of_range(self, asked: FetchRecords) -> None:
         """OFFSET_OUT_OF_RANGE: our log end is not in the leader's log, or it does not know our last epoch."""
@@ -280,17 +328,57 @@ class Follower:
         if asked.leader_epoch != self.leader_epoch or self.state is not ReplicaState.LOCATING:
             return None
         end = self._log.log_end_offset
-        if answer.log_end_offset < end:
-            return self._truncate_to(answer.log_end_offset)
+        if answer.log_end_offset < end and not self._is_superseded:
+            if not self._is_before_local_segments(answer.log_end_offset):
+                return self._truncate_to(answer.log_end_offset)
+            self._is_superseded = True
         sound_end, _ = self._sound_end()
-        self.lag = answer.log_end_offset - max(answer.log_start_offset, sound_end)
-        if answer.log_start_offset > sound_end or self._out_of_range_count > 1:
+        if answer.log_start_offset > sound_end or self._out_of_range_count > 1 or self._is_superseded:
             # A second refusal is due to the epoch, not the offset: our last epoch ended before the leader's log
             # start, so none of our records of that epoch from there on is in the leader's log.
-            self.state = ReplicaState.TRUNCATING
-            return TruncateFullyAndStartAt(offset=answer.log_start_offset)
+            self.lag = answer.log_end_offset - answer.log_start_offset
+            return self._truncate_fully_and_start_at(answer.log_start_offset)
+        self.lag = answer.log_end_offset - sound_end
         self._fetch()
         return None
+
+    def on_offset_moved(self, asked: FetchRecords) -> None:
+        """OFFSET_MOVED_TO_TIERED_STORAGE: only the remote tier has the records from our end on."""
+        if self._is_current(asked):
+            self.state = ReplicaState.LOCATING_LOCAL
+
+    def on_leader_offsets(self, asked: FetchLeaderOffsets, answer: LeaderOffsets) -> Action | None:
+        """Restart where the leader's local segments begin; what we have before that is in the remote tier.
+
+        The leader may have moved these offsets since it has refused our Fetch: only with the newest ones the next
+        Fetch succeeds.
+        """
+        if asked.leader_epoch != self.leader_epoch or self.state is not ReplicaState.LOCATING_LOCAL:
+            return None
+        if answer.local_log_start_offset <= self.fetch_offset:
+            self._fetch()
+            return None
+        if answer.log_start_offset >= answer.local_log_start_offset:
+            return self._truncate_fully_and_start_at(answer.log_start_offset)
+        return self._build(
+            BuildRemoteLogAux(
+                leader_epoch=self.leader_epoch,
+                log_start_offset=answer.log_start_offset,
+                local_log_start_offset=answer.local_log_start_offset,
+                previous_epoch=answer.previous_epoch,
+                leader_ends={},
+            )
+        )
+
+    def on_epoch_end(self, asked: FetchEpochEnd, answer: EpochEnd) -> Action | None:
+        """Continue to build with what the leader's log has of the epoch of a copy's last record."""
+        is_current = (asked.leader_epoch, asked.epoch) == (self.leader_epoch, self._unconfirmed_epoch)
+        if not is_current or self.state is not ReplicaState.CONFIRMING_COPY:
+            return None
+        assert self._building is not None
+        end_offset = answer.end_offset if answer.epoch == asked.epoch else None
+        ends = {**self._building.leader_ends, asked.epoch: end_offset}
+        return self._build(replace(self._building, leader_ends=ends))
 
     def on_fenced(self, asked: FollowerRequest) -> None:
         """FENCED_LEADER_EPOCH: the leader knows a newer epoch than the request's."""
@@ -311,6 +399,26 @@ class Follower:
         assert self._log.log_end_offset >= self.fetch_offset, (self._log.log_end_offset, self.fetch_offset)
         self._fetch()
         self.lag = max(0, done.high_watermark - self.fetch_offset)
+
+    def on_unconfirmed_copy(self, asked: BuildRemoteLogAux, *, epoch: int) -> None:
+        """The copy ends after the leader's local log start, in `epoch`: the leader's log may have others instead."""
+        if self._is_building(asked):
+            assert epoch not in asked.leader_ends, (epoch, asked)
+            self.state = ReplicaState.CONFIRMING_COPY
+            self._unconfirmed_epoch = epoch
+
+    def on_remote_log_aux_built(self, done: BuildRemoteLogAux) -> None:
+        """The log has restarted after a copy."""
+        assert self._is_building(done), (self.state, done)
+        self._fetch()
+
+    def on_remote_log_aux_failed(self) -> None:
+        """The copy could not be found or read, and the log is unchanged: the Fetch is sent again.
+
+        Not only the copy is looked for again: meanwhile the leader may have deleted more local segments.
+        """
+        if self.state is ReplicaState.BUILDING_REMOTE_LOG_AUX:
+            self._fetch()
 
     def on_failure(self) -> None:
         """The log cannot be written or truncated: no more requests in this epoch."""
@@ -335,8 +443,27 @@ class Follower:
         self.state = ReplicaState.TRUNCATING
         return TruncateTo(offset=offset)
 
+    def _truncate_fully_and_start_at(self, offset: int) -> TruncateFullyAndStartAt:
+        self.state = ReplicaState.TRUNCATING
+        return TruncateFullyAndStartAt(offset=offset)
+
+    def _is_before_local_segments(self, offset: int) -> bool:
+        """Whether `offset` is before our local segments, and the remote tier has what is before them."""
+        local_log_start_offset = self._log.local_log_start_offset
+        return offset < local_log_start_offset and self._log.log_start_offset < local_log_start_offset
+
+    def _build(self, action: BuildRemoteLogAux) -> BuildRemoteLogAux:
+        self.state = ReplicaState.BUILDING_REMOTE_LOG_AUX
+        self._building, self._unconfirmed_epoch = action, None
+        return action
+
+    def _is_building(self, asked: BuildRemoteLogAux) -> bool:
+        return self.state is ReplicaState.BUILDING_REMOTE_LOG_AUX and asked is self._building
+
     def _fetch(self) -> None:
         self.state = ReplicaState.FETCHING
+        self._is_superseded = False
+        self._building = self._unconfirmed_epoch = None
         self.fetch_offset, self.last_fetched_epoch = self._sound_end()
         # The leader counts everything before the fetch offset as replicated here.
         assert self.fetch_offset <= self._log.log_end_offset, (self.fetch_offset, self._log.log_end_offset)

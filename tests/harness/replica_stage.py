@@ -50,7 +50,7 @@ from protocol.messages.offset_for_leader_epoch import (
 from protocol.records.batch import batches
 from protocol.records.builder import build_batch, simple_records
 from protocol.records.record import records
-from protocol.special_timestamps import EARLIEST, LATEST, MAX_TIMESTAMP
+from protocol.special_timestamps import EARLIEST, EARLIEST_LOCAL, LATEST, MAX_TIMESTAMP
 from protocol.types import TopicPartition
 from runtime import Runtime
 from runtime.simulated import Simulation
@@ -126,7 +126,12 @@ class Line:
             await asyncio.sleep(_BACKOFF_S)
 
 
-_VERSIONS = {ApiKey.FETCH: 18, ApiKey.LIST_OFFSETS: 11}
+_VERSIONS = {ApiKey.FETCH: 18, ApiKey.LIST_OFFSETS: 11, ApiKey.OFFSET_FOR_LEADER_EPOCH: 4}
+_ASKED_OFFSETS = {
+    LATEST: "where does your log end?",
+    EARLIEST: "where does your log begin?",
+    EARLIEST_LOCAL: "where does your local log begin?",
+}
 #: More than replica.fetch.backoff.ms: until it asks again.
 _BACKOFF_S = 1.1
 _TRUNCATE_TO = FollowerReplica.truncate_to
@@ -139,7 +144,9 @@ async def _awaited(response: Any) -> Any:
 def _asked(key: int, message: Any) -> str:
     if key == ApiKey.LIST_OFFSETS:
         timestamp = message.topics[0].partitions[0].timestamp
-        return f"where does your log {'end' if timestamp == LATEST else 'begin'}?"
+        return _ASKED_OFFSETS[timestamp]
+    if key == ApiKey.OFFSET_FOR_LEADER_EPOCH:
+        return f"where does e{message.topics[0].partitions[0].leader_epoch} end?"
     rows = [row for topic in message.topics for row in topic.partitions]
     if not rows:
         return "more?"
@@ -152,6 +159,9 @@ def _answered(key: int, response: Any) -> str:
     if key == ApiKey.LIST_OFFSETS:
         (row,) = response.topics[0].partitions
         return _error(row) or str(row.offset)
+    if key == ApiKey.OFFSET_FOR_LEADER_EPOCH:
+        (row,) = response.topics[0].partitions
+        return _error(row) or f"e{row.leader_epoch} ends at {row.end_offset}"
     if response.error_code:
         return ErrorCode(response.error_code).name.upper()
     rows = [row for topic in response.responses for row in topic.partitions]
@@ -252,7 +262,7 @@ class Stage:
             self.names[name] = node_id
             if rack:
                 racks[node_id] = rack
-        self.cluster = ReplicaCluster(
+        self.cluster = self._make_cluster(
             self._simulation,
             self.names.values(),
             racks=racks,
@@ -261,6 +271,9 @@ class Stage:
         self.cluster.create("orders", {0: list(self.names.values())})
         for broker in self.cluster.brokers.values():
             broker.preferred_read_replicas.selector = RackAwareReplicaSelector()
+
+    def _make_cluster(self, *arguments: Any, **options: Any) -> ReplicaCluster:
+        return ReplicaCluster(*arguments, **options)
 
     # -- commands --------------------------------------------------------------------------------------
 
@@ -428,7 +441,7 @@ class Stage:
         log = self.partition(name).log
         return [
             (record.offset, header.partition_leader_epoch, (record.value or b"").decode())
-            for header, data in log.reader.records_since(log.log_start_offset)
+            for header, data in log.reader.records_since(log.local_log_start_offset)
             for record in records(data)
             if record.offset >= log.log_start_offset
         ]
@@ -446,6 +459,8 @@ class Stage:
             written = " ".join(f"{value}:e{epoch}" for _, epoch, value in self._contents(name)) or "empty"
             epochs = " ".join(f"e{epoch}@{start}" for epoch, start in log.leader_epochs.entries)
             start = f" start={log.log_start_offset}" if log.log_start_offset else ""
+            if log.local_log_start_offset > log.log_start_offset:
+                start += f" local-start={log.local_log_start_offset}"
             self.show(f"{name} HW={log.high_watermark}{start} {written} | {epochs}".rstrip(" |"))
         self._show_losses()
         self._show_divergence()
@@ -453,11 +468,15 @@ class Stage:
     def _show_losses(self) -> None:
         if self.leader is None or not self.broker(self.leader).is_up:
             return
-        led = {at: value for at, _, value in self._contents(self.leader)}
+        led = self._readable(self.leader)
         start = self.partition(self.leader).log.log_start_offset
         lost = [value for at, value in self.committed.items() if at >= start and led.get(at) != value]
         if lost:
             self.show(f"lost: {' '.join(lost)}")
+
+    def _readable(self, name: str) -> dict[int, str]:
+        """The value at each offset."""
+        return {at: value for at, _, value in self._contents(name)}
 
     def _show_divergence(self) -> None:
         logs = [{at: (epoch, value) for at, epoch, value in self._contents(name)} for name in self._up()]

@@ -44,6 +44,7 @@ from protocol.metadata.records import (
     TopicRecord,
 )
 from protocol.types import TopicPartition
+from remote.auxiliary_state import AuxiliaryStates
 from runtime.simulated import SimulatedRuntime, Simulation
 from storage.log_config import LogConfig, default_topic_values
 from storage.manager.log_manager import LogManager
@@ -90,10 +91,7 @@ class ReplicaBroker:
         self.selector: ReplicaSelector | None = None
         self.leader_rate = self.follower_rate = self.move_rate = _UNLIMITED
         self.fetching = dict(fetching or {})
-        self.files = FaultyFiles(random=Random(node_id))
-        for path in log_dirs:
-            self.files.make_dir(path)
-            self.files.fsync_dir(path.parent)
+        self.files = self.new_disk()
         self.runtime: SimulatedRuntime
         self.logs: LogManager
         self.metadata: MetadataCache
@@ -109,6 +107,14 @@ class ReplicaBroker:
         raise AssertionError("no handler of replicas' APIs asks for it")
 
     # -- life ------------------------------------------------------------------------------------------
+
+    def new_disk(self) -> FaultyFiles:
+        """A disk with empty log directories."""
+        files = FaultyFiles(random=Random(self.node_id))
+        for path in self.log_dirs:
+            files.make_dir(path)
+            files.fsync_dir(path.parent)
+        return files
 
     def start(self) -> None:
         """A new process: it knows all metadata there is, and begins to follow."""
@@ -131,6 +137,7 @@ class ReplicaBroker:
             address_of=self._address_of,
             broker_epoch=lambda: self.epoch,
             quota=ReplicationQuota(rate=lambda: self.follower_rate),
+            auxiliary=self.cluster.auxiliary(self),
         )
         self.replicas = ReplicaManager(
             node_id=self.node_id,
@@ -269,6 +276,10 @@ class ReplicaCluster:
         self.commit(FeatureLevelRecord(name="metadata.version", feature_level=25))
         for broker in self.brokers.values():
             broker.start()
+
+    def auxiliary(self, broker: ReplicaBroker) -> AuxiliaryStates | None:
+        """What the broker's followers need of a remote tier; None: there is none."""
+        return None
 
     def topic_config(self, name: str) -> LogConfig:
         return LogConfig.from_overrides(default_topic_values(), self.configs)

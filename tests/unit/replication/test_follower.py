@@ -1,6 +1,6 @@
 """A follower's decisions, case by case; its log is a list of epochs' starts and an end."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import given
@@ -18,6 +18,13 @@ from broker.replication.follower import (
     TruncateFullyAndStartAt,
     TruncateTo,
 )
+from broker.replication.remote_log_aux import (
+    BuildRemoteLogAux,
+    EpochEnd,
+    FetchEpochEnd,
+    FetchLeaderOffsets,
+    LeaderOffsets,
+)
 
 
 @dataclass
@@ -28,7 +35,13 @@ class Log:
     epochs: dict[int, int] = field(default_factory=dict)
     high_watermark: int = 0
     log_start_offset: int = 0
+    #: None: where the log starts.
+    local_start: int | None = None
     first_gap_offset: int | None = None
+
+    @property
+    def local_log_start_offset(self) -> int:
+        return self.log_start_offset if self.local_start is None else self.local_start
 
     @property
     def latest_epoch(self) -> int | None:
@@ -191,6 +204,129 @@ def test_a_failed_follower_is_tried_again_in_the_next_epoch():
     assert follower.next_request() is None
     follower.follow(6)
     assert follower.next_request() is not None
+
+
+# -- KIP-405 ---------------------------------------------------------------------------------------------
+
+_LOCAL = LeaderOffsets(log_start_offset=5, local_log_start_offset=100, previous_epoch=3)
+
+
+def building(log: Log, offsets: LeaderOffsets = _LOCAL) -> tuple[Follower, BuildRemoteLogAux]:
+    follower, request = fetching(log)
+    follower.on_offset_moved(request)
+    asked = follower.next_request()
+    assert asked == FetchLeaderOffsets(leader_epoch=5)
+    action = follower.on_leader_offsets(asked, offsets)
+    assert isinstance(action, BuildRemoteLogAux)
+    return follower, action
+
+
+def test_a_follower_restarts_where_the_leaders_local_segments_begin():
+    log = Log(12, {0: 0})
+    follower, action = building(log)
+    assert action == BuildRemoteLogAux(
+        leader_epoch=5, log_start_offset=5, local_log_start_offset=100, previous_epoch=3, leader_ends={}
+    )
+    assert follower.state is ReplicaState.BUILDING_REMOTE_LOG_AUX
+    assert follower.next_request() is None
+    log.log_end_offset, log.epochs, log.log_start_offset, log.local_start = 100, {0: 5, 3: 60}, 5, 100
+    follower.on_remote_log_aux_built(action)
+    assert follower.next_request() == FetchRecords(
+        leader_epoch=5, fetch_offset=100, last_fetched_epoch=3, log_start_offset=5
+    )
+
+
+@pytest.mark.parametrize(("log_start", "local_start", "action", "state"), [
+    # The leader's offsets move between its refusal and its answer:
+    ( 5, 12, None,                               ReplicaState.FETCHING),     # our log end is in its local segments
+    (30, 30, TruncateFullyAndStartAt(offset=30), ReplicaState.TRUNCATING),   # the remote tier's part was deleted
+    (40, 30, TruncateFullyAndStartAt(offset=40), ReplicaState.TRUNCATING),   # and DeleteRecords in between
+])  # fmt: skip
+def test_leader_offsets_that_need_nothing_of_the_remote_tier(log_start, local_start, action, state):
+    follower, request = fetching(Log(12, {0: 0}))
+    follower.on_offset_moved(request)
+    answer = LeaderOffsets(log_start_offset=log_start, local_log_start_offset=local_start, previous_epoch=3)
+    assert follower.on_leader_offsets(FetchLeaderOffsets(leader_epoch=5), answer) == action
+    assert follower.state is state
+
+
+@pytest.mark.parametrize(("answer", "end"), [
+    (EpochEnd(epoch=4, end_offset=130), 130),
+    (EpochEnd(epoch=2, end_offset=110), None),   # the leader has no record of epoch 4
+    (EpochEnd(epoch=-1, end_offset=-1), None),
+])  # fmt: skip
+def test_the_leader_is_asked_about_a_copy_of_another_one(answer, end):
+    follower, action = building(Log(12, {0: 0}))
+    follower.on_unconfirmed_copy(action, epoch=4)
+    asked = follower.next_request()
+    assert asked == FetchEpochEnd(leader_epoch=5, epoch=4)
+    again = follower.on_epoch_end(asked, answer)
+    assert again == replace(action, leader_ends={4: end})
+    assert follower.next_request() is None
+
+
+def test_a_failed_attempt_begins_again_with_the_fetch():
+    follower, _ = building(Log(12, {0: 0}))
+    follower.on_remote_log_aux_failed()
+    assert follower.next_request() == FetchRecords(
+        leader_epoch=5, fetch_offset=12, last_fetched_epoch=0, log_start_offset=0
+    )
+
+
+def test_answers_about_tiers_of_an_older_epoch_are_ignored():
+    follower, action = building(Log(12, {0: 0}))
+    follower.on_unconfirmed_copy(action, epoch=4)
+    follower.follow(6)
+    assert follower.state is ReplicaState.FETCHING
+    assert (
+        follower.on_epoch_end(FetchEpochEnd(leader_epoch=5, epoch=4), EpochEnd(epoch=4, end_offset=130))
+        is None
+    )
+    assert follower.on_leader_offsets(FetchLeaderOffsets(leader_epoch=5), _LOCAL) is None
+    follower.on_unconfirmed_copy(action, epoch=4)
+    follower.on_remote_log_aux_failed()
+    assert follower.state is ReplicaState.FETCHING
+
+
+def test_a_fenced_request_for_offsets_waits_for_the_next_epoch():
+    follower, request = fetching(Log(12, {0: 0}))
+    follower.on_offset_moved(request)
+    follower.on_fenced(FetchLeaderOffsets(leader_epoch=5))
+    assert follower.next_request() is None
+
+
+@pytest.mark.parametrize(("divergence", "is_truncated"), [
+    (Divergence(epoch=1, end_offset=8), True),
+    (Divergence(epoch=1, end_offset=6), True),
+    (Divergence(epoch=1, end_offset=5), False),   # within the part that only the remote tier has
+    (Divergence(epoch=0, end_offset=3), False),
+])  # fmt: skip
+def test_a_log_whose_local_segments_all_diverge_begins_again(divergence, is_truncated):
+    """Truncated to 5 it would start there, and the tiered records before would be lost with the old leader."""
+    log = Log(10, {0: 0, 1: 4}, log_start_offset=2, local_start=6)
+    follower, request = fetching(log)
+    action = follower.on_divergence(request, divergence)
+    if is_truncated:
+        assert action == TruncateTo(offset=divergence.end_offset)
+        return
+    assert action is None
+    asked = follower.next_request()
+    assert asked == FetchBounds(leader_epoch=5)
+    bounds = Bounds(log_start_offset=1, log_end_offset=30)
+    assert follower.on_bounds(asked, bounds) == TruncateFullyAndStartAt(offset=1)
+
+
+@pytest.mark.parametrize(("leader_end", "action"), [
+    (8, TruncateTo(offset=8)),
+    (6, TruncateTo(offset=6)),
+    (5, TruncateFullyAndStartAt(offset=1)),
+])  # fmt: skip
+def test_an_unclean_leader_ends_before_our_local_segments(leader_end, action):
+    log = Log(10, {0: 0, 1: 4}, log_start_offset=2, local_start=6)
+    follower, request = fetching(log)
+    follower.on_out_of_range(request)
+    bounds = Bounds(log_start_offset=1, log_end_offset=leader_end)
+    assert follower.on_bounds(FetchBounds(leader_epoch=5), bounds) == action
 
 
 _LINEAGES = st.lists(st.tuples(st.integers(1, 2), st.integers(1, 4)), min_size=1, max_size=6)

@@ -1,0 +1,149 @@
+"""Replicas of one tiered partition on a stage: as `replica_stage`, with a remote tier.
+
+| command | meaning |
+|---|---|
+| `A rolls` | A closes its active segment |
+| `A copies` | A, which leads, copies its closed segments to the remote tier; all brokers have their metadata |
+| `A loses its disk` | while it is stopped; it comes back with an empty one |
+| `A keeps 3 on` | local retention removes A's segments before offset 3 |
+| `the remote tier fails`, `hangs`, `answers` | reads of indexes raise, never return, work again |
+| `the metadata is late`, `is there` | brokers have not read the metadata of all copies; they have |
+| `consumer finds 1 at A` | the copy that a consumer of A is served from, with its record |
+| `show tiers` | the logs, and the copies |
+
+`A keeps` applies A's own retention, with a limit in bytes. What was committed may be in either tier: it counts as lost if it is
+in neither, with the leader's epochs.
+"""
+
+from typing import Any
+from unittest.mock import patch
+
+from broker.replicas.follower_replica import FollowerReplica
+from broker.replication.follower import Follower
+from protocol.records.batch import batches
+from protocol.records.record import records
+from remote.errors import RetriableRemoteStorageError
+from remote.segment_metadata import RemoteLogSegmentMetadata, TopicIdPartition
+from storage.log import Log
+from storage.log_config import LogConfig, default_topic_values
+from storage.remote_restart import RemoteState
+from tests.harness.replica_stage import ORDERS, Stage
+from tests.harness.replicas import TOPIC_ID
+from tests.harness.tiered_replicas import TieredCluster
+
+_PARTITION = TopicIdPartition(TOPIC_ID, ORDERS)
+_RESTART = FollowerReplica.restart_from_remote
+
+
+class TieredStage(Stage):
+    """See the module."""
+
+    cluster: TieredCluster
+
+    def __init__(self, follower: type[Follower] = Follower) -> None:
+        super().__init__(follower)
+        self._names_of_copies: dict[Any, str] = {}
+
+    def __call__(self, line: str) -> list[str]:
+        stage = self
+
+        def restart(replica: FollowerReplica, state: RemoteState, **named: Any) -> None:
+            name = next(each for each in stage.names if stage.partition(each).follower is replica)
+            epochs = " ".join(f"e{epoch}@{start}" for epoch, start in state.leader_epochs)
+            stage.show(f"{name} restarts at {state.offset} after the remote tier: {epochs}")
+            _RESTART(replica, state, **named)
+
+        with patch.object(FollowerReplica, "restart_from_remote", restart):
+            return super().__call__(line)
+
+    def _make_cluster(self, *arguments: Any, **options: Any) -> TieredCluster:
+        return TieredCluster(*arguments, **options)
+
+    def close(self) -> None:
+        super().close()
+        if hasattr(self, "cluster"):
+            self.cluster.close()
+
+    async def _play_broker(self, words: list[str]) -> None:
+        match words:
+            case [name, "rolls"]:
+                self.partition(name).log.roll(self.broker(name).runtime.now_ms())
+            case [name, "copies"]:
+                for copy in self.cluster.copy_segments(self.broker(name), ORDERS):
+                    self._names_of_copies[copy.segment_id] = name
+                    self.show(f"{name} copies {_copy(copy)}")
+            case [name, "keeps", offset, "on"]:
+                self._keep(self.partition(name).log, int(offset), self.broker(name).runtime.now_ms())
+            case ["the", "remote", "tier", state]:
+                self._set_store(state)
+            case ["the", "metadata", "is", state]:
+                self.cluster.metadata.is_late = {"late": True, "there": False}[state]
+            case [name, "loses", "its", "disk"]:
+                broker = self.broker(name)
+                assert not broker.is_up, name
+                broker.files = broker.new_disk()
+            case ["show", "tiers"]:
+                self._show()
+                for copy in self.cluster.metadata.list_remote_log_segments(_PARTITION):
+                    self.show(f"remote {_copy(copy)} by {self._names_of_copies[copy.segment_id]}")
+            case _:
+                await super()._play_broker(words)
+
+    async def _play_client(self, words: list[str]) -> None:
+        match words:
+            case ["consumer", "finds", offset, "at", name]:
+                copy = self._copy_with(self.partition(name).log, int(offset))
+                value = None if copy is None else self._values(copy).get(int(offset))
+                self.show("nothing" if copy is None else f"{value} in {_copy(copy)}")
+            case _:
+                await super()._play_client(words)
+
+    def _keep(self, log: Log, offset: int, now_ms: int) -> None:
+        kept_bytes = sum(each.size for each in log.segments if each.base_offset >= offset)
+        config = log.config
+        overrides = {**self.cluster.configs, "local.retention.bytes": str(kept_bytes)}
+        log.update_config(LogConfig.from_overrides(default_topic_values(), overrides))
+        log.apply_retention(now_ms)
+        log.update_config(config)
+
+    def _set_store(self, state: str) -> None:
+        def fail(*_: Any) -> None:
+            raise RetriableRemoteStorageError("503")
+
+        match state:
+            case "fails":
+                self.cluster.store.on_fetch_index = fail
+            case "answers":
+                self.cluster.store.on_fetch_index = lambda *_: None
+            case _:
+                raise AssertionError(state)
+
+    def _copy_with(self, log: Log, offset: int) -> RemoteLogSegmentMetadata | None:
+        epoch = log.epoch_for_offset(offset)
+        if epoch is None or not log.log_start_offset <= offset < log.log_end_offset:
+            return None
+        return self.cluster.metadata.remote_log_segment_metadata(_PARTITION, epoch=epoch, offset=offset)
+
+    def _values(self, copy: RemoteLogSegmentMetadata) -> dict[int, str]:
+        stream = self.cluster.store.fetch_log_segment(copy, start_position=0)
+        data = stream.read()
+        stream.close()
+        return {
+            record.offset: (record.value or b"").decode()
+            for _, batch in batches(memoryview(data))
+            for record in records(batch)
+        }
+
+    def _readable(self, name: str) -> dict[int, str]:
+        found = super()._readable(name)
+        log = self.partition(name).log
+        for offset in range(log.log_start_offset, log.local_log_start_offset):
+            copy = self._copy_with(log, offset)
+            if copy is not None:
+                found[offset] = self._values(copy)[offset]
+        return found
+
+
+def _copy(copy: RemoteLogSegmentMetadata) -> str:
+    epochs = " ".join(f"e{epoch}@{start}" for epoch, start in copy.leader_epochs)
+    return f"seg-{copy.start_offset}-{copy.end_offset - 1} {epochs}"
