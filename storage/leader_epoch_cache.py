@@ -143,6 +143,25 @@ class LeaderEpochCache:
             self._assign(entry)
         self._write()
 
+    def restore_older(self, entries: Iterable[EpochEntry]) -> None:
+        """Add the entries before the oldest one, of the same lineage, which had been lost.
+
+        If the oldest one's epoch is among them, it began there.
+        >>> cache = LeaderEpochCache([EpochEntry(1, 30), EpochEntry(3, 40)])  # read from batches that begin at 30
+        >>> cache.restore_older([EpochEntry(0, 0), EpochEntry(1, 20), EpochEntry(2, 35)])
+        >>> cache.entries == ((0, 0), (1, 20), (3, 40))
+        True
+        """
+        first = self._entries[0] if self._entries else None
+        older = [
+            entry
+            for entry in entries
+            if first is None or (entry.epoch <= first.epoch and entry.start_offset < first.start_offset)
+        ]
+        if older:
+            kept = self._entries[older[-1].epoch == self._entries[0].epoch :] if self._entries else []
+            self.replace([*older, *kept])
+
     def adopt(self, path: Path, entries: Sequence[EpochEntry]) -> None:
         """Replace all entries by those of this file, which is renamed."""
         assert self.path is not None and self._files is not None, path  # noqa: PT018 (one condition: it has a file)

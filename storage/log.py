@@ -29,7 +29,7 @@ Threads: everything here belongs to the event loop's thread, except the methods 
 Source: UnifiedLog and LocalLog of Kafka 4.3.1.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from logging import getLogger
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -43,6 +43,7 @@ from storage.appending import AppendInfo, AppendOrigin, UnexpectedAppendOffset
 from storage.background import BackgroundJob
 from storage.files import Buffer, Files, WouldBlock
 from storage.flushing import LogFlusher
+from storage.leader_epoch_cache import EpochEntry
 from storage.log_availability import LogAvailability
 from storage.log_checkpoints import LogCheckpoints
 from storage.log_config import LogConfig
@@ -416,6 +417,12 @@ class Log(LogView):
         if not self.is_tiered or (generation is not None and generation != self.files.generation):
             return False
         return self.offsets.advance_remote_end(min(offset, self.offsets.log_end_offset))
+
+    def restore_lineage(self, entries: Iterable[EpochEntry]) -> None:
+        """Restore the leader epochs of the remote part from a copy's; see `has_whole_lineage`. Raises KafkaStorageError."""
+        with self.availability:
+            self.leader_epochs.restore_older(entries)
+            self.leader_epochs.truncate_from_start(self.log_start_offset)
 
     # -- truncation --------------------------------------------------------------------------------
 

@@ -107,6 +107,18 @@ class LogView:
         """Whether closed segments are copied to the remote tier (KIP-405)."""
         return self.files.is_tiered
 
+    @property
+    def has_whole_lineage(self) -> bool:
+        """Whether the leader epochs of the remote part are known, without which no copy is known to be the log's.
+
+        A power cut may damage the epochs' file. Those of the local part are read from the batches again; the others
+        have to be restored from the remote tier, before anything there is deleted as unreferenced.
+        """
+        if self.log_start_offset == self.local_log_start_offset:
+            return True
+        earliest = self.leader_epochs.earliest
+        return earliest is not None and earliest.start_offset <= self.log_start_offset
+
     def segments_to_copy(self, from_offset: int) -> Sequence[SegmentToCopy]:
         """The first closed segments from `from_offset` to the last stable offset; see `storage.tiered_log`."""
         end_offset = self.offsets.last_stable_offset

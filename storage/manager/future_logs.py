@@ -89,6 +89,9 @@ class FutureLogs:
         # Both offsets may have advanced since the last copy; for readers they never move back.
         future.update_high_watermark(current.high_watermark)
         future.maybe_increment_log_start_offset(current.log_start_offset, reason="the log's that it replaces")
+        if current.offsets.remote_end_offset is not None:
+            # The same log, and so the same copies.
+            future.update_remote_end_offset(current.offsets.remote_end_offset)
         latest = current.leader_epochs.latest
         if latest is not None and (future.latest_epoch is None or future.latest_epoch < latest.epoch):
             # An epoch without records is in no copied batch.

@@ -11,6 +11,7 @@ from protocol.errors import InconsistentTopicId, KafkaStorageError
 from protocol.types import TopicPartition
 from storage.log_config import LogConfig
 from storage.manager.log_manager import InconsistentMetaProperties
+from storage.remote_restart import RemoteState
 from tests.harness.faulty_files import FaultyFiles, Killed, Loss
 from tests.unit.storage.storage_support import NOW_MS, offsets_in
 from tests.unit.storage.test_log_manager import TOPIC_ID, A, append, crash, delete, open_manager, run
@@ -67,6 +68,43 @@ def test_promotion(files):
     # The old one's files go only when all of the new one is on the disk.
     manager = open_manager(*PATHS, files=files.after_crash(Random(1), Loss.EVERYTHING))
     assert offsets_in(manager.logs[A]) == list(range(4, 11))
+
+
+def test_promotion_of_a_tiered_log(files):
+    """The future log has what is local, and what is known of the remote part: nothing is copied again (KIP-405)."""
+    manager = open_manager(*PATHS, files=files)
+    config = LogConfig(segment_bytes=300, remote_storage_enable=True, local_retention_bytes=0)
+    current = manager.get_or_create(A, topic_id=TOPIC_ID, now_ms=NOW_MS, config=config)
+    append(current, 10)
+    current.update_high_watermark(10)
+    current.update_remote_end_offset(8)
+    current.maybe_increment_log_start_offset(2)
+    current.apply_retention(NOW_MS)
+    local = current.local_log_start_offset
+    assert 2 < local < 8
+    other = next(path for path in PATHS if path != current.directory.parent)
+    future = manager.moving.create(A, other, topic_id=TOPIC_ID, now_ms=NOW_MS)
+    state = RemoteState.of(
+        offset=local,
+        log_start_offset=2,
+        leader_epochs=current.leader_epochs.entries,
+        producer_snapshot=files.read(current.files.snapshots.path_of(local)),
+    )
+    future.restart_from_remote(state, now_ms=NOW_MS)
+    copy(current, future)
+    current.maybe_increment_log_start_offset(3, reason="expired in the remote tier")
+    manager.moving.promote(A, now_ms=NOW_MS)
+    assert (future.log_start_offset, future.local_log_start_offset) == (3, local)
+    assert future.offsets.remote_end_offset == 8
+    assert future.leader_epochs.entries == current.leader_epochs.entries
+    manager.shutdown(NOW_MS, broker_epoch=1)
+    again = open_manager(*PATHS, files=files.after_crash(Random(1), Loss.EVERYTHING), default_config=config)
+    assert again.logs[A].log_start_offset == 3
+    assert offsets_in_local(again.logs[A]) == list(range(local, 10))
+
+
+def offsets_in_local(log):
+    return [header.base_offset for header, _ in log.reader.records_since(log.local_log_start_offset)]
 
 
 def test_future_logs_are_loaded_as_such(files):
