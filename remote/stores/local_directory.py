@@ -21,7 +21,7 @@ from protocol.errors import InvalidConfig
 from remote.errors import RemoteResourceNotFound, RemoteStorageError, RetriableRemoteStorageError
 from remote.storage_manager import RemoteStream
 from remote.stores.metered_body import PIECE_BYTES
-from remote.stores.object_storage import ObjectStorage, Source
+from remote.stores.object_storage import ListedObject, ObjectStorage, Source
 
 ROOT: Final = "kafka-tiered-storage"
 #: The setting that names the directory: `rsm.config.dir`.
@@ -99,7 +99,7 @@ class DirectoryStore:
             with _storage_errors(str(directory)), suppress(FileNotFoundError):
                 _remove_if_empty(directory)
 
-    def list(self, prefix: str = "") -> Iterator[tuple[str, int]]:
+    def list(self, prefix: str = "") -> Iterator[ListedObject]:
         """All files that are there now; those that are removed meanwhile are left out."""
         with _storage_errors(prefix):
             for directory in sorted(self._root.iterdir()):
@@ -108,7 +108,8 @@ class DirectoryStore:
                         key = f"{directory.name}/{path.name}"
                         with suppress(FileNotFoundError):
                             if key.startswith(prefix):
-                                yield key, path.stat().st_size
+                                found = path.stat()
+                                yield ListedObject(key, found.st_size, found.st_mtime_ns // 1_000_000)
 
     def close(self) -> None:
         """Nothing is open."""

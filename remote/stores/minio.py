@@ -29,7 +29,7 @@ from protocol.errors import InvalidConfig
 from remote.errors import RemoteResourceNotFound, RemoteStorageError, RetriableRemoteStorageError
 from remote.storage_manager import RemoteStream
 from remote.stores.metered_body import MeteredBody
-from remote.stores.object_storage import ObjectStorage, ObjectStore, Source
+from remote.stores.object_storage import ListedObject, ObjectStorage, ObjectStore, Source
 from remote.stores.response_body import ResponseBody
 from remote.stores.s3_settings import S3Settings
 from storage.file_names import LOG
@@ -171,11 +171,16 @@ class MinioStore:
             for each in found.uploads:
                 self._client._abort_multipart_upload(self._bucket, name, str(each.upload_id))
 
-    def list(self, prefix: str = "") -> Iterator[tuple[str, int]]:
+    def list(self, prefix: str = "") -> Iterator[ListedObject]:
         """ListObjectsV2, page by page."""
         with _storage_errors(prefix):
             for each in self._client.list_objects(self._bucket, prefix=self._prefix + prefix, recursive=True):
-                yield str(each.object_name).removeprefix(self._prefix), int(each.size or 0)
+                assert each.last_modified is not None, each.object_name  # of an object, not of a folder
+                yield ListedObject(
+                    str(each.object_name).removeprefix(self._prefix),
+                    int(each.size or 0),
+                    round(each.last_modified.timestamp() * 1000),
+                )
 
     def close(self) -> None:
         """Close the connections."""

@@ -54,11 +54,20 @@ class ObjectStore(Protocol):
     def delete(self, keys: Iterable[str]) -> None:
         """Delete objects, and what an interrupted `put` has left of them; those that do not exist count as deleted."""
 
-    def list(self, prefix: str = "") -> Iterator[tuple[str, int]]:
-        """The keys that begin with `prefix`, and their sizes, in order."""
+    def list(self, prefix: str = "") -> Iterator["ListedObject"]:
+        """The objects whose keys begin with `prefix`, in order of the keys."""
 
     def close(self) -> None:
         """Release connections."""
+
+
+class ListedObject(NamedTuple):
+    """An object as a store lists it."""
+
+    key: str
+    size_bytes: int
+    #: By the store's clock.
+    modified_ms: int
 
 
 class StoredObject(NamedTuple):
@@ -69,6 +78,12 @@ class StoredObject(NamedTuple):
     #: None for the segment's batches.
     index_type: IndexType | None
     size_bytes: int
+    modified_ms: int = 0
+
+    @property
+    def key(self) -> str:
+        """Its name in the store."""
+        return _key(self.segment_id, self.start_offset, self.index_type)
 
 
 class ObjectStorage(RemoteStorageManager):
@@ -135,8 +150,8 @@ class ObjectStorage(RemoteStorageManager):
     def list_objects(self, partition: TopicIdPartition | None = None) -> Iterator[StoredObject]:
         """All objects, or those of a partition; what has another kind of name is left out."""
         prefix = "" if partition is None else f"{folder_of(partition)}/"
-        for key, size in self.store.list(prefix):
-            if (found := parse_key(key, size)) is not None:
+        for listed in self.store.list(prefix):
+            if (found := parse_key(*listed)) is not None:
                 yield found
 
     def close(self) -> None:
@@ -156,12 +171,17 @@ def folder_of(partition: TopicIdPartition) -> str:
 
 def key_of(metadata: RemoteLogSegmentMetadata, index_type: IndexType | None = None) -> str:
     """The key of a segment's batches, or of one of its indexes."""
+    return _key(metadata.segment_id, metadata.start_offset, index_type)
+
+
+def _key(segment_id: RemoteLogSegmentId, start_offset: int, index_type: IndexType | None) -> str:
     suffix = LOG if index_type is None else f".{index_type.value}"
-    name = of_offset(metadata.start_offset, f"-{to_text(metadata.segment_id.id)}", suffix)
-    return f"{folder_of(metadata.partition)}/{name}"
+    return (
+        f"{folder_of(segment_id.partition)}/{of_offset(start_offset, f'-{to_text(segment_id.id)}', suffix)}"
+    )
 
 
-def parse_key(key: str, size_bytes: int) -> StoredObject | None:
+def parse_key(key: str, size_bytes: int, modified_ms: int = 0) -> StoredObject | None:
     """The reverse of `key_of`; None for another kind of key.
 
     >>> parse_key("a-b-3-AAAAAAAAAAAAAAAAAAAAAQ/00000000000000004711-AAAAAAAAAAAAAAAAAAAAAg.timeindex", 24).start_offset
@@ -178,4 +198,5 @@ def parse_key(key: str, size_bytes: int) -> StoredObject | None:
         start_offset=int(match["offset"]),
         index_type=None if match["suffix"] == LOG else IndexType(match["suffix"][1:]),
         size_bytes=size_bytes,
+        modified_ms=modified_ms,
     )

@@ -28,7 +28,7 @@ from botocore.exceptions import (
 from remote.errors import RemoteResourceNotFound, RemoteStorageError, RetriableRemoteStorageError
 from remote.storage_manager import RemoteStream
 from remote.stores.metered_body import MeteredBody
-from remote.stores.object_storage import Source
+from remote.stores.object_storage import ListedObject, Source
 from remote.stores.response_body import ResponseBody
 from remote.stores.s3_settings import S3Settings
 from storage.file_names import LOG
@@ -184,13 +184,17 @@ class S3Store:
                 if key.endswith(LOG):
                     self._abort_uploads(key)
 
-    def list(self, prefix: str = "") -> Iterator[tuple[str, int]]:
+    def list(self, prefix: str = "") -> Iterator[ListedObject]:
         """ListObjectsV2, page by page."""
         with _storage_errors(prefix):
             pages = self._client.get_paginator("list_objects_v2")
             for page in pages.paginate(Bucket=self._bucket, Prefix=self._prefix + prefix):
                 for each in page.get("Contents", ()):
-                    yield each["Key"].removeprefix(self._prefix), each["Size"]
+                    yield ListedObject(
+                        each["Key"].removeprefix(self._prefix),
+                        each["Size"],
+                        round(each["LastModified"].timestamp() * 1000),
+                    )
 
     def _abort_uploads(self, key: str) -> None:
         """Abort what is uploaded in parts to this key. MinIO lists uploads only for a whole key, not for a prefix of it."""

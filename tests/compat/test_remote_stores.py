@@ -1,5 +1,6 @@
 """The storage managers of object stores keep the contract against a real MinIO server (KIP-405)."""
 
+import time
 from contextlib import closing
 from dataclasses import replace
 
@@ -64,6 +65,9 @@ class _Contract(RemoteStorageManagerContract):
         assert {each.index_type for each in found} == {None, *IndexType}
         assert {each.segment_id for each in found} == {copied.metadata.segment_id}
         assert [each.size_bytes for each in found if each.index_type is None] == [100]
+        assert key_of(copied.metadata, IndexType.OFFSET) in {each.key for each in found}
+        now_ms = time.time_ns() // 1_000_000
+        assert all(now_ms - 600_000 < each.modified_ms < now_ms + 60_000 for each in found)
         manager.delete_log_segment_data(copied.metadata)
         assert list(manager.list_objects(copied.metadata.partition)) == []
 

@@ -1,5 +1,6 @@
 """The local directory keeps the contract, and has the layout of Kafka's LocalTieredStorage."""
 
+import os
 from random import Random
 from uuid import UUID
 
@@ -11,6 +12,7 @@ from remote.errors import RemoteStorageError
 from remote.segment_metadata import TopicIdPartition
 from remote.storage_manager import IndexType
 from remote.stores.local_directory import LocalDirectory
+from remote.stores.object_storage import key_of
 from remote.testing import RemoteStorageManagerContract, Segment, read
 
 
@@ -45,6 +47,17 @@ class TestContract(RemoteStorageManagerContract):
             read(manager.fetch_index(other.metadata, IndexType.TIMESTAMP))
             == other.indexes[IndexType.TIMESTAMP]
         )
+
+    def test_objects_are_listed_with_their_keys_and_times(self, manager, segment, tmp_path):
+        copied = segment(11, size=100).copy_to(manager)
+        root = tmp_path / "tier" / "kafka-tiered-storage"
+        os.utime(root / key_of(copied.metadata), ns=(0, 1_700_000_000_123_000_000))
+        (root / "orders-3-of-something-else").mkdir()
+        (root / "orders-3-of-something-else" / "a file").touch()
+        found = {each.key: each for each in manager.list_objects()}
+        assert {*found} == {key_of(copied.metadata, each) for each in (None, *IndexType)}
+        listed = found[key_of(copied.metadata)]
+        assert (listed.size_bytes, listed.modified_ms) == (100, 1_700_000_000_123)
 
     def test_a_directory_that_cannot_be_written_is_a_storage_error(self, manager, segment, tmp_path):
         (tmp_path / "tier" / "kafka-tiered-storage").rmdir()
