@@ -94,7 +94,7 @@ CLASS = "remote.log.storage.manager.class.name"
     ("remote.storage_manager.RemoteStorageManager", {}, "cannot be configured: TypeError: Can't instantiate abstract class"),
     ("directory",                 {}, "rsm.config.dir is None: set it to a directory"),
     ("s3",                        {}, "rsm.config.bucket is not set: name the bucket"),
-    ("minio",                     {"bucket": "b"}, "rsm.config.endpoint is None: set it to"),
+    ("minio",                     {"bucket": "b"}, "rsm.config.endpoint is not set: set it to"),
 ])  # fmt: skip
 def test_what_cannot_be_used(name, configs, sentence):
     with pytest.raises(InvalidConfig, match=sentence):
