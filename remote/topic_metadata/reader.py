@@ -180,11 +180,11 @@ class MetadataPartitionReader:
         """One step for the subscribers that are not up to date; False: there are none."""
         unknown = [each for each in self._subscribers if each.ready_at is None]
         if unknown:
-            end = await self._topic.end_offset(self.partition)
+            end, topic_id = await self._topic.end_offset(self.partition), self._topic.topic_id
             for each in unknown:
                 each.ready_at = end
             if self.position is None:
-                self._begin(end)
+                self._begin(end, topic_id)
             self._advance()
             return True
         behind = [each for each in self._subscribers if not each.is_at_tail]
@@ -193,9 +193,9 @@ class MetadataPartitionReader:
         await self._catch_up(min(each.next_offset for each in behind), behind)
         return True
 
-    def _begin(self, end: int) -> None:
+    def _begin(self, end: int, topic_id: UUID) -> None:
         """The tail begins where the furthest subscriber continues: it waits for none of the others."""
-        self._topic_id = self._topic.topic_id
+        self._topic_id = topic_id
         known = max((each.next_offset for each in self._subscribers), default=0)
         self.position = min(max(known, self._first_offset), end)
         for each in self._subscribers:

@@ -6,7 +6,7 @@ reader has applied is not lost in a clean election. All waits are bounded by the
 Source: ProducerManager and the consumer of ConsumerTask of Kafka 4.3.1.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Protocol
 from uuid import UUID
@@ -32,9 +32,9 @@ class MetadataOffsetOutOfRange(RemoteStorageError):
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class MetadataRecords:
-    """What a read has found: (offset, value) of each record, in order; possibly nothing."""
+    """What a read has found: (offset, value) of each record, in order; possibly nothing. Iterated over once."""
 
-    records: Sequence[tuple[int, bytes | None]]
+    records: Iterable[tuple[int, bytes | None]]
     #: Where the next read continues. Not before the offset of the read; behind all of `records`.
     next_offset: int
 

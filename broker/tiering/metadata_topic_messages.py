@@ -1,0 +1,167 @@
+"""Requests to the leaders of `__remote_log_metadata`, and the meaning of their responses; nothing here waits.
+
+Each row of a response becomes a result or an exception, which the one who waits for it gets.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+from uuid import UUID
+
+from protocol.errors import CorruptMessage, ErrorCode, KafkaError
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from protocol.records.batch import BatchHeader, batches, crc_is_valid
+from protocol.records.builder import build_batch, simple_records
+from protocol.records.record import values_of
+from remote.errors import RemoteStorageError, RetriableRemoteStorageError
+from remote.topic_metadata.topic import TOPIC, MetadataRecords
+
+#: Of one partition: some 1,200 records, which are parsed within 5 ms.
+_PARTITION_MAX_BYTES: Final = 256 * 1024
+_RESPONSE_MAX_BYTES: Final = 8 * 1024 * 1024
+#: What a leader answers to a record that it will never accept.
+_FINAL_ERRORS: Final = frozenset(
+    {
+        ErrorCode.message_too_large,
+        ErrorCode.record_list_too_large,
+        ErrorCode.invalid_record,
+        ErrorCode.topic_authorization_failed,
+        ErrorCode.cluster_authorization_failed,
+    }
+)
+
+
+class OffsetOutOfRange(Exception):
+    """The leader's log does not have the offset; its bounds are not in the response."""
+
+
+def produce_request(
+    topic_id: UUID, values: Mapping[int, Sequence[bytes]], *, timeout_ms: int, now_ms: int
+) -> ProduceRequest:
+    """One batch for each partition, of records without keys, acknowledged by all in-sync replicas."""
+    rows = [
+        PartitionProduceData(
+            index=partition,
+            records=build_batch(simple_records([(None, each) for each in of_partition], timestamp=now_ms)),
+        )
+        for partition, of_partition in values.items()
+    ]
+    topic = TopicProduceData(topic_id=topic_id, name=TOPIC, partition_data=rows)
+    return ProduceRequest(acks=-1, timeout_ms=timeout_ms, topic_data=[topic])
+
+
+def base_offsets(response: ProduceResponse) -> dict[int, int | RemoteStorageError]:
+    """The offset of each partition's first record."""
+    return {
+        row.index: row.base_offset if not row.error_code else _error(row.index, row.error_code)
+        for topic in response.responses
+        for row in topic.partition_responses
+    }
+
+
+def fetch_request(
+    topic_id: UUID, reads: Iterable[tuple[int, int]], *, leader_epochs: Mapping[int, int], max_wait_ms: int
+) -> FetchRequest:
+    """`reads`: (partition, offset). Records below the high watermark."""
+    rows = [
+        FetchPartition(
+            partition=partition,
+            current_leader_epoch=leader_epochs[partition],
+            fetch_offset=offset,
+            partition_max_bytes=_PARTITION_MAX_BYTES,
+        )
+        for partition, offset in reads
+    ]
+    return FetchRequest(
+        max_wait_ms=max_wait_ms,
+        min_bytes=1,
+        max_bytes=_RESPONSE_MAX_BYTES,
+        topics=[FetchTopic(topic_id=topic_id, topic=TOPIC, partitions=rows)],
+    )
+
+
+def fetched(response: FetchResponse) -> dict[int, memoryview | Exception]:
+    """The batches of each partition; OffsetOutOfRange, or another error."""
+    if response.error_code:
+        raise RetriableRemoteStorageError(f"{TOPIC} cannot be read: {_name(response.error_code)}")
+    found: dict[int, memoryview | Exception] = {}
+    for topic in response.responses:
+        for row in topic.partitions:
+            if row.error_code == ErrorCode.offset_out_of_range:
+                found[row.partition_index] = OffsetOutOfRange()
+            elif row.error_code:
+                found[row.partition_index] = _error(row.partition_index, row.error_code)
+            else:
+                found[row.partition_index] = memoryview(row.records or b"")
+    return found
+
+
+def offsets_request(partition: int, *, leader_epoch: int, timestamp: int) -> ListOffsetsRequest:
+    """Of a consumer: the latest offset is the high watermark."""
+    row = ListOffsetsPartition(
+        partition_index=partition, current_leader_epoch=leader_epoch, timestamp=timestamp
+    )
+    return ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=TOPIC, partitions=[row])])
+
+
+def offset_of(response: ListOffsetsResponse, partition: int) -> int:
+    """Raises RemoteStorageError."""
+    for topic in response.topics:
+        for row in topic.partitions:
+            if row.partition_index == partition:
+                if row.error_code:
+                    raise _error(partition, row.error_code)
+                return row.offset
+    raise RetriableRemoteStorageError(f"{TOPIC}-{partition} is not in the leader's response")
+
+
+def records_from(view: memoryview, partition: int, offset: int) -> MetadataRecords:
+    """The records of a partition from `offset` on; their values are parsed when they are iterated over."""
+    found: list[tuple[BatchHeader, memoryview]] = []
+    next_offset = offset
+    try:
+        for header, batch in batches(view):
+            if not crc_is_valid(batch):
+                raise CorruptMessage(f"the CRC of the batch at offset {header.base_offset} is wrong")
+            if header.next_offset > offset and not header.is_control:
+                found.append((header, batch))
+            next_offset = max(next_offset, header.next_offset)
+    except KafkaError as error:
+        raise RetriableRemoteStorageError(f"{TOPIC}-{partition} at offset {next_offset}: {error}") from error
+    return MetadataRecords(records=_values(found, partition, offset), next_offset=next_offset)
+
+
+def _values(
+    found: Sequence[tuple[BatchHeader, memoryview]], partition: int, start: int
+) -> Iterator[tuple[int, bytes | None]]:
+    for header, batch in found:
+        try:
+            values = values_of(batch)
+        except KafkaError as error:
+            raise RetriableRemoteStorageError(
+                f"{TOPIC}-{partition} at offset {header.base_offset}: {error}"
+            ) from error
+        # The topic is never compacted: offsets have no gaps within a batch.
+        for offset, value in enumerate(values, start=header.base_offset):
+            if offset >= start:
+                yield offset, value
+
+
+def _error(partition: int, code: int) -> RemoteStorageError:
+    kind = RemoteStorageError if code in _FINAL_ERRORS else RetriableRemoteStorageError
+    return kind(f"{TOPIC}-{partition}: {_name(code)}")
+
+
+def _name(code: int) -> str:
+    return ErrorCode(code).name.upper()
