@@ -406,7 +406,7 @@ def test_the_number_of_fetchers_is_changed_while_a_broker_runs():
         for partition, leader in (await world.leaders("followed", count=9)).items():
             await world.produce("followed", partition, leader)
         for node_id in BROKERS:
-            fetchers = world.nodes[node_id]._broker_role._fetchers._fetchers
+            fetchers = world.nodes[node_id]._broker_role.fetchers._fetchers
             assert {number for _, number in fetchers} == {0, 1}
 
     run_story(story)
