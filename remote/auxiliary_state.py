@@ -3,18 +3,26 @@
     find    in the metadata: the copy that has the record before the leader's local log start     no wait
     read    its LEADER_EPOCH and PRODUCER_SNAPSHOT from the store, in a thread; both are checked  waits for the store
 
-Waits are bounded: `read` fails after `READ_TIMEOUT_S`, also while it waits for a permit. A thread whose store does not
-answer keeps its permit until the store gives up, so that never more than `PERMITS` pieces of work are in the pool.
+A copy that is part of the leader's log up to its end gives the state there. Of a copy of another branch only the beginning is
+part of it, up to the leader's local log start at least; the producer state there is that of an earlier copy, with the
+batches in between (`remote.producer_replay`). This happens only after an unclean election:
 
-Source: TierStateMachine.buildRemoteLogAuxState of Kafka 4.3.1, which truncates the log before it reads, and does not check
-what it has read.
+    leader's log     e0 [0, 100)  e5 [100, 170)     local log start 100
+    its copies       [0, 80) e0@0    [80, 120) e0@80    by the former leader: offset 99 is copied, and was not copied again
+
+Waits are bounded: `read` fails at its deadline, also while it waits for a permit. A thread whose store does not answer keeps
+its permit until the store gives up, so that never more than `PERMITS` pieces of work are in the pool.
+
+Source: TierStateMachine.buildRemoteLogAuxState of Kafka 4.3.1, which truncates the log before it reads, does not check what
+it has read, and continues at the end of the copy of the other branch.
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final
+from logging import getLogger
+from typing import Final, TypeVar
 
 from protocol.remote.records import RemoteLogSegmentState
 from remote.errors import (
@@ -22,24 +30,44 @@ from remote.errors import (
     RemoteStorageError,
     RetriableRemoteStorageError,
 )
+from remote.lineage import without_empty_epochs
 from remote.metadata_manager import RemoteLogMetadataManager
 from remote.metrics import RemoteStorageMetrics
+from remote.producer_replay import replay_segment
 from remote.segment_metadata import RemoteLogSegmentMetadata, TopicIdPartition
 from remote.storage_manager import IndexType, RemoteStorageManager
 from runtime import Pool, Runtime
 from runtime.pools import THREADS
-from storage import leader_epoch_cache
+from storage import leader_epoch_cache, producer_snapshot
 from storage.checkpoints import CorruptCheckpoint
 from storage.leader_epoch_cache import EpochEntry, LeaderEpochCache
 from storage.producer_snapshot import CorruptSnapshot
+from storage.producer_state import ProducerStateManager
 from storage.remote_restart import RemoteState
 
-#: How long one read may take, with the wait for a permit; then the follower sends its Fetch again.
+_LOG: Final = getLogger(__name__)
+
+#: How long one read may take, with the wait for a permit; then the follower sends its Fetch again. The second one: of a
+#: copy whose batches are read, too, at most a segment.
 READ_TIMEOUT_S: Final = 30.0
+REPLAY_TIMEOUT_S: Final = 600.0
 #: Reads at a time: one for each thread.
 PERMITS: Final = THREADS[Pool.REMOTE_AUXILIARY]
 #: The largest index that is read, in bytes: the snapshot of 1.6 million producers.
 MAX_INDEX_BYTES: Final = 64 * 1024 * 1024
+
+#: The log that reads the snapshot decides which producers have expired.
+_NEVER_MS: Final = 2**62
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A copy, and up to where it is part of the leader's log: the log restarts there."""
+
+    copy: RemoteLogSegmentMetadata
+    offset: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +94,8 @@ class AuxiliaryStates:
         self._runtime = runtime
         self._permits = asyncio.Semaphore(PERMITS)
 
+    # -- the copy ----------------------------------------------------------------------------------
+
     def find(
         self,
         partition: TopicIdPartition,
@@ -73,7 +103,7 @@ class AuxiliaryStates:
         local_log_start_offset: int,
         previous_epoch: int,
         leader_ends: Mapping[int, int | None],
-    ) -> RemoteLogSegmentMetadata | Unconfirmed:
+    ) -> Found | Unconfirmed:
         """The finished copy that has the record before `local_log_start_offset`, which is of `previous_epoch`.
 
         `leader_ends`: where epochs end in the leader's log; None: it has no record of that epoch. Raises
@@ -82,21 +112,21 @@ class AuxiliaryStates:
         if not self._metadata.is_ready(partition):
             raise RetriableRemoteStorageError(f"{partition}: the metadata of its copies is not read yet")
         offset = local_log_start_offset - 1
-        found = self._metadata.remote_log_segment_metadata(partition, epoch=previous_epoch, offset=offset)
+        copy = self._metadata.remote_log_segment_metadata(partition, epoch=previous_epoch, offset=offset)
+        if copy is None:
+            raise RemoteResourceNotFound(
+                f"{partition}: no finished copy has offset {offset} of epoch {previous_epoch}"
+            )
         # The cache returns one of several copies; the others are listed only if it is of another branch.
-        candidates = () if found is None else (found,)
-        result = choose(candidates, local_log_start_offset=local_log_start_offset, leader_ends=leader_ends)
-        if result is None and found is not None:
-            result = choose(
+        found = choose((copy,), local_log_start_offset=local_log_start_offset, leader_ends=leader_ends)
+        return found or (
+            choose(
                 self._copies(partition, epoch=previous_epoch, offset=offset),
                 local_log_start_offset=local_log_start_offset,
                 leader_ends=leader_ends,
             )
-        if result is None:
-            raise RemoteResourceNotFound(
-                f"{partition}: no finished copy of the leader's log has offset {offset} of epoch {previous_epoch}"
-            )
-        return result
+            or Found(copy=copy, offset=local_log_start_offset)
+        )
 
     def _copies(
         self, partition: TopicIdPartition, *, epoch: int, offset: int
@@ -107,33 +137,63 @@ class AuxiliaryStates:
             if copy.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED and start <= offset < end:
                 yield copy
 
-    async def read(self, copy: RemoteLogSegmentMetadata, *, log_start_offset: int) -> RemoteState:
-        """The state of a log with local segments from the copy's end on, and the leader's log start offset.
+    def _copy_before(self, found: Found, epochs: LeaderEpochCache) -> RemoteLogSegmentMetadata | None:
+        """The copy before `found.copy`, if its producer state is one of the leader's log; None: there is none."""
+        copy = found.copy
+        epoch = epochs.epoch_for_offset(copy.start_offset - 1)
+        if epoch is None or copy.start_offset == 0:
+            return None
+        before = self._metadata.remote_log_segment_metadata(
+            copy.partition, epoch=epoch, offset=copy.start_offset - 1
+        )
+        if before is None or before.end_offset > found.offset:
+            return None
+        is_within = epochs.epoch_for_offset(before.end_offset - 1) == before.leader_epochs[-1].epoch
+        return before if is_within else None
 
-        Raises RemoteStorageError, RetriableRemoteStorageError after `READ_TIMEOUT_S`.
+    # -- its indexes -------------------------------------------------------------------------------
+
+    async def read(self, found: Found, *, log_start_offset: int) -> RemoteState:
+        """The state of a log with local segments from `found.offset` on, and the leader's log start offset.
+
+        Raises RemoteStorageError, RetriableRemoteStorageError at the deadline.
         """
+        copy, store = found.copy, self._store
+        is_whole = found.offset == copy.end_offset
+        timeout_s = READ_TIMEOUT_S if is_whole else REPLAY_TIMEOUT_S
         try:
-            async with asyncio.timeout(READ_TIMEOUT_S):
-                epochs, snapshot = await self._read_indexes(copy)
+            async with asyncio.timeout(timeout_s):
+                epochs = await self._run(lambda: _read_epochs(store, copy), copy)
+                if is_whole:
+                    snapshot = await self._run(lambda: _read_snapshot(store, copy), copy)
+                else:
+                    before = self._copy_before(found, epochs)
+                    snapshot = await self._run(lambda: _replayed_snapshot(store, found, before), copy)
         except TimeoutError:
             raise RetriableRemoteStorageError(
-                f"{copy.segment_id}: the store did not return the leader epochs within {READ_TIMEOUT_S:g} s"
+                f"{copy.segment_id}: the store did not return its indexes within {timeout_s:g} s"
             ) from None
-        return _checked(copy, epochs, snapshot, log_start_offset=log_start_offset)
+        return RemoteState.of(
+            offset=found.offset,
+            log_start_offset=log_start_offset,
+            leader_epochs=epochs.entries,
+            producer_snapshot=snapshot,
+        )
 
-    async def _read_indexes(self, copy: RemoteLogSegmentMetadata) -> tuple[bytes, bytes]:
-        def read() -> tuple[bytes, bytes] | RemoteStorageError:
+    async def _run(self, read: Callable[[], T], copy: RemoteLogSegmentMetadata) -> T:
+        """Run `read` in a thread. Raises RemoteStorageError."""
+
+        def run() -> T | RemoteStorageError:
             try:
-                return (
-                    _read_index(self._store, copy, IndexType.LEADER_EPOCH),
-                    _read_index(self._store, copy, IndexType.PRODUCER_SNAPSHOT),
-                )
+                return read()
             except RemoteStorageError as error:
                 return error  # not raised in the task, whose caller may have given up
+            except Exception as error:  # noqa: BLE001 - a plugin may raise errors of its own; Kafka's follower retries, too
+                return RemoteStorageError(f"{copy.segment_id}: {error!r}")
 
         await self._permits.acquire()
         reading = self._runtime.create_task(
-            self._runtime.run_blocking(read, pool=Pool.REMOTE_AUXILIARY),
+            self._runtime.run_blocking(run, pool=Pool.REMOTE_AUXILIARY),
             name=f"auxiliary state of {copy.segment_id}",
         )
         reading.add_done_callback(lambda _: self._permits.release())
@@ -148,8 +208,8 @@ def choose(
     *,
     local_log_start_offset: int,
     leader_ends: Mapping[int, int | None],
-) -> RemoteLogSegmentMetadata | Unconfirmed | None:
-    """The first of these copies that is part of the leader's log; None: none is.
+) -> Found | Unconfirmed | None:
+    """The first of these copies that is part of the leader's log up to its end; None: none is.
 
     All of them have the record before `local_log_start_offset`, with the leader's epoch. So a copy that ends there is part
     of its log. One that ends later is, if the leader's log has the epoch of the copy's last record up to its end.
@@ -158,65 +218,81 @@ def choose(
     for copy in copies:
         epoch = copy.leader_epochs[-1].epoch
         if copy.end_offset == local_log_start_offset:
-            return copy
+            return Found(copy=copy, offset=copy.end_offset)
         if epoch not in leader_ends:
             unconfirmed = unconfirmed or Unconfirmed(epoch=epoch)
         elif (leader_ends[epoch] or 0) >= copy.end_offset:
-            return copy
+            return Found(copy=copy, offset=copy.end_offset)
     return unconfirmed
 
 
-def _read_index(store: RemoteStorageManager, copy: RemoteLogSegmentMetadata, index_type: IndexType) -> bytes:
-    """One index. Raises RemoteStorageError. [any thread]"""
-    chunks: list[bytes] = []
-    left = MAX_INDEX_BYTES
+# -- in a thread -----------------------------------------------------------------------------------------
+
+
+def _read_epochs(store: RemoteStorageManager, copy: RemoteLogSegmentMetadata) -> LeaderEpochCache:
+    """The leader epochs up to the copy's end. Raises RemoteStorageError, also if they are not those of the copy."""
     try:
-        stream = store.fetch_index(copy, index_type)
-        try:
-            while chunk := stream.read(left + 1):
-                chunks.append(chunk)
-                left -= len(chunk)
-                if left < 0:
-                    raise RemoteStorageError(
-                        f"{copy.segment_id}: its {index_type.value} is larger than {MAX_INDEX_BYTES} bytes"
-                    )
-        finally:
-            stream.close()
-    except RemoteStorageError:
-        raise
-    except Exception as error:
-        # A plugin may raise errors of its own: the follower retries, as Kafka's does.
-        raise RemoteStorageError(f"{copy.segment_id}: {index_type.value}: {error!r}") from error
-    return b"".join(chunks)
-
-
-def _checked(
-    copy: RemoteLogSegmentMetadata, epochs: bytes, snapshot: bytes, *, log_start_offset: int
-) -> RemoteState:
-    """The state in the two indexes. Raises RemoteStorageError if they are not those of the copy."""
-    last = copy.leader_epochs[-1]
-    try:
-        cache = LeaderEpochCache(_growing(leader_epoch_cache.decode(epochs)))
-        state = RemoteState.of(
-            offset=copy.end_offset,
-            log_start_offset=log_start_offset,
-            leader_epochs=cache.entries,
-            producer_snapshot=snapshot,
-        )
-        state.producers()
-    except (CorruptCheckpoint, CorruptSnapshot) as error:
-        raise RemoteStorageError(f"{copy.segment_id}: an index is corrupt: {error}") from error
-    for offset in (last.start_offset, copy.end_offset - 1):
-        if (epoch := cache.epoch_for_offset(offset)) != last.epoch:
-            raise RemoteStorageError(
-                f"{copy.segment_id}: offset {offset} is in epoch {epoch} of its leader epochs, in {last.epoch} of its metadata"
-            )
-    return state
-
-
-def _growing(entries: Sequence[EpochEntry]) -> Sequence[EpochEntry]:
-    """Raises CorruptCheckpoint unless epochs and offsets grow."""
+        entries = leader_epoch_cache.decode(_read_index(store, copy, IndexType.LEADER_EPOCH))
+    except CorruptCheckpoint as error:
+        raise RemoteStorageError(f"{copy.segment_id}: its leader epochs are corrupt: {error}") from error
     for before, after in pairwise(entries):
         if not (before.epoch < after.epoch and before.start_offset < after.start_offset):
-            raise CorruptCheckpoint(f"{before}, then {after}")
-    return entries
+            raise RemoteStorageError(f"{copy.segment_id}: its leader epochs have {before}, then {after}")
+    epochs = LeaderEpochCache(entries)
+    of_copy = without_empty_epochs(copy.leader_epochs)
+    for epoch, start_offset in (*of_copy, EpochEntry(of_copy[-1].epoch, copy.end_offset - 1)):
+        if (known := epochs.epoch_for_offset(start_offset)) != epoch:
+            raise RemoteStorageError(
+                f"{copy.segment_id}: offset {start_offset} is of epoch {known} in its leader epochs, of {epoch} in its "
+                "metadata"
+            )
+    return epochs
+
+
+def _read_snapshot(store: RemoteStorageManager, copy: RemoteLogSegmentMetadata) -> bytes:
+    """The producer snapshot at the copy's end. Raises RemoteStorageError."""
+    data = _read_index(store, copy, IndexType.PRODUCER_SNAPSHOT)
+    try:
+        producer_snapshot.decode(data)
+    except CorruptSnapshot as error:
+        raise RemoteStorageError(f"{copy.segment_id}: its producer snapshot is corrupt: {error}") from error
+    return data
+
+
+def _replayed_snapshot(
+    store: RemoteStorageManager, found: Found, before: RemoteLogSegmentMetadata | None
+) -> bytes:
+    """The producer snapshot at `found.offset`: that of the copy before, and the batches since. Raises RemoteStorageError."""
+    copy = found.copy
+    producers = ProducerStateManager(producer_id_expiration_ms=lambda: _NEVER_MS)
+    if before is not None:
+        states = producer_snapshot.decode(_read_snapshot(store, before))
+        producers.load(states, offset=before.end_offset, now_ms=0)
+    else:
+        if copy.start_offset > 0:
+            _LOG.info("%s: no producer state is known at its start", copy.segment_id)
+        producers.reset(copy.start_offset)
+    stream = store.fetch_log_segment(copy, start_position=0)
+    try:
+        replay_segment(stream, producers, end_offset=found.offset, name=str(copy.segment_id))
+    finally:
+        stream.close()
+    return producer_snapshot.encode(producers.producers)
+
+
+def _read_index(store: RemoteStorageManager, copy: RemoteLogSegmentMetadata, index_type: IndexType) -> bytes:
+    """One index. Raises RemoteStorageError."""
+    chunks: list[bytes] = []
+    left = MAX_INDEX_BYTES
+    stream = store.fetch_index(copy, index_type)
+    try:
+        while chunk := stream.read(left + 1):
+            chunks.append(chunk)
+            left -= len(chunk)
+            if left < 0:
+                raise RemoteStorageError(
+                    f"{copy.segment_id}: its {index_type.value} is larger than {MAX_INDEX_BYTES} bytes"
+                )
+    finally:
+        stream.close()
+    return b"".join(chunks)

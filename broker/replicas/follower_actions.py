@@ -26,9 +26,9 @@ from broker.replicas.follower_replica import FollowerReplica
 from broker.replication.follower import Action, Append, Follower, TruncateFullyAndStartAt, TruncateTo
 from broker.replication.remote_log_aux import BuildRemoteLogAux
 from protocol.errors import KafkaError
-from remote.auxiliary_state import AuxiliaryStates, Unconfirmed
+from remote.auxiliary_state import AuxiliaryStates, Found, Unconfirmed
 from remote.errors import RemoteStorageError
-from remote.segment_metadata import RemoteLogSegmentMetadata, TopicIdPartition
+from remote.segment_metadata import TopicIdPartition
 from runtime import Pool, Runtime
 from storage.background import BackgroundJob
 from storage.log import Log
@@ -135,14 +135,14 @@ class FollowerActions:
     async def _read_and_restart(
         self,
         action: BuildRemoteLogAux,
-        copy: RemoteLogSegmentMetadata,
+        found: Found,
         auxiliary: AuxiliaryStates,
         follower: Follower,
         replica: FollowerReplica,
         is_wanted: Callable[[], bool],
     ) -> None:
         try:
-            state = await auxiliary.read(copy, log_start_offset=action.log_start_offset)
+            state = await auxiliary.read(found, log_start_offset=action.log_start_offset)
         except RemoteStorageError:
             auxiliary.metrics.on_aux_state_failed(replica.log.topic_partition.topic)
             raise

@@ -6,7 +6,7 @@
 | `A copies` | A, which leads, copies its closed segments to the remote tier; all brokers have their metadata |
 | `A loses its disk` | while it is stopped; it comes back with an empty one |
 | `A keeps 3 on` | local retention removes A's segments before offset 3 |
-| `the remote tier fails`, `hangs`, `answers` | reads of indexes raise, never return, work again |
+| `the remote tier fails`, `hangs`, `answers` | reads of indexes raise, do not return for an hour, work again |
 | `the metadata is late`, `is there` | brokers have not read the metadata of all copies; they have |
 | `consumer finds 1 at A` | the copy that a consumer of A is served from, with its record |
 | `show tiers` | the logs, and the copies |
@@ -15,6 +15,7 @@
 in neither, with the leader's epochs.
 """
 
+from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
 
@@ -24,6 +25,7 @@ from protocol.records.batch import batches
 from protocol.records.record import records
 from remote.errors import RetriableRemoteStorageError
 from remote.segment_metadata import RemoteLogSegmentMetadata, TopicIdPartition
+from runtime import Pool
 from storage.log import Log
 from storage.log_config import LogConfig, default_topic_values
 from storage.remote_restart import RemoteState
@@ -113,10 +115,17 @@ class TieredStage(Stage):
         match state:
             case "fails":
                 self.cluster.store.on_fetch_index = fail
+            case "hangs":
+                self._delay_store(lambda: 3600.0)
             case "answers":
                 self.cluster.store.on_fetch_index = lambda *_: None
+                self._delay_store(None)
             case _:
                 raise AssertionError(state)
+
+    def _delay_store(self, blocking_s: Callable[[], float] | None) -> None:
+        for name in self._up():
+            self.broker(name).runtime.pools[Pool.REMOTE_AUXILIARY].blocking_s = blocking_s
 
     def _copy_with(self, log: Log, offset: int) -> RemoteLogSegmentMetadata | None:
         epoch = log.epoch_for_offset(offset)

@@ -21,7 +21,13 @@ def stage():
 
 
 @pytest.mark.parametrize("path", _FILES, ids=lambda path: path.stem)
-@pytest.mark.logs("Fetch from broker", "below the high watermark", "out of the leader's range")
+@pytest.mark.logs(
+    "Fetch from broker",
+    "below the high watermark",
+    "out of the leader's range",
+    "removing all records",
+    "the next attempt is in",
+)
 def test_scenario(play, stage, path):
     play(path, stage)
 
