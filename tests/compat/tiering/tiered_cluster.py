@@ -135,6 +135,11 @@ class TieredCluster:
     def bootstrap(self) -> str:
         return ",".join(node.listener for node in self.brokers.values())
 
+    @property
+    def has_kafka(self) -> bool:
+        """Whether a broker is Kafka's."""
+        return any(node.is_kafka for node in self.brokers.values())
+
     def wipe(self, node_id: int) -> None:
         """Remove the log directories of a broker that does not run."""
         for directory in self.brokers[node_id].log_dirs:
