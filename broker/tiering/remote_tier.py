@@ -1,0 +1,101 @@
+"""RemoteTier: the remote tier of this broker, as one object: its store, its metadata, its tasks (KIP-405).
+
+    role of a replica --on_role--> metadata manager: reads the metadata of its copies
+                              '--> RemoteLogManager: copies and deletes, or follows
+    replica removed --on_stopped--> both forget it
+
+start: the store (a thread) -> replicas get their roles -> the broker serves requests -> the metadata topic is opened
+stop:  tasks -> metadata -> store
+
+Source: the uses of RemoteLogManager in BrokerServer and ReplicaManager of Kafka 4.3.1.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from broker.config import BrokerConfig
+from broker.replicas.partition import Partition
+from broker.tiering.settings import remote_log_manager_settings
+from remote.log_manager.remote_log_manager import RemoteLogManager
+from remote.log_manager.tiered_partition import id_of
+from remote.metadata_manager import RemoteLogMetadataManager
+from remote.metrics import RemoteStorageMetrics
+from remote.segment_metadata import TopicIdPartition
+from remote.storage_manager import RemoteStorageManager
+from runtime import Pool, Runtime
+
+logger = logging.getLogger(__name__)
+
+#: How long a stop waits for the store to close; one that does not answer is left behind.
+_CLOSE_S: Final = 10.0
+
+
+class RemoteTier:
+    """See the module. Belongs to the event loop."""
+
+    def __init__(
+        self,
+        *,
+        runtime: Runtime,
+        config: Callable[[], BrokerConfig],
+        store: RemoteStorageManager,
+        metadata: RemoteLogMetadataManager,
+    ) -> None:
+        """`store` and `metadata` are configured; `stop` closes them."""
+        self._runtime = runtime
+        self.store = store
+        self.metadata = metadata
+        self.metrics = RemoteStorageMetrics()
+        self.manager = RemoteLogManager(
+            node_id=config().node_id,
+            store=store,
+            metadata=metadata,
+            runtime=runtime,
+            settings=lambda: remote_log_manager_settings(config()),
+            metrics=self.metrics,
+        )
+        #: Partitions that are tiered, or were when they last got a role.
+        self._partitions: set[TopicIdPartition] = set()
+
+    def start(self) -> None:
+        """Start the tasks; they wait for the metadata."""
+        self.manager.start()
+
+    def on_broker_ready(self) -> None:
+        """Clients are served, this broker's own among them: open the metadata topic."""
+        self.metadata.on_broker_ready()
+
+    def on_role(self, partition: Partition) -> None:
+        """See TierListener. Also for a topic that is not tiered any more: its copies may have to be deleted (KIP-950)."""
+        at = id_of(partition)
+        config = partition.log.config
+        if not (partition.log.is_tiered or config.remote_log_delete_on_disable or at in self._partitions):
+            return
+        if at not in self._partitions or partition.log.is_tiered:
+            leaders, followers = ([at], []) if partition.is_leader else ([], [at])
+            self.metadata.on_partition_leadership_changes(leaders=leaders, followers=followers)
+        self._partitions.add(at)
+        self.manager.on_leadership(partition)
+
+    def on_stopped(self, partition: Partition, *, is_topic_deleted: bool) -> None:
+        """See TierListener."""
+        at = id_of(partition)
+        if at not in self._partitions:
+            return
+        self._partitions.discard(at)
+        self.manager.stop_partition(at)
+        self.metadata.on_stop_partitions([at])
+        if is_topic_deleted:
+            self.metrics.remove_topic(partition.topic_partition.topic)
+
+    async def stop(self) -> None:
+        """Stop the tasks, then close the metadata and the store. A store that does not answer delays it for seconds only."""
+        await self.manager.stop()
+        await self.metadata.close()
+        closing = self._runtime.run_blocking(self.store.close, pool=Pool.LOGS)
+        try:
+            await asyncio.wait_for(closing, _CLOSE_S)
+        except TimeoutError:
+            logger.warning("the remote store has not closed within %g s", _CLOSE_S)
