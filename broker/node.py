@@ -19,6 +19,7 @@ from broker.roles.broker import BrokerRole
 from broker.roles.controller import ControllerRole
 from broker.roles.directories import CannotStart, Directories
 from broker.roles.quorum import QuorumRole
+from broker.roles.tiering import open_remote_tier
 from broker.services import BrokerServices
 from controller.quorum.driver import QuorumFailed
 from protocol.errors import KafkaError
@@ -87,11 +88,15 @@ class Node:
         listeners = await controller.listen() if controller is not None else {}
         await self._quorum.open(listeners, files, on_failure=self._on_quorum_failure)
         if config.is_broker:
+            remote = await open_remote_tier(
+                runtime, config, self._quorum, cluster_id=self._directories.cluster_id
+            )
             self._broker_role = BrokerRole(
                 runtime,
                 config,
                 self._directories,
                 self._quorum,
+                remote=remote,
                 on_failure=self._fail,
             )
             if self.metrics is not None:

@@ -14,6 +14,7 @@ from broker.reads.fetch_session_cache import FetchSessionCache
 from broker.reads.preferred_read_replica import PreferredReadReplicas
 from broker.replicas.producer_ids import ProducerIdManager
 from broker.replicas.replica_manager import ReplicaManager
+from broker.tiering.remote_tier import RemoteTier
 from broker.topic_creator import TopicCreator
 from runtime import Runtime
 
@@ -35,3 +36,5 @@ class BrokerServices:
     groups: GroupCoordinator
     producer_ids: ProducerIdManager
     topic_creator: TopicCreator
+    #: None: tiered storage is not enabled.
+    remote: RemoteTier | None

@@ -36,6 +36,7 @@ from broker.roles.directories import Directories, log_settings
 from broker.roles.quorum import QuorumRole
 from broker.roles.replication import create_replication, preferred_read_replicas
 from broker.services import BrokerServices
+from broker.tiering.remote_tier import RemoteTier
 from broker.tiering.resizing import resize_pools
 from broker.topic_creator import TopicCreator
 from protocol.api_keys import ApiKey
@@ -60,15 +61,19 @@ class BrokerRole:
         directories: Directories,
         role: QuorumRole,
         *,
+        remote: RemoteTier | None,
         on_failure: Callable[[str], None],
     ) -> None:
-        """`on_failure` is called with the reason, one sentence, if the node cannot continue."""
+        """`remote` is the remote tier, if there is one. `on_failure` is called with the reason, one sentence, if the node cannot continue."""
         self._runtime = runtime
         self._directories = directories
         self._logs = directories.logs
         self._on_failure = on_failure
         self._cluster_config = ClusterConfig(config, lambda: role.metadata.image)
+        self._remote = remote
         self.broker = self._create_services(config, role)
+        if remote is not None:
+            self.broker.replicas.tier = remote
         self._assignments = DirectoryAssignments(
             runtime=runtime,
             controller=role.channel("directory-assignments", timeout_ms=_FORWARDING_TIMEOUT_MS),
@@ -140,6 +145,7 @@ class BrokerRole:
                 runtime=runtime,
             ),
             topic_creator=TopicCreator(forwarding),
+            remote=self._remote,
         )
 
     def unreadiness(self) -> str | None:
@@ -184,6 +190,8 @@ class BrokerRole:
         )
         self.are_logs_open = True
         self._refresh_config()
+        if self._remote is not None:
+            self._remote.start()
         broker.replicas.apply_image(broker.metadata.image)
         if broker.metadata.last_applied_offset != opened_at:
             # The configurations of topics may have changed while their logs were opened.
@@ -198,6 +206,8 @@ class BrokerRole:
         self._gate.open(Dispatcher(broker))
         self.is_serving = True
         self._maintenance.start()
+        if self._remote is not None:
+            self._remote.on_broker_ready()
 
     async def _until_shown_unfenced(self) -> None:
         """Wait until this broker's own image shows it unfenced: the first response to a client must include it."""
@@ -223,6 +233,8 @@ class BrokerRole:
         self._maintenance.on_config_changed()
         self.fetchers.resize(self.broker.config.get("num.replica.fetchers"))
         resize_pools(self._runtime, self.broker.config)
+        if self._remote is not None:
+            self._remote.config = self.broker.config
 
     def _on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Apply a committed change of the metadata; deletions before the creations that replace them."""
@@ -274,6 +286,8 @@ class BrokerRole:
         await self.broker.lifecycle.controlled_shutdown()
         await self._stop_watching()
         await self.fetchers.stop()
+        if self._remote is not None:
+            await self._remote.stop()
         self.broker.groups.stop()  # answers requests that wait for a rebalance, so that the sockets need not wait
         await self._server.stop()
         await self._maintenance.stop()
@@ -283,6 +297,8 @@ class BrokerRole:
         await self.broker.lifecycle.stop()
         await self._stop_watching()
         await self.fetchers.stop()
+        if self._remote is not None:
+            await self._remote.stop()
         self.broker.groups.stop()
         await self._server.stop(grace_s=0)
 

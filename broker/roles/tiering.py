@@ -1,17 +1,51 @@
 """Opens the remote tier of a broker, where `remote.log.storage.system.enable` is true.
 
-Source: the wiring of RemoteLogManager in BrokerServer.createRemoteLogManager of Kafka 4.3.1.
+Source: BrokerServer.createRemoteLogManager of Kafka 4.3.1.
 """
 
-from collections.abc import Callable
+from typing import Final
 
 from broker.config import BrokerConfig
+from broker.config.cluster_config import ClusterConfig
+from broker.network.client import ClientSettings
 from broker.roles.directories import CannotStart
 from broker.roles.quorum import QuorumRole
 from broker.tiering.managers import create_metadata_manager, create_storage_manager
 from broker.tiering.metadata_topic import BrokerMetadataTopic
 from broker.tiering.remote_tier import RemoteTier
+from broker.tiering.settings import metadata_listener_name
 from protocol.errors import InvalidConfig
 from remote.metadata_manager import RemoteLogMetadataManager
 from remote.topic_metadata.manager import TopicBasedRemoteLogMetadataManager
 from runtime import Pool, Runtime
+
+#: The timeout of the request that creates the metadata topic.
+_CREATION_TIMEOUT_MS: Final = 60_000
+
+
+async def open_remote_tier(
+    runtime: Runtime, config: BrokerConfig, role: QuorumRole, *, cluster_id: str
+) -> RemoteTier | None:
+    """The remote tier, its store opened in a thread; None: it is not enabled. Raises CannotStart."""
+    if not config.remote_log_storage_system_enable:
+        return None
+    cluster_config = ClusterConfig(config, lambda: role.metadata.image)
+
+    def topic_based() -> RemoteLogMetadataManager:
+        topic = BrokerMetadataTopic(
+            runtime,
+            node_id=config.node_id,
+            metadata=role.metadata,
+            controller=role.channel("remote-log-metadata", timeout_ms=_CREATION_TIMEOUT_MS),
+            topic_config=cluster_config.topic_config,
+            listener_name=lambda: metadata_listener_name(config),
+            connections=ClientSettings.from_config(config),
+        )
+        return TopicBasedRemoteLogMetadataManager(runtime=runtime, topic=topic)
+
+    try:
+        store = await runtime.run_blocking(create_storage_manager, config, pool=Pool.LOGS)
+        metadata = create_metadata_manager(config, cluster_id=cluster_id, topic_based=topic_based)
+    except InvalidConfig as error:
+        raise CannotStart(str(error)) from error
+    return RemoteTier(runtime=runtime, config=config, store=store, metadata=metadata)

@@ -12,13 +12,12 @@ Source: the uses of RemoteLogManager in BrokerServer and ReplicaManager of Kafka
 
 import asyncio
 import logging
-from collections.abc import Callable
 from typing import Final
 
 from broker.config import BrokerConfig
 from broker.replicas.partition import Partition
 from broker.tiering.settings import remote_log_manager_settings
-from remote.log_manager.remote_log_manager import RemoteLogManager
+from remote.log_manager.manager import RemoteLogManager
 from remote.log_manager.tiered_partition import id_of
 from remote.metadata_manager import RemoteLogMetadataManager
 from remote.metrics import RemoteStorageMetrics
@@ -39,21 +38,23 @@ class RemoteTier:
         self,
         *,
         runtime: Runtime,
-        config: Callable[[], BrokerConfig],
+        config: BrokerConfig,
         store: RemoteStorageManager,
         metadata: RemoteLogMetadataManager,
     ) -> None:
         """`store` and `metadata` are configured; `stop` closes them."""
         self._runtime = runtime
+        #: Replaced as a whole when a dynamic configuration changes.
+        self.config = config
         self.store = store
         self.metadata = metadata
         self.metrics = RemoteStorageMetrics()
         self.manager = RemoteLogManager(
-            node_id=config().node_id,
+            node_id=config.node_id,
             store=store,
             metadata=metadata,
             runtime=runtime,
-            settings=lambda: remote_log_manager_settings(config()),
+            settings=lambda: remote_log_manager_settings(self.config),
             metrics=self.metrics,
         )
         #: Partitions that are tiered, or were when they last got a role.
