@@ -45,7 +45,7 @@ def make_server(folder: os.PathLike[str], settings: dict[str, str] | None = None
 
 def asks_the_server(item: pytest.Function) -> bool:
     """Whether the server that a test asks is of the kind that this run is about; others start what they compare."""
-    return bool({"server", "own_server"}.intersection(item.fixturenames)) or hasattr(
+    return bool({"server", "own_server", "broker_kind"}.intersection(item.fixturenames)) or hasattr(
         item.module, "make_server"
     )
 
@@ -85,6 +85,12 @@ def own_server(tmp_path) -> Iterator[Server]:
     yield started
     if started.child.is_running:
         started.stop()
+
+
+@pytest.fixture
+def broker_kind() -> str:
+    """The kind of the brokers of a cluster that a test starts: "ottla" or "kafka"."""
+    return "kafka" if IS_ORACLE else "ottla"
 
 
 @pytest.fixture(autouse=True)
