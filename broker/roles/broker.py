@@ -117,7 +117,12 @@ class BrokerRole:
         )
         lifecycle.on_failure = self._on_failure
         replicas, self.fetchers = create_replication(
-            runtime, logs, role, self._cluster_config, broker_epoch=lambda: lifecycle.broker_epoch
+            runtime,
+            logs,
+            role,
+            self._cluster_config,
+            broker_epoch=lambda: lifecycle.broker_epoch,
+            auxiliary=None if self._remote is None else self._remote.auxiliary,
         )
         return BrokerServices(
             node_id=config.node_id,

@@ -21,6 +21,7 @@ from broker.replication.replica_selector import UnknownSelector, load_selector
 from broker.replication.replication_quota import ReplicationQuota
 from broker.roles.directories import CannotStart
 from broker.roles.quorum import QuorumRole
+from remote.auxiliary_state import AuxiliaryStates
 from runtime import Runtime
 from storage.manager.log_manager import LogManager
 
@@ -37,6 +38,7 @@ def create_replication(
     cluster_config: ClusterConfig,
     *,
     broker_epoch: Callable[[], int],
+    auxiliary: AuxiliaryStates | None,
 ) -> tuple[ReplicaManager, ReplicaFetcherManager]:
     """The replica manager, and the fetchers that it starts and stops. Raises CannotStart."""
     config, metadata = cluster_config.current, role.metadata
@@ -74,6 +76,7 @@ def create_replication(
         fetcher_count=config.get("num.replica.fetchers"),
         address_of=address_of,
         broker_epoch=broker_epoch,
+        auxiliary=auxiliary,
         quota=quota(lambda: cluster_config.current.dynamic_value("follower.replication.throttled.rate")),
     )
     move_quota = ReplicationQuota(

@@ -17,6 +17,7 @@ from typing import Final
 from broker.config import BrokerConfig
 from broker.replicas.partition import Partition
 from broker.tiering.settings import remote_log_manager_settings
+from remote.auxiliary_state import AuxiliaryStates
 from remote.log_manager.manager import RemoteLogManager
 from remote.log_manager.tiered_partition import id_of
 from remote.metadata_manager import RemoteLogMetadataManager
@@ -56,6 +57,10 @@ class RemoteTier:
             runtime=runtime,
             settings=lambda: remote_log_manager_settings(self.config),
             metrics=self.metrics,
+        )
+        #: What followers read from the tier.
+        self.auxiliary = AuxiliaryStates(
+            store=store, metadata=metadata, runtime=runtime, metrics=self.metrics
         )
         #: Partitions that are tiered, or were when they last got a role.
         self._partitions: set[TopicIdPartition] = set()
