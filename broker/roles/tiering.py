@@ -44,7 +44,7 @@ async def open_remote_tier(
         return TopicBasedRemoteLogMetadataManager(runtime=runtime, topic=topic)
 
     try:
-        store = await runtime.run_blocking(create_storage_manager, config, pool=Pool.LOGS)
+        store = await runtime.run_blocking(create_storage_manager, config, runtime.worker, pool=Pool.LOGS)
         metadata = create_metadata_manager(config, cluster_id=cluster_id, topic_based=topic_based)
     except InvalidConfig as error:
         raise CannotStart(str(error)) from error

@@ -9,15 +9,29 @@ from broker.config import BrokerConfig
 from remote import plugins
 from remote.metadata_manager import RemoteLogMetadataManager
 from remote.storage_manager import RemoteStorageManager
+from remote.transfers.messages import Setup
+from remote.transfers.worker_store import WORKER_MODULE, WorkerStore
+from runtime.workers import Worker
+
+#: `Runtime.worker`.
+StartWorker = Callable[[str, object], Worker | None]
 
 
-def create_storage_manager(config: BrokerConfig) -> RemoteStorageManager:
-    """The configured storage manager. Raises InvalidConfig. Imports its client library: up to a second. [any thread]"""
-    return plugins.load_storage_manager(
-        config.get("remote.log.storage.manager.class.name"),
-        storage_manager_settings(config),
-        class_path=config.get("remote.log.storage.manager.class.path"),
-    )
+def create_storage_manager(config: BrokerConfig, start_worker: StartWorker) -> RemoteStorageManager:
+    """The configured storage manager. Raises InvalidConfig. Imports a plugin, which may take a second. [any thread]
+
+    Its copies and deletions run in a process of their own, which `start_worker` (of a Runtime) prepares, if that is enabled
+    and the runtime has other processes.
+    """
+    name = config.get("remote.log.storage.manager.class.name")
+    path = config.get("remote.log.storage.manager.class.path")
+    configs = storage_manager_settings(config)
+    store = plugins.load_storage_manager(name, configs, class_path=path)
+    if not config.get("remote.log.storage.manager.process.enable"):
+        return store
+    setup = Setup(class_name=name, class_path=path, configs=configs)
+    worker = start_worker(WORKER_MODULE, setup)
+    return store if worker is None else WorkerStore(store, worker)
 
 
 def create_metadata_manager(

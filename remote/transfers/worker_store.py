@@ -20,42 +20,29 @@ from dataclasses import replace
 from typing import Final
 
 from remote.errors import RetriableRemoteStorageError
-from remote.plugins import load_storage_manager
 from remote.segment_metadata import RemoteLogSegmentMetadata
 from remote.storage_manager import IndexType, LogSegmentData, RemoteStorageManager, RemoteStream, no_limit
-from remote.transfers.messages import CopyRequest, DeleteRequest, Raised, Setup, Succeeded
+from remote.transfers.messages import CopyRequest, DeleteRequest, Raised, Succeeded
 from runtime.workers import Worker, WorkerFailed
 
 #: A store's own time-out (30 s by default) is to come first; then a MiB in this time is the slowest transfer.
 SILENCE_S: Final = 90.0
-_MODULE: Final = "remote.transfers.worker"
+#: The process, which gets a `Setup`.
+WORKER_MODULE: Final = "remote.transfers.worker"
 
 
 class WorkerStore(RemoteStorageManager):
     """See the module."""
 
-    def __init__(
-        self,
-        class_name: str | None,
-        *,
-        start_worker: Callable[[str, Setup], Worker],
-        class_path: str | None = None,
-        silence_s: float = SILENCE_S,
-    ) -> None:
-        """`class_name` and `class_path` are those of `remote.plugins`; `start_worker` is that of a Runtime."""
-        self._class_name = class_name
-        self._class_path = class_path
-        self._start_worker = start_worker
+    def __init__(self, store: RemoteStorageManager, worker: Worker, *, silence_s: float = SILENCE_S) -> None:
+        """`store` reads; `worker` is one of WORKER_MODULE, with the Setup of the same store. Both are closed by `close`."""
+        self.store = store
+        self.worker = worker
         self._silence_s = silence_s
 
     def configure(self, configs: Mapping[str, object]) -> None:
-        """See RemoteStorageManager: of the class in this process. The worker is started by the first copy."""
-        #: Reads from the store, in this process.
-        self.store = load_storage_manager(self._class_name, configs, class_path=self._class_path)
-        self.worker = self._start_worker(
-            _MODULE,
-            Setup(class_name=self._class_name, class_path=self._class_path, configs=dict(configs)),
-        )
+        """Both stores are configured already."""
+        raise AssertionError("a WorkerStore is made from a storage manager that is configured")
 
     def copy_log_segment_data(self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData) -> bytes | None:
         """See RemoteStorageManager."""

@@ -1,6 +1,7 @@
 """Tiered storage (KIP-405).
 
-Names, types, defaults and bounds are Kafka 4.3.1's. `broker/tiering/settings.py` reads them; the managers' own settings, with
+Names, types, defaults and bounds are Kafka 4.3.1's, except for `remote.log.storage.manager.process.enable`, which Kafka
+does not have. `broker/tiering/settings.py` reads them; the managers' own settings, with
 the prefixes rsm.config. and rlmm.config., are read by the managers.
 """
 
@@ -36,6 +37,10 @@ KEYS = (
     ConfigKey("remote.log.storage.manager.class.path", STRING, None,
               "Where the remote storage manager's code is found, if not on the default path.",
               MEDIUM),
+    ConfigKey("remote.log.storage.manager.process.enable", BOOLEAN, True,
+              "Whether segments are copied and deleted by a process of their own, which disturbs clients less than a thread "
+              "(remote/transfers/worker_store.py); it needs the memory of one more interpreter and of the store's client.",
+              LOW),
     ConfigKey("remote.log.metadata.manager.class.name", STRING,
               "org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager",
               "Which manager keeps the metadata of remote segments.",

@@ -16,24 +16,26 @@ import pytest
 
 from protocol.types import TopicPartition
 from remote.errors import RemoteResourceNotFound, RemoteStorageError, RetriableRemoteStorageError
+from remote.plugins import load_storage_manager
 from remote.segment_metadata import TopicIdPartition
 from remote.testing import RemoteStorageManagerContract, Segment, read
-from remote.transfers.worker_store import WorkerStore
+from remote.transfers.messages import Setup
+from remote.transfers.worker_store import WORKER_MODULE, WorkerStore
 from runtime.spawned_worker import SpawnedWorker
 
 MIB = 1024 * 1024
 
 
-def start_worker(module, setup):
-    return SpawnedWorker(module, setup, niceness=10)
+def open_store(class_name, configs, *, silence_s=60.0):
+    setup = Setup(class_name=class_name, class_path=None, configs=configs)
+    worker = SpawnedWorker(WORKER_MODULE, setup, niceness=10)
+    return closing(WorkerStore(load_storage_manager(class_name, configs), worker, silence_s=silence_s))
 
 
 def store_of(tmp_path, *, silence_s=60.0, **configs):
-    store = WorkerStore(
-        "tests.harness.hostile_store.HostileStore", start_worker=start_worker, silence_s=silence_s
-    )
-    store.configure({"dir": str(tmp_path / "tier"), "broker.id": 1, **configs})
-    return closing(store)
+    """A store that misbehaves as `does` says."""
+    configs = {"dir": str(tmp_path / "tier"), "broker.id": 1, **configs}
+    return open_store("tests.harness.hostile_store.HostileStore", configs, silence_s=silence_s)
 
 
 def segment_in(folder, **fields):
@@ -45,8 +47,7 @@ def segment_in(folder, **fields):
 @pytest.fixture(scope="module")
 def shared_store(tmp_path_factory):
     """One process for all tests of the contract."""
-    with closing(WorkerStore("directory", start_worker=start_worker)) as store:
-        store.configure({"dir": str(tmp_path_factory.mktemp("tier")), "broker.id": 1})
+    with open_store("directory", {"dir": str(tmp_path_factory.mktemp("tier")), "broker.id": 1}) as store:
         yield store
 
 

@@ -17,6 +17,8 @@ from broker.tiering.settings import (
 from protocol.errors import InvalidConfig
 from remote.log_manager.settings import RemoteLogManagerSettings
 from remote.stores.local_directory import LocalDirectory
+from remote.transfers.worker_store import WorkerStore
+from runtime.spawned_worker import SpawnedWorker
 
 
 def config(**changes):
@@ -112,7 +114,30 @@ def test_the_storage_manager(tmp_path):
         "remote.log.storage.manager.class.name": "directory",
     }
     assert isinstance(
-        create_storage_manager(config(**enabled, **{"rsm.config.dir": str(tmp_path)})), LocalDirectory
+        create_storage_manager(config(**enabled, **{"rsm.config.dir": str(tmp_path)}), no_worker),
+        LocalDirectory,
     )
     with pytest.raises(InvalidConfig, match=r"rsm.config.dir is None: set it to a directory"):
-        create_storage_manager(config(**enabled))
+        create_storage_manager(config(**enabled), no_worker)
+
+
+def no_worker(module, setup):
+    """As a simulation's: there is no other process."""
+
+
+def test_the_storage_manager_has_a_process_of_its_own_unless_that_is_disabled(tmp_path):
+    settings = {
+        "remote.log.storage.system.enable": "true",
+        "remote.log.storage.manager.class.name": "directory",
+        "rsm.config.dir": str(tmp_path),
+    }
+    enabled = create_storage_manager(config(**settings), spawned)
+    assert isinstance(enabled, WorkerStore)
+    assert enabled.worker.process_id is None
+    enabled.close()
+    disabled = {**settings, "remote.log.storage.manager.process.enable": "false"}
+    assert isinstance(create_storage_manager(config(**disabled), spawned), LocalDirectory)
+
+
+def spawned(module, setup):
+    return SpawnedWorker(module, setup, niceness=0)
