@@ -75,14 +75,16 @@ def expire(
     cache: RemoteLogMetadataCache,
     log: LogView,
     *,
+    node_id: int,
     being_copied: Collection[UUID],
     abandoned_before_ms: int,
     now_ms: int,
 ) -> Expiration:
     """Decide what retention deletes now.
 
-    `being_copied`: ids of this broker's running copies. An unfinished copy that was begun before `abandoned_before_ms`
-    has exceeded every deadline: its broker writes to it no more, so that its deletion leaves no object behind.
+    `being_copied`: ids of the copies that this broker, `node_id`, makes now: its other unfinished ones are of an attempt that
+    it has given up, or of an earlier process. Another broker's unfinished copy that was begun before `abandoned_before_ms`
+    has exceeded every deadline: that broker writes to it no more, so that its deletion leaves no object behind.
     Cost: O(deleted), and O(all copies) while the log is larger than retention.bytes.
     """
     result = Expiration()
@@ -90,7 +92,11 @@ def expire(
     if not lineage:
         return result
     for copy in _distinct(cache.unreferenced(entry.epoch) for entry in lineage):
-        reason = None if copy.segment_id.id in being_copied else _unread(cache, copy, abandoned_before_ms)
+        reason = (
+            None
+            if copy.segment_id.id in being_copied
+            else _unread(cache, copy, node_id=node_id, abandoned_before_ms=abandoned_before_ms)
+        )
         if reason is not None:
             result.deleted.append((copy, reason))
     excess_bytes = _excess_bytes(cache, log, lineage)
@@ -113,12 +119,13 @@ def expire(
 
 
 def _unread(
-    cache: RemoteLogMetadataCache, copy: RemoteLogSegmentMetadata, abandoned_before_ms: int
+    cache: RemoteLogMetadataCache, copy: RemoteLogSegmentMetadata, *, node_id: int, abandoned_before_ms: int
 ) -> Reason | None:
     """Why a copy is deleted that no reader finds; None: it may still be finished, or is found in another epoch."""
     match copy.state:
         case RemoteLogSegmentState.COPY_SEGMENT_STARTED:
-            return Reason.ABANDONED if copy.event_timestamp_ms < abandoned_before_ms else None
+            is_abandoned = copy.broker_id == node_id or copy.event_timestamp_ms < abandoned_before_ms
+            return Reason.ABANDONED if is_abandoned else None
         case RemoteLogSegmentState.COPY_SEGMENT_FINISHED:
             return None if cache.is_referenced(copy) else Reason.DUPLICATE
         case RemoteLogSegmentState.DELETE_SEGMENT_STARTED:

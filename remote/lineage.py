@@ -13,6 +13,7 @@ Source: RemoteLogManager.isRemoteSegmentWithinLeaderEpochs, findHighestRemoteOff
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
 
 from remote.segment_metadata import RemoteLogSegmentMetadata
 from storage.leader_epoch_cache import EpochEntry
@@ -58,7 +59,7 @@ def is_within(copy: RemoteLogSegmentMetadata, lineage: Sequence[EpochEntry], *, 
 def highest_remote_offset(
     lineage: Sequence[EpochEntry], copied_end: Callable[[int], int | None], *, log_end_offset: int
 ) -> int | None:
-    """The end, exclusive, of what is copied of this log; None: nothing is. The next copy begins there.
+    """The end, exclusive, of what was ever copied of this log; None: nothing was.
 
     `copied_end` is the end of what was copied of an epoch (`highest_offset_for_epoch`), also on another branch: an
     epoch ends in this log where the next one starts, and what lies behind is not part of it. Newest epochs first.
@@ -70,3 +71,43 @@ def highest_remote_offset(
             return min(copied, end)
         end = entry.start_offset
     return None
+
+
+class CopiedRanges(Protocol):
+    """The finished copies of a partition; remote.metadata_cache.RemoteLogMetadataCache."""
+
+    def covered_until(self, *, epoch: int, offset: int) -> int:
+        """See RemoteLogMetadataCache."""
+
+    def end_offset_for_epoch(self, epoch: int) -> int | None:
+        """See RemoteLogMetadataCache."""
+
+
+def remote_end_offset(
+    lineage: Sequence[EpochEntry], copies: CopiedRanges, *, local_log_start_offset: int, log_end_offset: int
+) -> int:
+    """Up to where the remote tier has all of this log, exclusive: local segments before may be removed. 0: nothing is copied.
+
+    The copies that exist are followed from the local log start on, up to the first offset that none holds: after a hole the
+    log is copied again, as long as local segments have it. What is before the local log start cannot be copied any more.
+
+        lineage e0@0 e2@40, local log start 20, log end 70
+
+        [0, 20) [20, 40) [40, 60)       60
+        [0, 20) [20, 50)e0 [40, 60)     60   of the second one only [20, 40) is part of this log
+        [0, 20) [40, 60)                20   a hole; Kafka 4.3.1: 60, and the segments from 20 to 40 are lost
+        [0, 20) expired, nothing else   20   the log was copied up to there, once
+
+    Cost: O(copies behind the local log start).
+    """
+    offset = local_log_start_offset
+    for at, entry in enumerate(lineage):
+        end = lineage[at + 1].start_offset if at + 1 < len(lineage) else log_end_offset
+        if entry.start_offset <= offset < end:
+            offset = min(end, copies.covered_until(epoch=entry.epoch, offset=offset))
+            if offset < end:
+                break
+    if offset > local_log_start_offset:
+        return offset
+    ever = highest_remote_offset(lineage, copies.end_offset_for_epoch, log_end_offset=log_end_offset)
+    return 0 if ever is None else min(ever, local_log_start_offset)

@@ -11,6 +11,7 @@ raise RemoteStorageError for a partition that is not assigned, as there, but non
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 
+from remote.metadata_cache import RemoteLogMetadataCache
 from remote.segment_metadata import (
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
@@ -65,6 +66,17 @@ class RemoteLogMetadataManager(ABC):
         self, partition: TopicIdPartition, *, epoch: int | None = None
     ) -> Sequence[RemoteLogSegmentMetadata]:
         """All copies, of every state but DELETE_SEGMENT_FINISHED, by start offset; only those of `epoch` if given."""
+
+    def copies(self, partition: TopicIdPartition) -> RemoteLogMetadataCache:
+        """All copies of the partition, as `list_remote_log_segments`, for readers: they change nothing.
+
+        Expiration and tasks of followers look at it in each interval. An implementation that has such a cache returns it;
+        this default makes one: O(copies).
+        """
+        cache = RemoteLogMetadataCache(partition)
+        for copy in self.list_remote_log_segments(partition):
+            cache.restore(copy)
+        return cache
 
     @abstractmethod
     def remote_log_size(self, partition: TopicIdPartition, *, epoch: int) -> int:

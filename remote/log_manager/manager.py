@@ -1,13 +1,27 @@
 """RemoteLogManager: the second tier's tasks for the partitions of this broker (KIP-405, "RemoteLogManager (RLM)").
 
-    leader    copies closed segments, and deletes expired copies
-    follower  learns up to where the log is copied, so that its local retention may remove what is
+    leader    copies closed segments (`copy_task`), and deletes copies (`expiration_task`)
+    follower  learns up to where the log is copied, so that its local retention may remove what is (`seeding`)
+
+Each kind of task has a lane (`lane`), which runs it for many partitions: in each `remote.log.manager.task.interval.ms`, at
+once while there is more to do, and after a back-off when it has failed. No task stops because of a failure.
 
 Source: RemoteLogManager of Kafka 4.3.1.
 """
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Collection
+from uuid import UUID
 
+from remote.log_manager.copy_task import CopyTask
+from remote.log_manager.deletions import CopyDeletions
+from remote.log_manager.expiration_task import ExpirationTask
+from remote.log_manager.lane import Lane, Work
+from remote.log_manager.metadata_changes import MetadataChanges
+from remote.log_manager.partition_state import PartitionState
+from remote.log_manager.quota import TransferQuota
+from remote.log_manager.seeding import ready_copies, seed_follower
+from remote.log_manager.segment_transfers import ThreadTransfers
 from remote.log_manager.settings import RemoteLogManagerSettings
 from remote.log_manager.tiered_partition import TieredPartition, id_of
 from remote.metadata_manager import RemoteLogMetadataManager
@@ -31,27 +45,193 @@ class RemoteLogManager:
         metrics: RemoteStorageMetrics,
     ) -> None:
         """`store` and `metadata` are configured, and closed by the caller after `stop`."""
-        self._node_id = node_id
-        self._store = store
         self._metadata = metadata
         self._runtime = runtime
         self._settings = settings
         self._metrics = metrics
-        self._partitions: dict[TopicIdPartition, TieredPartition] = {}
+        self._partitions: dict[TopicIdPartition, PartitionState] = {}
+        self._services: list[asyncio.Task[None]] = []
+        now = settings()
+        #: The quota of copies, and that of reads for consumers.
+        self.copy_quota = TransferQuota(
+            rate=lambda: settings().copy_max_bytes_per_second,
+            window_count=now.copy_quota_window_count,
+            window_ms=now.copy_quota_window_ms,
+            throttle=metrics.copy_throttle,
+            runtime=runtime,
+        )
+        self.fetch_quota = TransferQuota(
+            rate=lambda: settings().fetch_max_bytes_per_second,
+            window_count=now.fetch_quota_window_count,
+            window_ms=now.fetch_quota_window_ms,
+            throttle=metrics.fetch_throttle,
+            runtime=runtime,
+        )
+        self._transfers = ThreadTransfers(
+            store,
+            runtime=runtime,
+            quota=self.copy_quota,
+            deadline_ms=lambda: settings().transfer_deadline_ms,
+        )
+        changes = MetadataChanges(
+            metadata, node_id=node_id, runtime=runtime, deadline_ms=lambda: settings().metadata_deadline_ms
+        )
+        deletions = CopyDeletions(changes=changes, transfers=self._transfers, metrics=metrics)
+        self._copy_task = CopyTask(
+            node_id=node_id,
+            metadata=metadata,
+            changes=changes,
+            transfers=self._transfers,
+            deletions=deletions,
+            runtime=runtime,
+            settings=settings,
+            metrics=metrics,
+        )
+        self._expiration_task = ExpirationTask(
+            node_id=node_id,
+            metadata=metadata,
+            deletions=deletions,
+            runtime=runtime,
+            settings=settings,
+            metrics=metrics,
+            being_copied=self._being_copied,
+            on_all_deleted=self._stop,
+        )
+        self._copies = self._lane("the copying", self._copy_task.prepare, self._copy_permits)
+        self._expirations = self._lane(
+            "the expiration", self._expiration_task.prepare, lambda: settings().expiration_pool_size
+        )
+        self._followers = self._lane("the follower task", self._follow, lambda: settings().follower_pool_size)
+        metrics.tasks_idle_ratio = self._idle_ratio
+
+    def _lane(
+        self, name: str, prepare: Callable[[PartitionState], Work | None], permits: Callable[[], int]
+    ) -> Lane[TopicIdPartition]:
+        return Lane(
+            name,
+            runtime=self._runtime,
+            settings=self._settings,
+            permits=permits,
+            prepare=lambda key: prepare(self._partitions[key]),
+        )
+
+    # -- life --------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Start the tasks."""
+        lanes = {
+            "remote-log-copies": self._copies,
+            "remote-log-expiration": self._expirations,
+            "remote-log-followers": self._followers,
+        }
+        self._services = [self._runtime.supervise(lane.run, name=name) for name, lane in lanes.items()]
 
     async def stop(self) -> None:
-        """Stop the tasks; copies that are under way are abandoned, and cleaned up by the next leader."""
+        """Stop the tasks; copies that are under way are given up, and deleted by the next leader, or by this one later."""
+        for state in self._partitions.values():
+            state.cancel_transfer()
+        for service in self._services:
+            service.cancel()
+        await asyncio.gather(*self._services, return_exceptions=True)
+        self._services = []
+
+    # -- partitions --------------------------------------------------------------------------------
 
     def on_leadership(self, partition: TieredPartition) -> None:
-        """This broker leads or follows the partition now, in its present leader epoch. Call it after each role change.
+        """This broker leads or follows the partition now, in its present leader epoch, or its configuration has changed.
 
-        It may be called again for the same role: nothing changes then.
+        To be called for each partition after each such change, also for those that are not tiered: they are ignored,
+        unless their copies are still to be deleted (`remote.log.delete.on.disable`).
         """
-        self._partitions[id_of(partition)] = partition
+        self.on_leaderships([partition])
+
+    def on_leaderships(self, partitions: Collection[TieredPartition]) -> None:
+        """`on_leadership` of several partitions."""
+        leaders: list[TopicIdPartition] = []
+        followers: list[TopicIdPartition] = []
+        for partition in partitions:
+            state = self._partitions.get(id_of(partition))
+            if not _has_remote_tier(partition):
+                if state is not None:
+                    self._stop(state)
+                continue
+            if state is None:
+                state = self._partitions[id_of(partition)] = PartitionState(partition, id_of(partition))
+            if self._is_new_role(state, partition):
+                (leaders if partition.is_leader else followers).append(state.id)
+        if leaders or followers:
+            self._metadata.on_partition_leadership_changes(leaders=leaders, followers=followers)
+        for partition in partitions:
+            if (state := self._partitions.get(id_of(partition))) is not None:
+                self._run_tasks(state)
+
+    def _is_new_role(self, state: PartitionState, partition: TieredPartition) -> bool:
+        was = (state.partition, state.is_leader, state.leader_epoch)
+        state.partition, state.is_leader = partition, partition.is_leader
+        state.leader_epoch = partition.leader_epoch
+        if was == (partition, state.is_leader, state.leader_epoch):
+            return False
+        state.is_copying_stopped = False
+        if not state.is_leader:
+            state.cancel_transfer()
+            self._metrics.remove_partition(partition.topic_partition)
+        return True
+
+    def _run_tasks(self, state: PartitionState) -> None:
+        """Start the tasks of the role; those that run already look again."""
+        for lane, is_wanted in (
+            (self._copies, state.is_leader),
+            (self._expirations, state.is_leader),
+            (self._followers, not state.is_leader),
+        ):
+            if is_wanted:
+                lane.add(state.id)
+            else:
+                lane.remove(state.id)
 
     def stop_partition(self, partition: TopicIdPartition) -> None:
-        """This broker holds the partition no more, or it is not tiered any more. Its copies stay."""
-        self._partitions.pop(partition, None)
+        """This broker holds the partition no more. Its copies stay."""
+        if (state := self._partitions.get(partition)) is not None:
+            self._stop(state)
+
+    def _stop(self, state: PartitionState) -> None:
+        state.is_active = False
+        state.cancel_transfer()
+        if self._partitions.get(state.id) is state:
+            del self._partitions[state.id]
+            for lane in (self._copies, self._expirations, self._followers):
+                lane.remove(state.id)
+            self._metadata.on_stop_partitions([state.id])
+            self._metrics.remove_partition(state.id.topic_partition)
+
+    # -- tasks -------------------------------------------------------------------------------------
+
+    def _follow(self, state: PartitionState) -> None:
+        if not state.partition.log.is_tiered:
+            if not len(ready_copies(state, self._metadata)):
+                self._stop(state)
+            return
+        seed_follower(state, self._metadata)
+
+    def _being_copied(self, state: PartitionState) -> Collection[UUID]:
+        if state.attempt is None:
+            return self._transfers.running
+        return {*self._transfers.running, state.attempt.metadata.segment_id.id}
+
+    def _copy_permits(self) -> int:
+        """A copy that was abandoned occupies a thread: without that, others would wait for one, and exceed their deadline."""
+        return self._settings().copier_pool_size - self._transfers.abandoned
+
+    def _idle_ratio(self) -> float:
+        settings = self._settings()
+        pools = (
+            (self._copies, settings.copier_pool_size),
+            (self._expirations, settings.expiration_pool_size),
+            (self._followers, settings.follower_pool_size),
+        )
+        return sum(max(0.0, 1 - lane.running / size) for lane, size in pools) / len(pools)
+
+
+def _has_remote_tier(partition: TieredPartition) -> bool:
+    log = partition.log
+    return not partition.is_deleted and (log.is_tiered or log.config.remote_log_delete_on_disable)

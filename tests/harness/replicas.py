@@ -49,6 +49,7 @@ from runtime.simulated import SimulatedRuntime, Simulation
 from storage.log_config import LogConfig, default_topic_values
 from storage.manager.log_manager import LogManager
 from tests.harness.faulty_files import FaultyFiles, Loss
+from tests.harness.remote_tier import RemoteTier
 
 LISTENER = "PLAINTEXT"
 PORT = 9092
@@ -155,6 +156,8 @@ class ReplicaBroker:
         self.preferred_read_replicas = PreferredReadReplicas(
             self.selector, node_id=self.node_id, metadata=self.metadata, now_ms=runtime.now_ms
         )
+        if self.cluster.tier is not None:
+            self.replicas.tier = self.cluster.tier.start(self.node_id, runtime, lambda: self.files)
         self.is_up = True
         self.replayed = 0
         self.epoch = self.cluster.register(self)
@@ -194,6 +197,8 @@ class ReplicaBroker:
     async def stop(self) -> None:
         """A clean stop, as far as the network is concerned."""
         self.is_up = False
+        if self.cluster.tier is not None:
+            await self.cluster.tier.stop(self.node_id)
         await self.fetchers.stop()
         if self._server is not None:
             await self._server.stop(grace_s=0)
@@ -262,8 +267,11 @@ class ReplicaCluster:
         log_dirs: Sequence[Path] = (DATA,),
         fetching: Mapping[str, int] | None = None,
         configs: Mapping[str, str] | None = None,
+        tier: RemoteTier | None = None,
     ) -> None:
+        """`configs`: of all topics; `tier`: the remote tier of all brokers."""
         self.simulation = simulation
+        self.tier = tier
         self.batches: list[list[MetadataRecord]] = []
         self.configs = dict(configs or {})
         #: What leaders have asked the controller for.

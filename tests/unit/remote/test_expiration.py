@@ -37,6 +37,7 @@ def decide(
     size=None,
     being_copied=(),
     abandoned=0,
+    node_id=9,
 ):
     log = LogView(
         lineage=[EpochEntry(*each) for each in lineage],
@@ -49,6 +50,7 @@ def decide(
     found = expire(
         cache,
         log,
+        node_id=node_id,
         being_copied=[UUID(int=each) for each in being_copied],
         abandoned_before_ms=abandoned,
         now_ms=NOW_MS,
@@ -121,6 +123,13 @@ def test_a_copy_that_this_broker_makes_now_is_left_alone():
     cache = tier((1, 0), (2, 10, State.COPY_SEGMENT_STARTED))
     assert decide(cache, abandoned=99, being_copied=[2]) == ({}, None)
     assert decide(cache, abandoned=99) == ({2: Reason.ABANDONED}, None)
+
+
+def test_an_unfinished_copy_of_this_brokers_own_that_is_not_made_now_was_given_up():
+    cache = tier((1, 0), (2, 10, State.COPY_SEGMENT_STARTED))
+    assert decide(cache, node_id=1) == ({2: Reason.ABANDONED}, None)
+    assert decide(cache, node_id=1, being_copied=[2]) == ({}, None)
+    assert decide(cache, node_id=2) == ({}, None)
 
 
 def test_an_unfinished_copy_does_not_stop_retention():

@@ -1,0 +1,200 @@
+"""CopyTask: copies segments of the partitions that this broker leads, one segment of a partition at a time.
+
+    COPY_SEGMENT_STARTED  -> the store copies  -> COPY_SEGMENT_FINISHED  -> the log's remote end advances
+
+What happens meanwhile, as a new leader, a truncation, DeleteRecords or a move to another log directory, is found before
+COPY_SEGMENT_FINISHED is stored (`copying.is_wanted`). A copy whose process ends in between stays COPY_SEGMENT_STARTED, and
+is deleted by expiration.
+
+Source: RLMCopyTask of Kafka 4.3.1.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from logging import getLogger
+from typing import Final, assert_never
+from uuid import UUID
+
+from protocol.remote.records import RemoteLogSegmentState
+from remote.errors import RetriableRemoteStorageError
+from remote.log_manager.copying import (
+    Decision,
+    Discard,
+    Finish,
+    Leave,
+    Repeat,
+    after_copy,
+    after_failure,
+    copy_lag,
+    data_of,
+    is_wanted,
+    metadata_of,
+    next_segment,
+)
+from remote.log_manager.deletions import CopyDeletions
+from remote.log_manager.lane import Work
+from remote.log_manager.metadata_changes import MetadataChanges
+from remote.log_manager.partition_state import Attempt, PartitionState
+from remote.log_manager.seeding import seed_leader
+from remote.log_manager.segment_transfers import SegmentTransfers, TransferCancelled
+from remote.log_manager.settings import RemoteLogManagerSettings
+from remote.metadata_manager import RemoteLogMetadataManager
+from remote.metrics import RemoteStorageMetrics
+from runtime import Pool, Runtime
+from storage.tiered_log import SegmentToCopy
+
+_LOG: Final = getLogger(__name__)
+
+
+class CopyTask:
+    """See the module."""
+
+    def __init__(
+        self,
+        *,
+        node_id: int,
+        metadata: RemoteLogMetadataManager,
+        changes: MetadataChanges,
+        transfers: SegmentTransfers,
+        deletions: CopyDeletions,
+        runtime: Runtime,
+        settings: Callable[[], RemoteLogManagerSettings],
+        metrics: RemoteStorageMetrics,
+    ) -> None:
+        self._node_id = node_id
+        self._metadata = metadata
+        self._changes = changes
+        self._transfers = transfers
+        self._deletions = deletions
+        self._runtime = runtime
+        self._settings = settings
+        self._metrics = metrics
+
+    def prepare(self, state: PartitionState) -> Work | None:
+        """The copy of the next segment; None: there is none. Raises NotYet."""
+        if not state.leads:
+            return None
+        if state.attempt is not None:
+            return self._continue(state, state.attempt)
+        log = state.partition.log
+        if not log.is_tiered or state.is_copying_stopped:
+            return None
+        seed_leader(state, self._metadata)
+        gauges = self._metrics.partition(state.partition.topic_partition)
+        gauges.remote_copy_lag_bytes, gauges.remote_copy_lag_segments = copy_lag(log)
+        segment = next_segment(log)
+        return None if segment is None else self._begin(state, segment)
+
+    async def _begin(self, state: PartitionState, segment: SegmentToCopy) -> bool:
+        """Store COPY_SEGMENT_STARTED, and copy."""
+        max_timestamp_ms = await self._runtime.run_blocking(_read, segment, pool=Pool.REMOTE_COPIES)
+        if segment.snapshot_job is not None:
+            segment.snapshot_job.finish()
+        if not state.leads or not segment.is_current(state.partition.log):
+            return True
+        metadata = metadata_of(
+            segment,
+            partition=state.id,
+            copy_id=UUID(int=self._runtime.random.getrandbits(128), version=4),
+            max_timestamp_ms=max_timestamp_ms,
+            node_id=self._node_id,
+            now_ms=self._runtime.now_ms(),
+        )
+        # Before it is stored: expiration must not take it for one that was given up.
+        state.attempt = attempt = Attempt(segment=segment, metadata=metadata)
+        try:
+            await self._changes.start(metadata)
+        except BaseException:
+            # It may be stored all the same: then expiration finds it.
+            state.attempt = None
+            raise
+        return await self._continue(state, attempt)
+
+    async def _continue(self, state: PartitionState, attempt: Attempt) -> bool:
+        """Copy, if that is not done yet, and finish. Also after a failure, and in a later leader epoch."""
+        assert state.attempt is attempt, (state.id, attempt)
+        if not attempt.is_copied:
+            decision, failure = await self._copy(state, attempt)
+        else:
+            decision, failure = (Finish() if is_wanted(state, attempt) else Discard()), None
+        match decision:
+            case Finish():
+                await self._finish(state, attempt)
+            case Repeat():
+                pass
+            case Discard():
+                await self._discard(state, attempt, decision)
+            case Leave():
+                state.attempt = None
+            case _:
+                assert_never(decision)
+        if failure is not None:
+            raise failure
+        return True
+
+    async def _copy(self, state: PartitionState, attempt: Attempt) -> tuple[Decision, Exception | None]:
+        topic = state.partition.topic_partition.topic
+        self._metrics.on_copy_requested(topic)
+        _LOG.info("%s: copying [%d, %d), %d bytes, as %s", state.id.topic_partition, attempt.segment.base_offset,
+                  attempt.segment.end_offset, attempt.segment.size_bytes, attempt.metadata.segment_id.id)  # fmt: skip
+        try:
+            custom = await self._transfers.copy(attempt.metadata, data_of(attempt.segment), attempt.transfer)
+        except Exception as error:  # noqa: BLE001 (of any kind: a store may raise what it likes)
+            wanted = is_wanted(state, attempt)
+            is_failure = wanted and not isinstance(error, TransferCancelled)
+            if is_failure:
+                self._metrics.on_copy_failed(topic)
+            return after_failure(error, is_wanted=wanted), error if is_failure else None
+        attempt.is_copied = True
+        attempt.metadata = replace(attempt.metadata, custom_metadata=custom)
+        return after_copy(
+            custom,
+            is_wanted=is_wanted(state, attempt),
+            custom_metadata_max_bytes=self._settings().custom_metadata_max_bytes,
+        ), None
+
+    async def _finish(self, state: PartitionState, attempt: Attempt) -> None:
+        segment = attempt.segment
+        try:
+            await self._changes.change(attempt.metadata, RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
+        except RetriableRemoteStorageError:
+            raise  # the attempt stays: the change is made again
+        except Exception:
+            # Another leader has begun to delete it meanwhile.
+            state.attempt = None
+            raise
+        state.attempt = None
+        self._metrics.on_copied(state.partition.topic_partition.topic, segment.size_bytes)
+        log = state.partition.log
+        if segment.is_current(log):
+            log.update_remote_end_offset(segment.end_offset)
+
+    async def _discard(self, state: PartitionState, attempt: Attempt, decision: Discard) -> None:
+        """Delete the copy; what fails is left to expiration, or to the next leader's."""
+        if decision.stops_copying:
+            state.is_copying_stopped = True
+            self._metrics.on_copy_failed(state.partition.topic_partition.topic)
+            _LOG.error(
+                "%s: copying stops, as the store's custom metadata has %d bytes, and "
+                "remote.log.metadata.custom.metadata.max.bytes is %d: raise it, and restart this broker",
+                state.id.topic_partition,
+                len(attempt.metadata.custom_metadata or b""),
+                self._settings().custom_metadata_max_bytes,
+            )
+        else:
+            _LOG.info(
+                "%s: the copy %s is discarded", state.id.topic_partition, attempt.metadata.segment_id.id
+            )
+        try:
+            await self._deletions.delete(attempt.metadata)
+        except Exception as error:  # noqa: BLE001 (of any kind: expiration deletes it)
+            _LOG.info("%s is deleted later: %s", attempt.metadata.segment_id, error)
+        finally:
+            state.attempt = None
+
+
+def _read(segment: SegmentToCopy) -> int:
+    """Write the producer snapshot, if it is missing; the segment's largest timestamp, ms. [any thread]"""
+    if segment.snapshot_job is not None:
+        segment.snapshot_job.run()
+    return segment.largest_timestamp_ms()

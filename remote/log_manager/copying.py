@@ -1,0 +1,146 @@
+"""Which segment is copied next, and what follows the store's answer: decisions only; `copy_task` carries them out.
+
+    [ copied ........... ][ next ][ later ][ closed, with an open transaction ][ active ]
+                          ^ max(remote end, log start)      ^ last stable offset
+
+A segment is copied when it is closed, and everything in it is committed and decided. Segments are copied in order, so that
+what is copied has no hole.
+
+Source: RLMCopyTask.candidateLogSegments and copyLogSegment of Kafka 4.3.1.
+"""
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from remote.errors import RetriableRemoteStorageError
+from remote.log_manager.partition_state import Attempt, PartitionState
+from remote.log_manager.segment_transfers import TransferAbandoned, TransferCancelled
+from remote.segment_metadata import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
+from remote.storage_manager import LogSegmentData
+from storage.log import Log
+from storage.tiered_log import SegmentToCopy, segments_to_copy
+
+
+def is_copying(log: Log) -> bool:
+    """Whether the topic's segments are copied; remote.log.copy.disable leaves copies as they are (KIP-950)."""
+    return log.is_tiered and not log.config.remote_log_copy_disable
+
+
+def next_segment(log: Log) -> SegmentToCopy | None:
+    """The first segment that is not copied yet; None: all are that can be. The remote end must be known."""
+    from_offset = log.offsets.earliest_pending_upload_offset
+    assert from_offset is not None, log.offsets
+    if not is_copying(log) or from_offset >= log.segments.active.base_offset:
+        return None
+    found = segments_to_copy(
+        log.files,
+        log.leader_epochs,
+        from_offset=from_offset,
+        end_offset=log.last_stable_offset,
+        max_count=1,
+    )
+    return found[0] if found else None
+
+
+def copy_lag(log: Log) -> tuple[int, int]:
+    """(bytes, segments) of closed segments that are in the local tier only."""
+    from_offset = log.offsets.earliest_pending_upload_offset
+    waiting = [] if from_offset is None else [
+        each for each in log.segments.from_offset(from_offset) if each is not log.segments.active
+    ]  # fmt: skip
+    if waiting and from_offset is not None and (log.segments.end_of(waiting[0]) or 0) <= from_offset:
+        waiting.pop(0)
+    return sum(each.size for each in waiting), len(waiting)
+
+
+def is_wanted(state: PartitionState, attempt: Attempt) -> bool:
+    """Whether the copy may become part of the remote tier: this broker leads, and the segment is its log's.
+
+    A copy of what was truncated meanwhile would be of another lineage.
+    """
+    log = state.partition.log
+    return state.leads and is_copying(log) and attempt.segment.is_current(log)
+
+
+def metadata_of(
+    segment: SegmentToCopy,
+    *,
+    partition: TopicIdPartition,
+    copy_id: UUID,
+    max_timestamp_ms: int,
+    node_id: int,
+    now_ms: int,
+) -> RemoteLogSegmentMetadata:
+    """The metadata of a new copy, in state COPY_SEGMENT_STARTED."""
+    return RemoteLogSegmentMetadata(
+        segment_id=RemoteLogSegmentId(partition, copy_id),
+        start_offset=segment.base_offset,
+        end_offset=segment.end_offset,
+        max_timestamp_ms=max_timestamp_ms,
+        broker_id=node_id,
+        event_timestamp_ms=now_ms,
+        segment_size_bytes=segment.size_bytes,
+        leader_epochs=tuple(segment.leader_epochs),
+        is_transaction_index_empty=segment.transaction_index is None,
+    )
+
+
+def data_of(segment: SegmentToCopy) -> LogSegmentData:
+    """The files of the copy."""
+    return LogSegmentData(
+        log_segment=segment.log_segment,
+        offset_index=segment.offset_index,
+        time_index=segment.time_index,
+        transaction_index=segment.transaction_index,
+        producer_snapshot=segment.producer_snapshot,
+        leader_epoch_index=segment.leader_epoch_checkpoint,
+    )
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class Finish:
+    """Store COPY_SEGMENT_FINISHED."""
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class Repeat:
+    """Copy again after a back-off, under the same id: the store overwrites what the failed call has left."""
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class Discard:
+    """Delete what was copied."""
+
+    #: No further segment of the partition is copied in this leader epoch: its copy would end the same way.
+    stops_copying: bool = False
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class Leave:
+    """The store still writes: what is there is deleted when it ends (`segment_transfers`), and copied under another id."""
+
+
+Decision = Finish | Repeat | Discard | Leave
+
+
+def after_copy(custom_metadata: bytes | None, *, is_wanted: bool, custom_metadata_max_bytes: int) -> Decision:
+    """The store has copied the segment."""
+    if not is_wanted:
+        return Discard()
+    if custom_metadata is not None and len(custom_metadata) > custom_metadata_max_bytes:
+        return Discard(stops_copying=True)
+    return Finish()
+
+
+def after_failure(error: Exception, *, is_wanted: bool) -> Decision:
+    """The store has not copied the segment.
+
+    Kafka leaves a copy that has failed with a retriable error as COPY_SEGMENT_STARTED, and copies under another id.
+    """
+    match error:
+        case TransferAbandoned():
+            return Leave()
+        case RetriableRemoteStorageError() if is_wanted and not isinstance(error, TransferCancelled):
+            return Repeat()
+        case _:
+            return Discard()

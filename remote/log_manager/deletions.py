@@ -1,0 +1,35 @@
+"""CopyDeletions: delete a copy: DELETE_SEGMENT_STARTED, the objects, DELETE_SEGMENT_FINISHED.
+
+Each step can be repeated. A deletion that ends between two of them is completed by the leader's next expiration, or by that
+of the next leader, which finds DELETE_SEGMENT_STARTED.
+"""
+
+from protocol.remote.records import RemoteLogSegmentState
+from remote.log_manager.metadata_changes import MetadataChanges
+from remote.log_manager.segment_transfers import SegmentTransfers
+from remote.metrics import RemoteStorageMetrics
+from remote.segment_metadata import RemoteLogSegmentMetadata
+
+
+class CopyDeletions:
+    """See the module."""
+
+    def __init__(
+        self, *, changes: MetadataChanges, transfers: SegmentTransfers, metrics: RemoteStorageMetrics
+    ) -> None:
+        self._changes = changes
+        self._transfers = transfers
+        self._metrics = metrics
+
+    async def delete(self, copy: RemoteLogSegmentMetadata) -> None:
+        """Delete a copy in any state. Raises the errors of the store and of the metadata."""
+        topic = copy.partition.topic_partition.topic
+        try:
+            if copy.state is not RemoteLogSegmentState.DELETE_SEGMENT_STARTED:
+                copy = await self._changes.change(copy, RemoteLogSegmentState.DELETE_SEGMENT_STARTED)
+            self._metrics.on_delete_requested(topic)
+            await self._transfers.delete(copy)
+            await self._changes.change(copy, RemoteLogSegmentState.DELETE_SEGMENT_FINISHED)
+        except Exception:
+            self._metrics.on_delete_failed(topic)
+            raise

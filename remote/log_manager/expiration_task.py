@@ -1,0 +1,175 @@
+"""ExpirationTask: deletes copies that retention does not keep, and those that no reader finds (`remote.expiration`).
+
+    log start offset advances  -> DELETE_SEGMENT_STARTED -> the store deletes -> DELETE_SEGMENT_FINISHED, copy by copy
+
+The log start offset first: followers learn it by their fetches; one that becomes leader before it has learnt it decides the
+same again. A deletion that fails is repeated, by this leader or the next one.
+
+With remote.storage.enable=false and remote.log.delete.on.disable=true (KIP-950) the log starts where its local segments do,
+and all copies are deleted.
+
+Source: RLMExpirationTask of Kafka 4.3.1.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from logging import getLogger
+from typing import Final
+from uuid import UUID
+
+from remote.errors import RetriableRemoteStorageError
+from remote.expiration import Expiration, LogView, Reason, expire
+from remote.log_manager.deletions import CopyDeletions
+from remote.log_manager.lane import Work
+from remote.log_manager.partition_state import PartitionState
+from remote.log_manager.seeding import ready_copies, seed_leader
+from remote.log_manager.settings import RemoteLogManagerSettings
+from remote.metadata_cache import RemoteLogMetadataCache
+from remote.metadata_manager import RemoteLogMetadataManager
+from remote.metrics import RemotePartitionGauges, RemoteStorageMetrics
+from remote.segment_metadata import RemoteLogSegmentMetadata
+from runtime import Runtime
+from storage.log import Log
+
+_LOG: Final = getLogger(__name__)
+
+
+class ExpirationTask:
+    """See the module."""
+
+    def __init__(
+        self,
+        *,
+        node_id: int,
+        metadata: RemoteLogMetadataManager,
+        deletions: CopyDeletions,
+        runtime: Runtime,
+        settings: Callable[[], RemoteLogManagerSettings],
+        metrics: RemoteStorageMetrics,
+        being_copied: Callable[[PartitionState], Collection[UUID]],
+        on_all_deleted: Callable[[PartitionState], None],
+    ) -> None:
+        """`being_copied`: copies that this broker makes now. `on_all_deleted`: a partition is not tiered any more."""
+        self._node_id = node_id
+        self._metadata = metadata
+        self._deletions = deletions
+        self._runtime = runtime
+        self._settings = settings
+        self._metrics = metrics
+        self._being_copied = being_copied
+        self._on_all_deleted = on_all_deleted
+
+    def prepare(self, state: PartitionState) -> Work | None:
+        """The deletions that are due; None: there are none. Raises NotYet."""
+        if not state.leads:
+            return None
+        log = state.partition.log
+        if not log.is_tiered:
+            return self._prepare_disabling(state, log)
+        seed_leader(state, self._metadata)
+        copies = self._metadata.copies(state.id)
+        now_ms = self._runtime.now_ms()
+        local_only_bytes = log.local_only_bytes()
+        assert local_only_bytes is not None, log.offsets
+        found = expire(
+            copies,
+            LogView(
+                lineage=log.leader_epochs.entries,
+                log_start_offset=log.log_start_offset,
+                # Not the log end: the log start offset cannot pass the high watermark, which a new leader has to find.
+                log_end_offset=log.high_watermark,
+                local_only_bytes=local_only_bytes,
+                retention_ms=log.config.retention_ms,
+                retention_bytes=log.config.retention_bytes,
+            ),
+            node_id=self._node_id,
+            being_copied=self._being_copied(state),
+            abandoned_before_ms=now_ms - 2 * self._settings().transfer_deadline_ms,
+            now_ms=now_ms,
+        )
+        gauges = self._metrics.partition(state.partition.topic_partition)
+        _measure(gauges, log, copies, local_only_bytes=local_only_bytes)
+        _count_lag(gauges, [copy for copy, _ in found.deleted])
+        return self._expire(state, found) if found.deleted else None
+
+    async def _expire(self, state: PartitionState, found: Expiration) -> bool:
+        if not state.leads:
+            return False
+        if (start := found.log_start_offset) is not None:
+            log = state.partition.log
+            log.maybe_increment_log_start_offset(min(start, log.high_watermark), reason="remote retention")
+            state.partition.notice_retention()
+        for reason in dict.fromkeys(reason for _, reason in found.deleted):
+            _log_deletions(state, [copy for copy, each in found.deleted if each is reason], reason)
+        return await self._delete(state, [copy for copy, _ in found.deleted])
+
+    async def _delete(self, state: PartitionState, copies: Sequence[RemoteLogSegmentMetadata]) -> bool:
+        """Delete one after the other; True if all are deleted. Raises the first failure, after the others were tried."""
+        failure: Exception | None = None
+        left = list(copies)
+        for copy in copies:
+            if not state.leads:
+                return False
+            try:
+                await self._deletions.delete(copy)
+            except RetriableRemoteStorageError:
+                raise  # the store is not there: the others would fail, too
+            except Exception as error:  # noqa: BLE001 (of any kind: the others are independent of it)
+                failure = failure or error
+            else:
+                left.remove(copy)
+                _count_lag(self._metrics.partition(state.partition.topic_partition), left)
+        if failure is not None:
+            raise failure
+        return False
+
+    # -- remote.log.delete.on.disable --------------------------------------------------------------------
+
+    def _prepare_disabling(self, state: PartitionState, log: Log) -> Work | None:
+        if not log.config.remote_log_delete_on_disable:
+            return None
+        if log.maybe_increment_log_start_offset(log.local_log_start_offset, reason="tiering is disabled"):
+            state.partition.notice_retention()
+        being_copied = self._being_copied(state)
+        copies = list(ready_copies(state, self._metadata).segments())
+        if not copies:
+            self._on_all_deleted(state)
+            return None
+        deletable = [copy for copy in copies if copy.segment_id.id not in being_copied]
+        return self._delete(state, deletable) if deletable else None
+
+
+def _measure(
+    gauges: RemotePartitionGauges, log: Log, copies: RemoteLogMetadataCache, *, local_only_bytes: int
+) -> None:
+    gauges.remote_log_metadata_count = len(copies)
+    gauges.remote_log_size_bytes = copies.finished_bytes
+    config = log.config
+    gauges.retention_size_in_percent = _percent(
+        copies.finished_bytes + local_only_bytes, config.retention_bytes
+    )
+    gauges.local_retention_size_in_percent = _percent(
+        log.segments.size_bytes, config.effective_local_retention_bytes
+    )
+
+
+def _percent(size_bytes: int, bound: int | None) -> int:
+    return 100 * size_bytes // bound if bound else 0
+
+
+def _count_lag(gauges: RemotePartitionGauges, copies: Sequence[RemoteLogSegmentMetadata]) -> None:
+    gauges.remote_delete_lag_segments = len(copies)
+    gauges.remote_delete_lag_bytes = sum(copy.segment_size_bytes for copy in copies)
+
+
+def _log_deletions(state: PartitionState, copies: Sequence[RemoteLogSegmentMetadata], reason: Reason) -> None:
+    first, last = copies[0], copies[-1]
+    _LOG.info(
+        "%s: deleting %d copies, from [%d, %d) to [%d, %d), because of %s",
+        state.id.topic_partition,
+        len(copies),
+        first.start_offset,
+        first.end_offset,
+        last.start_offset,
+        last.end_offset,
+        reason.value,
+    )

@@ -1,0 +1,266 @@
+"""Lane: runs one kind of task for many partitions, a bounded number of them at a time.
+
+    WAITING --due, or woken--> READY --a permit is free--> RUNNING --ended--> WAITING for the interval
+                                 ^                            |-----more to do--> READY, behind the others
+                                 |                            '-----failed------> WAITING for the back-off
+                                 '-- nothing to run: `prepare` returned None --> WAITING for the interval
+
+A partition is in one of these states, so at most one task of a lane runs for it at a time. Idle partitions have no timer
+and no asyncio task: one service looks at those that are due, `prepare` decides on the loop's thread, and only work that
+waits becomes a task. A failure is logged when it is the first one in a row, and every failure is followed by a retry.
+
+Source: RLMScheduledThreadPool of Kafka 4.3.1, with a thread and a timer for each task.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine, Hashable
+from dataclasses import dataclass
+from enum import Enum, auto
+from heapq import heappop, heappush
+from logging import DEBUG, WARNING, getLogger
+from typing import Any, Final, Generic, TypeVar
+
+from remote.errors import RemoteStorageError
+from remote.log_manager.backoff import backoff_ms
+from remote.log_manager.settings import RemoteLogManagerSettings
+from runtime import Runtime
+from runtime.turns import MAX_STEPS, TURN_S
+
+_LOG: Final = getLogger(__name__)
+
+K = TypeVar("K", bound=Hashable)
+
+#: A task that waits; returns whether there is more to do at once.
+Work = Coroutine[Any, Any, bool]
+
+
+class NotYet(Exception):
+    """A task cannot run yet, for a reason that is no failure; it is tried again after a back-off, without a log line."""
+
+
+class _State(Enum):
+    WAITING = auto()
+    READY = auto()
+    RUNNING = auto()
+
+
+@dataclass(slots=True)
+class _Entry:
+    state: _State
+    #: When it becomes ready; of WAITING only. A timer of the heap with another time is out of date.
+    due_s: float = 0.0
+    #: In a row, with those that are only `NotYet`.
+    failures: int = 0
+    is_failing: bool = False
+    #: What has happened while it was running.
+    is_woken: bool = False
+    is_removed: bool = False
+
+
+class Lane(Generic[K]):
+    """See the module. Belongs to the event loop."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        runtime: Runtime,
+        settings: Callable[[], RemoteLogManagerSettings],
+        permits: Callable[[], int],
+        prepare: Callable[[K], Work | None],
+    ) -> None:
+        """`prepare` decides for a partition; None: nothing to do before the next interval. `name`: of log lines."""
+        self._name = name
+        self._runtime = runtime
+        self._settings = settings
+        self._permits = permits
+        self._prepare = prepare
+        self._entries: dict[K, _Entry] = {}
+        #: At most the partitions; each is there once.
+        self._ready: deque[K] = deque()
+        #: (when, number, partition): the number decides between equal times. At most one valid timer for each partition.
+        self._timers: list[tuple[float, int, K]] = []
+        self._timer_number = 0
+        self._running: dict[K, asyncio.Task[None]] = {}
+        self._changed = asyncio.Event()
+
+    def __contains__(self, key: K) -> bool:
+        entry = self._entries.get(key)
+        return entry is not None and not entry.is_removed
+
+    @property
+    def running(self) -> int:
+        """The number of tasks that run."""
+        return len(self._running)
+
+    @property
+    def failing(self) -> int:
+        """The number of partitions whose last task has failed."""
+        return sum(entry.is_failing for entry in self._entries.values())
+
+    # -- partitions --------------------------------------------------------------------------------
+
+    def add(self, key: K) -> None:
+        """The task of this partition runs from now on, first at once; also if it was added before."""
+        entry = self._entries.get(key)
+        if entry is None:
+            self._entries[key] = _Entry(_State.READY)
+            self._ready.append(key)
+            self._changed.set()
+        else:
+            entry.is_removed = False
+            entry.failures = 0
+            self.wake(key)
+
+    def wake(self, key: K) -> None:
+        """There may be something to do: the task runs at once, or once more if it is running. Unknown: ignored."""
+        entry = self._entries.get(key)
+        if entry is None or entry.is_removed:
+            return
+        match entry.state:
+            case _State.WAITING:
+                self._make_ready(key, entry)
+            case _State.RUNNING:
+                entry.is_woken = True
+            case _State.READY:
+                pass
+
+    def remove(self, key: K) -> None:
+        """The task does not run any more. One that is running ends by itself: it checks whether it still may."""
+        entry = self._entries.get(key)
+        if entry is None:
+            return
+        if entry.state is _State.RUNNING:
+            entry.is_removed = True
+        else:
+            # Timers and the queue are cleaned when they are read.
+            del self._entries[key]
+
+    # -- the service -------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """The service; ends by cancellation, and cancels its tasks then."""
+        try:
+            while True:
+                self._changed.clear()
+                pause_s = await self._step()
+                if not self._changed.is_set():
+                    await self._wait(pause_s)
+        finally:
+            running = list(self._running.values())
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+
+    async def _wait(self, pause_s: float | None) -> None:
+        try:
+            async with asyncio.timeout(pause_s):
+                await self._changed.wait()
+        except TimeoutError:
+            pass
+
+    async def _step(self) -> float | None:
+        """Start what is due, in turns; the time until the next partition is due (None: unknown), in seconds."""
+        now_s = self._runtime.monotonic()
+        self._move_due(now_s)
+        count, end_s = 0, now_s + TURN_S
+        while self._ready and len(self._running) < self._permits():
+            self._start(self._ready.popleft())
+            count += 1
+            if count >= MAX_STEPS or self._runtime.monotonic() >= end_s:
+                await asyncio.sleep(0)
+                count, end_s = 0, self._runtime.monotonic() + TURN_S
+        while self._timers and not self._is_valid(self._timers[0]):
+            heappop(self._timers)
+        return max(0.0, self._timers[0][0] - self._runtime.monotonic()) if self._timers else None
+
+    def _move_due(self, now_s: float) -> None:
+        while self._timers and self._timers[0][0] <= now_s:
+            timer = heappop(self._timers)
+            if self._is_valid(timer):
+                self._make_ready(timer[2], self._entries[timer[2]])
+
+    def _is_valid(self, timer: tuple[float, int, K]) -> bool:
+        entry = self._entries.get(timer[2])
+        return entry is not None and entry.state is _State.WAITING and entry.due_s == timer[0]
+
+    def _make_ready(self, key: K, entry: _Entry) -> None:
+        entry.state = _State.READY
+        self._ready.append(key)
+        self._changed.set()
+
+    def _wait_for(self, key: K, entry: _Entry, pause_ms: int) -> None:
+        entry.state = _State.WAITING
+        entry.due_s = self._runtime.monotonic() + pause_ms / 1000
+        self._timer_number += 1
+        heappush(self._timers, (entry.due_s, self._timer_number, key))
+
+    def _start(self, key: K) -> None:
+        entry = self._entries.get(key)
+        if entry is None or entry.state is not _State.READY:
+            return  # removed, or removed and added again: it is in the queue twice
+        try:
+            work = self._prepare(key)
+        except Exception as error:  # noqa: BLE001 (of any kind: the other partitions are independent of it)
+            self._fail(key, entry, error)
+            return
+        if work is None:
+            self._succeed(key, entry)
+            self._wait_for(key, entry, self._settings().task_interval_ms)
+            return
+        entry.state = _State.RUNNING
+        self._running[key] = self._runtime.create_task(
+            self._run(key, entry, work), name=f"{self._name} {key}"
+        )
+
+    async def _run(self, key: K, entry: _Entry, work: Work) -> None:
+        failure: Exception | None = None
+        has_more = False
+        try:
+            has_more = await work
+        except Exception as error:  # noqa: BLE001 (of any kind: it is retried)
+            failure = error
+        finally:
+            del self._running[key]
+            self._changed.set()
+        if entry.is_removed:
+            del self._entries[key]
+            return
+        is_woken, entry.is_woken = entry.is_woken, False
+        if failure is not None:
+            self._fail(key, entry, failure)
+            return
+        self._succeed(key, entry)
+        if has_more or is_woken:
+            self._make_ready(key, entry)
+        else:
+            self._wait_for(key, entry, self._settings().task_interval_ms)
+
+    def _succeed(self, key: K, entry: _Entry) -> None:
+        if entry.is_failing:
+            _LOG.info("%s of %s succeeds again after %d failures", self._name, key, entry.failures)
+            entry.is_failing = False
+        entry.failures = 0
+
+    def _fail(self, key: K, entry: _Entry, error: Exception) -> None:
+        entry.failures += 1
+        pause_ms = backoff_ms(entry.failures, self._settings(), self._runtime.random)
+        if isinstance(error, NotYet):
+            _LOG.debug("%s of %s waits: %s", self._name, key, error)
+        else:
+            self._log(key, entry, error, pause_ms)
+            entry.is_failing = True
+        self._wait_for(key, entry, pause_ms)
+
+    def _log(self, key: K, entry: _Entry, error: Exception, pause_ms: int) -> None:
+        """The first failure in a row is a warning, with its stack if it is none of the store or the metadata."""
+        _LOG.log(
+            DEBUG if entry.is_failing else WARNING,
+            "%s of %s has failed, the next attempt is in %d ms: %s",
+            self._name,
+            key,
+            pause_ms,
+            error,
+            exc_info=None if isinstance(error, RemoteStorageError) else error,
+        )

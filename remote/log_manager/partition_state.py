@@ -1,0 +1,55 @@
+"""PartitionState: what the tasks of one partition keep between their runs."""
+
+from dataclasses import dataclass, field
+
+from remote.log_manager.segment_transfers import Transfer
+from remote.log_manager.tiered_partition import TieredPartition
+from remote.segment_metadata import RemoteLogSegmentMetadata, TopicIdPartition
+from storage.tiered_log import SegmentToCopy
+
+
+@dataclass(slots=True, kw_only=True)
+class Attempt:
+    """An attempt to copy a segment; its COPY_SEGMENT_STARTED is stored, or is being stored.
+
+    STARTED --the store has copied--> COPIED --COPY_SEGMENT_FINISHED is stored--> (ended)
+       ^ |                               |
+       | +--------- the copy is not wanted any more, or has failed for good ----> (deleted in the store)
+       '-' a retriable failure
+    """
+
+    segment: SegmentToCopy
+    #: With the store's custom metadata, once it is copied.
+    metadata: RemoteLogSegmentMetadata
+    transfer: Transfer = field(default_factory=Transfer)
+    is_copied: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class PartitionState:
+    """A partition whose segments are in the remote tier, or will be. Belongs to the event loop."""
+
+    partition: TieredPartition
+    id: TopicIdPartition
+    is_leader: bool = False
+    #: The leader epoch in which it has led or followed since.
+    leader_epoch: int = -1
+    #: False once this broker holds the partition no more.
+    is_active: bool = True
+    #: The leader epoch in which log start and remote end were found; see `seeding`.
+    seeded_epoch: int | None = None
+    #: The copy that is under way, or that is repeated after a failure.
+    attempt: Attempt | None = None
+    #: Copying has stopped until the next leader epoch, as the store's custom metadata is too large.
+    is_copying_stopped: bool = False
+
+    @property
+    def leads(self) -> bool:
+        """Whether this broker leads the partition at this moment."""
+        partition = self.partition
+        return self.is_active and self.is_leader and partition.is_leader and not partition.is_deleted
+
+    def cancel_transfer(self) -> None:
+        """The copy that is under way is not wanted any more."""
+        if self.attempt is not None:
+            self.attempt.transfer.is_cancelled = True

@@ -1,0 +1,70 @@
+"""Seeding: where the log starts and up to where it is copied, from the metadata of its copies.
+
+A leader has to know both before it copies or deletes anything. Kafka 4.3.1 runs retention before it knows the end of what is
+copied, counts the bytes in both tiers twice, and deletes records that retention.bytes has room for (KAFKA-20732). A
+follower needs the end for its local retention only.
+
+    log start   the former leader has moved it and deleted the copies before it, and this replica was not notified: it is the
+                start of the first copy of the lineage
+    remote end  see `remote.lineage.remote_end_offset`
+
+Both are unknown as long as the metadata are not read up to their end (`RemoteLogMetadataManager.is_ready`).
+
+Source: RLMCopyTask.maybeUpdateLogStartOffsetOnBecomingLeader, maybeUpdateCopiedOffset, RLMFollowerTask of Kafka 4.3.1.
+"""
+
+from remote.lineage import remote_end_offset, without_empty_epochs
+from remote.log_manager.lane import NotYet
+from remote.log_manager.partition_state import PartitionState
+from remote.metadata_cache import RemoteLogMetadataCache
+from remote.metadata_manager import RemoteLogMetadataManager
+from storage.log import Log
+
+
+def seed_leader(state: PartitionState, metadata: RemoteLogMetadataManager) -> None:
+    """Once in each leader epoch, and when the log has forgotten its remote end. Raises NotYet."""
+    log = state.partition.log
+    epoch = state.partition.leader_epoch
+    if state.seeded_epoch == epoch and log.offsets.remote_end_offset is not None:
+        return
+    copies = ready_copies(state, metadata)
+    start = first_copied_offset(log, copies)
+    if start is not None and start > log.log_start_offset:
+        if start > log.high_watermark:
+            raise NotYet(f"the remote tier begins at {start}, and the high watermark is {log.high_watermark}")
+        log.maybe_increment_log_start_offset(start, reason="the remote tier begins there")
+        state.partition.notice_retention()
+    update_remote_end(log, copies)
+    state.seeded_epoch = epoch
+
+
+def seed_follower(state: PartitionState, metadata: RemoteLogMetadataManager) -> None:
+    """In each interval: the leader goes on copying. Raises NotYet."""
+    update_remote_end(state.partition.log, ready_copies(state, metadata))
+
+
+def ready_copies(state: PartitionState, metadata: RemoteLogMetadataManager) -> RemoteLogMetadataCache:
+    """All copies of the partition. Raises NotYet."""
+    if not metadata.is_ready(state.id):
+        raise NotYet("the metadata of its copies are not read up to their end yet")
+    return metadata.copies(state.id)
+
+
+def update_remote_end(log: Log, copies: RemoteLogMetadataCache) -> None:
+    """Set up to where the log is copied."""
+    log.update_remote_end_offset(
+        remote_end_offset(
+            without_empty_epochs(log.leader_epochs.entries),
+            copies,
+            local_log_start_offset=log.local_log_start_offset,
+            log_end_offset=log.log_end_offset,
+        )
+    )
+
+
+def first_copied_offset(log: Log, copies: RemoteLogMetadataCache) -> int | None:
+    """Where the first copy of this log's lineage starts; None without one."""
+    for entry in without_empty_epochs(log.leader_epochs.entries):
+        for copy in copies.referenced(entry.epoch):
+            return copy.start_offset
+    return None

@@ -1,0 +1,198 @@
+"""SegmentTransfers: copies and deletions in the store, which may take long or never end, off the event loop.
+
+A call of the store cannot be interrupted. One that exceeds its deadline is abandoned: its caller continues, and the thread
+is occupied until the store's own time-outs. What it writes later is deleted when it ends: by then the leader may have
+deleted the copy already.
+
+`ThreadTransfers` calls the store in threads of this process.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from logging import getLogger
+from typing import Final, Protocol
+from uuid import UUID
+
+from remote.errors import RemoteStorageError
+from remote.log_manager.quota import TransferQuota
+from remote.segment_metadata import RemoteLogSegmentMetadata
+from remote.storage_manager import LogSegmentData, RemoteStorageManager
+from runtime import Pool, Runtime
+
+_LOG: Final = getLogger(__name__)
+
+
+class TransferAbandoned(RemoteStorageError):
+    """The store has not answered before the deadline."""
+
+
+class TransferCancelled(RemoteStorageError):
+    """The copy is not wanted any more: the broker does not lead the partition, or stops."""
+
+
+class Transfer:
+    """One copy that is under way. `is_cancelled` is set on the event loop, and read in any thread."""
+
+    __slots__ = ("is_cancelled", "throttled_s")
+
+    def __init__(self) -> None:
+        self.is_cancelled = False
+        #: How long it has waited for the quota: the deadline does not count that.
+        self.throttled_s = 0.0
+
+    def check(self) -> None:
+        """Raise TransferCancelled if the copy is not wanted any more."""
+        if self.is_cancelled:
+            raise TransferCancelled("the copy is not wanted any more")
+
+
+class SegmentTransfers(Protocol):
+    """See the module. Belongs to the event loop."""
+
+    async def copy(
+        self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData, transfer: Transfer
+    ) -> bytes | None:
+        """Copy a segment within the quota; returns the store's custom metadata.
+
+        Raises what the store raises, TransferAbandoned, TransferCancelled.
+        """
+
+    async def delete(self, metadata: RemoteLogSegmentMetadata) -> None:
+        """Delete a copy. Raises what the store raises, TransferAbandoned."""
+
+    @property
+    def running(self) -> "frozenset[UUID] | set[UUID]":
+        """The copies that are being written, also those that were abandoned."""
+
+    @property
+    def abandoned(self) -> int:
+        """The copies that were abandoned and still occupy a thread."""
+
+
+@dataclass(slots=True, frozen=True)
+class _Ended:
+    """How a call of the store has ended."""
+
+    custom_metadata: bytes | None = None
+    failure: Exception | None = None
+
+
+class ThreadTransfers:
+    """Calls the store in threads; see the module."""
+
+    def __init__(
+        self,
+        store: RemoteStorageManager,
+        *,
+        runtime: Runtime,
+        quota: TransferQuota,
+        deadline_ms: Callable[[], int],
+    ) -> None:
+        """`deadline_ms`: for each copy and each deletion."""
+        self._store = store
+        self._runtime = runtime
+        self._quota = quota
+        self._deadline_ms = deadline_ms
+        #: At most the threads of the pool, and those that wait for one.
+        self.running: set[UUID] = set()
+        self._abandoned: set[UUID] = set()
+
+    @property
+    def abandoned(self) -> int:
+        """See SegmentTransfers."""
+        return len(self._abandoned)
+
+    async def copy(
+        self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData, transfer: Transfer
+    ) -> bytes | None:
+        """See SegmentTransfers."""
+        copy_id = metadata.segment_id.id
+        assert copy_id not in self.running, metadata.segment_id
+        self.running.add(copy_id)
+        call = self._runtime.create_task(
+            self._copy(metadata, data, transfer), name=f"copy {metadata.segment_id}"
+        )
+        try:
+            if not await self._ends_in_time(call, transfer):
+                raise TransferAbandoned(
+                    f"the copy {metadata.segment_id} of {metadata.segment_size_bytes} bytes did not end within "
+                    f"{self._deadline_ms()} ms"
+                )
+        except BaseException:  # also when this broker stops
+            transfer.is_cancelled = True
+            self._abandoned.add(copy_id)
+            call.add_done_callback(lambda _: self._on_late_end(metadata))
+            raise
+        self.running.discard(copy_id)
+        ended = call.result()
+        if ended.failure is not None:
+            raise ended.failure
+        return ended.custom_metadata
+
+    async def _copy(
+        self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData, transfer: Transfer
+    ) -> _Ended:
+        reported_bytes = 0
+
+        def on_bytes(size_bytes: int) -> None:
+            nonlocal reported_bytes
+            transfer.check()
+            transfer.throttled_s += self._quota.take_in_thread(size_bytes, check=transfer.check)
+            reported_bytes += size_bytes
+
+        def in_thread() -> bytes | None:
+            # A store may not report its pieces: then the quota admits whole segments, as Kafka's does.
+            on_bytes(0)
+            try:
+                return self._store.copy_log_segment_data(metadata, replace(data, on_bytes=on_bytes))
+            finally:
+                self._quota.record(max(0, metadata.segment_size_bytes - reported_bytes))
+
+        try:
+            return _Ended(await self._runtime.run_blocking(in_thread, pool=Pool.REMOTE_COPIES))
+        except Exception as error:  # noqa: BLE001 (of any kind: raised to the caller, if that still waits)
+            return _Ended(failure=error)
+
+    async def _ends_in_time(self, call: "asyncio.Task[_Ended]", transfer: Transfer | None = None) -> bool:
+        began_s = self._runtime.monotonic()
+        while not call.done():
+            used_s = self._runtime.monotonic() - began_s - (transfer.throttled_s if transfer else 0.0)
+            left_s = self._deadline_ms() / 1000 - used_s
+            if left_s <= 0:
+                return False
+            await asyncio.wait([call], timeout=left_s)
+        return True
+
+    def _on_late_end(self, metadata: RemoteLogSegmentMetadata) -> None:
+        """What the call has written after its deadline is nobody's: its metadata may be gone by now."""
+        self._abandoned.discard(metadata.segment_id.id)
+        self.running.discard(metadata.segment_id.id)
+        self._runtime.create_task(self._delete_late(metadata), name=f"delete {metadata.segment_id}")
+
+    async def _delete_late(self, metadata: RemoteLogSegmentMetadata) -> None:
+        try:
+            await self.delete(metadata)
+        except Exception as error:  # noqa: BLE001 (of any kind: the copy's metadata, if it is there, is retried)
+            _LOG.warning(
+                "%s ended after its deadline, and could not be deleted: %s", metadata.segment_id, error
+            )
+
+    async def delete(self, metadata: RemoteLogSegmentMetadata) -> None:
+        """See SegmentTransfers."""
+        call = self._runtime.create_task(self._delete(metadata), name=f"delete {metadata.segment_id}")
+        if not await self._ends_in_time(call):
+            raise TransferAbandoned(
+                f"the deletion of {metadata.segment_id} did not end within {self._deadline_ms()} ms"
+            )
+        if (failure := call.result().failure) is not None:
+            raise failure
+
+    async def _delete(self, metadata: RemoteLogSegmentMetadata) -> _Ended:
+        try:
+            await self._runtime.run_blocking(
+                self._store.delete_log_segment_data, metadata, pool=Pool.REMOTE_DELETIONS
+            )
+        except Exception as error:  # noqa: BLE001 (of any kind: raised to the caller, if that still waits)
+            return _Ended(failure=error)
+        return _Ended()

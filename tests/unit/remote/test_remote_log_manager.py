@@ -1,0 +1,189 @@
+"""RemoteLogManager on simulated brokers with a real LocalDirectory: what is copied, and what becomes of it (KIP-405)."""
+
+import asyncio
+
+import pytest
+
+from protocol.records.builder import build_batch, simple_records
+from protocol.records.control import EndTransactionMarker, build_end_transaction_marker
+from protocol.remote.records import RemoteLogSegmentState as State
+from protocol.types import TopicPartition
+from runtime.simulated import Simulation
+from storage.log import AppendOrigin
+from tests.harness.remote_tier import TIERED, RemoteTier
+from tests.harness.replicas import ReplicaCluster
+
+ORDERS = TopicPartition("orders", 0)
+
+
+@pytest.fixture
+def simulation():
+    with Simulation(seed=1) as simulation:
+        yield simulation
+
+
+class OneLeader:
+    """A broker that leads a tiered partition, without followers."""
+
+    def __init__(self, simulation, tmp_path, **configs):
+        self.tier = RemoteTier(tmp_path)
+        configs = {name.replace("_", "."): value for name, value in configs.items()}
+        self.cluster = ReplicaCluster(simulation, [1], tier=self.tier, configs=TIERED | configs)
+        self.cluster.create("orders", {0: [1]})
+        self.cluster.elect(ORDERS, 1)
+        self.broker = self.cluster.brokers[1]
+
+    @property
+    def own(self):
+        return self.tier.brokers[1]
+
+    @property
+    def partition(self):
+        return self.broker.partition(ORDERS)
+
+    @property
+    def log(self):
+        return self.partition.log
+
+    def write(self, *values, **producer):
+        for value in values:
+            now_ms = self.broker.runtime.now_ms()
+            batch = build_batch(simple_records([(None, value.encode())], timestamp=now_ms), **producer)
+            self.partition.as_leader().append_records(bytearray(batch), required_acks=1, now_ms=now_ms)
+
+    def end_transaction(self, *, producer_id):
+        now_ms = self.broker.runtime.now_ms()
+        marker = build_end_transaction_marker(
+            EndTransactionMarker(is_commit=True, coordinator_epoch=0, timestamp=now_ms),
+            producer_id=producer_id,
+            producer_epoch=0,
+        )
+        self.log.append_as_leader(
+            bytearray(marker),
+            leader_epoch=self.partition.leader_epoch,
+            now_ms=now_ms,
+            origin=AppendOrigin.COORDINATOR,
+        )
+        self.partition.as_leader().advance_high_watermark()
+
+    def write_segment(self, *values):
+        self.write(*values)
+        self.log.roll(self.broker.runtime.now_ms())
+
+    def alter(self, **configs):
+        self.cluster.configs |= {name.replace("_", "."): value for name, value in configs.items()}
+        self.log.update_config(self.cluster.topic_config("orders"))
+        self.own.on_role(self.partition)
+
+    def copies(self):
+        return [(each.start_offset, each.end_offset, each.state) for each in self.tier.copies()]
+
+
+FINISHED = State.COPY_SEGMENT_FINISHED
+
+
+def test_closed_segments_are_copied_in_order(simulation, tmp_path):
+    async def story():
+        leader = OneLeader(simulation, tmp_path)
+        leader.write_segment("a", "b")
+        leader.write_segment("c")
+        leader.write("d")
+        await asyncio.sleep(60)
+        assert leader.copies() == [(0, 2, FINISHED), (2, 3, FINISHED)]
+        assert leader.log.offsets.remote_end_offset == 3
+        assert len(leader.tier.objects()) == 2
+        assert leader.tier.unknown_objects() == set()
+        assert leader.own.metrics.topic("orders").remote_copy_requests == 2
+
+    simulation.run(story())
+
+
+def test_an_open_transaction_and_the_active_segment_are_not_copied(simulation, tmp_path):
+    async def story():
+        leader = OneLeader(simulation, tmp_path)
+        leader.write_segment("a")
+        leader.write("b", producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
+        leader.log.roll(leader.broker.runtime.now_ms())
+        leader.write("c")
+        await asyncio.sleep(60)
+        assert leader.copies() == [(0, 1, FINISHED)]
+        leader.end_transaction(producer_id=7)
+        await asyncio.sleep(60)
+        assert leader.copies() == [(0, 1, FINISHED), (1, 2, FINISHED)]
+        assert leader.log.segments.active.base_offset == 2
+
+    simulation.run(story())
+
+
+def test_expired_copies_are_deleted_after_the_log_start_has_advanced(simulation, tmp_path):
+    async def story():
+        leader = OneLeader(simulation, tmp_path, retention_ms="100000", local_retention_ms="1000")
+        leader.write_segment("a", "b")
+        await asyncio.sleep(60)
+        leader.write_segment("c")
+        leader.write("d")
+        await asyncio.sleep(39)
+        assert [start for start, _, _ in leader.copies()] == [0, 2]
+        await asyncio.sleep(32)
+        assert leader.copies() == [(2, 3, FINISHED)]
+        assert leader.log.log_start_offset == 2
+        assert len(leader.tier.objects()) == 1
+        assert leader.own.metrics.topic("orders").remote_delete_requests == 1
+
+    simulation.run(story())
+
+
+def test_a_topic_that_is_not_tiered_is_left_alone(simulation, tmp_path):
+    async def story():
+        leader = OneLeader(simulation, tmp_path, remote_storage_enable="false")
+        leader.write_segment("a")
+        await asyncio.sleep(60)
+        assert leader.tier.log.changes == []
+        assert leader.log.offsets.remote_end_offset is None
+
+    simulation.run(story())
+
+
+# remote.log.copy.disable, remote.log.delete.on.disable (KIP-950)
+
+
+def test_copying_is_disabled_and_enabled_again(simulation, tmp_path):
+    async def story():
+        leader = OneLeader(simulation, tmp_path)
+        leader.write_segment("a")
+        await asyncio.sleep(1)
+        leader.alter(remote_log_copy_disable="true")
+        leader.write_segment("b")
+        await asyncio.sleep(60)
+        assert leader.copies() == [(0, 1, FINISHED)]
+        leader.alter(remote_log_copy_disable="false")
+        await asyncio.sleep(1)  # not the next interval
+        assert leader.copies() == [(0, 1, FINISHED), (1, 2, FINISHED)]
+
+    simulation.run(story())
+
+
+def test_tiering_is_disabled_all_copies_are_deleted_and_it_is_enabled_again(simulation, tmp_path):
+    async def story():
+        leader = OneLeader(simulation, tmp_path, local_retention_ms="1000")
+        leader.write_segment("a")
+        await asyncio.sleep(10)
+        leader.write_segment("b")
+        leader.write("c")
+        await asyncio.sleep(30)
+        leader.log.apply_retention(leader.broker.runtime.now_ms())
+        local_start = leader.log.local_log_start_offset
+        assert (leader.log.log_start_offset, local_start) == (0, 2)
+        leader.alter(
+            remote_storage_enable="false", remote_log_delete_on_disable="true", local_retention_ms="-2"
+        )
+        await asyncio.sleep(60)
+        assert leader.copies() == []
+        assert leader.tier.objects() == set()
+        assert leader.log.log_start_offset == local_start
+        leader.alter(remote_storage_enable="true")
+        leader.log.roll(leader.broker.runtime.now_ms())
+        await asyncio.sleep(60)
+        assert leader.copies() == [(2, 3, FINISHED)]
+
+    simulation.run(story())
