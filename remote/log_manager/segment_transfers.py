@@ -165,7 +165,7 @@ class ThreadTransfers:
         return True
 
     def _on_late_end(self, metadata: RemoteLogSegmentMetadata) -> None:
-        """What the call has written after its deadline is nobody's: its metadata may be gone by now."""
+        """What the call has written after its deadline is not known to any metadata: they may be gone by now."""
         self._abandoned.discard(metadata.segment_id.id)
         self.running.discard(metadata.segment_id.id)
         self._runtime.create_task(self._delete_late(metadata), name=f"delete {metadata.segment_id}")

@@ -161,6 +161,10 @@ class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
         """As the interface. Cost: 4 us for each copy."""
         return list(self._cache(partition).segments(epoch))
 
+    def copies(self, partition: TopicIdPartition) -> RemoteLogMetadataCache:
+        """As the interface: the cache itself."""
+        return self._cache(partition)
+
     def remote_log_size(self, partition: TopicIdPartition, *, epoch: int) -> int:
         """As the interface."""
         return self._cache(partition).size_bytes(epoch)

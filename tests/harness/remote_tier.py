@@ -189,7 +189,7 @@ def _partition_of(change: Change) -> TopicIdPartition:
 
 
 class DiskReader(RemoteStorageManager):
-    """A store that reads a broker's disk in memory, and fails, waits or hangs when it is told to."""
+    """A store that reads a broker's disk in memory, and fails or waits as set below."""
 
     def __init__(
         self, store: RemoteStorageManager, files: Callable[[], Files], runtime: Callable[[], Runtime]
