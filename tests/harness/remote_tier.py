@@ -12,16 +12,17 @@ files to the store from there. `InMemoryMetadataManager` keeps what a broker has
 
 import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from broker.replicas.partition import Partition
 from protocol.remote.records import RemoteLogSegmentState, RemotePartitionDeleteState
-from remote.errors import RemoteResourceNotFound, RemoteStorageError, RetriableRemoteStorageError
+from remote.errors import RemoteStorageError, RetriableRemoteStorageError
 from remote.log_manager.manager import RemoteLogManager
 from remote.log_manager.settings import RemoteLogManagerSettings
-from remote.metadata_cache import IllegalStateTransition, RemoteLogMetadataCache
+from remote.metadata_cache import RemoteLogMetadataCache
 from remote.metadata_manager import RemoteLogMetadataManager
 from remote.metrics import RemoteStorageMetrics
 from remote.segment_metadata import (
@@ -34,8 +35,7 @@ from remote.segment_metadata import (
 from remote.storage_manager import IndexType, LogSegmentData, RemoteStorageManager, RemoteStream
 from remote.stores.local_directory import LocalDirectory
 from remote.stores.object_storage import key_of
-from remote.topic_metadata.records import Change
-from remote.topic_metadata.store import RemotePartitionMetadataStore
+from remote.topic_metadata.records import Change, user_partition_of
 from runtime import Runtime
 from storage.files import Files
 
@@ -55,7 +55,7 @@ class InMemoryMetadataManager(RemoteLogMetadataManager):
 
     def __init__(self, log: RemoteMetadataLog) -> None:
         self._log = log
-        self._store = RemotePartitionMetadataStore()
+        self._caches: dict[TopicIdPartition, RemoteLogMetadataCache] = {}
         self._read_count = 0
         self._is_reading = True
         #: None: changes are stored; else each attempt raises it.
@@ -76,42 +76,37 @@ class InMemoryMetadataManager(RemoteLogMetadataManager):
     def read(self) -> None:
         """Read up to the end, unless it is not reading."""
         while self._is_reading and self._read_count < len(self._log.changes):
-            self._store.apply(self._log.changes[self._read_count], offset=self._read_count)
+            self._apply(self._log.changes[self._read_count])
             self._read_count += 1
+
+    def _apply(self, change: Change) -> None:
+        cache = self._caches.get(user_partition_of(change))
+        if cache is None:
+            return
+        with suppress(RemoteStorageError):  # refused, as by all brokers
+            match change:
+                case RemoteLogSegmentMetadata():
+                    cache.add(change)
+                case RemoteLogSegmentMetadataUpdate():
+                    cache.update(change)
+                case RemotePartitionDeleteMetadata():
+                    pass
 
     def configure(self, configs: Mapping[str, object]) -> None:
         """See RemoteLogMetadataManager."""
 
     async def add_remote_log_segment_metadata(self, metadata: RemoteLogSegmentMetadata) -> None:
         """See RemoteLogMetadataManager."""
-        self._check_transition(metadata, RemoteLogSegmentState.COPY_SEGMENT_STARTED)
         self._append(metadata)
 
     async def update_remote_log_segment_metadata(self, update: RemoteLogSegmentMetadataUpdate) -> None:
         """See RemoteLogMetadataManager."""
-        self._check_transition(update, update.state)
+        self.copies(update.segment_id.partition).check(update)
         self._append(update)
 
     async def put_remote_partition_delete_metadata(self, metadata: RemotePartitionDeleteMetadata) -> None:
         """See RemoteLogMetadataManager."""
         self._append(metadata)
-
-    def _check_transition(
-        self,
-        change: RemoteLogSegmentMetadata | RemoteLogSegmentMetadataUpdate,
-        new: RemoteLogSegmentState,
-    ) -> None:
-        self.read()
-        found = [
-            each
-            for each in self._store.cache(change.segment_id.partition).segments()
-            if each.segment_id == change.segment_id
-        ]
-        if not found and new is not RemoteLogSegmentState.COPY_SEGMENT_STARTED:
-            raise RemoteResourceNotFound(f"{change.segment_id} is unknown")
-        old = found[0].state if found else None
-        if not is_segment_transition(old, new):
-            raise IllegalStateTransition(f"{change.segment_id} is {old}: {new.name} is refused")
 
     def _append(self, change: Change) -> None:
         if self.failure is not None:
@@ -147,7 +142,9 @@ class InMemoryMetadataManager(RemoteLogMetadataManager):
     def copies(self, partition: TopicIdPartition) -> RemoteLogMetadataCache:
         """See RemoteLogMetadataManager."""
         self.read()
-        return self._store.cache(partition)
+        if partition not in self._caches:
+            raise RemoteStorageError(f"{partition} is not assigned to this broker")
+        return self._caches[partition]
 
     def remote_log_size(self, partition: TopicIdPartition, *, epoch: int) -> int:
         """See RemoteLogMetadataManager."""
@@ -158,34 +155,25 @@ class InMemoryMetadataManager(RemoteLogMetadataManager):
     ) -> None:
         """See RemoteLogMetadataManager."""
         for partition in [*leaders, *followers]:
-            if partition not in self._store.partitions:
-                # Everything is read again: changes of partitions that were assigned before are repetitions.
-                self._store.assign(partition, RemoteLogMetadataCache(partition))
+            if partition not in self._caches:
+                self._caches[partition] = RemoteLogMetadataCache(partition)
                 for change in self._log.changes[: self._read_count]:
-                    if _partition_of(change) == partition:
-                        self._store.apply(change, offset=0)
+                    if user_partition_of(change) == partition:
+                        self._apply(change)
         self.read()
 
     def on_stop_partitions(self, partitions: Collection[TopicIdPartition]) -> None:
         """See RemoteLogMetadataManager."""
         for partition in partitions:
-            self._store.unassign(partition)
+            self._caches.pop(partition, None)
 
     def is_ready(self, partition: TopicIdPartition) -> bool:
         """See RemoteLogMetadataManager."""
         self.read()
-        return partition in self._store.partitions and self._read_count == len(self._log.changes)
+        return partition in self._caches and self._read_count == len(self._log.changes)
 
     async def close(self) -> None:
         """See RemoteLogMetadataManager."""
-
-
-def _partition_of(change: Change) -> TopicIdPartition:
-    return (
-        change.partition
-        if not isinstance(change, RemoteLogSegmentMetadataUpdate)
-        else change.segment_id.partition
-    )
 
 
 class DiskReader(RemoteStorageManager):
@@ -328,7 +316,7 @@ class RemoteTier:
 
     def objects(self) -> set[str]:
         """The keys of all segments in the store."""
-        return {key for key, _ in self.store.store.list() if key.endswith(".log")}
+        return {stored[0] for stored in self.store.store.list() if stored[0].endswith(".log")}
 
     def unknown_objects(self) -> set[str]:
         """Segments in the store that the metadata do not know."""
