@@ -1,7 +1,7 @@
 """Brokers' replicas with a remote tier: as `replicas`, with a directory as store and the metadata of copies in memory.
 
-The brokers have no copy tasks: a test copies (`copy_segments`), and applies local retention. A test may make the store fail
-or hang (`LocalDirectoryStore.failure`), and the metadata late (`Metadata.is_late`).
+The brokers have no copy tasks: a test copies (`copy_segments`), and applies local retention. A test may make the store
+fail (`Store`), and the metadata late (`Metadata.is_late`).
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -28,6 +28,7 @@ from remote.storage_manager import IndexType, LogSegmentData, RemoteStream
 from remote.stores.local_directory import LocalDirectory
 from runtime.simulated import Simulation
 from storage.log import Log
+from storage.log_config import LogConfig, default_topic_values
 from tests.harness.replicas import TOPIC_ID, ReplicaBroker, ReplicaCluster
 
 
@@ -197,6 +198,16 @@ class TieredCluster(ReplicaCluster):
             if other.is_up:
                 self.learn_remote_end(other.partition(topic_partition).log, partition)
         return copied
+
+    def keep(self, broker: ReplicaBroker, topic_partition: TopicPartition, *, from_offset: int) -> None:
+        """Local retention, by size, removes the segments before `from_offset`."""
+        log = broker.partition(topic_partition).log
+        kept_bytes = sum(each.size for each in log.segments if each.base_offset >= from_offset)
+        config = log.config
+        overrides = {**self.configs, "local.retention.bytes": str(kept_bytes)}
+        log.update_config(LogConfig.from_overrides(default_topic_values(), overrides))
+        log.apply_retention(broker.runtime.now_ms())
+        log.update_config(config)
 
     def learn_remote_end(self, log: Log, partition: TopicIdPartition) -> None:
         """What the leader's and the followers' tasks do: they find what is copied of the log's lineage."""

@@ -27,7 +27,6 @@ from remote.errors import RetriableRemoteStorageError
 from remote.segment_metadata import RemoteLogSegmentMetadata, TopicIdPartition
 from runtime import Pool
 from storage.log import Log
-from storage.log_config import LogConfig, default_topic_values
 from storage.remote_restart import RemoteState
 from tests.harness.replica_stage import ORDERS, Stage
 from tests.harness.replicas import TOPIC_ID
@@ -75,7 +74,7 @@ class TieredStage(Stage):
                     self._names_of_copies[copy.segment_id] = name
                     self.show(f"{name} copies {_copy(copy)}")
             case [name, "keeps", offset, "on"]:
-                self._keep(self.partition(name).log, int(offset), self.broker(name).runtime.now_ms())
+                self.cluster.keep(self.broker(name), ORDERS, from_offset=int(offset))
             case ["the", "remote", "tier", state]:
                 self._set_store(state)
             case ["the", "metadata", "is", state]:
@@ -99,14 +98,6 @@ class TieredStage(Stage):
                 self.show("nothing" if copy is None else f"{value} in {_copy(copy)}")
             case _:
                 await super()._play_client(words)
-
-    def _keep(self, log: Log, offset: int, now_ms: int) -> None:
-        kept_bytes = sum(each.size for each in log.segments if each.base_offset >= offset)
-        config = log.config
-        overrides = {**self.cluster.configs, "local.retention.bytes": str(kept_bytes)}
-        log.update_config(LogConfig.from_overrides(default_topic_values(), overrides))
-        log.apply_retention(now_ms)
-        log.update_config(config)
 
     def _set_store(self, state: str) -> None:
         def fail(*_: Any) -> None:
