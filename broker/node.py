@@ -88,9 +88,7 @@ class Node:
         listeners = await controller.listen() if controller is not None else {}
         await self._quorum.open(listeners, files, on_failure=self._on_quorum_failure)
         if config.is_broker:
-            remote = await open_remote_tier(
-                runtime, config, self._quorum, cluster_id=self._directories.cluster_id
-            )
+            remote = await open_remote_tier(runtime, config, self._quorum, self._directories, files)
             self._broker_role = BrokerRole(
                 runtime,
                 config,

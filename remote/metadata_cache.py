@@ -18,6 +18,7 @@ one replaces at the same start offset stays listed, so that it is deleted one da
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Self, assert_never
 
 from protocol.remote.records import RemoteLogSegmentState
@@ -112,6 +113,20 @@ class RemoteLogMetadataCache:
             state = self._epochs.setdefault(epoch, _Epoch())
             state.unreferenced.add(slot)
             state.size_bytes += metadata.segment_size_bytes
+
+    def restore(self, copy: RemoteLogSegmentMetadata) -> None:
+        """A copy in any state. Raises IllegalStateTransition for one that is there already."""
+        self.add(replace(copy, state=RemoteLogSegmentState.COPY_SEGMENT_STARTED))
+        if copy.state is not RemoteLogSegmentState.COPY_SEGMENT_STARTED:
+            self.update(
+                RemoteLogSegmentMetadataUpdate(
+                    segment_id=copy.segment_id,
+                    state=copy.state,
+                    broker_id=copy.broker_id,
+                    event_timestamp_ms=copy.event_timestamp_ms,
+                    custom_metadata=copy.custom_metadata,
+                )
+            )
 
     def to_bytes(self) -> bytes:
         """Everything, for a snapshot: 95 bytes for each copy."""

@@ -3,12 +3,13 @@
 Source: BrokerServer.createRemoteLogManager of Kafka 4.3.1.
 """
 
+from pathlib import Path
 from typing import Final
 
 from broker.config import BrokerConfig
 from broker.config.cluster_config import ClusterConfig
 from broker.network.client import ClientSettings
-from broker.roles.directories import CannotStart
+from broker.roles.directories import CannotStart, Directories
 from broker.roles.quorum import QuorumRole
 from broker.tiering.managers import create_metadata_manager, create_storage_manager
 from broker.tiering.metadata_topic import BrokerMetadataTopic
@@ -16,15 +17,17 @@ from broker.tiering.remote_tier import RemoteTier
 from broker.tiering.settings import metadata_listener_name
 from protocol.errors import InvalidConfig
 from remote.metadata_manager import RemoteLogMetadataManager
+from remote.segment_metadata import TopicIdPartition
 from remote.topic_metadata.manager import TopicBasedRemoteLogMetadataManager
 from runtime import Pool, Runtime
+from storage.files import Files
 
 #: The timeout of the request that creates the metadata topic.
 _CREATION_TIMEOUT_MS: Final = 60_000
 
 
 async def open_remote_tier(
-    runtime: Runtime, config: BrokerConfig, role: QuorumRole, *, cluster_id: str
+    runtime: Runtime, config: BrokerConfig, role: QuorumRole, directories: Directories, files: Files
 ) -> RemoteTier | None:
     """The remote tier, its store opened in a thread; None: it is not enabled. Raises CannotStart."""
     if not config.remote_log_storage_system_enable:
@@ -41,11 +44,17 @@ async def open_remote_tier(
             listener_name=lambda: metadata_listener_name(config),
             connections=ClientSettings.from_config(config),
         )
-        return TopicBasedRemoteLogMetadataManager(runtime=runtime, topic=topic)
+        return TopicBasedRemoteLogMetadataManager(
+            runtime=runtime, topic=topic, log_directory=log_directory, files=files
+        )
+
+    def log_directory(partition: TopicIdPartition) -> Path | None:
+        log = directories.logs.get(partition.topic_partition)
+        return log.directory if log is not None and log.topic_id == partition.topic_id else None
 
     try:
         store = await runtime.run_blocking(create_storage_manager, config, runtime.worker, pool=Pool.LOGS)
-        metadata = create_metadata_manager(config, cluster_id=cluster_id, topic_based=topic_based)
+        metadata = create_metadata_manager(config, cluster_id=directories.cluster_id, topic_based=topic_based)
     except InvalidConfig as error:
         raise CannotStart(str(error)) from error
     return RemoteTier(runtime=runtime, config=config, store=store, metadata=metadata)
