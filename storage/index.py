@@ -295,6 +295,16 @@ class OffsetIndex(Index):
             raise CorruptIndex(f"{self.path}: entry {number} has the negative position {position}")
         return OffsetPosition(self.base_offset + relative, position)
 
+    def at_or_before(self, position: int) -> OffsetPosition | None:
+        """The last indexed batch that begins at `position` or before it; None if none does."""
+        at = self._count_up_to(position, field=1)
+        return self.entry(at - 1) if at else None
+
+    def after(self, position: int) -> OffsetPosition | None:
+        """The first indexed batch that begins behind `position`; None if none does."""
+        at = self._count_up_to(position, field=1)
+        return self.entry(at) if at < self.count else None
+
     def upper_bound(self, position: int) -> int | None:
         """The last offset of the first indexed batch at or after `position`; None if no entry is there."""
         at = self._count_up_to(position - 1, field=1)

@@ -6,32 +6,14 @@ next copy or read. What has a size of its own (threads, the index cache) is resi
 Source: RemoteLogManagerConfig and DynamicRemoteLogConfig of Kafka 4.3.1.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
 from broker.config import BrokerConfig
 from remote.log_manager.settings import RemoteLogManagerSettings
+from remote.reading.settings import RemoteReadSettings
 
 #: Of a quota in bytes per second: unlimited, the default.
 _UNLIMITED: Final = 2**63 - 1
-
-
-@dataclass(slots=True, frozen=True, kw_only=True)
-class RemoteReadSettings:
-    """How consumers' requests read from the remote tier; each field is the configuration beside it."""
-
-    #: remote.log.reader.threads: reads that run at a time.
-    reader_threads: int
-    #: remote.log.reader.max.pending.tasks: reads that wait for a thread; more are refused.
-    max_pending_reads: int
-    #: remote.fetch.max.wait.ms: a Fetch is answered after this time without the records that have not arrived.
-    fetch_max_wait_ms: int
-    #: remote.list.offsets.request.timeout.ms: the same for a search by timestamp, which then fails.
-    list_offsets_timeout_ms: int
-    #: remote.log.index.file.cache.total.size.bytes
-    index_cache_bytes: int
-    #: remote.log.index.file.cache.ttl.ms: None: an index stays until the cache is full.
-    index_cache_ttl_ms: int | None
 
 
 def remote_log_manager_settings(config: BrokerConfig) -> RemoteLogManagerSettings:

@@ -114,8 +114,7 @@ class ReplicaBroker:
         files = FaultyFiles(random=Random(self.node_id))
         for path in self.log_dirs:
             files.make_dir(path)
-            for parent in path.parents:
-                files.fsync_dir(parent)
+            files.fsync_dir(path.parent)
         return files
 
     def start(self) -> None:

@@ -1,0 +1,319 @@
+"""RemoteLogReader: what a log has in the remote tier, as chunks of batches, aborted transactions and offsets by time.
+
+    read       offset -> copy -> index -> range of bytes -> chunk -> its aborted transactions, if they are asked for
+    look-ups   timestamp -> the first copy that may have it -> time index -> record; or on in the local tier
+
+Metadata is asked on the event loop, the store and the disk in threads. In between, segments may be deleted in either tier,
+and the log may be truncated: a look-up begins again where the local log started meanwhile, and who asks for a chunk
+decides again whether it is part of the log (`broker.reads.remote_reads`).
+
+Source: RemoteLogManager.read, findOffsetByTimestamp and collectAbortedTransactions of Kafka 4.3.1. Differs: the largest
+timestamp (ListOffsets -3) is that of both tiers; a copy that goes on after the log's epochs is not read beyond them.
+"""
+
+from asyncio import sleep
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, TypeVar
+from uuid import UUID
+
+from protocol.errors import OffsetOutOfRange
+from remote.errors import RemoteStorageError, RetriableRemoteStorageError
+from remote.index_cache import IndexCache
+from remote.log_manager.tiered_partition import TieredPartition, id_of
+from remote.metadata_manager import RemoteLogMetadataManager
+from remote.metrics import RemoteStorageMetrics
+from remote.reading.chunk import Chunk, CorruptCopy
+from remote.reading.copies_of_log import FoundCopy, agreed_end, find_copy
+from remote.reading.segment_reads import Continuation, SegmentReads
+from remote.storage_manager import IndexType, RemoteStorageManager
+from runtime import Pool, Runtime
+from storage.index import CorruptIndex, TimestampOffset
+from storage.transaction_index import AbortedTransaction
+
+#: Copies whose metadata is read in one turn of the loop, at some 15 us each.
+_COPIES_IN_TURN: Final = 100
+#: Copies whose index or batches were damaged at the last read.
+_MAX_SUSPECTED: Final = 100
+
+T = TypeVar("T")
+
+
+class RemoteLogReader:
+    """See the module. Belongs to the event loop."""
+
+    def __init__(
+        self,
+        *,
+        store: RemoteStorageManager,
+        metadata: RemoteLogMetadataManager,
+        index_cache: IndexCache,
+        metrics: RemoteStorageMetrics,
+        runtime: Runtime,
+    ) -> None:
+        self.metadata = metadata
+        self.index_cache = index_cache
+        self.metrics = metrics
+        self._runtime = runtime
+        self._segments = SegmentReads(store, index_cache.files)
+        #: Segments whose next read does not use their index. At most `_MAX_SUSPECTED`.
+        self._suspected: dict[UUID, None] = {}
+
+    def find_copy(self, partition: TieredPartition, offset: int) -> FoundCopy | None:
+        """The copy that holds `offset` of the partition's log, and its end in the log; None: there is none.
+
+        Raises RetriableRemoteStorageError while the metadata is not complete.
+        """
+        found = find_copy(self.metadata, id_of(partition), partition.log, offset)
+        if found is None and not self.metadata.is_ready(id_of(partition)):
+            raise RetriableRemoteStorageError(
+                f"The metadata of {partition.topic_partition} is still being read"
+            )
+        return found
+
+    def no_copy(self, partition: TieredPartition, offset: int) -> OffsetOutOfRange:
+        """The error of an offset before the local log start that no copy holds."""
+        return OffsetOutOfRange(f"{partition.topic_partition}: no copy in the remote tier holds {offset}")
+
+    # -- records -----------------------------------------------------------------------------------
+
+    async def read(
+        self,
+        partition: TieredPartition,
+        offset: int,
+        *,
+        max_bytes: int,
+        is_read_committed: bool,
+        continuation: Continuation | None = None,
+    ) -> Chunk:
+        """Batches from the one that holds `offset` on, of one copy: at most `max_bytes`, but at least one batch.
+
+        The chunk has no batches if the rest of the copy has none. `continuation`, if known, is the position in the copy
+        that holds `offset`. Raises OffsetOutOfRange if no copy holds `offset`, RemoteStorageError, OSError.
+        """
+        self.metrics.on_fetch_requested(partition.topic_partition.topic)
+        try:
+            chunk = await self._read(partition, offset, max_bytes=max_bytes, continuation=continuation)
+            if is_read_committed:
+                chunk = await self.with_aborted(partition, chunk)
+        except Exception:
+            self.metrics.on_fetch_failed(partition.topic_partition.topic)
+            raise
+        self.metrics.on_fetched(partition.topic_partition.topic, chunk.data_bytes)
+        return chunk
+
+    async def _read(
+        self, partition: TieredPartition, offset: int, *, max_bytes: int, continuation: Continuation | None
+    ) -> Chunk:
+        found = self.find_copy(partition, offset)
+        if found is None:
+            raise self.no_copy(partition, offset)
+        copy, end_offset = found
+        # Either the batches or the index were damaged at the last read. The index was fetched again; this time the
+        # batches decide, from the beginning of the copy on.
+        use_index = copy.segment_id.id not in self._suspected
+        self._suspected.pop(copy.segment_id.id, None)
+
+        def read(path: Path | None) -> Chunk | None:
+            return self._segments.read(
+                copy,
+                path,
+                offset=offset,
+                end_offset=end_offset,
+                continuation=continuation,
+                max_bytes=max_bytes,
+            )
+
+        try:
+            async with self.index_cache.use(copy, IndexType.OFFSET) as path:
+                chunk = await self._in_thread(read, path if use_index else None)
+        except (CorruptIndex, CorruptCopy) as error:
+            self.index_cache.discard(copy, IndexType.OFFSET)
+            if use_index:
+                self._suspected[copy.segment_id.id] = None
+                if len(self._suspected) > _MAX_SUSPECTED:
+                    del self._suspected[next(iter(self._suspected))]
+            raise RetriableRemoteStorageError(str(error)) from error
+        if chunk is None:
+            # The last offsets of a segment may have no batch.
+            chunk = Chunk.empty(copy, start_offset=offset, end_offset=end_offset)
+        return chunk
+
+    # -- aborted transactions ----------------------------------------------------------------------
+
+    async def with_aborted(self, partition: TieredPartition, chunk: Chunk) -> Chunk:
+        """The chunk with the aborted transactions that have records in it (KIP-98). Raises as `read`.
+
+        They are in the transaction indexes of its segment, and of later segments in both tiers, as an index has the
+        transactions that end in its segment. All of them have ended: the segments of the remote tier are before the
+        last stable offset.
+        """
+        if not len(chunk):
+            return chunk.with_aborted(())
+        aborted = await self._aborted(partition, chunk.first_offset, chunk.end_offset)
+        return chunk.with_aborted(tuple(sorted(aborted, key=lambda each: each.last_offset)))
+
+    async def _aborted(
+        self, partition: TieredPartition, first_offset: int, end_offset: int
+    ) -> set[AbortedTransaction]:
+        """The aborted transactions with records in [first_offset, end_offset)."""
+        aborted: set[AbortedTransaction] = set()
+        at = first_offset
+        while True:
+            local_start = partition.log.offsets.local_log_start_offset
+            while at < local_start:
+                found = self._next_with_transaction_index(partition, at)
+                if found is None or found.copy.start_offset >= local_start:
+                    break
+                some, is_complete = await self._aborted_of_copy(found, first_offset, end_offset)
+                aborted.update(some)
+                if is_complete:
+                    return aborted
+                at = found.end_offset
+            local = await self._runtime.run_blocking(
+                partition.log.reader.aborted_transactions, first_offset, end_offset, pool=Pool.READS
+            )
+            if partition.log.offsets.local_log_start_offset <= max(local_start, at):
+                return aborted.union(local)
+
+    async def _aborted_of_copy(
+        self, found: FoundCopy, first_offset: int, end_offset: int
+    ) -> tuple[list[AbortedTransaction], bool]:
+        def read(path: Path) -> tuple[list[AbortedTransaction], bool]:
+            return self._segments.aborted_transactions(
+                found.copy,
+                path,
+                first_offset=first_offset,
+                end_offset=end_offset,
+                agreed_end=found.end_offset,
+            )
+
+        try:
+            async with self.index_cache.use(found.copy, IndexType.TRANSACTION) as path:
+                return await self._in_thread(read, path)
+        except CorruptIndex as error:
+            self.index_cache.discard(found.copy, IndexType.TRANSACTION)
+            raise RetriableRemoteStorageError(str(error)) from error
+
+    def _next_with_transaction_index(self, partition: TieredPartition, offset: int) -> FoundCopy | None:
+        """The first copy that ends behind `offset` and has aborted transactions (KIP-1058)."""
+        log, at = partition.log, id_of(partition)
+        entries = log.leader_epochs.entries
+        for number, entry in enumerate(entries):
+            end = (
+                entries[number + 1].start_offset if number + 1 < len(entries) else log.offsets.log_end_offset
+            )
+            if end <= offset:
+                continue
+            start = max(entry.start_offset, offset)
+            copy = self.metadata.next_segment_with_transaction_index(at, epoch=entry.epoch, offset=start)
+            if copy is not None and copy.start_offset < end:
+                start = max(start, copy.start_offset)
+                agreed = agreed_end(copy, entries, offset=start, log_end_offset=log.offsets.log_end_offset)
+                if agreed > start:
+                    return FoundCopy(copy, agreed)
+        return None
+
+    # -- offsets by time ---------------------------------------------------------------------------
+
+    async def offset_for_timestamp(
+        self, partition: TieredPartition, timestamp: int, *, is_cancelled: Callable[[], bool]
+    ) -> TimestampOffset | None:
+        """The first record of the log, in either tier, whose timestamp is at least `timestamp`; None: there is none.
+
+        Raises RemoteStorageError, OSError, KafkaStorageError. Cost: a look at the metadata of each copy, one or two
+        indexes and a part of one segment.
+        """
+        reached = partition.log.offsets.log_start_offset
+        while True:
+            count = 0
+            while reached < partition.log.offsets.local_log_start_offset:
+                reached = max(reached, partition.log.offsets.log_start_offset)
+                found = self._copy_in_walk(partition, reached)
+                if found is None:
+                    break
+                if found.copy.max_timestamp_ms >= timestamp:
+                    record = await self._search(
+                        found, timestamp, start_offset=reached, is_cancelled=is_cancelled
+                    )
+                    if record is not None:
+                        return record
+                reached = found.end_offset
+                count += 1
+                if not count % _COPIES_IN_TURN:
+                    await sleep(0)
+            reached = max(reached, partition.log.offsets.local_log_start_offset)
+            local = await self._runtime.run_blocking(
+                partition.log.reader.offset_for_timestamp, timestamp, pool=Pool.READS
+            )
+            if partition.log.offsets.local_log_start_offset <= reached:
+                return local
+
+    async def max_timestamp_offset(
+        self, partition: TieredPartition, *, is_cancelled: Callable[[], bool]
+    ) -> TimestampOffset | None:
+        """The first record with the largest timestamp of both tiers (ListOffsets -3). Raises as above."""
+        log = partition.log
+        best: tuple[int, FoundCopy] | None = None
+        reached = log.offsets.log_start_offset
+        count = 0
+        while reached < partition.log.offsets.local_log_start_offset:
+            found = self._copy_in_walk(partition, reached)
+            if found is None:
+                break
+            largest = found.copy.max_timestamp_ms
+            if found.end_offset < found.copy.end_offset:
+                largest = await self._in_thread(
+                    self._segments.largest_timestamp, found.copy, found.end_offset
+                )
+            if largest >= 0 and (best is None or largest > best[0]):
+                best = largest, found
+            reached = found.end_offset
+            count += 1
+            if not count % _COPIES_IN_TURN:
+                await sleep(0)
+        local = await self._runtime.run_blocking(partition.log.reader.max_timestamp_offset, pool=Pool.READS)
+        if best is None or (local is not None and local.timestamp > best[0]):
+            return local
+        largest, found = best
+        # As in a local segment: its largest timestamp may be that of a record before the log start.
+        return await self._search(
+            found, largest, start_offset=found.copy.start_offset, is_cancelled=is_cancelled
+        )
+
+    def _copy_in_walk(self, partition: TieredPartition, offset: int) -> FoundCopy | None:
+        """The copy that holds `offset`; None if the log start has passed it meanwhile. Raises as `find_copy`."""
+        found = self.find_copy(partition, offset)
+        if found is None and partition.log.offsets.log_start_offset <= offset:
+            raise RemoteStorageError(
+                f"{partition.topic_partition}: no copy in the remote tier holds {offset}"
+            )
+        return found
+
+    async def _search(
+        self, found: FoundCopy, timestamp: int, *, start_offset: int, is_cancelled: Callable[[], bool]
+    ) -> TimestampOffset | None:
+        def find(index: Path, times: Path) -> TimestampOffset | None:
+            return self._segments.find_timestamp(
+                found.copy,
+                index,
+                times,
+                timestamp,
+                start_offset=start_offset,
+                end_offset=found.end_offset,
+                is_cancelled=is_cancelled,
+            )
+
+        try:
+            async with (
+                self.index_cache.use(found.copy, IndexType.OFFSET) as index,
+                self.index_cache.use(found.copy, IndexType.TIMESTAMP) as times,
+            ):
+                return await self._in_thread(find, index, times)
+        except (CorruptIndex, CorruptCopy) as error:
+            self.index_cache.discard(found.copy, IndexType.OFFSET)
+            self.index_cache.discard(found.copy, IndexType.TIMESTAMP)
+            raise RetriableRemoteStorageError(str(error)) from error
+
+    async def _in_thread(self, function: Callable[..., T], *args: object) -> T:
+        return await self._runtime.run_blocking(function, *args, pool=Pool.REMOTE_READS)

@@ -1,0 +1,83 @@
+"""Read-ahead: who reads sequentially, and how much is read at once for them.
+
+A consumer is known by the offset at which it will go on. The first time that it does, what follows is read before it is
+asked for; each chunk is twice as large as the one before, up to MAX_CHUNK_BYTES or a fair share of the memory for chunks.
+The request's own limit is the size of the first chunk: a consumer that jumps about causes no larger reads.
+
+Pure: what is read, and when, is decided by the caller.
+"""
+
+from collections import OrderedDict
+from typing import Final
+
+from remote.segment_metadata import TopicIdPartition
+
+#: Smaller requests to a store cost as much time.
+MIN_CHUNK_BYTES: Final = 256 * 1024
+MAX_CHUNK_BYTES: Final = 4 * 1024 * 1024
+#: Consumers that are remembered, and for how long.
+MAX_STREAMS: Final = 1_000
+STREAM_TTL_MS: Final = 30_000
+
+
+class Stream:
+    """One sequential reader."""
+
+    __slots__ = ("chunk_bytes", "is_sequential", "used_ms")
+
+    def __init__(self, chunk_bytes: int) -> None:
+        #: The size of its last chunk.
+        self.chunk_bytes = chunk_bytes
+        #: It has gone on once where it was expected.
+        self.is_sequential = False
+        self.used_ms = 0.0
+
+
+class ReadAhead:
+    """See the module."""
+
+    def __init__(self, *, memory_bytes: int) -> None:
+        self._memory_bytes = memory_bytes
+        #: By the offset at which each is expected, the least recent first. Bound: MAX_STREAMS.
+        self._streams: OrderedDict[tuple[TopicIdPartition, int], Stream] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._streams)
+
+    def first_chunk_bytes(self, partition: TopicIdPartition, offset: int, *, max_bytes: int) -> int:
+        """How much is read for a request at `offset`, of which nothing is in memory."""
+        stream = self._streams.get((partition, offset))
+        wanted = max_bytes if stream is None else max(max_bytes, stream.chunk_bytes)
+        return max(MIN_CHUNK_BYTES, min(wanted, self._share()))
+
+    def advance(
+        self, partition: TopicIdPartition, offset: int, end_offset: int, *, size_bytes: int, now_ms: float
+    ) -> Stream:
+        """A consumer was given `size_bytes`, the offsets [offset, end_offset)."""
+        stream = self._streams.pop((partition, offset), None)
+        if stream is None:
+            stream = Stream(max(MIN_CHUNK_BYTES, size_bytes))
+        else:
+            stream.is_sequential = True
+        stream.used_ms = now_ms
+        self._streams[partition, end_offset] = stream
+        self._streams.move_to_end((partition, end_offset))
+        if len(self._streams) > MAX_STREAMS:
+            self._streams.popitem(last=False)
+        return stream
+
+    def next_chunk_bytes(self, stream: Stream) -> int:
+        """How much is read ahead for it now; the caller sets `chunk_bytes` if it does so."""
+        return max(MIN_CHUNK_BYTES, min(2 * stream.chunk_bytes, self._share()))
+
+    def expire(self, *, now_ms: float) -> None:
+        """Forget readers that have not gone on."""
+        while self._streams:
+            oldest = next(iter(self._streams))
+            if now_ms - self._streams[oldest].used_ms < STREAM_TTL_MS:
+                return
+            del self._streams[oldest]
+
+    def _share(self) -> int:
+        # Two chunks each: the one that is being consumed, and the next one.
+        return min(MAX_CHUNK_BYTES, self._memory_bytes // (2 * max(1, len(self._streams))))

@@ -1,0 +1,272 @@
+"""Reads of one copy: from an offset or a timestamp to ranges of bytes, and from those to batches. [any thread]
+
+    offset ---offset index---> position of a batch at or before it ---ranged GET---> batches, verified
+    timestamp ---time index---> offset ---as above---> batches ---> the first record that is late enough
+
+The index gives both ends of a range, so that it begins and ends with whole batches. It is a hint only: what counts are the
+batches, and without an index the copy is read from its beginning. No range is larger than `max_bytes`, or the batch
+that is larger than that.
+
+Source: RemoteLogManager.read and lookupTimestamp of Kafka 4.3.1, which leaves the end of the GET open.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from protocol.records.batch import HEADER_SIZE_BYTES, read_header
+from protocol.records.record import records as parse_records
+from remote.errors import RetriableRemoteStorageError
+from remote.index_cache_files import IndexFiles
+from remote.reading.chunk import Batches, Chunk, CorruptCopy, parse
+from remote.segment_metadata import RemoteLogSegmentMetadata
+from remote.storage_manager import RemoteStorageManager
+from storage.index import OffsetIndex, OffsetPosition, TimestampOffset
+from storage.transaction_index import AbortedTransaction
+
+#: Of a search by timestamp: the time index leads to within an index interval (4 KiB by default) of the record.
+SEARCH_BYTES: Final = 128 * 1024
+#: A range may be longer than wanted by this, if it ends with its first batch then: max.message.bytes by default.
+_LARGE_BATCH_BYTES: Final = 1024 * 1024 + 12
+
+
+class Continuation(NamedTuple):
+    """Where a sequential reader goes on in a copy: the batch at `position` is the first one at or behind `offset`."""
+
+    offset: int
+    position: int
+
+
+class _Piece(NamedTuple):
+    """A range of a copy: `body` from `position` on, and the whole batches in it."""
+
+    position: int
+    body: bytes
+    batches: Batches
+
+
+class SegmentReads:
+    """See the module."""
+
+    def __init__(self, store: RemoteStorageManager, indexes: IndexFiles) -> None:
+        self._store = store
+        self._indexes = indexes
+
+    def read(
+        self,
+        copy: RemoteLogSegmentMetadata,
+        index_path: Path | None,
+        *,
+        offset: int,
+        end_offset: int,
+        continuation: Continuation | None,
+        max_bytes: int,
+    ) -> Chunk | None:
+        """Batches from the one that holds `offset` on, none from `end_offset` on; None if all are before `offset`.
+
+        At most `max_bytes`, but at least one batch. Raises RemoteStorageError, CorruptIndex, FileNotFoundError.
+        """
+        with closing(_IndexHints(self._indexes, copy, index_path)) as hints:
+            start = continuation
+            if start is None:
+                start = Continuation(copy.start_offset, hints.start(offset))
+            for piece in self._pieces(copy, hints, start, max_bytes):
+                batches = piece.batches
+                first = bisect_right(batches.next_offsets, offset)
+                if first < len(batches):
+                    return _chunk(copy, piece, first=first, offset=offset, end_offset=end_offset)
+        return None
+
+    def find_timestamp(
+        self,
+        copy: RemoteLogSegmentMetadata,
+        index_path: Path,
+        time_index_path: Path,
+        timestamp: int,
+        *,
+        start_offset: int,
+        end_offset: int,
+        is_cancelled: Callable[[], bool],
+    ) -> TimestampOffset | None:
+        """The first record in [start_offset, end_offset) whose timestamp is at least `timestamp`.
+
+        Decompresses the batches that may hold it. None also after a cancellation. Raises as `read`.
+        """
+        with closing(self._indexes.time_index(copy, time_index_path)) as times:
+            hint = times.lookup(timestamp)
+        with closing(_IndexHints(self._indexes, copy, index_path)) as hints:
+            start = Continuation(copy.start_offset, hints.start(max(hint.offset, start_offset)))
+            for piece in self._pieces(copy, hints, start, SEARCH_BYTES):
+                if is_cancelled():
+                    return None
+                found = _first_record(piece, timestamp, start_offset=start_offset)
+                if found is not None:
+                    return found if found.offset < end_offset else None
+                if len(piece.batches) and piece.batches.next_offsets[-1] >= end_offset:
+                    return None
+        return None
+
+    def largest_timestamp(self, copy: RemoteLogSegmentMetadata, end_offset: int) -> int:
+        """The largest timestamp before `end_offset`; -1: there is none. Reads all of the copy up to there.
+
+        For a copy of which only the beginning is part of the log. Raises RemoteStorageError.
+        """
+        largest = -1
+        with closing(_IndexHints(self._indexes, copy, None)) as hints:
+            start = Continuation(copy.start_offset, 0)
+            for piece in self._pieces(copy, hints, start, 8 * SEARCH_BYTES):
+                begin = 0
+                for base_offset, end in zip(piece.batches.base_offsets, piece.batches.ends, strict=True):
+                    if base_offset >= end_offset:
+                        return largest
+                    largest = max(largest, read_header(piece.body, begin).max_timestamp)
+                    begin = end
+        return largest
+
+    def aborted_transactions(
+        self,
+        copy: RemoteLogSegmentMetadata,
+        path: Path,
+        *,
+        first_offset: int,
+        end_offset: int,
+        agreed_end: int,
+    ) -> tuple[list[AbortedTransaction], bool]:
+        """The transactions that overlap [first_offset, end_offset), and whether no later segment can have more.
+
+        Only of those that end before `agreed_end`: what is behind it in the copy is not part of the log.
+        Raises CorruptIndex. As TransactionIndex.aborted_in.
+        """
+        found = []
+        for entry in self._indexes.transaction_index(copy, path).entries:
+            if entry.last_offset >= agreed_end:
+                break
+            if entry.last_offset >= first_offset and entry.first_offset < end_offset:
+                found.append(entry)
+            if entry.last_stable_offset >= end_offset:
+                return found, True
+        return found, False
+
+    def _pieces(
+        self, copy: RemoteLogSegmentMetadata, hints: "_IndexHints", start: Continuation, max_bytes: int
+    ) -> Iterator[_Piece]:
+        """Ranges of the copy from `start` to its end, each with at least one whole batch."""
+        after_offset, position = start
+        size = copy.segment_size_bytes
+        wanted = max_bytes
+        while position < size:
+            end = hints.end(position, wanted)
+            body = self._fetch(copy, position, end)
+            batches = parse(
+                copy, body, position=position, indexed=hints.between(position, end), after_offset=after_offset
+            )
+            if len(batches):
+                yield _Piece(position, body, batches)
+                after_offset = batches.next_offsets[-1]
+                position += batches.end
+                wanted = max_bytes
+            elif end == size:
+                raise CorruptCopy(f"{copy.segment_id} ends with a part of a batch, at {position}")
+            else:
+                # The first batch is larger than the range (KIP-74): its header gives its size.
+                is_header = len(body) >= HEADER_SIZE_BYTES
+                wanted = read_header(body).size_bytes if is_header else HEADER_SIZE_BYTES
+                hints.ignore_end = True
+
+    def _fetch(self, copy: RemoteLogSegmentMetadata, start: int, end: int) -> bytes:
+        """Exactly the bytes [start, end) of the segment. Raises RemoteStorageError."""
+        pieces, left = [], end - start
+        with closing(self._store.fetch_log_segment(copy, start_position=start, end_position=end)) as stream:
+            while left:
+                data = stream.read(left)
+                if not data:
+                    raise RetriableRemoteStorageError(
+                        f"{copy.segment_id}: the body of [{start}, {end}) ended {left} bytes early"
+                    )
+                if len(data) > left:
+                    raise CorruptCopy(f"{copy.segment_id}: more than [{start}, {end}) was sent")
+                pieces.append(data)
+                left -= len(data)
+            if stream.read(1):
+                raise CorruptCopy(f"{copy.segment_id}: more than [{start}, {end}) was sent")
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+class _IndexHints:
+    """The offset index of a copy: ends of ranges, and batches that must be in them. Empty without an index."""
+
+    def __init__(self, indexes: IndexFiles, copy: RemoteLogSegmentMetadata, path: Path | None) -> None:
+        self._size = copy.segment_size_bytes
+        self._index: OffsetIndex | None = None if path is None else indexes.offset_index(copy, path)
+        #: The next range is exactly as long as wanted.
+        self.ignore_end = False
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._index is not None:
+            self._index.close()
+
+    def start(self, offset: int) -> int:
+        """The position of a batch at or before the one that holds `offset`."""
+        return 0 if self._index is None else min(self._index.lookup(offset).position, self._size)
+
+    def end(self, position: int, wanted_bytes: int) -> int:
+        """Where a range from `position` ends: behind a batch, if the index has one that begins near enough."""
+        target = min(position + wanted_bytes, self._size)
+        if self.ignore_end or self._index is None or target == self._size:
+            self.ignore_end = False
+            return target
+        indexed = self._index.at_or_before(target)
+        if indexed is not None and indexed.position > position:
+            return indexed.position
+        # A large batch has an entry, and so has the one behind it: one range instead of two.
+        indexed = self._index.after(position)
+        if indexed is not None and indexed.position <= target + _LARGE_BATCH_BYTES:
+            return indexed.position
+        return target
+
+    def between(self, position: int, end: int) -> list[OffsetPosition]:
+        """Indexed batches that begin in [position, end): the first one and the last one."""
+        if self._index is None:
+            return []
+        found = (self._index.after(position - 1), self._index.at_or_before(end - 1))
+        return [each for each in found if each is not None and position <= each.position < end]
+
+
+def _chunk(
+    copy: RemoteLogSegmentMetadata, piece: _Piece, *, first: int, offset: int, end_offset: int
+) -> Chunk | None:
+    """The batches of a piece from number `first` on that are before `end_offset`; None: the first one is not."""
+    found = piece.batches
+    last = bisect_right(found.next_offsets, end_offset)
+    if last <= first:
+        return None
+    begin = found.ends[first - 1] if first else 0
+    kept = Batches()
+    kept.base_offsets = found.base_offsets[first:last]
+    kept.next_offsets = found.next_offsets[first:last]
+    kept.ends.extend(end - begin for end in found.ends[first:last])
+    end = found.ends[last - 1]
+    return Chunk(
+        segment_id=copy.segment_id.id,
+        data=piece.body[begin:end] if begin or end < len(piece.body) else piece.body,
+        batches=kept,
+        start_offset=offset,
+        end_offset=kept.next_offsets[-1],
+        end_position=piece.position + end,
+    )
+
+
+def _first_record(piece: _Piece, timestamp: int, *, start_offset: int) -> TimestampOffset | None:
+    view, begin = memoryview(piece.body), 0
+    for end in piece.batches.ends:
+        header = read_header(view, begin)
+        if header.max_timestamp >= timestamp and header.last_offset >= start_offset:
+            for record in parse_records(view[begin:end]):
+                if record.timestamp >= timestamp and record.offset >= start_offset:
+                    epoch = header.partition_leader_epoch
+                    return TimestampOffset(record.timestamp, record.offset, epoch if epoch >= 0 else None)
+        begin = end
+    return None

@@ -1,0 +1,133 @@
+"""Logs with transactions, epochs and small segments; a tiered one, and its twin that has everything locally."""
+
+from dataclasses import replace
+from uuid import UUID
+
+from protocol.records.batch import batches
+from protocol.records.record import records
+from protocol.types import TopicPartition
+from remote.index_cache import IndexCache
+from remote.index_cache_files import DIRECTORY, IndexFiles
+from remote.metrics import RemoteStorageMetrics
+from remote.reader import RemoteLogReader
+from remote.reading.settings import RemoteReadSettings
+from remote.stores.local_directory import LocalDirectory
+from storage.appending import AppendOrigin
+from storage.files import Files
+from storage.log_config import LogConfig
+from tests.harness.faulty_store import FaultyStore
+from tests.harness.tiered_log import PartitionOfLog, Tier, remove_local_segments
+from tests.unit.storage.storage_support import NOW_MS, batch, marker, open_log
+
+TOPIC_ID = UUID(int=0xA)
+TP = TopicPartition("orders", 0)
+CONFIG = LogConfig(segment_bytes=400, index_interval_bytes=1, retention_ms=None, remote_storage_enable=True)
+
+
+class Producer:
+    """Appends the same to several logs: plain and transactional batches, of several producers and epochs."""
+
+    def __init__(self, *logs):
+        self.logs = logs
+        self.epoch = 0
+        self._sequences = {}
+
+    def append(self, *, count=1, value=b"x" * 40, timestamp=NOW_MS, producer=None):
+        fields = {}
+        if producer is not None:
+            sequence = self._sequences.get(producer, 0)
+            self._sequences[producer] = sequence + count
+            fields = {
+                "producer_id": producer, "producer_epoch": 0, "base_sequence": sequence, "is_transactional": True
+            }  # fmt: skip
+        self._append(batch(count, value=value, timestamp=timestamp, **fields), AppendOrigin.CLIENT)
+
+    def end(self, producer, *, commit):
+        self._append(marker(producer_id=producer, commit=commit), AppendOrigin.COORDINATOR)
+
+    def roll(self):
+        for log in self.logs:
+            if log.segments.active.size:
+                log.roll(NOW_MS)
+
+    def _append(self, data, origin):
+        for log in self.logs:
+            log.append_as_leader(bytearray(data), leader_epoch=self.epoch, now_ms=NOW_MS, origin=origin)
+            log.update_high_watermark(log.log_end_offset)
+
+
+class TieredTwins:
+    """A tiered log with everything that reads it, and an untiered one with the same records."""
+
+    def __init__(self, folder, runtime, *, config=CONFIG, settings=None):
+        self.runtime = runtime
+        self.settings = settings or RemoteReadSettings()
+        self.log = open_log(
+            folder / "tiered" / "orders-0", config=config, topic_partition=TP, topic_id=TOPIC_ID
+        )
+        self.twin = open_log(
+            folder / "twin" / "orders-0",
+            config=replace(config, remote_storage_enable=False),
+            topic_partition=TP,
+            topic_id=TOPIC_ID,
+        )
+        self.producer = Producer(self.log, self.twin)
+        directory = LocalDirectory()
+        directory.configure({"dir": str(folder / "store")})
+        self.store = FaultyStore(directory)
+        self.tier = Tier(self.store)
+        self.partition = PartitionOfLog(self.log, TOPIC_ID)
+        self.metrics = RemoteStorageMetrics()
+        self.cache = IndexCache(
+            IndexFiles(folder / DIRECTORY, files=Files(), store=self.store),
+            runtime=runtime,
+            settings=lambda: self.settings,
+        )
+        self.reader = RemoteLogReader(
+            store=self.store,
+            metadata=self.tier.metadata,
+            index_cache=self.cache,
+            metrics=self.metrics,
+            runtime=runtime,
+        )
+
+    def offload(self, before_offset):
+        """Copy what is closed; the local tier keeps what ends behind `before_offset`."""
+        copied = self.tier.copy_closed_segments(self.log, self.partition.id)
+        remove_local_segments(self.log, before_offset)
+        return copied
+
+    def close(self):
+        self.cache.close()
+        self.log.close_files()
+        self.twin.close_files()
+
+
+def values_of(data, *, from_offset=0):
+    """(offset, timestamp, value) of all records in whole batches."""
+    return [
+        (record.offset, record.timestamp, record.value)
+        for _, part in batches(memoryview(bytes(data)))
+        for record in records(part)
+        if record.offset >= from_offset
+    ]
+
+
+def committed(data, aborted, *, from_offset=0):
+    """What a read_committed consumer returns to the application, as Kafka's clients decide it.
+
+    `aborted` are pairs (first offset, producer id).
+    """
+    waiting = sorted(aborted)
+    skipped = set()
+    found = []
+    for header, part in batches(memoryview(bytes(data))):
+        while waiting and waiting[0][0] <= header.last_offset:
+            skipped.add(waiting.pop(0)[1])
+        if header.is_control:
+            (control,) = records(part)
+            if control.key[3] == 0:  # abort
+                skipped.discard(header.producer_id)
+        elif not (header.is_transactional and header.producer_id in skipped):
+            found += [record.offset for record in records(part) if record.offset >= from_offset]
+    return found

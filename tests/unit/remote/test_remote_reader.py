@@ -1,0 +1,263 @@
+"""Reads of the remote tier are the same as those of a log that has everything locally (KIP-405, KIP-1058)."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reading_support import NOW_MS, TieredTwins, committed, values_of
+
+from protocol.errors import OffsetOutOfRange
+from remote.errors import RemoteStorageError
+from runtime.simulated import Simulation
+from tests.harness.faulty_store import Fault, flipped, from_elsewhere, refuse, truncated
+
+
+@pytest.fixture
+def simulation():
+    with Simulation(seed=1) as simulation:
+        yield simulation
+
+
+@pytest.fixture
+def twins(simulation, tmp_path):
+    twins = TieredTwins(tmp_path, simulation.runtime("broker"))
+    simulation.run(twins.cache.start())
+    yield twins
+    twins.close()
+
+
+def read(simulation, twins, offset, *, max_bytes=200, is_read_committed=False, **others):
+    return simulation.run(
+        twins.reader.read(
+            twins.partition, offset, max_bytes=max_bytes, is_read_committed=is_read_committed, **others
+        )
+    )
+
+
+def fill(twins, count=12):
+    for number in range(count):
+        twins.producer.append(timestamp=NOW_MS + number)
+    twins.producer.roll()
+    twins.producer.append()
+
+
+def test_each_offset_is_found_in_its_copy(simulation, twins):
+    fill(twins)
+    twins.offload(12)
+    assert twins.log.local_log_start_offset == 12
+    for offset in range(12):
+        chunk = read(simulation, twins, offset)
+        found = chunk.read(offset, max_bytes=10**6, max_offset=10**6, min_one_message=True)
+        local = twins.twin.reader.read(offset, max_bytes=10**6, max_offset=chunk.end_offset).records
+        assert bytes(found.records) == bytes(local)[: len(found.records)]
+        assert found.base_offset == offset
+        assert len(found.records) <= 200 or chunk.end_offset == offset + 1
+
+
+def test_a_read_does_not_fetch_more_than_it_was_asked_for(simulation, twins):
+    fill(twins, 3)
+    (copy, *_) = twins.offload(3)
+    read(simulation, twins, 0, max_bytes=1)
+    (call,) = [call for call in twins.store.calls if call.operation == "segment"]
+    assert call.end - call.start < copy.segment_size_bytes / 2
+
+
+def test_the_index_is_fetched_once(simulation, twins):
+    fill(twins, 3)
+    twins.offload(3)
+    for offset in (0, 1, 2, 0):
+        read(simulation, twins, offset)
+    assert twins.store.count("index") == 1
+    assert twins.store.count("timeindex") == twins.store.count("txnindex") == 0
+
+
+def test_a_batch_larger_than_the_limit_is_read_whole(simulation, twins):
+    """KIP-74: the first batch is returned even if it is larger than every limit."""
+    twins.producer.append(value=b"y" * 300)
+    twins.producer.append()
+    twins.producer.roll()
+    twins.offload(2)
+    chunk = read(simulation, twins, 0, max_bytes=10)
+    found = chunk.read(0, max_bytes=10, max_offset=2, min_one_message=True)
+    assert values_of(found.records)[0][2] == b"y" * 300
+    assert not chunk.read(0, max_bytes=10, max_offset=2, min_one_message=False).records
+
+
+@pytest.mark.parametrize(
+    "effect",
+    [refuse(503), refuse(403), refuse(404), truncated(30), truncated(0), flipped(70), flipped(3), flipped(16),
+     from_elsewhere(b"<html>Service Unavailable</html>" * 100), lambda body: body + b"more", lambda body: body[61:]],
+)  # fmt: skip
+def test_what_is_not_the_segment_is_never_returned(simulation, twins, effect):
+    fill(twins, 3)
+    twins.offload(3)
+    twins.store.faults.append(Fault("segment", effect))
+    with pytest.raises(RemoteStorageError):
+        read(simulation, twins, 1)
+    assert twins.metrics.topic("orders").remote_fetch_errors == 1
+    assert len(read(simulation, twins, 1))
+
+
+def test_another_range_of_the_same_segment_is_noticed(simulation, twins):
+    """A store that ignores the range sends the beginning of the segment: whole, valid batches, but not these."""
+    twins.producer.logs[0].update_config(twins.log.config)
+    for _ in range(3):
+        twins.producer.append()
+    twins.producer.roll()
+    twins.offload(3)
+    begin = read(simulation, twins, 0, max_bytes=10**6)
+    body = bytes(begin.read(0, max_bytes=10**6, max_offset=3, min_one_message=True).records)
+    size = len(body) // 3
+    twins.store.faults.append(Fault("segment", lambda found: body[: len(found)]))
+    with pytest.raises(RemoteStorageError):
+        read(simulation, twins, 2, max_bytes=size)
+
+
+def test_a_damaged_index_is_fetched_again_and_then_not_used(simulation, twins):
+    fill(twins, 3)
+    twins.offload(3)
+    twins.store.faults.append(Fault("index", lambda body: body[:4] + body[8:12] + body[8:], times=9))
+    twins.store.faults[-1].effect = lambda body: b"".join(
+        body[at : at + 4] + (int.from_bytes(body[at + 4 : at + 8]) - 1).to_bytes(4)
+        for at in range(0, len(body), 8)
+    )
+    with pytest.raises(RemoteStorageError):
+        read(simulation, twins, 2)
+    assert (
+        values_of(
+            read(simulation, twins, 2).read(2, max_bytes=10**6, max_offset=3, min_one_message=True).records
+        )[0][0]
+        == 2
+    )
+    assert twins.store.count("index") == 2
+
+
+def test_an_offset_without_a_copy(simulation, twins):
+    fill(twins, 3)
+    with pytest.raises(OffsetOutOfRange):
+        read(simulation, twins, 1)
+    twins.tier.metadata.is_late = True
+    with pytest.raises(RemoteStorageError, match="still being read"):
+        read(simulation, twins, 1)
+
+
+# -- the twin ----------------------------------------------------------------------------------------
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("append"), st.integers(1, 3), st.integers(0, 9)),
+        st.tuples(st.just("transact"), st.integers(0, 2), st.integers(0, 9)),
+        st.tuples(st.just("end"), st.integers(0, 2), st.booleans()),
+        st.tuples(st.just("roll"), st.just(0), st.just(0)),
+        st.tuples(st.just("epoch"), st.integers(1, 2), st.just(0)),
+    ),
+    min_size=5,
+    max_size=40,
+)
+
+
+def play(twins, steps):
+    producer, is_open = twins.producer, set()
+    for kind, number, other in steps:
+        match kind:
+            case "append":
+                producer.append(count=number, timestamp=NOW_MS + other * 10)
+            case "transact":
+                is_open.add(number)
+                producer.append(producer=number, timestamp=NOW_MS + other * 10)
+            case "end" if number in is_open:
+                is_open.remove(number)
+                producer.end(number, commit=other)
+            case "roll":
+                producer.roll()
+            case "epoch":
+                producer.epoch += number
+                for log in producer.logs:
+                    log.assign_epoch(producer.epoch, log.log_end_offset)
+
+
+async def read_all(twins, offset, *, is_read_committed, max_bytes):
+    """What a consumer gets from `offset` on, in both tiers."""
+    log = twins.log
+    end = log.last_stable_offset if is_read_committed else log.high_watermark
+    found = []
+    while offset < end:
+        if offset < log.local_log_start_offset:
+            chunk = await twins.reader.read(
+                twins.partition, offset, max_bytes=max_bytes, is_read_committed=is_read_committed
+            )
+            part = chunk.read(offset, max_bytes=max_bytes, max_offset=end, min_one_message=True)
+            if part.records:
+                aborted = chunk.aborted_in(part.base_offset, part.end_offset) if is_read_committed else []
+                found += offsets_of(part.records, aborted, offset, is_read_committed)
+            offset = part.end_offset
+        else:
+            part = log.reader.read(offset, max_bytes=10**6, max_offset=end, min_one_message=True)
+            aborted = log.reader.aborted_transactions(offset, end) if is_read_committed else []
+            found += offsets_of(part.records, aborted, offset, is_read_committed)
+            offset = found_end(part.records, offset, end)
+    return found
+
+
+def offsets_of(data, aborted, offset, is_read_committed):
+    if not is_read_committed:
+        return values_of(data, from_offset=offset)
+    return committed(data, [(each.first_offset, each.producer_id) for each in aborted], from_offset=offset)
+
+
+def found_end(data, offset, end):
+    from protocol.records.batch import batches
+
+    headers = [header for header, _ in batches(memoryview(bytes(data)))]
+    return headers[-1].next_offset if headers else end
+
+
+def read_twin(twin, offset, *, is_read_committed):
+    end = twin.last_stable_offset if is_read_committed else twin.high_watermark
+    found = []
+    while offset < end:
+        part = twin.reader.read(offset, max_bytes=10**6, max_offset=end, min_one_message=True)
+        aborted = twin.reader.aborted_transactions(offset, end) if is_read_committed else []
+        found += offsets_of(part.records, aborted, offset, is_read_committed)
+        offset = found_end(part.records, offset, end)
+    return found
+
+
+@given(
+    steps=STEPS, local=st.floats(0, 1), start=st.floats(0, 1), max_bytes=st.sampled_from([1, 150, 300, 10**6])
+)
+@settings(max_examples=60)
+def test_reads_are_those_of_an_untiered_twin(tmp_path_factory, steps, local, start, max_bytes):
+    folder = tmp_path_factory.mktemp("twins")
+    with Simulation(seed=1) as simulation:
+        twins = TieredTwins(folder, simulation.runtime("broker"))
+        simulation.run(twins.cache.start())
+        play(twins, steps)
+        log, twin = twins.log, twins.twin
+        twins.offload(int(log.log_end_offset * local))
+        if (offset := int(log.high_watermark * start)) > 0:
+            log.maybe_increment_log_start_offset(offset)
+            twin.maybe_increment_log_start_offset(offset)
+
+        async def compare():
+            for at in range(log.log_start_offset, log.high_watermark):
+                for is_read_committed in (False, True):
+                    expected = read_twin(twin, at, is_read_committed=is_read_committed)
+                    found = await read_all(
+                        twins, at, is_read_committed=is_read_committed, max_bytes=max_bytes
+                    )
+                    assert found == expected, (at, is_read_committed)
+            for timestamp in range(NOW_MS - 1, NOW_MS + 105):
+                expected = twin.reader.offset_for_timestamp(timestamp)
+                found = await twins.reader.offset_for_timestamp(
+                    twins.partition, timestamp, is_cancelled=lambda: False
+                )
+                assert found == expected, timestamp
+            expected = twin.reader.max_timestamp_offset()
+            # Either may be a record before the log start, of a segment that goes on behind it.
+            if expected is None or expected.offset >= log.log_start_offset:
+                assert expected == await twins.reader.max_timestamp_offset(
+                    twins.partition, is_cancelled=lambda: False
+                )
+
+        simulation.run(compare())
+        twins.close()
