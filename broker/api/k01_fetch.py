@@ -95,7 +95,14 @@ def handle_raw(
             _name_leaders(response, rows, context, broker)
         return codec.encode_response(version, context.correlation_id, response)
 
-    return fetch(replicas, broker.preferred_read_replicas, fetch_context, params, respond)
+    return fetch(
+        replicas,
+        broker.preferred_read_replicas,
+        fetch_context,
+        params,
+        respond,
+        remote=None if broker.remote is None else broker.remote.reads,
+    )
 
 
 def _client(request: FetchRequest, context: RequestContext, broker: BrokerServices) -> ClientMetadata | None:

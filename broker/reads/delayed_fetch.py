@@ -77,6 +77,8 @@ class DelayedFetch(DelayedResponse[T]):
                 if self._replicas.throttle.should_throttle(partition, params.replica_id):
                     continue
             if request.fetch_offset < end:
+                if request.fetch_offset < partition.log.offsets.local_log_start_offset:
+                    continue  # in the remote tier, and throttled: what is appended does not help
                 if params.min_bytes <= 1:
                     return True
                 arrived = partition.appended_bytes - fetched.appended_bytes

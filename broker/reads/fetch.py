@@ -4,10 +4,11 @@
              ---a follower opens a session--------------------------> respond
              ---a follower's high watermark is stale--> yield to producers --> read all again, respond
              ---some data is not in memory---> read it in a thread -> read all again, respond
+             ---some is in the remote tier---> wait for it ---it is here, or a timeout-> read all again, respond
              ---too few bytes--> wait ---more arrives, or a timeout-> read all again, respond
 
-Enough is `min_bytes`. The reads are in `read_from_log.py`, the wait in `delayed_fetch.py`, a follower's part in
-`follower_fetch.py`.
+Enough is `min_bytes`. The reads are in `read_from_log.py`, the waits in `delayed_fetch.py` and `delayed_remote_fetch.py`, a
+follower's part in `follower_fetch.py`.
 
 Source: Kafka's ReplicaManager.fetchMessages.
 """
@@ -18,10 +19,12 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from broker.reads.delayed_fetch import DelayedFetch
+from broker.reads.delayed_remote_fetch import DelayedRemoteFetch
 from broker.reads.fetch_contexts import FetchContext
 from broker.reads.fetch_params import FetchParams
 from broker.reads.preferred_read_replica import PreferredReadReplicas
 from broker.reads.read_from_log import LogReads
+from broker.reads.remote_reads import RemoteReads
 from broker.reads.response_rows import ResponseRows
 from broker.replicas.replica_manager import ReplicaManager
 from protocol.errors import KafkaError
@@ -36,12 +39,14 @@ def fetch(
     context: FetchContext,
     params: FetchParams,
     respond: Callable[[ResponseRows], T],
+    *,
+    remote: RemoteReads | None = None,
 ) -> "T | Future[T] | Coroutine[Any, Any, T]":
     """Respond with `respond(rows)`, at once or when there is enough. A cancelled future stops waiting."""
     is_follower = params.replica_id is not None
     if is_follower:
         respond = _counted(replicas, respond)
-    reads = LogReads(replicas, preferred_read_replicas, context, params)
+    reads = LogReads(replicas, preferred_read_replicas, context, params, remote)
     rows = reads.read(may_block=False)
     if reads.cold_reads:
         return _read_in_thread(replicas, reads, respond)
@@ -53,6 +58,10 @@ def fetch(
         or (is_follower and context.opens_session)
     ):
         return respond(rows)
+    if reads.pending_reads:
+        assert remote is not None
+        delayed_remote = DelayedRemoteFetch(remote, params, reads, respond)
+        return delayed_remote.watch(remote.fetch_purgatory, timeout_ms=delayed_remote.timeout_ms)
     delayed = DelayedFetch(replicas, context, params, reads, respond)
     future = delayed.watch(replicas.purgatory, timeout_ms=params.max_wait_ms)
     if reads.is_high_watermark_stale:

@@ -29,6 +29,7 @@ from broker.reads.follower_fetch import (
     record_progress,
 )
 from broker.reads.preferred_read_replica import PreferredReadReplicas
+from broker.reads.remote_reads import LocalFrom, RemoteReads
 from broker.reads.response_rows import (
     NO_DIVERGENCE,
     NO_LEADER,
@@ -41,8 +42,9 @@ from broker.reads.response_rows import (
 )
 from broker.replicas.partition import Partition
 from broker.replicas.replica_manager import ReplicaManager
-from protocol.errors import KafkaError, OffsetOutOfRange
+from protocol.errors import KafkaError, OffsetMovedToTieredStorage, OffsetOutOfRange
 from protocol.messages.fetch import AbortedTransaction, EpochEndOffset, PartitionData
+from remote.reading.chunk_reads import PendingRead
 from storage.log import WouldBlock
 
 
@@ -55,10 +57,13 @@ class LogReads:
         "_params",
         "_partition_of",
         "_preferred_read_replicas",
+        "_remote",
+        "_remote_limit_bytes",
         "_replicas",
         "cold_reads",
         "is_high_watermark_stale",
         "is_urgent",
+        "pending_reads",
         "size_bytes",
     )
 
@@ -68,7 +73,10 @@ class LogReads:
         preferred_read_replicas: PreferredReadReplicas,
         context: FetchContext,
         params: FetchParams,
+        remote: RemoteReads | None,
     ) -> None:
+        """`remote` reads from the remote tier; None: this broker has none."""
+        self._remote = remote
         self._replicas = replicas
         self._preferred_read_replicas = preferred_read_replicas
         self._partition_of = replicas.hosted.get
@@ -78,6 +86,10 @@ class LogReads:
         self._is_first = True
         #: Reads data that is not in memory; to be called in a thread, before the next read.
         self.cold_reads: list[Callable[[], object]] = []
+        #: Reads of the remote tier that are not complete, each with its row.
+        self.pending_reads: list[tuple[FetchedPartition, PendingRead]] = []
+        #: What the pending reads may add to the response, estimated as their rows' limits.
+        self._remote_limit_bytes = 0
         #: A follower's fetch: even a response without records would advance the follower's high watermark.
         self.is_high_watermark_stale = False
         #: One of the rows must be sent at once.
@@ -86,7 +98,11 @@ class LogReads:
         self.size_bytes = 0
 
     def read(self, *, may_block: bool) -> ResponseRows:
-        """The rows to send. Unless it may block, data that is not in memory is left out, and noted in `cold_reads`."""
+        """The rows to send. Unless it may block, data that is not in memory is left out, and noted in `cold_reads`.
+
+        What has to come from the remote tier is left out in any case, and noted in `pending_reads`.
+        """
+        self.pending_reads, self._remote_limit_bytes = [], self._params.max_bytes
         context, replica_id = self._context, self._params.replica_id
         rows: ResponseRows = []
         limit_bytes = self._params.max_bytes
@@ -198,7 +214,9 @@ class LogReads:
                 partial(log.reader.warm_up, request.fetch_offset, max_bytes=max_bytes, max_offset=end)
             )
         except KafkaError as error:
-            return self._refused_row(fetched, error)
+            return self._row_of_error(
+                fetched, error, limit_bytes=limit_bytes, is_first=is_first, may_block=may_block
+            )
         return PartitionData(
             partition_index=fetched.key[1],
             high_watermark=high_watermark,
@@ -268,3 +286,110 @@ class LogReads:
             row.high_watermark = partition.log.high_watermark
             row.log_start_offset = partition.log.log_start_offset
         return row
+
+    # -- the remote tier ---------------------------------------------------------------------------
+
+    def _row_of_error(
+        self,
+        fetched: FetchedPartition,
+        error: KafkaError,
+        *,
+        limit_bytes: int,
+        is_first: bool,
+        may_block: bool,
+    ) -> PartitionData:
+        """A row with the error, or what the remote tier has at the offset (ReplicaManager.handleOffsetOutOfRangeError).
+
+        A follower gets OFFSET_MOVED_TO_TIERED_STORAGE: it does not copy that part, but builds its state of it.
+        """
+        partition = fetched.partition
+        if not isinstance(error, OffsetMovedToTieredStorage) or self._params.replica_id is not None:
+            return self._refused_row(fetched, error)
+        assert partition is not None
+        offsets = partition.log.offsets
+        row = PartitionData(
+            partition_index=fetched.key[1],
+            high_watermark=offsets.high_watermark,
+            last_stable_offset=offsets.last_stable_offset,
+            log_start_offset=offsets.log_start_offset,
+            diverging_epoch=NO_DIVERGENCE,
+            current_leader=NO_LEADER,
+            snapshot_id=NO_SNAPSHOT,
+            aborted_transactions=[] if self._params.is_read_committed else None,
+            records=b"",
+        )
+        try:
+            self._read_remote(
+                row, fetched, partition, limit_bytes=limit_bytes, is_first=is_first, may_block=may_block
+            )
+        except KafkaError as remote_error:
+            return self._refused_row(fetched, remote_error)
+        return row
+
+    def _read_remote(
+        self,
+        row: PartitionData,
+        fetched: FetchedPartition,
+        partition: Partition,
+        *,
+        limit_bytes: int,
+        is_first: bool,
+        may_block: bool,
+    ) -> None:
+        """Fill in the records of a consumer's row. Raises OffsetOutOfRange, UnknownServerError."""
+        params, request = self._params, fetched.request
+        if self._remote is None:
+            raise OffsetOutOfRange(
+                f"{partition}: {request.fetch_offset} is in the remote tier, and remote.log.storage.system.enable is false"
+            )
+        max_bytes = min(request.partition_max_bytes, limit_bytes)
+        if min(max_bytes, self._remote_limit_bytes) <= 0 and not is_first:
+            return
+        end = partition.readable_end(is_read_committed=params.is_read_committed)
+        found = self._remote.read(
+            partition,
+            request.fetch_offset,
+            max_bytes=max_bytes,
+            max_offset=end,
+            is_read_committed=params.is_read_committed,
+            min_one_message=is_first,
+            has_waited=may_block or params.max_wait_ms <= 0,
+        )
+        if isinstance(found, PendingRead):
+            self.pending_reads.append((fetched, found))
+            self._remote_limit_bytes -= request.partition_max_bytes
+        elif isinstance(found, LocalFrom):
+            self._read_local_from(
+                row, partition, found.offset, max_bytes=max_bytes, is_first=is_first, may_block=may_block
+            )
+        elif found is not None:
+            row.records, row.aborted_transactions = found
+
+    def _read_local_from(
+        self,
+        row: PartitionData,
+        partition: Partition,
+        offset: int,
+        *,
+        max_bytes: int,
+        is_first: bool,
+        may_block: bool,
+    ) -> None:
+        """Fill in a row whose offset has no batch in the remote tier: the next one is where the local log starts."""
+        log, is_read_committed = partition.log, self._params.is_read_committed
+        end = partition.readable_end(is_read_committed=is_read_committed)
+        try:
+            read = log.reader.read(
+                offset,
+                max_bytes=max_bytes,
+                max_offset=end,
+                min_one_message=is_first,
+                may_block=may_block,
+                lend=True,
+            )
+        except WouldBlock:
+            self.cold_reads.append(partial(log.reader.warm_up, offset, max_bytes=max_bytes, max_offset=end))
+            return
+        row.records = read.records
+        if is_read_committed:
+            row.aborted_transactions = aborted_transactions(log, fetch_offset=offset, end_offset=end)

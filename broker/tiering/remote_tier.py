@@ -1,7 +1,8 @@
 """RemoteTier: the remote tier of this broker, as one object: its store, its metadata, its tasks (KIP-405).
 
-    role of a replica --on_role----> RemoteLogManager: copies and deletes, or follows; assigns the partition's metadata
-    replica removed   --on_stopped-> RemoteLogManager: stops its tasks
+    role of a replica --on_role--> metadata manager: reads the metadata of its copies
+                              '--> RemoteLogManager: copies and deletes, or follows
+    replica removed --on_stopped--> both forget it
 
 start: the store (a thread) -> replicas get their roles -> the broker serves requests -> the metadata topic is opened
 stop:  tasks -> metadata -> store
@@ -14,13 +15,19 @@ import logging
 from typing import Final
 
 from broker.config import BrokerConfig
+from broker.reads.remote_reads import RemoteReads
 from broker.replicas.partition import Partition
-from broker.tiering.settings import remote_log_manager_settings
+from broker.tiering.settings import remote_log_manager_settings, remote_read_settings
 from remote.auxiliary_state import AuxiliaryStates
+from remote.index_cache import IndexCache
+from remote.index_cache_files import IndexFiles
 from remote.log_manager.manager import RemoteLogManager
 from remote.log_manager.tiered_partition import id_of
 from remote.metadata_manager import RemoteLogMetadataManager
 from remote.metrics import RemoteStorageMetrics
+from remote.reader import RemoteLogReader
+from remote.reading.settings import RemoteReadSettings
+from remote.segment_metadata import TopicIdPartition
 from remote.storage_manager import RemoteStorageManager
 from runtime import Pool, Runtime
 
@@ -40,10 +47,10 @@ class RemoteTier:
         config: BrokerConfig,
         store: RemoteStorageManager,
         metadata: RemoteLogMetadataManager,
+        index_files: IndexFiles,
     ) -> None:
         """`store` and `metadata` are configured; `stop` closes them."""
         self._runtime = runtime
-        #: Replaced as a whole when a dynamic configuration changes.
         self.config = config
         self.store = store
         self.metadata = metadata
@@ -56,10 +63,39 @@ class RemoteTier:
             settings=lambda: remote_log_manager_settings(self.config),
             metrics=self.metrics,
         )
+        self.index_cache = IndexCache(index_files, runtime=runtime, settings=self._settings_of_reads)
+        #: What consumers read from the tier.
+        self.reads = RemoteReads(
+            runtime=runtime,
+            reader=RemoteLogReader(
+                store=store,
+                metadata=metadata,
+                index_cache=self.index_cache,
+                metrics=self.metrics,
+                runtime=runtime,
+            ),
+            settings=self._settings_of_reads,
+            quota=self.manager.fetch_quota,
+        )
         #: What followers read from the tier.
         self.auxiliary = AuxiliaryStates(
             store=store, metadata=metadata, runtime=runtime, metrics=self.metrics
         )
+        #: Partitions that are tiered, or were when they last got a role.
+        self._partitions: set[TopicIdPartition] = set()
+
+    @property
+    def config(self) -> BrokerConfig:
+        """Replaced as a whole when a dynamic configuration changes."""
+        return self._config
+
+    @config.setter
+    def config(self, config: BrokerConfig) -> None:
+        self._config = config
+        self._read_settings = remote_read_settings(config)
+
+    def _settings_of_reads(self) -> RemoteReadSettings:
+        return self._read_settings
 
     def start(self) -> None:
         """Start the tasks; they wait for the metadata."""
@@ -70,17 +106,34 @@ class RemoteTier:
         self.metadata.on_broker_ready()
 
     def on_role(self, partition: Partition) -> None:
-        """See TierListener."""
+        """See TierListener. Also for a topic that is not tiered any more: its copies may have to be deleted (KIP-950)."""
+        at = id_of(partition)
+        config = partition.log.config
+        if not (partition.log.is_tiered or config.remote_log_delete_on_disable or at in self._partitions):
+            return
+        if at not in self._partitions or partition.log.is_tiered:
+            leaders, followers = ([at], []) if partition.is_leader else ([], [at])
+            self.metadata.on_partition_leadership_changes(leaders=leaders, followers=followers)
+        self._partitions.add(at)
         self.manager.on_leadership(partition)
+        self.reads.on_role(partition)
 
     def on_stopped(self, partition: Partition, *, is_topic_deleted: bool) -> None:
         """See TierListener."""
-        self.manager.stop_partition(id_of(partition))
+        at = id_of(partition)
+        if at not in self._partitions:
+            return
+        self._partitions.discard(at)
+        self.manager.stop_partition(at)
+        self.reads.on_role(partition)
+        self.metadata.on_stop_partitions([at])
         if is_topic_deleted:
             self.metrics.remove_topic(partition.topic_partition.topic)
 
     async def stop(self) -> None:
         """Stop the tasks, then close the metadata and the store. A store that does not answer delays it for seconds only."""
+        self.reads.close()
+        self.index_cache.close()
         await self.manager.stop()
         await self.metadata.close()
         closing = self._runtime.run_blocking(self.store.close, pool=Pool.LOGS)

@@ -184,6 +184,8 @@ class BrokerInFolder:
         self.correlation_id = 0
 
     leader_rate = move_rate = 2**63 - 1
+    #: With `reads`, the remote tier.
+    remote = None
 
     def follow(self, partition: Partition) -> None:
         self.following[partition] = partition.leader_id

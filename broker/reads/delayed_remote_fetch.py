@@ -1,0 +1,76 @@
+"""Delayed remote Fetch (Kafka's DelayedRemoteFetch): it waits until chunks of the remote tier are in memory.
+
+It completes when all of its reads have ended or have brought `min_bytes`, when one of its partitions is deleted, led elsewhere
+or in another leader epoch, or after the request's max_wait_ms or remote.fetch.max.wait.ms, whichever is less. Then all
+partitions are read again. Reads that are not complete go on, and answer the next Fetch.
+
+Source: Kafka's DelayedRemoteFetch. Differs: Kafka waits for all reads, and for remote.fetch.max.wait.ms even if the request's
+own limit is less: there, a read that is not complete is lost.
+"""
+
+from collections.abc import Callable, Hashable
+from typing import TypeVar
+
+from broker.purgatory.delayed_response import DelayedResponse
+from broker.reads.fetch_params import FetchParams
+from broker.reads.read_from_log import LogReads
+from broker.reads.remote_reads import RemoteReads
+from broker.reads.response_rows import ResponseRows
+
+T = TypeVar("T")
+
+
+class DelayedRemoteFetch(DelayedResponse[T]):
+    """See the module. `reads` has read the partitions in this turn of the loop."""
+
+    __slots__ = ("_params", "_reads", "_remote", "_respond")
+
+    def __init__(
+        self, remote: RemoteReads, params: FetchParams, reads: LogReads, respond: Callable[[ResponseRows], T]
+    ) -> None:
+        super().__init__(remote.runtime.loop)
+        self._remote = remote
+        self._params = params
+        self._reads = reads
+        self._respond = respond
+
+    @property
+    def timeout_ms(self) -> int:
+        """How long it waits at most."""
+        return min(self._params.max_wait_ms, self._remote.settings().fetch_max_wait_ms)
+
+    def watch_keys(self) -> tuple[Hashable, ...]:
+        """The reads and their partitions."""
+        keys: dict[Hashable, None] = {}
+        for fetched, read in self._reads.pending_reads:
+            keys[read] = None
+            keys[fetched.partition] = None
+        return tuple(keys)
+
+    def can_complete(self) -> bool:
+        """Whether something can be sent, or a row will be an error."""
+        is_complete = True
+        size_bytes = self._reads.size_bytes
+        for fetched, read in self._reads.pending_reads:
+            partition, epoch = fetched.partition, fetched.request.current_leader_epoch
+            assert partition is not None
+            if (
+                partition.is_deleted
+                or epoch not in (-1, partition.leader_epoch)
+                or (self._params.must_lead and not partition.is_leader)
+            ):
+                return True
+            if not read.is_done:
+                is_complete = False
+            elif read.error is None:
+                size_bytes += min(read.data_bytes, fetched.request.partition_max_bytes)
+        return is_complete or size_bytes >= self._params.min_bytes
+
+    def expire(self) -> None:
+        """The time has passed."""
+        self._remote.expired_fetch_count += 1
+        super().expire()
+
+    def respond(self) -> T:
+        """Read all partitions again, and respond."""
+        return self._respond(self._reads.read(may_block=True))

@@ -1,0 +1,135 @@
+"""Consumers' reads of what is in the remote tier only (KIP-405): the second half of `read_from_log`.
+
+A Fetch that needs a chunk which is not in memory waits in the purgatory `RemoteFetch` (`delayed_remote_fetch.py`), then all of
+its partitions are read again: so the partition's role, its log start and its copies are checked after the wait. A look-up
+by timestamp waits in `RemoteListOffsets` (`delayed_remote_list_offsets.py`).
+
+| the read | the partition's row |
+|---|---|
+| is not complete, or throttled (KIP-956) | no records, no error: the consumer asks again |
+| has failed; there are too many reads | UNKNOWN_SERVER_ERROR, as in Kafka 4.3.1: KIP-405's TIERED_STORAGE_NOT_AVAILABLE does not exist |
+| finds no copy, as the offset was deleted meanwhile | OFFSET_OUT_OF_RANGE |
+
+Source: Kafka's ReplicaManager.handleOffsetOutOfRangeError and processRemoteFetches.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from broker.purgatory.delayed_operation import DelayedOperationPurgatory
+from broker.replicas.partition import Partition
+from protocol.errors import KafkaError, UnknownServerError
+from protocol.messages.fetch import AbortedTransaction
+from remote.errors import RemoteStorageError
+from remote.reader import RemoteLogReader
+from remote.reading.chunk_reads import ChunkReads, FetchQuota, PendingRead, RemoteReadsThrottled
+from remote.reading.read_slots import ReadSlots
+from remote.reading.settings import RemoteReadSettings
+from runtime import Runtime
+
+
+class RemoteRecords(NamedTuple):
+    """Records of one partition; `aborted` is None for read_uncommitted consumers."""
+
+    records: memoryview
+    aborted: list[AbortedTransaction] | None
+
+
+class LocalFrom(NamedTuple):
+    """The remote tier has no batches before this offset, where the local log starts."""
+
+    offset: int
+
+
+class RemoteReads:
+    """See the module. There is one while `remote.log.storage.system.enable`."""
+
+    def __init__(
+        self,
+        *,
+        runtime: Runtime,
+        reader: RemoteLogReader,
+        settings: Callable[[], RemoteReadSettings],
+        quota: FetchQuota,
+    ) -> None:
+        self.runtime = runtime
+        self.reader = reader
+        self.settings = settings
+        self.slots = ReadSlots(runtime, settings)
+        self._chunks = ChunkReads(reader, runtime=runtime, slots=self.slots, quota=quota)
+        call_later, call_soon = runtime.call_later, runtime.loop.call_soon
+        #: Fetches that wait for chunks: under the reads and the partitions.
+        self.fetch_purgatory = DelayedOperationPurgatory(call_later=call_later, call_soon=call_soon)
+        #: ListOffsets requests that wait for look-ups: under the look-ups and the partitions.
+        self.list_offsets_purgatory = DelayedOperationPurgatory(call_later=call_later, call_soon=call_soon)
+        #: Fetches that were answered after remote.fetch.max.wait.ms without all of their records.
+        self.expired_fetch_count = 0
+        #: Look-ups that were not complete after their time.
+        self.expired_list_offsets_count = 0
+        self._chunks.on_done = self.fetch_purgatory.signal
+
+    def close(self) -> None:
+        """Start nothing by itself any more."""
+        self._chunks.close()
+
+    def on_role(self, partition: Partition) -> None:
+        """The partition's role, leader epoch or configuration has changed, or it is not on this broker any more."""
+        self._chunks.forget(partition)
+        self.fetch_purgatory.signal(partition)
+        self.list_offsets_purgatory.signal(partition)
+
+    def read(
+        self,
+        partition: Partition,
+        offset: int,
+        *,
+        max_bytes: int,
+        max_offset: int,
+        is_read_committed: bool,
+        min_one_message: bool,
+        has_waited: bool,
+    ) -> RemoteRecords | LocalFrom | PendingRead | None:
+        """Batches from the one that holds `offset` on, of one copy, none that ends behind `max_offset`.
+
+        A PendingRead is to be waited for; if the request `has_waited`, there is no result yet. None: throttled.
+        Raises OffsetOutOfRange, UnknownServerError.
+        """
+        at = offset
+        while at < partition.log.offsets.local_log_start_offset:
+            try:
+                chunk = self._chunks.get(
+                    partition,
+                    at,
+                    max_bytes=max_bytes,
+                    is_read_committed=is_read_committed,
+                    has_waited=has_waited,
+                )
+            except RemoteReadsThrottled:
+                return None
+            except RemoteStorageError as error:
+                raise UnknownServerError(str(error)) from error
+            if isinstance(chunk, PendingRead):
+                if has_waited and chunk.error is not None:
+                    raise _as_kafka_error(chunk.error) from chunk.error
+                return chunk
+            found = chunk.read(
+                at, max_bytes=max_bytes, max_offset=max_offset, min_one_message=min_one_message
+            )
+            if found.end_offset == at:
+                return RemoteRecords(found.records, [] if is_read_committed else None)
+            self._chunks.on_consumed(partition, chunk, at, found, is_read_committed=is_read_committed)
+            if found.records:
+                aborted = None
+                if is_read_committed:
+                    aborted = [
+                        AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
+                        for each in chunk.aborted_in(found.base_offset, found.end_offset)
+                    ]
+                return RemoteRecords(found.records, aborted)
+            at = found.end_offset
+        return LocalFrom(at)
+
+
+def _as_kafka_error(error: Exception) -> KafkaError:
+    """The error of the row."""
+    return error if isinstance(error, KafkaError) else UnknownServerError(str(error))
