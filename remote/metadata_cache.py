@@ -17,11 +17,12 @@ one replaces at the same start offset stays listed, so that it is deleted one da
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import assert_never
+from typing import Self, assert_never
 
 from protocol.remote.records import RemoteLogSegmentState
+from remote.column_codec import ColumnReader, ColumnWriter
 from remote.errors import RemoteResourceNotFound, RemoteStorageError
 from remote.segment_columns import SegmentColumns
 from remote.segment_metadata import (
@@ -114,7 +115,7 @@ class RemoteLogMetadataCache:
             state.size_bytes += metadata.segment_size_bytes
 
     def restore(self, copy: RemoteLogSegmentMetadata) -> None:
-        """A copy of a snapshot, in any state. Raises IllegalStateTransition for one that is there already."""
+        """A copy in any state. Raises IllegalStateTransition for one that is there already."""
         self.add(replace(copy, state=RemoteLogSegmentState.COPY_SEGMENT_STARTED))
         if copy.state is not RemoteLogSegmentState.COPY_SEGMENT_STARTED:
             self.update(
@@ -127,11 +128,42 @@ class RemoteLogMetadataCache:
                 )
             )
 
-    def restore_epoch_ends(self, ends: Mapping[int, int]) -> None:
-        """The `epoch_ends` of the snapshot: copies that are deleted by now have moved them, too."""
-        for epoch, end in ends.items():
-            state = self._epochs.setdefault(epoch, _Epoch())
-            state.end_offset = max(end, state.end_offset or 0)
+    def to_bytes(self) -> bytes:
+        """Everything, for a snapshot: 95 bytes for each copy."""
+        writer = ColumnWriter()
+        self._columns.put_into(writer)
+        epochs = self._epochs.values()
+        writer.put(array("q", (self._finished_bytes,)))
+        writer.put(array("i", self._epochs))
+        # -1 stands for None, in the file only.
+        writer.put(array("q", (-1 if each.end_offset is None else each.end_offset for each in epochs)))
+        writer.put(array("q", (each.size_bytes for each in epochs)))
+        for each in epochs:
+            writer.put(each.starts)
+            writer.put(each.ends)
+            writer.put(each.slots)
+            writer.put(array("i", each.unreferenced))
+        return writer.finished()
+
+    @classmethod
+    def from_bytes(cls, partition: TopicIdPartition, data: memoryview) -> Self:
+        """What `to_bytes` has returned. Raises ValueError."""
+        reader = ColumnReader(data)
+        found = cls(partition)
+        found._columns = SegmentColumns.read_from(partition, reader)
+        (found._finished_bytes,) = reader.integers("q", 1)
+        numbers = reader.integers("i")
+        ends, sizes = reader.integers("q", len(numbers)), reader.integers("q", len(numbers))
+        for number, end, size in zip(numbers, ends, sizes, strict=True):
+            epoch = found._epochs[number] = _Epoch()
+            epoch.end_offset = None if end == -1 else end
+            epoch.size_bytes = size
+            epoch.starts = reader.integers("q")
+            epoch.ends = reader.integers("q", len(epoch.starts))
+            epoch.slots = reader.integers("i", len(epoch.starts))
+            epoch.unreferenced = set(reader.integers("i"))
+        reader.finish()
+        return found
 
     def update(self, update: RemoteLogSegmentMetadataUpdate) -> None:
         """A copy changes its state. Raises RemoteResourceNotFound for an unknown one, and IllegalStateTransition."""
@@ -215,13 +247,6 @@ class RemoteLogMetadataCache:
         """The end, exclusive, of what was copied of `epoch`; None: nothing was."""
         state = self._epochs.get(epoch)
         return None if state is None else state.end_offset
-
-    @property
-    def epoch_ends(self) -> Mapping[int, int]:
-        """`end_offset_for_epoch` of all epochs that have one."""
-        return {
-            epoch: state.end_offset for epoch, state in self._epochs.items() if state.end_offset is not None
-        }
 
     def segments(self, epoch: int | None = None) -> Iterator[RemoteLogSegmentMetadata]:
         """All copies, or those of one epoch, by start offset; made one by one, as the caller asks for them."""

@@ -7,11 +7,13 @@ A removed copy's slot is used again.
 
 from array import array
 from collections.abc import Iterator
-from typing import Final
+from itertools import chain, islice
+from typing import Final, Self
 from uuid import UUID
 
 from protocol.remote.records import RemoteLogSegmentState
 from protocol.types import ZERO_UUID
+from remote.column_codec import ColumnReader, ColumnWriter
 from remote.segment_metadata import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
 from storage.leader_epoch_cache import EpochEntry
 
@@ -138,6 +140,54 @@ class SegmentColumns:
         for index, entry in enumerate(epochs):
             end = epochs[index + 1].start_offset if index + 1 < len(epochs) else self._end_offsets[slot]
             yield entry.epoch, entry.start_offset, end
+
+    def put_into(self, writer: ColumnWriter) -> None:
+        """Write everything. Cost: 60 bytes for each slot, without a step for each."""
+        writer.put(self._ids)
+        for column in self._columns:
+            writer.put(column)
+        entries = list(chain.from_iterable(self._epochs.values()))
+        writer.put(array("i", self._epochs))
+        writer.put(array("i", map(len, self._epochs.values())))
+        writer.put(array("i", (entry.epoch for entry in entries)))
+        writer.put(array("q", (entry.start_offset for entry in entries)))
+        writer.put(array("i", self._custom_metadata))
+        writer.put(array("i", map(len, self._custom_metadata.values())))
+        writer.put(b"".join(self._custom_metadata.values()))
+
+    @classmethod
+    def read_from(cls, partition: TopicIdPartition, reader: ColumnReader) -> Self:
+        """What `put_into` has written. Raises ValueError."""
+        found = cls(partition)
+        found._ids = bytearray(reader.bytes())
+        count, odd = divmod(len(found._ids), _ID_BYTES)
+        if odd:
+            raise ValueError(f"ids of {len(found._ids)} bytes")
+        for column in found._columns:
+            column.extend(reader.integers(column.typecode, count))
+        slots = reader.integers("i")
+        counts = reader.integers("i", len(slots))
+        numbers = reader.integers("i", sum(counts))
+        entries = map(EpochEntry, numbers, reader.integers("q", len(numbers)))
+        found._epochs = {
+            slot: tuple(islice(entries, of_slot)) for slot, of_slot in zip(slots, counts, strict=True)
+        }
+        slots = reader.integers("i")
+        sizes = reader.integers("i", len(slots))
+        values = reader.bytes()
+        if len(values) != sum(sizes):
+            raise ValueError(f"custom metadata of {len(values)} bytes")
+        for slot, size in zip(slots, sizes, strict=True):
+            found._custom_metadata[slot], values = bytes(values[:size]), values[size:]
+        found._free = [slot for slot, state in enumerate(found._states) if state == _FREE]
+        return found
+
+    @property
+    def _columns(self) -> "tuple[array[int], ...]":
+        return (
+            self._start_offsets, self._end_offsets, self._max_timestamps, self._event_timestamps, self._broker_ids,
+            self._sizes, self._first_epochs, self._states, self._has_no_transaction_index,
+        )  # fmt: skip
 
     def _uuid(self, slot: int) -> UUID:
         return UUID(bytes=bytes(self._ids[slot * _ID_BYTES : (slot + 1) * _ID_BYTES]))

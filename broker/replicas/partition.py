@@ -152,6 +152,9 @@ class Partition:
 
     def replace_log(self, log: Log) -> None:
         """The replica has moved to another log directory; `log` is a complete copy (`log_moves`)."""
+        if (remote_end_offset := self.log.offsets.remote_end_offset) is not None:
+            # More may have been copied to the remote tier since the copy began.
+            log.update_remote_end_offset(remote_end_offset)
         self.log = self.follower.log = log
         if self.leader is not None:
             self.leader.log = log

@@ -19,6 +19,7 @@ from protocol.errors import InvalidConfig
 from remote.index_cache_files import DIRECTORY as INDEX_CACHE
 from remote.index_cache_files import IndexFiles
 from remote.metadata_manager import RemoteLogMetadataManager
+from remote.segment_metadata import TopicIdPartition
 from remote.topic_metadata.manager import TopicBasedRemoteLogMetadataManager
 from runtime import Pool, Runtime
 from storage.files import Files
@@ -33,7 +34,6 @@ async def open_remote_tier(
     """The remote tier, its store opened in a thread; None: it is not enabled. Raises CannotStart, OSError."""
     if not config.remote_log_storage_system_enable:
         return None
-    cluster_id = directories.cluster_id
     online = [path for path in map(Path, config.log_dirs) if path not in directories.logs.offline_dirs]
     cluster_config = ClusterConfig(config, lambda: role.metadata.image)
 
@@ -47,11 +47,17 @@ async def open_remote_tier(
             listener_name=lambda: metadata_listener_name(config),
             connections=ClientSettings.from_config(config),
         )
-        return TopicBasedRemoteLogMetadataManager(runtime=runtime, topic=topic)
+        return TopicBasedRemoteLogMetadataManager(
+            runtime=runtime, topic=topic, log_directory=log_directory, files=files
+        )
+
+    def log_directory(partition: TopicIdPartition) -> Path | None:
+        log = directories.logs.get(partition.topic_partition)
+        return log.directory if log is not None and log.topic_id == partition.topic_id else None
 
     try:
         store = await runtime.run_blocking(create_storage_manager, config, runtime.worker, pool=Pool.LOGS)
-        metadata = create_metadata_manager(config, cluster_id=cluster_id, topic_based=topic_based)
+        metadata = create_metadata_manager(config, cluster_id=directories.cluster_id, topic_based=topic_based)
     except InvalidConfig as error:
         raise CannotStart(str(error)) from error
     tier = RemoteTier(

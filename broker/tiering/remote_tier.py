@@ -1,8 +1,7 @@
 """RemoteTier: the remote tier of this broker, as one object: its store, its metadata, its tasks (KIP-405).
 
-    role of a replica --on_role--> metadata manager: reads the metadata of its copies
-                              '--> RemoteLogManager: copies and deletes, or follows
-    replica removed --on_stopped--> both forget it
+    role of a replica --on_role----> RemoteLogManager: copies and deletes, or follows; assigns the partition's metadata
+    replica removed   --on_stopped-> RemoteLogManager: stops its tasks
 
 start: the store (a thread) -> replicas get their roles -> the broker serves requests -> the metadata topic is opened
 stop:  tasks -> metadata -> store
@@ -27,7 +26,6 @@ from remote.metadata_manager import RemoteLogMetadataManager
 from remote.metrics import RemoteStorageMetrics
 from remote.reader import RemoteLogReader
 from remote.reading.settings import RemoteReadSettings
-from remote.segment_metadata import TopicIdPartition
 from remote.storage_manager import RemoteStorageManager
 from runtime import Pool, Runtime
 
@@ -81,8 +79,6 @@ class RemoteTier:
         self.auxiliary = AuxiliaryStates(
             store=store, metadata=metadata, runtime=runtime, metrics=self.metrics
         )
-        #: Partitions that are tiered, or were when they last got a role.
-        self._partitions: set[TopicIdPartition] = set()
 
     @property
     def config(self) -> BrokerConfig:
@@ -106,27 +102,14 @@ class RemoteTier:
         self.metadata.on_broker_ready()
 
     def on_role(self, partition: Partition) -> None:
-        """See TierListener. Also for a topic that is not tiered any more: its copies may have to be deleted (KIP-950)."""
-        at = id_of(partition)
-        config = partition.log.config
-        if not (partition.log.is_tiered or config.remote_log_delete_on_disable or at in self._partitions):
-            return
-        if at not in self._partitions or partition.log.is_tiered:
-            leaders, followers = ([at], []) if partition.is_leader else ([], [at])
-            self.metadata.on_partition_leadership_changes(leaders=leaders, followers=followers)
-        self._partitions.add(at)
+        """See TierListener."""
         self.manager.on_leadership(partition)
         self.reads.on_role(partition)
 
     def on_stopped(self, partition: Partition, *, is_topic_deleted: bool) -> None:
         """See TierListener."""
-        at = id_of(partition)
-        if at not in self._partitions:
-            return
-        self._partitions.discard(at)
-        self.manager.stop_partition(at)
+        self.manager.stop_partition(id_of(partition))
         self.reads.on_role(partition)
-        self.metadata.on_stop_partitions([at])
         if is_topic_deleted:
             self.metrics.remove_topic(partition.topic_partition.topic)
 

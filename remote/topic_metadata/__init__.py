@@ -10,4 +10,5 @@ subscriber.py     the cache of an assigned user partition, and who else needs th
 manager.py        changes and look-ups
 settings.py       rlmm.config.*
 snapshot.py       `remote_log_snapshot`: a partition's cache on the disk, so that a start does not read the whole topic
+snapshots.py      which of them are read and written, and when; committed_offsets.py: how far they go
 """

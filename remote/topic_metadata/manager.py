@@ -10,8 +10,9 @@ remote.log.metadata.initialization.retry.max.timeout.ms; here that is an error i
 """
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from logging import getLogger
+from pathlib import Path
 from typing import Final
 
 from protocol.remote.records import RemoteLogSegmentState
@@ -24,31 +25,53 @@ from remote.segment_metadata import (
     RemotePartitionDeleteMetadata,
     TopicIdPartition,
 )
+from remote.topic_metadata import committed_offsets
 from remote.topic_metadata.partitioner import metadata_partition
 from remote.topic_metadata.reader import MetadataPartitionReader
 from remote.topic_metadata.records import Change, to_value, user_partition_of
 from remote.topic_metadata.settings import TopicMetadataSettings
+from remote.topic_metadata.snapshots import Snapshots
 from remote.topic_metadata.subscriber import Subscriber, UserPartition
 from remote.topic_metadata.topic import TOPIC, MetadataTopic, MetadataTopicUnusable
-from runtime import Runtime
+from runtime import Pool, Runtime
+from storage.checkpoints import CorruptCheckpoint
+from storage.files import Files
 
 _LOG: Final = getLogger(__name__)
 
 #: The longest pause between attempts to open the topic; they begin with the configured interval.
 _MAX_OPENING_PAUSE_S: Final = 10.0
 _JITTER: Final = 0.2
+#: How often is checked which snapshots are due.
+_SAVE_CHECK_S: Final = 30.0
+#: The longest time that the stop of a broker waits for the last snapshots.
+_LAST_SAVE_S: Final = 15.0
 
 
 class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
     """See the module. Belongs to the event loop."""
 
-    def __init__(self, *, runtime: Runtime, topic: MetadataTopic) -> None:
+    def __init__(
+        self,
+        *,
+        runtime: Runtime,
+        topic: MetadataTopic,
+        log_directory: Callable[[TopicIdPartition], Path | None] = lambda _: None,
+        files: Files | None = None,
+    ) -> None:
+        """`log_directory`: the folder of a partition's log, for its snapshot; None: there is none, or it is offline."""
         self._runtime = runtime
+        self._files = files or Files()
+        self._snapshots = Snapshots(runtime, self._files, log_directory)
         self._topic = topic
         self._settings: TopicMetadataSettings | None = None
         self._user_partitions: dict[TopicIdPartition, UserPartition] = {}
         self._readers: dict[int, MetadataPartitionReader] = {}
-        self._opening: asyncio.Task[None] | None = None
+        #: Assigned, but their snapshots are not read yet. In the order of assignment.
+        self._pending: dict[UserPartition, None] = {}
+        self._has_pending = asyncio.Event()
+        self._first_offsets: dict[int, int] = {}
+        self._services: list[asyncio.Task[None]] = []
         self._is_open = False
         self._is_closed = False
         #: Why the topic is not open.
@@ -62,18 +85,26 @@ class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
 
     def on_broker_ready(self) -> None:
         """Create the topic, or open the existing one, and begin to read."""
-        assert self._opening is None
-        self._opening = self._runtime.supervise(self._open, name=f"{TOPIC}-opening")
+        assert not self._services
+        for run, name in ((self._load, "loading"), (self._save, "snapshots")):
+            self._services.append(self._runtime.supervise(run, name=f"{TOPIC}-{name}"))
 
     async def close(self) -> None:
-        """Stop reading; changes that wait fail."""
+        """Stop reading, and write what the snapshots lack; changes that wait fail."""
         self._is_closed = True
-        if self._opening is not None:
-            self._opening.cancel()
-            await asyncio.wait([self._opening])
+        for service in self._services:
+            service.cancel()
+        if self._services:
+            await asyncio.wait(self._services)
         await asyncio.gather(*(reader.stop() for reader in self._readers.values()))
+        try:
+            async with asyncio.timeout(_LAST_SAVE_S):
+                await self._save_once(is_last=True)
+        except (TimeoutError, RemoteStorageError) as error:
+            _LOG.info("not all remote log metadata is saved; it is read again: %s", error)
         for user_partition in self._user_partitions.values():
-            self._reader_of(user_partition.partition).unsubscribe(user_partition)
+            if (reader := self._readers.get(self._number_of(user_partition.partition))) is not None:
+                reader.unsubscribe(user_partition)
         self._user_partitions.clear()
         await self._topic.close()
 
@@ -94,8 +125,69 @@ class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
                     _LOG.error("the remote tier is not available: %s", error)
                 await asyncio.sleep(pause_s * (1 + _JITTER * (2 * self._runtime.random.random() - 1)))
                 pause_s = min(pause_s * 2, _MAX_OPENING_PAUSE_S)
-        for user_partition in self._user_partitions.values():
-            self._subscribe(user_partition)
+
+    # -- snapshots
+
+    async def _load(self) -> None:
+        """Open the topic; then, for each partition that is assigned, read its snapshot and begin to read the topic."""
+        if not self._is_open:
+            self._first_offsets = await self._runtime.run_blocking(self._read_offsets, pool=Pool.LOGS)
+            await self._open()
+        while True:
+            await self._has_pending.wait()
+            self._has_pending.clear()
+            batch = list(self._pending)
+            await self._snapshots.load(batch, self._topic.topic_id)
+            for user_partition in batch:
+                # It may have been removed meanwhile.
+                if user_partition in self._pending:
+                    del self._pending[user_partition]
+                    self._reader_of(user_partition.partition).subscribe(user_partition)
+
+    async def _save(self) -> None:
+        while True:
+            await asyncio.sleep(_SAVE_CHECK_S * (1 + _JITTER * (2 * self._runtime.random.random() - 1)))
+            if self._is_open:
+                await self._save_once()
+
+    async def _save_once(self, *, is_last: bool = False) -> None:
+        if not self._is_open:
+            return
+        user_partitions = [each for each in self._user_partitions.values() if each not in self._pending]
+        await self._snapshots.save(
+            user_partitions,
+            position=self._position,
+            metadata_topic_id=self._topic.topic_id,
+            is_last=is_last,
+        )
+        offsets: dict[int, int] = {}
+        for each in user_partitions:
+            number = self._number_of(each.partition)
+            if (offset := self._snapshots.next_offset(each)) is not None:
+                offsets[number] = min(offset, offsets.get(number, offset))
+        if offsets != self._first_offsets:
+            self._first_offsets = offsets
+            await self._runtime.run_blocking(self._write_offsets, offsets, pool=Pool.UPKEEP)
+
+    def _position(self, user_partition: UserPartition) -> tuple[int, int] | None:
+        number = self._number_of(user_partition.partition)
+        reader = self._readers.get(number)
+        if reader is None or not user_partition.is_ready or not user_partition.is_at_tail:
+            return None
+        return number, reader.applied_offset(user_partition)
+
+    def _read_offsets(self) -> dict[int, int]:
+        try:
+            return committed_offsets.read(self._configured.log_dir, self._files)
+        except (OSError, CorruptCheckpoint) as error:
+            _LOG.info("%s is not used: %s", committed_offsets.FILE_NAME, error)
+            return {}
+
+    def _write_offsets(self, offsets: Mapping[int, int]) -> None:
+        try:
+            committed_offsets.write(self._configured.log_dir, offsets, self._files)
+        except OSError as error:
+            _LOG.info("%s is not written: %s", committed_offsets.FILE_NAME, error)
 
     # -- changes
 
@@ -184,17 +276,19 @@ class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
         for partition in (*leaders, *followers):
             if partition not in self._user_partitions:
                 added = self._user_partitions[partition] = UserPartition(partition)
-                if self._is_open:
-                    self._subscribe(added)
+                self._pending[added] = None
+                self._has_pending.set()
 
     def on_stop_partitions(self, partitions: Collection[TopicIdPartition]) -> None:
         """Forget the partitions."""
         for partition in partitions:
-            if (removed := self._user_partitions.pop(partition, None)) is not None and self._is_open:
+            if (removed := self._user_partitions.pop(partition, None)) is None:
+                continue
+            self._snapshots.forget(removed)
+            if removed in self._pending:
+                del self._pending[removed]
+            else:
                 self._unsubscribe(self._number_of(partition), removed)
-
-    def _subscribe(self, user_partition: UserPartition) -> None:
-        self._reader_of(user_partition.partition).subscribe(user_partition)
 
     def _unsubscribe(self, number: int, subscriber: Subscriber) -> None:
         reader = self._readers[number]
@@ -217,7 +311,8 @@ class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
         number = self._number_of(partition)
         reader = self._readers.get(number)
         if reader is None:
-            reader = MetadataPartitionReader(self._runtime, self._topic, number)
+            first_offset = self._first_offsets.get(number, 0)
+            reader = MetadataPartitionReader(self._runtime, self._topic, number, first_offset=first_offset)
             self._readers[number] = reader
         return reader
 

@@ -1,8 +1,8 @@
 """Metadata of copies <-> values of `__remote_log_metadata`.
 
 The topic has the offset of a segment's last record; metadata has the end, exclusive.
-Source: RemoteLogSegmentMetadataTransform, RemoteLogSegmentMetadataUpdateTransform, RemotePartitionDeleteMetadataTransform and
-RemoteLogSegmentMetadataSnapshotTransform of Kafka 4.3.1.
+Source: RemoteLogSegmentMetadataTransform, RemoteLogSegmentMetadataUpdateTransform and RemotePartitionDeleteMetadataTransform
+of Kafka 4.3.1.
 """
 
 from typing import assert_never
@@ -12,7 +12,6 @@ from protocol.remote.record_codec import decode, encode
 from protocol.remote.records import (
     RemoteLogSegmentIdEntry,
     RemoteLogSegmentMetadataRecord,
-    RemoteLogSegmentMetadataSnapshotRecord,
     RemoteLogSegmentMetadataUpdateRecord,
     RemoteLogSegmentState,
     RemotePartitionDeleteMetadataRecord,
@@ -111,33 +110,8 @@ def from_value(value: bytes | memoryview | None) -> Change:
         raise MalformedMessage(str(error)) from error
 
 
-def to_snapshot_record(copy: RemoteLogSegmentMetadata) -> RemoteLogSegmentMetadataSnapshotRecord:
-    """One copy in the snapshot of its partition."""
-    return RemoteLogSegmentMetadataSnapshotRecord(
-        segment_id=copy.segment_id.id,
-        start_offset=copy.start_offset,
-        end_offset=copy.end_offset - 1,
-        broker_id=copy.broker_id,
-        max_timestamp_ms=copy.max_timestamp_ms,
-        event_timestamp_ms=copy.event_timestamp_ms,
-        segment_leader_epochs=_epoch_entries(copy),
-        segment_size_in_bytes=copy.segment_size_bytes,
-        custom_metadata=copy.custom_metadata,
-        remote_log_segment_state=copy.state,
-        txn_index_empty=copy.is_transaction_index_empty,
-    )
-
-
-def from_snapshot_record(
-    partition: TopicIdPartition, record: RemoteLogSegmentMetadataSnapshotRecord
-) -> RemoteLogSegmentMetadata:
-    """A copy of `partition`. Raises ValueError for values that no copy has."""
-    return _metadata(RemoteLogSegmentId(partition, record.segment_id), record)
-
-
 def _metadata(
-    segment_id: RemoteLogSegmentId,
-    record: RemoteLogSegmentMetadataRecord | RemoteLogSegmentMetadataSnapshotRecord,
+    segment_id: RemoteLogSegmentId, record: RemoteLogSegmentMetadataRecord
 ) -> RemoteLogSegmentMetadata:
     return RemoteLogSegmentMetadata(
         segment_id=segment_id,

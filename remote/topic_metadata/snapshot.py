@@ -1,130 +1,139 @@
 """`remote_log_snapshot`: a partition's metadata cache on the disk, in the folder of its log (KIP-405, "flat-file store").
 
-    version (int16) | topic id (16 bytes) | metadata partition (int32) | next metadata offset (int64)
-    number of epochs (int32), each: leader epoch (int32), end offset of what was copied of it (int64)
-    number of copies (int32), each: size (int32), value as in `__remote_log_metadata`, of record type 3
-    CRC-32C of all of it (uint32)
+    version (int16) | id of the metadata topic | topic id (16 bytes each) | metadata partition (int32)
+    next metadata offset (int64) | size (int64) and CRC-32C (uint32) of the columns | CRC-32C of the header (uint32)
+    the columns of the cache (`remote.column_codec`)
 
-All numbers are big-endian. With it a start reads the topic from `next metadata offset` on instead of from 0; without it, or
-if it is damaged or of another topic, from 0. So it may be lost, and is not flushed.
+The numbers of the header are big-endian. With it a start reads the topic from `next metadata offset` on instead of from 0;
+without it, or if it is damaged, of another topic or of another metadata topic, from 0. So it may be lost, and is not
+flushed. If the topic has new records but none for this partition, only the header is written again, in place.
 
-Kafka 4.3.1 has the record type, but writes no snapshots.
+Kafka 4.3.1 has a record type for the copies of a snapshot, but writes no snapshots. Its records would take 40 us for each
+copy to read, 40 s for a million of them; the columns take 1 s.
 """
 
 from dataclasses import dataclass
-from itertools import repeat
 from pathlib import Path
 from struct import Struct
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 from crc32c import crc32c
 
-from protocol.errors import MalformedMessage
-from protocol.remote.record_codec import UnknownRemoteLogMetadata, decode, encode
-from protocol.remote.records import RemoteLogSegmentMetadataSnapshotRecord
-from remote.errors import RemoteStorageError
 from remote.metadata_cache import RemoteLogMetadataCache
 from remote.segment_metadata import TopicIdPartition
-from remote.topic_metadata.records import from_snapshot_record, to_snapshot_record
 from storage.files import Files
 
 FILE_NAME: Final = "remote_log_snapshot"
 _VERSION: Final = 1
-_HEADER: Final = Struct(">h16siq")
-_COUNT: Final = Struct(">i")
-_EPOCH: Final = Struct(">iq")
+_HEADER: Final = Struct(">h16s16siqqI")
 _CRC: Final = Struct(">I")
+_HEADER_BYTES: Final = _HEADER.size + _CRC.size
 
 
 class CorruptSnapshot(ValueError):
-    """The file is damaged, or not of this partition: the metadata is read from the topic."""
+    """The file is damaged: the metadata is read from the topic."""
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
-class Snapshot:
-    """A cache, and where the topic continues."""
+class Header:
+    """Whose snapshot it is, and where the topic continues."""
 
-    cache: RemoteLogMetadataCache
+    metadata_topic_id: UUID
+    topic_id: UUID
     metadata_partition: int
     #: The offset of the first record that the cache does not have.
     next_offset: int
+    columns_bytes: int
+    columns_crc: int
+
+    def to_bytes(self) -> bytes:
+        """With its CRC."""
+        data = _HEADER.pack(
+            _VERSION,
+            self.metadata_topic_id.bytes,
+            self.topic_id.bytes,
+            self.metadata_partition,
+            self.next_offset,
+            self.columns_bytes,
+            self.columns_crc,
+        )
+        return data + _CRC.pack(crc32c(data))
+
+    @classmethod
+    def from_bytes(cls, data: memoryview) -> "Header":
+        """Raises CorruptSnapshot."""
+        if (
+            len(data) < _HEADER_BYTES
+            or crc32c(data[: _HEADER.size]) != _CRC.unpack_from(data, _HEADER.size)[0]
+        ):
+            raise CorruptSnapshot("the header's CRC is wrong")
+        version, metadata_topic_id, topic_id, partition, next_offset, size, crc = _HEADER.unpack_from(data)
+        if version != _VERSION:
+            raise CorruptSnapshot(f"{version=}")
+        return cls(
+            metadata_topic_id=UUID(bytes=metadata_topic_id),
+            topic_id=UUID(bytes=topic_id),
+            metadata_partition=partition,
+            next_offset=next_offset,
+            columns_bytes=size,
+            columns_crc=crc,
+        )
 
 
-def to_bytes(partition: TopicIdPartition, snapshot: Snapshot) -> bytes:
-    """The file. Cost: 15 us for each copy."""
-    header = _HEADER.pack(
-        _VERSION, partition.topic_id.bytes, snapshot.metadata_partition, snapshot.next_offset
+def encode(
+    cache: RemoteLogMetadataCache,
+    *,
+    metadata_topic_id: UUID,
+    topic_id: UUID,
+    metadata_partition: int,
+    next_offset: int,
+) -> tuple[Header, bytes]:
+    """The header and the whole file. Cost: 0.3 ms for 1,000 copies."""
+    columns = cache.to_bytes()
+    header = Header(
+        metadata_topic_id=metadata_topic_id,
+        topic_id=topic_id,
+        metadata_partition=metadata_partition,
+        next_offset=next_offset,
+        columns_bytes=len(columns),
+        columns_crc=crc32c(columns),
     )
-    ends = snapshot.cache.epoch_ends
-    values = [encode(to_snapshot_record(copy)) for copy in snapshot.cache.segments()]
-    parts = [header, _COUNT.pack(len(ends)), *(_EPOCH.pack(*each) for each in sorted(ends.items()))]
-    parts.append(_COUNT.pack(len(values)))
-    for value in values:
-        parts += (_COUNT.pack(len(value)), value)
-    data = b"".join(parts)
-    return data + _CRC.pack(crc32c(data))
+    return header, header.to_bytes() + columns
 
 
-def from_bytes(partition: TopicIdPartition, data: bytes) -> Snapshot:
-    """The snapshot of `partition`. Raises CorruptSnapshot."""
-    body = memoryview(data)[: -_CRC.size]
-    if len(data) < _CRC.size or crc32c(body) != _CRC.unpack(data[-_CRC.size :])[0]:
-        raise CorruptSnapshot("wrong CRC")
-    reader = _Reader(body)
-    version, topic_id, metadata_partition, next_offset = reader.unpack(_HEADER)
-    if version != _VERSION:
-        raise CorruptSnapshot(f"{version=}")
-    if (found := UUID(bytes=topic_id)) != partition.topic_id:
-        raise CorruptSnapshot(f"of topic id {found}")
-    cache = RemoteLogMetadataCache(partition)
+def decode(data: bytes, partition: TopicIdPartition) -> tuple[Header, RemoteLogMetadataCache]:
+    """The header and the cache of `partition`. Raises CorruptSnapshot. Cost: 0.5 ms for 1,000 copies."""
+    view = memoryview(data)
+    header = Header.from_bytes(view)
+    if header.topic_id != partition.topic_id:
+        raise CorruptSnapshot(f"of topic id {header.topic_id}")
+    columns = view[_HEADER_BYTES:]
+    if len(columns) != header.columns_bytes or crc32c(columns) != header.columns_crc:
+        raise CorruptSnapshot("the columns' CRC is wrong")
     try:
-        ends: dict[int, int] = dict(map(reader.unpack, repeat(_EPOCH, reader.count())))
-        for _ in range(reader.count()):
-            record = decode(reader.bytes(reader.count()))
-            if not isinstance(record, RemoteLogSegmentMetadataSnapshotRecord):
-                raise CorruptSnapshot(f"a {type(record).__name__}")
-            cache.restore(from_snapshot_record(partition, record))
-    except (MalformedMessage, UnknownRemoteLogMetadata, RemoteStorageError, ValueError) as error:
+        return header, RemoteLogMetadataCache.from_bytes(partition, columns)
+    except ValueError as error:
         raise CorruptSnapshot(str(error)) from error
-    cache.restore_epoch_ends(ends)
-    return Snapshot(cache=cache, metadata_partition=metadata_partition, next_offset=next_offset)
 
 
-def write(directory: Path, partition: TopicIdPartition, snapshot: Snapshot, files: Files) -> None:
+def write(directory: Path, data: bytes, files: Files) -> None:
     """Replace the file. Raises OSError. [any thread]"""
-    files.write_atomically(directory / FILE_NAME, to_bytes(partition, snapshot), durable=False)
+    files.write_atomically(directory / FILE_NAME, data, durable=False)
 
 
-def read(directory: Path, partition: TopicIdPartition, files: Files) -> Snapshot | None:
-    """The snapshot; None without a file. Raises CorruptSnapshot and OSError. [any thread]"""
+def write_header(directory: Path, header: Header, files: Files) -> None:
+    """Replace the header of the existing file, which has these columns. Raises OSError. [any thread]"""
+    fd = files.open(directory / FILE_NAME, write=True)
     try:
-        return from_bytes(partition, files.read(directory / FILE_NAME))
+        files.pwrite(fd, header.to_bytes(), 0)
+    finally:
+        files.close(fd)
+
+
+def read(directory: Path, files: Files) -> bytes | None:
+    """The file's content; None without a file. Raises OSError. [any thread]"""
+    try:
+        return files.read(directory / FILE_NAME)
     except FileNotFoundError:
         return None
-
-
-class _Reader:
-    """Reads forward; what lies beyond the end is CorruptSnapshot."""
-
-    def __init__(self, data: memoryview) -> None:
-        self._data = data
-        self._at = 0
-
-    def unpack(self, layout: Struct) -> tuple[Any, ...]:
-        return layout.unpack(self.bytes(layout.size))
-
-    def count(self) -> int:
-        (number,) = self.unpack(_COUNT)
-        assert isinstance(number, int)
-        if number < 0:
-            raise CorruptSnapshot(f"a count of {number}")
-        return number
-
-    def bytes(self, size: int) -> memoryview:
-        end = self._at + size
-        if not self._at <= end <= len(self._data):
-            raise CorruptSnapshot(f"{size} bytes at {self._at} of {len(self._data)}")
-        piece = self._data[self._at : end]
-        self._at = end
-        return piece

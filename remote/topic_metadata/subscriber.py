@@ -74,6 +74,8 @@ class UserPartition(Subscriber):
         self.cache = cache or RemoteLogMetadataCache(partition)
         #: Changes since the last snapshot.
         self.unsaved_count = 0
+        #: When the first of them was noticed, on the monotonic clock.
+        self.unsaved_since: float | None = None
         self._refusals: dict[int, RemoteStorageError] = {}
 
     def clear(self) -> None:

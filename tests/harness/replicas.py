@@ -114,7 +114,8 @@ class ReplicaBroker:
         files = FaultyFiles(random=Random(self.node_id))
         for path in self.log_dirs:
             files.make_dir(path)
-            files.fsync_dir(path.parent)
+            for parent in path.parents:
+                files.fsync_dir(parent)
         return files
 
     def start(self) -> None:

@@ -1,95 +1,20 @@
 """TopicBasedRemoteLogMetadataManager over a topic in memory, on virtual time (KIP-405)."""
 
 import asyncio
-from dataclasses import replace
 
 import pytest
+from metadata_brokers import copied, ends, partition, scene_of, until_ready
 from remote_support import PARTITION, copy_of, to
 
 from protocol.remote.records import RemoteLogSegmentState as State
-from protocol.types import TopicPartition
 from remote.errors import RemoteResourceNotFound, RemoteStorageError, RetriableRemoteStorageError
 from remote.metadata_cache import IllegalStateTransition
-from remote.segment_metadata import RemoteLogSegmentId, TopicIdPartition
 from remote.topic_metadata.manager import TopicBasedRemoteLogMetadataManager
-from remote.topic_metadata.topic import MetadataTopic
-from runtime.simulated import SimulatedRuntime
-from tests.harness.memory_topic import MemoryTopic
-
-
-def partition(number):
-    return TopicIdPartition(PARTITION.topic_id, TopicPartition("t", number))
-
-
-def of(user_partition, change):
-    return replace(change, segment_id=RemoteLogSegmentId(user_partition, change.segment_id.id))
-
-
-class Brokers:
-    """Managers that share one topic."""
-
-    def __init__(self, runtime, folder, *, partition_count=1, **settings):
-        self.runtime = runtime
-        self.folder = folder
-        self.topic = MemoryTopic(runtime, partition_count=partition_count)
-        self.settings = {
-            "remote.log.metadata.topic.num.partitions": partition_count,
-            "remote.log.metadata.consume.wait.ms": 5000,
-            **settings,
-        }
-        self.managers = []
-
-    def start(self, *partitions, is_ready=True):
-        topic: MetadataTopic = MemoryTopic(self.runtime, shared=self.topic)
-        manager = TopicBasedRemoteLogMetadataManager(runtime=self.runtime, topic=topic)
-        manager.configure({**self.settings, "log.dir": self.folder, "broker.id": len(self.managers)})
-        manager.on_partition_leadership_changes(leaders=partitions, followers=[])
-        if is_ready:
-            manager.on_broker_ready()
-        self.managers.append(manager)
-        return manager, topic
-
-    async def stop(self):
-        for manager in self.managers:
-            await manager.close()
-
-
-async def until_ready(manager, *partitions, timeout_s=60):
-    async with asyncio.timeout(timeout_s):
-        while not all(manager.is_ready(each) for each in partitions or [PARTITION]):  # noqa: ASYNC110 (virtual time)
-            await asyncio.sleep(0.01)
 
 
 @pytest.fixture
 def scene(tmp_path):
-    """Run `story(brokers)` on virtual time."""
-
-    def run(story, *, seed=1, **settings):
-        runtime = SimulatedRuntime(seed=seed)
-
-        async def main():
-            brokers = Brokers(runtime, tmp_path, **settings)
-            try:
-                return await story(brokers)
-            finally:
-                await brokers.stop()
-                await runtime.close()
-
-        with runtime.simulation:
-            return runtime.run(main())
-
-    return run
-
-
-async def copied(manager, number, start, end, *, user_partition=PARTITION):
-    await manager.add_remote_log_segment_metadata(of(user_partition, copy_of(number, start, end)))
-    await manager.update_remote_log_segment_metadata(
-        of(user_partition, to(number, State.COPY_SEGMENT_FINISHED))
-    )
-
-
-def ends(manager, user_partition=PARTITION):
-    return [each.end_offset for each in manager.list_remote_log_segments(user_partition)]
+    return scene_of(tmp_path)
 
 
 def test_a_change_is_seen_when_it_returns(scene):

@@ -1,5 +1,6 @@
 """Records of `__remote_log_metadata`, its partitions, and snapshots of caches."""
 
+from dataclasses import replace
 from random import Random
 from uuid import UUID
 
@@ -10,16 +11,17 @@ from remote_support import PARTITION, copy_of, to
 
 from protocol.errors import MalformedMessage
 from protocol.remote.record_codec import decode, encode
+from protocol.remote.records import RemoteLogSegmentMetadataSnapshotRecord, SegmentLeaderEpochEntry
 from protocol.remote.records import RemoteLogSegmentState as State
 from protocol.remote.records import RemotePartitionDeleteState as DeleteState
-from protocol.remote.records import SegmentLeaderEpochEntry
 from protocol.types import TopicPartition
 from remote.metadata_cache import RemoteLogMetadataCache
 from remote.segment_metadata import RemotePartitionDeleteMetadata, TopicIdPartition
-from remote.topic_metadata import snapshot
+from remote.topic_metadata import committed_offsets, snapshot
 from remote.topic_metadata.partitioner import metadata_partition
-from remote.topic_metadata.records import from_value, to_snapshot_record, to_value
-from remote.topic_metadata.snapshot import CorruptSnapshot, Snapshot
+from remote.topic_metadata.records import from_value, to_value
+from remote.topic_metadata.snapshot import CorruptSnapshot
+from storage.checkpoints import CorruptCheckpoint
 from storage.files import Files
 
 
@@ -59,7 +61,7 @@ def test_a_change_survives_the_topic(change):
 @pytest.mark.parametrize(
     "value",
     [
-        encode(to_snapshot_record(copy_of(1, 0, 10))),
+        encode(RemoteLogSegmentMetadataSnapshotRecord(start_offset=0, end_offset=9)),
         to_value(to(1, State.COPY_SEGMENT_FINISHED))[:-3] + b"\x09\x00",  # state 9
         b"",
         None,
@@ -92,19 +94,15 @@ def test_a_copy_with_impossible_offsets_is_malformed(start, last, epochs):
         from_value(encode(record))
 
 
-def snapshot_of(seed):
+def cache_with_history(seed):
     random = Random(seed)
     cache = RemoteLogMetadataCache(PARTITION)
     for number in range(random.randrange(1, 20)):
         start = random.randrange(50)
-        cache.add(
-            copy_of(
-                number + 1,
-                start,
-                start + random.randrange(1, 20),
-                custom_metadata=random.choice([None, b"k"]),
-            )
-        )
+        middle, end = start + random.randrange(1, 10), start + random.randrange(10, 20)
+        epochs = random.choice([(), ((0, start), (1, middle)), ((2, start),)])
+        custom_metadata = random.choice([None, b"k", b"", b"key"])
+        cache.add(copy_of(number + 1, start, end, *epochs, custom_metadata=custom_metadata))
         for state in (
             State.COPY_SEGMENT_FINISHED,
             State.DELETE_SEGMENT_STARTED,
@@ -112,41 +110,104 @@ def snapshot_of(seed):
         ):
             if random.random() < 0.3:
                 break
-            cache.update(to(number + 1, state, custom_metadata=b"c"))
-    return Snapshot(cache=cache, metadata_partition=7, next_offset=4711)
+            cache.update(to(number + 1, state, custom_metadata=custom_metadata))
+    return cache
+
+
+def everything(cache):
+    """All that the cache answers."""
+    epochs = range(4)
+    return (
+        list(cache.segments()),
+        [list(cache.referenced(epoch)) for epoch in epochs],
+        [list(cache.unreferenced(epoch)) for epoch in epochs],
+        [(cache.end_offset_for_epoch(epoch), cache.size_bytes(epoch)) for epoch in epochs],
+        [cache.segment(epoch=epoch, offset=each) for epoch in epochs for each in range(70)],
+        cache.finished_bytes,
+        len(cache),
+    )
+
+
+def encoded(cache, *, next_offset=4711):
+    return snapshot.encode(
+        cache,
+        metadata_topic_id=UUID(int=3),
+        topic_id=PARTITION.topic_id,
+        metadata_partition=7,
+        next_offset=next_offset,
+    )
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_snapshot_restores_the_cache(seed, tmp_path):
-    written = snapshot_of(seed)
-    snapshot.write(tmp_path, PARTITION, written, Files())
-    found = snapshot.read(tmp_path, PARTITION, Files())
-    assert (found.metadata_partition, found.next_offset) == (7, 4711)
-    assert list(found.cache.segments()) == list(written.cache.segments())
-    assert found.cache.epoch_ends == written.cache.epoch_ends
-    assert found.cache.finished_bytes == written.cache.finished_bytes
-    assert [found.cache.segment(epoch=0, offset=each) for each in range(70)] == [
-        written.cache.segment(epoch=0, offset=each) for each in range(70)
-    ]
+    """Also what happens to it later is the same."""
+    written = cache_with_history(seed)
+    header, data = encoded(written)
+    snapshot.write(tmp_path, data, Files())
+    found_header, found = snapshot.decode(snapshot.read(tmp_path, Files()), PARTITION)
+    assert found_header == header
+    assert everything(found) == everything(written)
+    for number in (50, 51):
+        for cache in (found, written):
+            cache.add(copy_of(number, 60, 70, (2, 60), (3, 65)))
+            cache.update(to(number, State.COPY_SEGMENT_FINISHED, custom_metadata=b"new"))
+    for each in list(written.segments()):
+        for cache in (found, written):
+            if each.state is not State.DELETE_SEGMENT_STARTED:
+                cache.update(to(each.segment_id.id.int, State.DELETE_SEGMENT_STARTED))
+    assert everything(found) == everything(written)
+
+
+def test_the_header_of_a_snapshot_is_replaced(tmp_path):
+    cache = cache_with_history(1)
+    header, data = encoded(cache, next_offset=5)
+    snapshot.write(tmp_path, data, Files())
+    later = replace(header, next_offset=99)
+    snapshot.write_header(tmp_path, later, Files())
+    found_header, found = snapshot.decode(snapshot.read(tmp_path, Files()), PARTITION)
+    assert found_header == later
+    assert everything(found) == everything(cache)
 
 
 def test_no_snapshot(tmp_path):
-    assert snapshot.read(tmp_path, PARTITION, Files()) is None
+    assert snapshot.read(tmp_path, Files()) is None
+    with pytest.raises(FileNotFoundError):
+        snapshot.write_header(tmp_path, encoded(cache_with_history(1))[0], Files())
 
 
 @given(st.data())
 def test_a_damaged_snapshot_is_refused(data):
-    whole = snapshot.to_bytes(PARTITION, snapshot_of(3))
+    _, whole = encoded(cache_with_history(3))
     damaged = bytearray(whole)
     at = data.draw(st.integers(0, len(whole) - 1))
     damaged[at] ^= data.draw(st.integers(1, 255))
     with pytest.raises(CorruptSnapshot):
-        snapshot.from_bytes(PARTITION, bytes(damaged))
+        snapshot.decode(bytes(damaged), PARTITION)
     with pytest.raises(CorruptSnapshot):
-        snapshot.from_bytes(PARTITION, whole[:at])
+        snapshot.decode(whole[:at], PARTITION)
+
+
+@given(st.data())
+def test_columns_that_lie_are_refused(data):
+    """As a program error would write them: with a correct CRC."""
+    columns = bytearray(cache_with_history(3).to_bytes())
+    at = data.draw(st.integers(0, len(columns) - 1))
+    columns[at:] = columns[at + data.draw(st.integers(1, 40)) :]
+    with pytest.raises(ValueError, match=r"column|bytes|integers|argument"):
+        RemoteLogMetadataCache.from_bytes(PARTITION, memoryview(bytes(columns)))
 
 
 def test_the_snapshot_of_another_topic_is_refused():
     other = TopicIdPartition(UUID(int=8), PARTITION.topic_partition)
     with pytest.raises(CorruptSnapshot, match="topic id"):
-        snapshot.from_bytes(other, snapshot.to_bytes(PARTITION, snapshot_of(1)))
+        snapshot.decode(encoded(cache_with_history(1))[1], other)
+
+
+def test_committed_offsets_have_kafkas_format(tmp_path):
+    assert committed_offsets.read(tmp_path, Files()) == {}
+    committed_offsets.write(tmp_path, {11: 5, 3: 4711}, Files())
+    assert (tmp_path / "_rlmm_committed_offsets").read_text() == "0\n2\n3 4711\n11 5\n"
+    assert committed_offsets.read(tmp_path, Files()) == {3: 4711, 11: 5}
+    (tmp_path / "_rlmm_committed_offsets").write_text("0\n1\n3 -4\n")
+    with pytest.raises(CorruptCheckpoint):
+        committed_offsets.read(tmp_path, Files())

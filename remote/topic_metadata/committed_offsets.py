@@ -1,0 +1,44 @@
+"""`_rlmm_committed_offsets`: how far the snapshots go, for each metadata partition.
+
+    0                     version
+    number of entries
+    metadata partition, offset: all snapshots of its user partitions have the records before it
+
+After a restart the tail of a metadata partition begins there, at the latest; user partitions whose snapshots are older
+catch up beside it. The file may be lost: then the tail begins where the furthest snapshot ends.
+
+Source: CommittedOffsetsFile of Kafka 3.0, and its format, as of all checkpoint files; 4.3.1 has no such file any more.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from storage import checkpoints
+from storage.checkpoints import CorruptCheckpoint
+from storage.files import Files
+
+FILE_NAME: Final = "_rlmm_committed_offsets"
+
+
+def write(log_dir: Path, offsets: Mapping[int, int], files: Files) -> None:
+    """Replace the file. Raises OSError. [any thread]"""
+    lines = (f"{partition} {offset}" for partition, offset in sorted(offsets.items()))
+    data = checkpoints.encode(lines, len(offsets))
+    files.write_atomically(log_dir / FILE_NAME, data, durable=False)
+
+
+def read(log_dir: Path, files: Files) -> dict[int, int]:
+    """The offsets; none if there is no file. Raises CorruptCheckpoint, OSError. [any thread]"""
+    try:
+        data = files.read(log_dir / FILE_NAME)
+    except FileNotFoundError:
+        return {}
+    return dict(checkpoints.decode(data, _parse))
+
+
+def _parse(words: Sequence[str]) -> tuple[int, int]:
+    partition, offset = map(int, words)
+    if partition < 0 or offset < 0:
+        raise CorruptCheckpoint(f"partition {partition}, offset {offset}")
+    return partition, offset
