@@ -5,17 +5,14 @@ Source: org.apache.kafka.storage.internals.log.LogConfig and ServerTopicConfigSy
 
 from typing import NamedTuple
 
-from protocol.config_def import ConfigDef, ConfigKey, ConfigType, NotServed
+from protocol.config_def import ConfigDef, ConfigKey, ConfigType
 from protocol.config_values import Between, Distinct, GzipLevel, OneOf, ThrottledReplicas
 
-__all__ = ["SERVER_SYNONYMS", "TIERED_STORAGE", "TOPIC_CONFIGS", "ServerSynonym"]
+__all__ = ["SERVER_SYNONYMS", "TOPIC_CONFIGS", "ServerSynonym"]
 
 MAX_LONG = 2**63 - 1
 HOUR_MS = 60 * 60 * 1000
 DAY_MS = 24 * HOUR_MS
-
-#: The name of the feature of `remote.*` and `local.*` in warnings.
-TIERED_STORAGE = "tiered storage (KIP-405)"
 
 _AT_LEAST_0 = Between(0)
 _AT_LEAST_1 = Between(1)
@@ -70,22 +67,14 @@ _KEYS = (
      "Size of local segments beyond which tiered ones are deleted; -2 follows retention.bytes."),
     ("remote.log.copy.disable", _BOOLEAN, False, None,
      "Stops copying to the remote tier; what is there stays readable (KIP-950)."),
-)  # fmt: skip
-
-#: Keys of tiered storage (KIP-405) that nothing reads yet.
-_TIERED_KEYS = (
     ("remote.log.delete.on.disable", _BOOLEAN, False, None,
-     "Whether the records in the remote tier are deleted when tiering is disabled."),
+     "Whether the records in the remote tier are deleted when tiering is disabled (KIP-950)."),
 )  # fmt: skip
 
 #: All topic configurations, with the defaults for keys that the broker's properties do not set.
 TOPIC_CONFIGS = ConfigDef(
     [
         *(ConfigKey(name, type_, default, text, check=check) for name, type_, default, check, text in _KEYS),
-        *(
-            ConfigKey(name, type_, default, text, check=check, unread=NotServed(TIERED_STORAGE, default))
-            for name, type_, default, check, text in _TIERED_KEYS
-        ),
         ConfigKey(
             "internal.segment.bytes",
             _INT,

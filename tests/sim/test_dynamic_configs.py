@@ -134,6 +134,7 @@ TOPICS: dict[str, tuple[str, object, Callable[[Node], object]]] = {
     "local.retention.ms": ("17", 17, of_log("effective_local_retention_ms")),
     "local.retention.bytes": ("18", 18, of_log("effective_local_retention_bytes")),
     "remote.log.copy.disable": ("true", True, of_log("remote_log_copy_disable")),
+    "remote.log.delete.on.disable": ("true", True, of_log("remote_log_delete_on_disable")),
     "remote.storage.enable": ("true", True, of_log("remote_storage_enable")),
     "internal.segment.bytes": ("1234", 1234, of_log("segment_bytes")),
 }
@@ -172,7 +173,7 @@ BROKER: dict[str, tuple[str, object, Callable[[Node], object]]] = {
         lambda node: node._broker_role._maintenance._throttle._bytes_per_second(),
     ),
     "log.cleaner.backoff.ms": ("22", 22, lambda node: node._broker_role._maintenance._cleaner_backoff_ms),
-    "num.replica.fetchers": ("2", 2, lambda node: node._broker_role._fetchers._fetcher_count),
+    "num.replica.fetchers": ("2", 2, lambda node: node._broker_role.fetchers._fetcher_count),
     "leader.replication.throttled.rate": (
         "23",
         23,
@@ -181,7 +182,7 @@ BROKER: dict[str, tuple[str, object, Callable[[Node], object]]] = {
     "follower.replication.throttled.rate": (
         "24",
         24,
-        lambda node: node._broker_role._fetchers._throttle._quota._rate(),
+        lambda node: node._broker_role.fetchers._throttle._quota._rate(),
     ),
     "replica.alter.log.dirs.io.max.bytes.per.second": (
         "25",
@@ -301,7 +302,6 @@ def test_an_altered_value_is_seen_where_it_is_read(tmp_path, resource, rows):
     assert wrong == {}
 
 
-@pytest.mark.logs("since this broker does not serve")
 def test_tiering_is_switched_on_and_off(tmp_path):
     """Off only with the consent to lose what is in the remote tier (KIP-950)."""
     answers = []
@@ -368,7 +368,6 @@ def test_what_topics_fall_back_to_is_what_they_are_validated_against(tmp_path):
 
 
 @pytest.mark.parametrize(("resource", "name", "text", "warning"), [
-    (OF_TOPIC, "remote.log.delete.on.disable", "true", "TOPIC 't': .* tiered storage .*: remote.log.delete.on.disable"),
     ((ConfigResourceType.GROUP, "g"), "consumer.session.timeout.ms", "46000",
      "GROUP 'g': .* consumer rebalance protocol .*: consumer.session.timeout.ms"),
     ((ConfigResourceType.CLIENT_METRICS, "m"), "interval.ms", "500",

@@ -7,7 +7,6 @@ the code that reads it.
 from typing import Final
 
 from protocol.config_def import NotServed
-from storage import topic_configs
 
 AUTHORIZATION: Final = NotServed("authorization")
 CLIENT_METRICS: Final = NotServed("client metrics (KIP-714)")
@@ -15,10 +14,10 @@ CLIENT_QUOTAS: Final = NotServed("client quotas")
 CONSUMER_GROUPS: Final = NotServed("the consumer rebalance protocol (KIP-848)")
 CONTROLLER_QUOTAS: Final = NotServed("controller mutation quotas")
 DELEGATION_TOKENS: Final = NotServed("delegation tokens (KIP-48)")
+LAST_TIERED_OFFSET: Final = NotServed("fetching from the last tiered offset (KIP-1023)")
 METRICS: Final = NotServed("metrics")
 SASL: Final = NotServed("SASL")
 SHARE_GROUPS: Final = NotServed("share groups (KIP-932)")
 SSL: Final = NotServed("SSL")
 STREAMS_GROUPS: Final = NotServed("the streams rebalance protocol (KIP-1071)")
-TIERED_STORAGE: Final = NotServed(topic_configs.TIERED_STORAGE)
 TRANSACTIONS: Final = NotServed("transactions (KIP-98)")

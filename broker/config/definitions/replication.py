@@ -3,7 +3,7 @@
 Names, types, defaults and bounds are Kafka 4.3.1's.
 """
 
-from broker.config.definitions.features import TIERED_STORAGE
+from broker.config.definitions.features import LAST_TIERED_OFFSET
 from broker.config.definitions.shorthand import (
     AT_LEAST_0,
     AT_LEAST_1,
@@ -89,5 +89,5 @@ KEYS = (
     ConfigKey("follower.fetch.last.tiered.offset.enable", BOOLEAN, False,
               "Whether an empty follower starts at the first offset that is not yet tiered (KIP-1023).",
               MEDIUM, update_mode=CLUSTER_WIDE,
-              unread=TIERED_STORAGE),
+              unread=LAST_TIERED_OFFSET),
 )  # fmt: skip
