@@ -19,6 +19,7 @@ TOOLS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
         "format": ("broker.commands.storage", "format_directories"),
         "info": ("broker.commands.storage", "show_info"),
         "random-uuid": ("broker.commands.storage", "random_uuid"),
+        "tier": ("broker.commands.tier.command", "tier"),
         "verify-log": ("broker.tools.verify_command", "verify_log"),
     }
 )

@@ -1,0 +1,52 @@
+"""What `ottla tier ls` shows: the logs of tiered partitions and their copies, as the cluster says."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from broker.commands.tier.cluster_client import ClusterClient, ClusterError, Leader, partitions_of
+from broker.commands.tier.comparison import LogRange
+from broker.commands.tier.known_copies import KnownCopies
+from broker.commands.tier.look import log_ranges, read_metadata
+from broker.commands.tier.progress import Progress
+from protocol.types import TopicPartition
+from remote.segment_metadata import RemoteLogSegmentMetadata
+from remote.topic_metadata.partitioner import metadata_partition
+from remote.topic_metadata.topic import TOPIC
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class Listing:
+    """One partition."""
+
+    topic_partition: TopicPartition
+    #: None: it has none now.
+    leader: Leader | None
+    log: LogRange | None
+    copies: Sequence[RemoteLogSegmentMetadata]
+
+
+async def list_topics(client: ClusterClient, names: Sequence[str], progress: Progress) -> list[Listing]:
+    """The partitions of these topics, or all that have copies. Raises ClusterError."""
+    topics = await client.topics()
+    if missing := [name for name in names if name not in topics]:
+        raise ClusterError(f"The cluster has no topic {', '.join(missing)}")
+    if TOPIC not in topics:
+        raise ClusterError(f"The topic {TOPIC} does not exist: no broker has tiered storage (--tier)")
+    partitions = partitions_of({name: topics[name] for name in names or topics})
+    numbers = set(topics[TOPIC].leaders)
+    if names:
+        numbers = {metadata_partition(each, partition_count=len(numbers)) for each in partitions}
+    known = KnownCopies()
+    await read_metadata(client, known, numbers, progress)
+    copies = known.by_partition()
+    shown = {each: leader for each, leader in partitions.items() if names or each in copies}
+    logs = await log_ranges(client, {each: leader for each, leader in shown.items() if leader is not None})
+    return [
+        Listing(
+            topic_partition=each.topic_partition,
+            leader=leader,
+            log=logs.get(each),
+            copies=copies.get(each, ()),
+        )
+        for each, leader in sorted(shown.items(), key=lambda item: item[0].topic_partition)
+    ]

@@ -1,0 +1,127 @@
+"""Which cluster and which store a command is about: its options, and both sides opened."""
+
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from broker.commands.tier.cluster_client import ClusterClient, ClusterError
+from broker.config.load import DEFAULT_PORT, read_properties
+from broker.config.tier import tier_properties
+from broker.network.client import Address
+from protocol.errors import InvalidConfig, KafkaError
+from remote.errors import RemoteStorageError
+from remote.plugins import load_storage_manager
+from remote.storage_manager import RemoteStorageManager
+from remote.stores.object_storage import ObjectStorage
+from runtime import Runtime
+from runtime.production import run
+
+T = TypeVar("T")
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_CANNOT: Final = 2
+
+
+class CannotBeDone(click.ClickException):
+    """The command could not be carried out; the message is a sentence."""
+
+    exit_code = _CANNOT
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class Target:
+    """What the options say."""
+
+    bootstrap: tuple[Address, ...]
+    #: None: neither --tier nor --config names a store.
+    store: dict[str, str] | None
+
+    @classmethod
+    def of(cls, bootstrap: str, tier: str | None, properties: Path | None) -> "Target":
+        """Raises CannotBeDone."""
+        try:
+            store = None if properties is None else read_properties(properties)
+            if tier is not None:
+                store = (store or {}) | tier_properties(tier)
+            return cls(bootstrap=_addresses(bootstrap), store=store)
+        except InvalidConfig as error:
+            raise CannotBeDone(str(error)) from None
+
+    def ask(self, question: Callable[[Runtime, ClusterClient], Awaitable[T]]) -> T:
+        """Run with a client of the cluster. Raises CannotBeDone."""
+
+        async def main(runtime: Runtime) -> T:
+            client = ClusterClient(runtime, self.bootstrap)
+            try:
+                return await question(runtime, client)
+            finally:
+                await client.close()
+
+        try:
+            return run(main)
+        except (ClusterError, RemoteStorageError, KafkaError) as error:
+            raise CannotBeDone(str(error)) from error
+
+    def ask_both(self, question: Callable[[Runtime, ClusterClient, ObjectStorage], Awaitable[T]]) -> T:
+        """Run with a client of the cluster, and the store. Raises CannotBeDone."""
+        with closing(self._storage()) as storage:
+            if not isinstance(storage, ObjectStorage):
+                raise CannotBeDone(
+                    f"The objects of {type(storage).__name__} cannot be listed: this command knows directory, s3 and minio."
+                )
+            known: ObjectStorage = storage  # bound for the closure
+            return self.ask(lambda runtime, client: question(runtime, client, known))
+
+    def _storage(self) -> RemoteStorageManager:
+        if self.store is None:
+            raise CannotBeDone("Which store? Name it by --tier, or a broker's server.properties by --config.")
+        prefix = self.store.get("remote.log.storage.manager.impl.prefix", "rsm.config.")
+        settings = {
+            name.removeprefix(prefix): text for name, text in self.store.items() if name.startswith(prefix)
+        }
+        try:
+            return load_storage_manager(
+                self.store.get("remote.log.storage.manager.class.name"),
+                settings,
+                class_path=self.store.get("remote.log.storage.manager.class.path"),
+            )
+        except InvalidConfig as error:
+            raise CannotBeDone(str(error)) from None
+
+
+def with_target(command: Command) -> Command:
+    """The options of every command."""
+    for option in (
+        click.option(
+            "-c",
+            "--config",
+            "properties",
+            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            help="A broker's server.properties, which names the store.",
+        ),
+        click.option("--tier", metavar="DIR|URL", help="The store, as of `ottla broker --tier`."),
+        click.option(
+            "--bootstrap-server",
+            "bootstrap",
+            default=f"127.0.0.1:{DEFAULT_PORT}",
+            show_default=True,
+            metavar="HOST:PORT,...",
+            help="Brokers of the cluster.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def _addresses(text: str) -> tuple[Address, ...]:
+    found = []
+    for part in text.split(","):
+        host, colon, port = part.strip().rpartition(":")
+        if not (colon and host and port.isascii() and port.isdigit()):
+            raise CannotBeDone(f"'{part}' is no address of a broker: it must be HOST:PORT.")
+        found.append((host.removeprefix("[").removesuffix("]"), int(port)))
+    return tuple(found)
