@@ -2,13 +2,15 @@
 
 change --> record --> append to the partition's metadata partition --> read back --> caches --> look-ups
 
-partitioner.py    the metadata partition of a user partition
-records.py        metadata <-> records of the topic
-topic.py          the topic as the manager needs it; the broker's client implements it
-reader.py         reads one metadata partition for its subscribers, fed in the order of the records:
-subscriber.py     the cache of an assigned user partition, and who else needs the records
-manager.py        changes and look-ups
-settings.py       rlmm.config.*
-snapshot.py       `remote_log_snapshot`: a partition's cache on the disk, so that a start does not read the whole topic
-snapshots.py      which of them are read and written, and when; committed_offsets.py: how far they go
+manager.py           changes and look-ups
+topic.py             the topic as the manager needs it; the broker's client implements it
+partitioner.py       the metadata partition of a user partition
+records.py           metadata <-> records of the topic
+reader.py            reads one metadata partition for its subscribers, in the order of the records
+subscriber.py        what is kept up to date: the cache of an assigned user partition, and
+overview.py          which user partitions of a metadata partition have copies, for the removers of deleted topics
+subscriptions.py     all subscribers, their readers and their snapshots
+snapshots.py         which snapshots are written, and when; snapshot.py: one file, so that a start reads only what is new
+committed_offsets.py how far the snapshots go
+settings.py          rlmm.config.*
 """

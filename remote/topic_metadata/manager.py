@@ -25,16 +25,14 @@ from remote.segment_metadata import (
     RemotePartitionDeleteMetadata,
     TopicIdPartition,
 )
-from remote.topic_metadata import committed_offsets
+from remote.topic_metadata.overview import CopiesOverview
 from remote.topic_metadata.partitioner import metadata_partition
-from remote.topic_metadata.reader import MetadataPartitionReader
 from remote.topic_metadata.records import Change, to_value, user_partition_of
 from remote.topic_metadata.settings import TopicMetadataSettings
-from remote.topic_metadata.snapshots import Snapshots
 from remote.topic_metadata.subscriber import Subscriber, UserPartition
+from remote.topic_metadata.subscriptions import Subscriptions
 from remote.topic_metadata.topic import TOPIC, MetadataTopic, MetadataTopicUnusable
-from runtime import Pool, Runtime
-from storage.checkpoints import CorruptCheckpoint
+from runtime import Runtime
 from storage.files import Files
 
 _LOG: Final = getLogger(__name__)
@@ -42,10 +40,6 @@ _LOG: Final = getLogger(__name__)
 #: The longest pause between attempts to open the topic; they begin with the configured interval.
 _MAX_OPENING_PAUSE_S: Final = 10.0
 _JITTER: Final = 0.2
-#: How often is checked which snapshots are due.
-_SAVE_CHECK_S: Final = 30.0
-#: The longest time that the stop of a broker waits for the last snapshots.
-_LAST_SAVE_S: Final = 15.0
 
 
 class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
@@ -61,17 +55,14 @@ class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
     ) -> None:
         """`log_directory`: the folder of a partition's log, for its snapshot; None: there is none, or it is offline."""
         self._runtime = runtime
-        self._files = files or Files()
-        self._snapshots = Snapshots(runtime, self._files, log_directory)
         self._topic = topic
         self._settings: TopicMetadataSettings | None = None
         self._user_partitions: dict[TopicIdPartition, UserPartition] = {}
-        self._readers: dict[int, MetadataPartitionReader] = {}
-        #: Assigned, but their snapshots are not read yet. In the order of assignment.
-        self._pending: dict[UserPartition, None] = {}
-        self._has_pending = asyncio.Event()
-        self._first_offsets: dict[int, int] = {}
-        self._services: list[asyncio.Task[None]] = []
+        self._overviews: dict[int, CopiesOverview] = {}
+        self._subscriptions = Subscriptions(
+            runtime, topic, log_directory=log_directory, files=files or Files()
+        )
+        self._opening: asyncio.Task[None] | None = None
         self._is_open = False
         self._is_closed = False
         #: Why the topic is not open.
@@ -85,27 +76,18 @@ class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
 
     def on_broker_ready(self) -> None:
         """Create the topic, or open the existing one, and begin to read."""
-        assert not self._services
-        for run, name in ((self._load, "loading"), (self._save, "snapshots")):
-            self._services.append(self._runtime.supervise(run, name=f"{TOPIC}-{name}"))
+        assert self._opening is None
+        self._opening = self._runtime.supervise(self._open, name=f"{TOPIC}-opening")
 
     async def close(self) -> None:
         """Stop reading, and write what the snapshots lack; changes that wait fail."""
         self._is_closed = True
-        for service in self._services:
-            service.cancel()
-        if self._services:
-            await asyncio.wait(self._services)
-        await asyncio.gather(*(reader.stop() for reader in self._readers.values()))
-        try:
-            async with asyncio.timeout(_LAST_SAVE_S):
-                await self._save_once(is_last=True)
-        except (TimeoutError, RemoteStorageError) as error:
-            _LOG.info("not all remote log metadata is saved; it is read again: %s", error)
-        for user_partition in self._user_partitions.values():
-            if (reader := self._readers.get(self._number_of(user_partition.partition))) is not None:
-                reader.unsubscribe(user_partition)
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.wait([self._opening])
+        await self._subscriptions.stop()
         self._user_partitions.clear()
+        self._overviews.clear()
         await self._topic.close()
 
     async def _open(self) -> None:
@@ -125,69 +107,7 @@ class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
                     _LOG.error("the remote tier is not available: %s", error)
                 await asyncio.sleep(pause_s * (1 + _JITTER * (2 * self._runtime.random.random() - 1)))
                 pause_s = min(pause_s * 2, _MAX_OPENING_PAUSE_S)
-
-    # -- snapshots
-
-    async def _load(self) -> None:
-        """Open the topic; then, for each partition that is assigned, read its snapshot and begin to read the topic."""
-        if not self._is_open:
-            self._first_offsets = await self._runtime.run_blocking(self._read_offsets, pool=Pool.LOGS)
-            await self._open()
-        while True:
-            await self._has_pending.wait()
-            self._has_pending.clear()
-            batch = list(self._pending)
-            await self._snapshots.load(batch, self._topic.topic_id)
-            for user_partition in batch:
-                # It may have been removed meanwhile.
-                if user_partition in self._pending:
-                    del self._pending[user_partition]
-                    self._reader_of(user_partition.partition).subscribe(user_partition)
-
-    async def _save(self) -> None:
-        while True:
-            await asyncio.sleep(_SAVE_CHECK_S * (1 + _JITTER * (2 * self._runtime.random.random() - 1)))
-            if self._is_open:
-                await self._save_once()
-
-    async def _save_once(self, *, is_last: bool = False) -> None:
-        if not self._is_open:
-            return
-        user_partitions = [each for each in self._user_partitions.values() if each not in self._pending]
-        await self._snapshots.save(
-            user_partitions,
-            position=self._position,
-            metadata_topic_id=self._topic.topic_id,
-            is_last=is_last,
-        )
-        offsets: dict[int, int] = {}
-        for each in user_partitions:
-            number = self._number_of(each.partition)
-            if (offset := self._snapshots.next_offset(each)) is not None:
-                offsets[number] = min(offset, offsets.get(number, offset))
-        if offsets != self._first_offsets:
-            self._first_offsets = offsets
-            await self._runtime.run_blocking(self._write_offsets, offsets, pool=Pool.UPKEEP)
-
-    def _position(self, user_partition: UserPartition) -> tuple[int, int] | None:
-        number = self._number_of(user_partition.partition)
-        reader = self._readers.get(number)
-        if reader is None or not user_partition.is_ready or not user_partition.is_at_tail:
-            return None
-        return number, reader.applied_offset(user_partition)
-
-    def _read_offsets(self) -> dict[int, int]:
-        try:
-            return committed_offsets.read(self._configured.log_dir, self._files)
-        except (OSError, CorruptCheckpoint) as error:
-            _LOG.info("%s is not used: %s", committed_offsets.FILE_NAME, error)
-            return {}
-
-    def _write_offsets(self, offsets: Mapping[int, int]) -> None:
-        try:
-            committed_offsets.write(self._configured.log_dir, offsets, self._files)
-        except OSError as error:
-            _LOG.info("%s is not written: %s", committed_offsets.FILE_NAME, error)
+        self._subscriptions.start(settings.log_dir)
 
     # -- changes
 
@@ -211,23 +131,26 @@ class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
     async def put_remote_partition_delete_metadata(self, metadata: RemotePartitionDeleteMetadata) -> None:
         """As the interface. Raises IllegalStateTransition; RetriableRemoteStorageError as above."""
         self._check_open()
-        await self._change(metadata, self._user_partitions.get(metadata.partition))
+        user_partition = self._user_partitions.get(metadata.partition)
+        overview = self._overviews.get(self._number_of(metadata.partition))
+        await self._change(metadata, *(each for each in (user_partition, overview) if each is not None))
 
-    async def _change(self, change: Change, user_partition: UserPartition | None) -> None:
-        """Append the record, and wait until `user_partition` has it."""
+    async def _change(self, change: Change, *subscribers: Subscriber) -> None:
+        """Append the record, and wait until these have it. Raises what the user partition refuses."""
         partition = user_partition_of(change)
         wait_ms = self._configured.consume_wait_ms
         try:
             async with asyncio.timeout(wait_ms / 1000):
                 offset = await self._topic.append(self._number_of(partition), to_value(change))
-                if user_partition is not None:
-                    await self._reader_of(partition).until_applied(user_partition, offset)
+                for each in subscribers:
+                    await self._subscriptions.until_applied(each, offset)
         except TimeoutError:
             raise RetriableRemoteStorageError(
                 f"{partition}: a change was not written to {TOPIC} and read back within {wait_ms} ms"
             ) from None
-        if user_partition is not None and (error := user_partition.refusal(offset)) is not None:
-            raise error
+        for each in subscribers:
+            if isinstance(each, UserPartition) and (error := each.refusal(offset)) is not None:
+                raise error
 
     # -- look-ups
 
@@ -275,27 +198,35 @@ class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
         assert not self._is_closed
         for partition in (*leaders, *followers):
             if partition not in self._user_partitions:
-                added = self._user_partitions[partition] = UserPartition(partition)
-                self._pending[added] = None
-                self._has_pending.set()
+                number = self._number_of(partition)
+                added = self._user_partitions[partition] = UserPartition(partition, metadata_partition=number)
+                self._subscriptions.add(added)
 
     def on_stop_partitions(self, partitions: Collection[TopicIdPartition]) -> None:
         """Forget the partitions."""
         for partition in partitions:
-            if (removed := self._user_partitions.pop(partition, None)) is None:
-                continue
-            self._snapshots.forget(removed)
-            if removed in self._pending:
-                del self._pending[removed]
-            else:
-                self._unsubscribe(self._number_of(partition), removed)
+            if (removed := self._user_partitions.pop(partition, None)) is not None:
+                self._subscriptions.remove(removed)
 
-    def _unsubscribe(self, number: int, subscriber: Subscriber) -> None:
-        reader = self._readers[number]
-        reader.unsubscribe(subscriber)
-        if not reader:
-            del self._readers[number]
-            self._runtime.create_task(reader.stop(), name=f"{TOPIC}-{number}-stop")
+    # -- all user partitions of a metadata partition
+
+    def overview(self, metadata_partition: int) -> CopiesOverview | None:
+        """Which user partitions may have copies. The first call begins to read; None until everything is read.
+
+        For the broker that leads the metadata partition; it is kept up to date until `stop_overview`.
+        """
+        if self._is_closed:
+            return None
+        found = self._overviews.get(metadata_partition)
+        if found is None:
+            found = self._overviews[metadata_partition] = CopiesOverview(metadata_partition)
+            self._subscriptions.add(found)
+        return found if found.is_ready else None
+
+    def stop_overview(self, metadata_partition: int) -> None:
+        """This broker does not lead the metadata partition any more."""
+        if (removed := self._overviews.pop(metadata_partition, None)) is not None:
+            self._subscriptions.remove(removed)
 
     # -- the parts
 
@@ -306,15 +237,6 @@ class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
 
     def _number_of(self, partition: TopicIdPartition) -> int:
         return metadata_partition(partition, partition_count=self._configured.topic.partition_count)
-
-    def _reader_of(self, partition: TopicIdPartition) -> MetadataPartitionReader:
-        number = self._number_of(partition)
-        reader = self._readers.get(number)
-        if reader is None:
-            first_offset = self._first_offsets.get(number, 0)
-            reader = MetadataPartitionReader(self._runtime, self._topic, number, first_offset=first_offset)
-            self._readers[number] = reader
-        return reader
 
     def _cache(self, partition: TopicIdPartition) -> RemoteLogMetadataCache:
         return self._ready(partition).cache

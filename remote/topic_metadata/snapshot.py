@@ -1,8 +1,11 @@
-"""`remote_log_snapshot`: a partition's metadata cache on the disk, in the folder of its log (KIP-405, "flat-file store").
+"""Snapshots: what a subscriber has of the topic, on the disk (KIP-405, "flat-file store").
+
+    remote_log_snapshot      the metadata cache of a user partition, in the folder of its log
+    remote_copies_overview   the overview of a metadata partition, in the folder of that partition's log
 
     version (int16) | id of the metadata topic | topic id (16 bytes each) | metadata partition (int32)
     next metadata offset (int64) | size (int64) and CRC-32C (uint32) of the columns | CRC-32C of the header (uint32)
-    the columns of the cache (`remote.column_codec`)
+    columns (`remote.column_codec`)
 
 The numbers of the header are big-endian. With it a start reads the topic from `next metadata offset` on instead of from 0;
 without it, or if it is damaged, of another topic or of another metadata topic, from 0. So it may be lost, and is not
@@ -20,11 +23,9 @@ from uuid import UUID
 
 from crc32c import crc32c
 
-from remote.metadata_cache import RemoteLogMetadataCache
-from remote.segment_metadata import TopicIdPartition
+from remote.topic_metadata.subscriber import Subscriber
 from storage.files import Files
 
-FILE_NAME: Final = "remote_log_snapshot"
 _VERSION: Final = 1
 _HEADER: Final = Struct(">h16s16siqqI")
 _CRC: Final = Struct(">I")
@@ -32,7 +33,7 @@ _HEADER_BYTES: Final = _HEADER.size + _CRC.size
 
 
 class CorruptSnapshot(ValueError):
-    """The file is damaged: the metadata is read from the topic."""
+    """The file is damaged, or of another topic: the metadata is read from the topic."""
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -81,20 +82,13 @@ class Header:
         )
 
 
-def encode(
-    cache: RemoteLogMetadataCache,
-    *,
-    metadata_topic_id: UUID,
-    topic_id: UUID,
-    metadata_partition: int,
-    next_offset: int,
-) -> tuple[Header, bytes]:
+def encode(subscriber: Subscriber, *, metadata_topic_id: UUID, next_offset: int) -> tuple[Header, bytes]:
     """The header and the whole file. Cost: 0.3 ms for 1,000 copies."""
-    columns = cache.to_bytes()
+    columns = subscriber.to_bytes()
     header = Header(
         metadata_topic_id=metadata_topic_id,
-        topic_id=topic_id,
-        metadata_partition=metadata_partition,
+        topic_id=subscriber.topic_id,
+        metadata_partition=subscriber.metadata_partition,
         next_offset=next_offset,
         columns_bytes=len(columns),
         columns_crc=crc32c(columns),
@@ -102,38 +96,41 @@ def encode(
     return header, header.to_bytes() + columns
 
 
-def decode(data: bytes, partition: TopicIdPartition) -> tuple[Header, RemoteLogMetadataCache]:
-    """The header and the cache of `partition`. Raises CorruptSnapshot. Cost: 0.5 ms for 1,000 copies."""
+def restore(subscriber: Subscriber, data: bytes, *, metadata_topic_id: UUID) -> Header:
+    """Give a subscriber what is in the file. Raises CorruptSnapshot. Cost: 0.5 ms for 1,000 copies."""
     view = memoryview(data)
     header = Header.from_bytes(view)
-    if header.topic_id != partition.topic_id:
-        raise CorruptSnapshot(f"of topic id {header.topic_id}")
+    of = (header.metadata_topic_id, header.metadata_partition, header.topic_id)
+    if of != (metadata_topic_id, subscriber.metadata_partition, subscriber.topic_id):
+        raise CorruptSnapshot(f"of metadata topic {of[0]}, partition {of[1]}, topic {of[2]}")
     columns = view[_HEADER_BYTES:]
     if len(columns) != header.columns_bytes or crc32c(columns) != header.columns_crc:
         raise CorruptSnapshot("the columns' CRC is wrong")
     try:
-        return header, RemoteLogMetadataCache.from_bytes(partition, columns)
+        subscriber.restore(columns)
     except ValueError as error:
         raise CorruptSnapshot(str(error)) from error
+    subscriber.next_offset = header.next_offset
+    return header
 
 
-def write(directory: Path, data: bytes, files: Files) -> None:
+def write(path: Path, data: bytes, files: Files) -> None:
     """Replace the file. Raises OSError. [any thread]"""
-    files.write_atomically(directory / FILE_NAME, data, durable=False)
+    files.write_atomically(path, data, durable=False)
 
 
-def write_header(directory: Path, header: Header, files: Files) -> None:
+def write_header(path: Path, header: Header, files: Files) -> None:
     """Replace the header of the existing file, which has these columns. Raises OSError. [any thread]"""
-    fd = files.open(directory / FILE_NAME, write=True)
+    fd = files.open(path, write=True)
     try:
         files.pwrite(fd, header.to_bytes(), 0)
     finally:
         files.close(fd)
 
 
-def read(directory: Path, files: Files) -> bytes | None:
+def read(path: Path, files: Files) -> bytes | None:
     """The file's content; None without a file. Raises OSError. [any thread]"""
     try:
-        return files.read(directory / FILE_NAME)
+        return files.read(path)
     except FileNotFoundError:
         return None

@@ -3,12 +3,13 @@
     from `next_offset` on --read beside the tail--> at the tail's position --at_tail--> read with the tail
 
 `MetadataPartitionReader` moves a subscriber along this line; a subscriber only applies what it is given. There are two
-kinds: a user partition's cache (`UserPartition`), and the view of all user partitions (`CopiesOverview`).
+kinds: a user partition's cache (`UserPartition`), and the overview of all user partitions (`CopiesOverview`).
 """
 
 from abc import ABC, abstractmethod
 from logging import getLogger
-from typing import Final
+from typing import ClassVar, Final
+from uuid import UUID
 
 from protocol.remote.records import RemoteLogSegmentState, RemotePartitionDeleteState
 from remote.errors import RemoteResourceNotFound, RemoteStorageError
@@ -29,14 +30,35 @@ _MAX_REFUSALS: Final = 64
 class Subscriber(ABC):
     """See the module."""
 
-    def __init__(self, *, next_offset: int) -> None:
+    #: Of its snapshot.
+    file_name: ClassVar[str]
+
+    def __init__(self, *, metadata_partition: int) -> None:
+        self.metadata_partition = metadata_partition
         #: Records before this offset are applied. At the tail, records between it and the tail's position are, too.
-        self.next_offset = next_offset
+        self.next_offset = 0
         self.is_at_tail = False
         #: Everything before this offset was stored before the subscription: None while it is not known.
         self.ready_at: int | None = None
         #: True once everything before `ready_at` is applied.
         self.is_ready = False
+        #: Changes since the last snapshot.
+        self.unsaved_count = 0
+        #: When the first of them was noticed, on the monotonic clock.
+        self.unsaved_since: float | None = None
+
+    @property
+    @abstractmethod
+    def topic_id(self) -> UUID:
+        """The topic that its snapshot must be of."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """The size of the state, in what one change changes."""
+
+    def __bool__(self) -> bool:
+        """It is one also if its state is empty."""
+        return True
 
     @abstractmethod
     def apply(self, change: Change, *, offset: int) -> None:
@@ -45,6 +67,14 @@ class Subscriber(ABC):
     @abstractmethod
     def clear(self) -> None:
         """The topic has lost records that were applied: begin with an empty state."""
+
+    @abstractmethod
+    def to_bytes(self) -> bytes:
+        """The state, for a snapshot."""
+
+    @abstractmethod
+    def restore(self, data: memoryview) -> None:
+        """Replace the state by that of a snapshot. Raises ValueError, and keeps the state."""
 
     def restart(self) -> None:
         """Read everything again."""
@@ -62,21 +92,29 @@ class UserPartition(Subscriber):
     read the same records in the same order.
     """
 
-    def __init__(
-        self,
-        partition: TopicIdPartition,
-        cache: RemoteLogMetadataCache | None = None,
-        *,
-        next_offset: int = 0,
-    ) -> None:
-        super().__init__(next_offset=next_offset)
+    file_name = "remote_log_snapshot"
+
+    def __init__(self, partition: TopicIdPartition, *, metadata_partition: int) -> None:
+        super().__init__(metadata_partition=metadata_partition)
         self.partition = partition
-        self.cache = cache or RemoteLogMetadataCache(partition)
-        #: Changes since the last snapshot.
-        self.unsaved_count = 0
-        #: When the first of them was noticed, on the monotonic clock.
-        self.unsaved_since: float | None = None
+        self.cache = RemoteLogMetadataCache(partition)
         self._refusals: dict[int, RemoteStorageError] = {}
+
+    @property
+    def topic_id(self) -> UUID:
+        """Of the partition."""
+        return self.partition.topic_id
+
+    def __len__(self) -> int:
+        return len(self.cache)
+
+    def to_bytes(self) -> bytes:
+        """See `Subscriber`."""
+        return self.cache.to_bytes()
+
+    def restore(self, data: memoryview) -> None:
+        """See `Subscriber`."""
+        self.cache = RemoteLogMetadataCache.from_bytes(self.partition, data)
 
     def clear(self) -> None:
         """An empty cache."""

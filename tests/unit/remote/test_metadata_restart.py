@@ -7,7 +7,7 @@ from metadata_brokers import copied, ends, partition, scene_of, until_ready
 from remote_support import to
 
 from protocol.remote.records import RemoteLogSegmentState as State
-from remote.topic_metadata import snapshot
+from remote.topic_metadata.subscriber import UserPartition
 
 ONE, TWO, THREE = (partition(number) for number in range(3))
 
@@ -75,7 +75,7 @@ def test_a_partition_without_a_snapshot_does_not_delay_the_others(scene):
             await copied(manager, number + 1, number, number + 1, user_partition=(ONE, TWO)[number % 2])
         expected = copies(manager, ONE, TWO)
         await manager.close()
-        (brokers.folder / "0" / str(TWO.topic_partition) / snapshot.FILE_NAME).unlink()
+        (brokers.folder / "0" / str(TWO.topic_partition) / UserPartition.file_name).unlink()
         manager, topic = brokers.start(ONE, TWO, folder=0)
         topic.faults.max_delay_s = 1
         await until_ready(manager, ONE)
@@ -96,7 +96,7 @@ def test_a_file_that_cannot_be_used_costs_a_replay(scene, damage):
             await copied(manager, number + 1, number, number + 1, user_partition=ONE)
         expected = copies(manager, ONE)
         await manager.close()
-        file = brokers.folder / "0" / str(ONE.topic_partition) / snapshot.FILE_NAME
+        file = brokers.folder / "0" / str(ONE.topic_partition) / UserPartition.file_name
         offsets = brokers.folder / "0" / "_rlmm_committed_offsets"
         assert offsets.read_text() == "0\n1\n0 100\n"
         if damage == "cut":
@@ -162,7 +162,7 @@ def test_deleted_copies_are_not_in_the_snapshot(scene):
             for state in (State.DELETE_SEGMENT_STARTED, State.DELETE_SEGMENT_FINISHED):
                 await manager.update_remote_log_segment_metadata(to(number, state))
         await manager.close()
-        size = (brokers.folder / "0" / str(ONE.topic_partition) / snapshot.FILE_NAME).stat().st_size
+        size = (brokers.folder / "0" / str(ONE.topic_partition) / UserPartition.file_name).stat().st_size
         assert size < 500
         manager, topic = brokers.start(ONE, folder=0)
         await until_ready(manager, ONE)

@@ -21,6 +21,7 @@ from remote.topic_metadata import committed_offsets, snapshot
 from remote.topic_metadata.partitioner import metadata_partition
 from remote.topic_metadata.records import from_value, to_value
 from remote.topic_metadata.snapshot import CorruptSnapshot
+from remote.topic_metadata.subscriber import UserPartition
 from storage.checkpoints import CorruptCheckpoint
 from storage.files import Files
 
@@ -128,14 +129,26 @@ def everything(cache):
     )
 
 
+METADATA_TOPIC = UUID(int=3)
+FILE = "snapshot"
+
+
+def subscriber_of(cache=None, *, partition=PARTITION, number=7):
+    found = UserPartition(partition, metadata_partition=number)
+    if cache is not None:
+        found.cache = cache
+    return found
+
+
 def encoded(cache, *, next_offset=4711):
-    return snapshot.encode(
-        cache,
-        metadata_topic_id=UUID(int=3),
-        topic_id=PARTITION.topic_id,
-        metadata_partition=7,
-        next_offset=next_offset,
-    )
+    return snapshot.encode(subscriber_of(cache), metadata_topic_id=METADATA_TOPIC, next_offset=next_offset)
+
+
+def restored(data, *, metadata_topic=METADATA_TOPIC, **fields):
+    found = subscriber_of(**fields)
+    header = snapshot.restore(found, data, metadata_topic_id=metadata_topic)
+    assert found.next_offset == header.next_offset
+    return header, found.cache
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -143,8 +156,8 @@ def test_a_snapshot_restores_the_cache(seed, tmp_path):
     """Also what happens to it later is the same."""
     written = cache_with_history(seed)
     header, data = encoded(written)
-    snapshot.write(tmp_path, data, Files())
-    found_header, found = snapshot.decode(snapshot.read(tmp_path, Files()), PARTITION)
+    snapshot.write(tmp_path / FILE, data, Files())
+    found_header, found = restored(snapshot.read(tmp_path / FILE, Files()))
     assert found_header == header
     assert everything(found) == everything(written)
     for number in (50, 51):
@@ -161,18 +174,18 @@ def test_a_snapshot_restores_the_cache(seed, tmp_path):
 def test_the_header_of_a_snapshot_is_replaced(tmp_path):
     cache = cache_with_history(1)
     header, data = encoded(cache, next_offset=5)
-    snapshot.write(tmp_path, data, Files())
+    snapshot.write(tmp_path / FILE, data, Files())
     later = replace(header, next_offset=99)
-    snapshot.write_header(tmp_path, later, Files())
-    found_header, found = snapshot.decode(snapshot.read(tmp_path, Files()), PARTITION)
+    snapshot.write_header(tmp_path / FILE, later, Files())
+    found_header, found = restored(snapshot.read(tmp_path / FILE, Files()))
     assert found_header == later
     assert everything(found) == everything(cache)
 
 
 def test_no_snapshot(tmp_path):
-    assert snapshot.read(tmp_path, Files()) is None
+    assert snapshot.read(tmp_path / FILE, Files()) is None
     with pytest.raises(FileNotFoundError):
-        snapshot.write_header(tmp_path, encoded(cache_with_history(1))[0], Files())
+        snapshot.write_header(tmp_path / FILE, encoded(cache_with_history(1))[0], Files())
 
 
 @given(st.data())
@@ -182,9 +195,9 @@ def test_a_damaged_snapshot_is_refused(data):
     at = data.draw(st.integers(0, len(whole) - 1))
     damaged[at] ^= data.draw(st.integers(1, 255))
     with pytest.raises(CorruptSnapshot):
-        snapshot.decode(bytes(damaged), PARTITION)
+        restored(bytes(damaged))
     with pytest.raises(CorruptSnapshot):
-        snapshot.decode(whole[:at], PARTITION)
+        restored(whole[:at])
 
 
 @given(st.data())
@@ -197,10 +210,17 @@ def test_columns_that_lie_are_refused(data):
         RemoteLogMetadataCache.from_bytes(PARTITION, memoryview(bytes(columns)))
 
 
-def test_the_snapshot_of_another_topic_is_refused():
-    other = TopicIdPartition(UUID(int=8), PARTITION.topic_partition)
-    with pytest.raises(CorruptSnapshot, match="topic id"):
-        snapshot.decode(encoded(cache_with_history(1))[1], other)
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"partition": TopicIdPartition(UUID(int=8), PARTITION.topic_partition)},
+        {"metadata_topic": UUID(int=4)},
+        {"number": 8},
+    ],
+)
+def test_a_snapshot_of_something_else_is_refused(other):
+    with pytest.raises(CorruptSnapshot, match="of metadata topic"):
+        restored(encoded(cache_with_history(1))[1], **other)
 
 
 def test_committed_offsets_have_kafkas_format(tmp_path):

@@ -1,0 +1,196 @@
+"""All subscribers of a broker: their snapshots are read, then they follow the topic, and their snapshots are written.
+
+    add --> pending --its snapshot is read--> subscribed at the reader of its metadata partition --> remove
+
+A metadata partition has a reader as long as it has subscribers. After `start`, what is pending is subscribed in batches.
+
+Source: ConsumerManager of Kafka 4.3.1.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from logging import getLogger
+from pathlib import Path
+from typing import Final
+
+from protocol.types import TopicPartition
+from remote.errors import RemoteStorageError
+from remote.segment_metadata import TopicIdPartition
+from remote.topic_metadata import committed_offsets
+from remote.topic_metadata.reader import MetadataPartitionReader
+from remote.topic_metadata.snapshots import Snapshots
+from remote.topic_metadata.subscriber import Subscriber, UserPartition
+from remote.topic_metadata.topic import TOPIC, MetadataTopic
+from runtime import Pool, Runtime
+from storage.checkpoints import CorruptCheckpoint
+from storage.files import Files
+
+_LOG: Final = getLogger(__name__)
+
+#: How often is checked which snapshots are due.
+_SAVE_CHECK_S: Final = 30.0
+_JITTER: Final = 0.2
+#: The longest time that the stop of a broker waits for the last snapshots.
+_LAST_SAVE_S: Final = 15.0
+#: The pause after the topic's id could not be found out.
+_RETRY_S: Final = 1.0
+
+
+class Subscriptions:
+    """See the module. Belongs to the event loop."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        topic: MetadataTopic,
+        *,
+        log_directory: Callable[[TopicIdPartition], Path | None],
+        files: Files,
+    ) -> None:
+        """`log_directory`: the folder of a partition's log, for snapshots; None: there is none, or it is offline."""
+        self._runtime = runtime
+        self._topic = topic
+        self._log_directory = log_directory
+        self._files = files
+        self._snapshots = Snapshots(runtime, files, self._directory)
+        #: All of them, in the order in which they were added.
+        self._subscribers: dict[Subscriber, None] = {}
+        #: Those whose snapshots are not read yet; likewise.
+        self._pending: dict[Subscriber, None] = {}
+        self._has_pending = asyncio.Event()
+        #: By metadata partition.
+        self._readers: dict[int, MetadataPartitionReader] = {}
+        #: Where committed offsets are, once started, and what was last read or written.
+        self._log_dir: Path | None = None
+        self._committed: dict[int, int] | None = None
+        self._services: list[asyncio.Task[None]] = []
+
+    def start(self, log_dir: Path) -> None:
+        """The topic is open: begin to read. `log_dir` has `_rlmm_committed_offsets`."""
+        assert self._log_dir is None, self._log_dir
+        self._log_dir = log_dir
+        for run, name in ((self._load, "loading"), (self._save, "snapshots")):
+            self._services.append(self._runtime.supervise(run, name=f"{TOPIC}-{name}"))
+
+    async def stop(self) -> None:
+        """Stop reading, and write what the snapshots lack; `until_applied` raises."""
+        for service in self._services:
+            service.cancel()
+        if self._services:
+            await asyncio.wait(self._services)
+        await asyncio.gather(*(reader.stop() for reader in self._readers.values()))
+        try:
+            async with asyncio.timeout(_LAST_SAVE_S):
+                await self._save_once(is_last=True)
+        except (TimeoutError, RemoteStorageError) as error:
+            _LOG.info("not all remote log metadata is saved; it is read again: %s", error)
+        for subscriber in self._subscribers:
+            if (reader := self._readers.get(subscriber.metadata_partition)) is not None:
+                reader.unsubscribe(subscriber)
+        self._subscribers.clear()
+
+    def add(self, subscriber: Subscriber) -> None:
+        """Restore it from its snapshot, and give it all further records."""
+        self._subscribers[subscriber] = self._pending[subscriber] = None
+        self._has_pending.set()
+
+    def remove(self, subscriber: Subscriber) -> None:
+        """It gets no more records."""
+        del self._subscribers[subscriber]
+        self._snapshots.forget(subscriber)
+        if subscriber in self._pending:
+            del self._pending[subscriber]
+            return
+        reader = self._readers[subscriber.metadata_partition]
+        reader.unsubscribe(subscriber)
+        if not reader:
+            del self._readers[subscriber.metadata_partition]
+            self._runtime.create_task(reader.stop(), name=f"{TOPIC}-{reader.partition}-stop")
+
+    async def until_applied(self, subscriber: Subscriber, offset: int) -> None:
+        """Wait until a subscriber has the record at `offset`. Without a time-out. Raises RemoteStorageError."""
+        if subscriber not in self._pending:
+            await self._reader(subscriber.metadata_partition).until_applied(subscriber, offset)
+
+    # -- the parts
+
+    async def _load(self) -> None:
+        """Subscribe what is pending, now and later."""
+        if self._committed is None:
+            self._committed = await self._runtime.run_blocking(self._read_offsets, pool=Pool.LOGS)
+        while True:
+            await self._has_pending.wait()
+            batch = list(self._pending)
+            try:
+                await self._snapshots.load(batch, self._topic.topic_id)
+            except RemoteStorageError as error:
+                _LOG.info("remote log metadata is not read yet: %s", error)
+                await asyncio.sleep(_RETRY_S)
+                continue
+            for subscriber in batch:
+                if subscriber in self._pending:  # not removed meanwhile
+                    del self._pending[subscriber]
+                    self._reader(subscriber.metadata_partition).subscribe(subscriber)
+            if not self._pending:
+                self._has_pending.clear()
+
+    def _reader(self, number: int) -> MetadataPartitionReader:
+        reader = self._readers.get(number)
+        if reader is None:
+            first_offset = (self._committed or {}).get(number, 0)
+            reader = MetadataPartitionReader(self._runtime, self._topic, number, first_offset=first_offset)
+            self._readers[number] = reader
+        return reader
+
+    async def _save(self) -> None:
+        while True:
+            await asyncio.sleep(_SAVE_CHECK_S * (1 + _JITTER * (2 * self._runtime.random.random() - 1)))
+            try:
+                await self._save_once()
+            except RemoteStorageError as error:
+                _LOG.info("no snapshots of remote log metadata are written: %s", error)
+
+    async def _save_once(self, *, is_last: bool = False) -> None:
+        if self._log_dir is None:
+            return
+        subscribers = [each for each in self._subscribers if each not in self._pending]
+        await self._snapshots.save(
+            subscribers,
+            position=self._position,
+            metadata_topic_id=self._topic.topic_id,
+            is_last=is_last,
+        )
+        offsets: dict[int, int] = {}
+        for each in subscribers:
+            if (offset := self._snapshots.next_offset(each)) is not None:
+                offsets[each.metadata_partition] = min(offset, offsets.get(each.metadata_partition, offset))
+        if offsets != self._committed:
+            await self._runtime.run_blocking(self._write_offsets, self._log_dir, offsets, pool=Pool.UPKEEP)
+            self._committed = offsets
+
+    def _position(self, subscriber: Subscriber) -> int | None:
+        reader = self._readers.get(subscriber.metadata_partition)
+        if reader is None or not (subscriber.is_ready and subscriber.is_at_tail):
+            return None
+        return reader.applied_offset(subscriber)
+
+    def _directory(self, subscriber: Subscriber) -> Path | None:
+        """Where a snapshot lies: with the log of the user partition, or of the metadata partition."""
+        if isinstance(subscriber, UserPartition):
+            return self._log_directory(subscriber.partition)
+        number = subscriber.metadata_partition
+        return self._log_directory(TopicIdPartition(self._topic.topic_id, TopicPartition(TOPIC, number)))
+
+    def _read_offsets(self) -> dict[int, int]:
+        assert self._log_dir is not None
+        try:
+            return committed_offsets.read(self._log_dir, self._files)
+        except (OSError, CorruptCheckpoint) as error:
+            _LOG.info("%s is not used: %s", committed_offsets.FILE_NAME, error)
+            return {}
+
+    def _write_offsets(self, log_dir: Path, offsets: Mapping[int, int]) -> None:
+        try:
+            committed_offsets.write(log_dir, offsets, self._files)
+        except OSError as error:
+            _LOG.info("%s is not written: %s", committed_offsets.FILE_NAME, error)

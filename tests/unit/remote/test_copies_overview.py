@@ -1,0 +1,141 @@
+"""The overview of a metadata partition, for the removers of deleted partitions (KIP-405)."""
+
+import asyncio
+from dataclasses import replace
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from metadata_brokers import copied, partition, scene_of, until_ready
+from remote_support import copy_of, to
+
+from protocol.remote.records import RemoteLogSegmentState as State
+from protocol.remote.records import RemotePartitionDeleteState as DeleteState
+from protocol.types import TopicPartition
+from remote.segment_metadata import RemotePartitionDeleteMetadata, TopicIdPartition
+from remote.topic_metadata.overview import CopiesOverview
+
+ONE, TWO = partition(0), partition(1)
+MARKED, STARTED, FINISHED = DeleteState
+
+
+@pytest.fixture
+def scene(tmp_path):
+    return scene_of(tmp_path)
+
+
+def deletion(state, of=ONE):
+    return RemotePartitionDeleteMetadata(partition=of, state=state, broker_id=1, event_timestamp_ms=5)
+
+
+async def overview_of(manager):
+    async with asyncio.timeout(60):
+        while (found := manager.overview(0)) is None:  # noqa: ASYNC110 (virtual time)
+            await asyncio.sleep(0.01)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ([], {}),
+        ([copy_of(1, 0, 10)], {ONE: None}),
+        ([to(1, State.COPY_SEGMENT_FINISHED)], {}),  # an update alone is refused by every cache
+        ([copy_of(1, 0, 10), to(1, State.DELETE_SEGMENT_STARTED), to(1, State.DELETE_SEGMENT_FINISHED)], {ONE: None}),
+        ([copy_of(1, 0, 10), deletion(MARKED)], {ONE: MARKED}),
+        ([copy_of(1, 0, 10), deletion(STARTED)], {ONE: None}),
+        ([deletion(MARKED), deletion(MARKED), deletion(STARTED)], {ONE: STARTED}),
+        ([deletion(MARKED), copy_of(1, 0, 10)], {ONE: MARKED}),
+        ([copy_of(1, 0, 10), deletion(MARKED), deletion(STARTED), deletion(FINISHED)], {}),
+        ([copy_of(1, 0, 10), deletion(MARKED), deletion(STARTED), deletion(FINISHED), deletion(FINISHED)], {}),
+        # A leader that did not know of the deletion has copied another segment.
+        ([deletion(MARKED), deletion(STARTED), deletion(FINISHED), copy_of(2, 10, 20)], {ONE: None}),
+    ],
+)  # fmt: skip
+def test_what_is_in_the_overview(changes, expected):
+    overview = CopiesOverview(0)
+    for offset, change in enumerate(changes):
+        overview.apply(change, offset=offset)
+    assert overview.partitions == expected
+
+
+names = st.text("abcö.", min_size=1, max_size=10)
+user_partitions = st.builds(
+    lambda number, name, index: TopicIdPartition(UUID(int=number), TopicPartition(name, index)),
+    st.integers(0, 2**128 - 1),
+    names,
+    st.integers(0, 10_000),
+)
+
+
+@given(st.dictionaries(user_partitions, st.sampled_from([None, MARKED, STARTED])))
+def test_a_snapshot_restores_it(partitions):
+    written, found = CopiesOverview(3), CopiesOverview(3)
+    for each, state in partitions.items():
+        begun = replace(copy_of(1, 0, 10), segment_id=copy_of(1, 0, 10).segment_id._replace(partition=each))
+        written.apply(begun, offset=0)
+        for progress in (MARKED, STARTED)[: 0 if state is None else state + 1]:
+            written.apply(deletion(progress, each), offset=1)
+    assert written.partitions == partitions
+    found.restore(memoryview(written.to_bytes()))
+    assert found.partitions == partitions
+
+
+def test_the_leader_sees_all_user_partitions_and_their_deletion(scene):
+    async def story(brokers):
+        host, _ = brokers.start(ONE, TWO)
+        await until_ready(host, ONE, TWO)
+        await copied(host, 1, 0, 10, user_partition=ONE)
+        await copied(host, 2, 0, 10, user_partition=TWO)
+        leader, _ = brokers.start()
+        overview = await overview_of(leader)
+        assert overview.partitions == {ONE: None, TWO: None}
+        for state in (MARKED, STARTED):
+            await leader.put_remote_partition_delete_metadata(deletion(state))
+            assert overview.partitions == {ONE: state, TWO: None}
+        leader.on_partition_leadership_changes(leaders=[], followers=[ONE])
+        await until_ready(leader, ONE)
+        (found,) = leader.list_remote_log_segments(ONE)
+        for state in (State.DELETE_SEGMENT_STARTED, State.DELETE_SEGMENT_FINISHED):
+            await leader.update_remote_log_segment_metadata(
+                replace(to(1, state), segment_id=found.segment_id)
+            )
+        await leader.put_remote_partition_delete_metadata(deletion(FINISHED))
+        assert overview.partitions == {TWO: None}
+        leader.on_stop_partitions([ONE])
+        leader.stop_overview(0)
+        await asyncio.sleep(1)
+        assert leader.overview(0) is None
+
+    scene(story)
+
+
+def test_a_restart_reads_nothing_again(scene):
+    """The overview has a snapshot of its own, in the folder of the metadata partition's log."""
+
+    async def story(brokers):
+        manager, _ = brokers.start(ONE, TWO)
+        await until_ready(manager, ONE, TWO)
+        (brokers.folder / "0" / "__remote_log_metadata-0").mkdir()
+        await overview_of(manager)
+        for number in range(100):
+            await copied(manager, number + 1, number, number + 1, user_partition=ONE)
+        await manager.close()
+        manager, topic = brokers.start(ONE, TWO, folder=0)
+        overview = await overview_of(manager)
+        await until_ready(manager, ONE, TWO)
+        assert overview.partitions == {ONE: None}
+        assert topic.read_count == 0
+
+    scene(story)
+
+
+def test_no_overview_of_a_closed_manager(scene):
+    async def story(brokers):
+        manager, _ = brokers.start(ONE)
+        assert manager.overview(0) is None
+        await manager.close()
+        assert manager.overview(0) is None
+
+    scene(story)
