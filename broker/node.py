@@ -87,6 +87,8 @@ class Node:
             await self.metrics.start()
         listeners = await controller.listen() if controller is not None else {}
         await self._quorum.open(listeners, files, on_failure=self._on_quorum_failure)
+        if self.metrics is not None:
+            self.metrics.show_quorum(self._quorum, controller)
         if config.is_broker:
             remote = await open_remote_tier(runtime, config, self._quorum, self._directories, files)
             self._broker_role = BrokerRole(

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from protocol.types import TopicPartition
+from runtime.histogram import Histogram
 
 
 @dataclass(slots=True, kw_only=True)
@@ -81,6 +82,8 @@ class RemoteStorageMetrics:
     all_topics: RemoteTopicCounters = field(default_factory=RemoteTopicCounters)
     copy_throttle: ThrottleTime = field(default_factory=ThrottleTime)
     fetch_throttle: ThrottleTime = field(default_factory=ThrottleTime)
+    #: Times of consumers' reads from the remote tier (RemoteLogReaderFetchRateAndTimeMs).
+    fetch_times: Histogram = field(default_factory=Histogram)
     #: RemoteLogManagerTasksAvgIdlePercent, from 0 to 1; set by the manager, and read when metrics are.
     tasks_idle_ratio: Callable[[], float] = lambda: 1.0
     _topics: dict[str, RemoteTopicCounters] = field(default_factory=dict)

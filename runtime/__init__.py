@@ -12,13 +12,22 @@ runtime knows which of the two is in use.
 import asyncio
 import random
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from runtime.pools import Pool
 from runtime.supervision import TaskFailure
 from runtime.workers import Worker
 
-__all__ = ["Listening", "LoopStalls", "Pool", "ProtocolFactory", "Runtime", "SocketOptions", "TaskFailure"]
+__all__ = [
+    "Listening",
+    "LoopStalls",
+    "Pool",
+    "PoolUsage",
+    "ProtocolFactory",
+    "Runtime",
+    "SocketOptions",
+    "TaskFailure",
+]
 
 T = TypeVar("T")
 P = TypeVar("P", bound=asyncio.BaseProtocol)
@@ -61,6 +70,14 @@ class Listening(Protocol):
 
     def close(self) -> None:
         """Stop accepting. Accepted connections stay open, those in the backlog are reset."""
+
+
+class PoolUsage(NamedTuple):
+    """How busy a thread pool is at the moment."""
+
+    threads: int
+    busy_count: int
+    waiting_count: int
 
 
 class LoopStalls(Protocol):
@@ -128,6 +145,9 @@ class Runtime(Protocol):
 
     def resize_pool(self, pool: Pool, threads: int) -> None:
         """Run at most `threads` functions of the pool at a time, at least 1, from now on; those that run are not stopped."""
+
+    def pool_usage(self, pool: Pool) -> PoolUsage:
+        """The threads that the pool may have, those that work, and the work that waits for one."""
 
     def run_parallel(self, groups: Sequence[Sequence[Callable[[], None]]], *, threads_per_group: int) -> None:
         """Run all functions of all groups, `threads_per_group` of each at a time; returns when all are done.

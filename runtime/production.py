@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import uvloop
 
-from runtime import Listening, LoopStalls, Pool, ProtocolFactory, SocketOptions, TaskFailure
+from runtime import Listening, LoopStalls, Pool, PoolUsage, ProtocolFactory, SocketOptions, TaskFailure
 from runtime.accepting import SocketListening
 from runtime.pools import THREADS
 from runtime.spawned_worker import SpawnedWorker
@@ -131,6 +131,12 @@ class ProductionRuntime:
         self._sizes[pool] = threads
         if (executor := self._executors.get(pool)) is not None:
             executor.resize(threads)
+
+    def pool_usage(self, pool: Pool) -> PoolUsage:
+        """See `Runtime.pool_usage`; no thread is started before the first call."""
+        executor = self._executors.get(pool)
+        busy_count, waiting_count = (0, 0) if executor is None else executor.usage()
+        return PoolUsage(self._sizes[pool], busy_count, waiting_count)
 
     def run_parallel(self, groups: Sequence[Sequence[Callable[[], None]]], *, threads_per_group: int) -> None:
         """See `Runtime.run_parallel`; each group has threads of its own, which end with the call."""

@@ -18,7 +18,7 @@ import random
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Self, TypeVar
 
-from runtime import Listening, LoopStalls, Pool, ProtocolFactory, SocketOptions, TaskFailure
+from runtime import Listening, LoopStalls, Pool, PoolUsage, ProtocolFactory, SocketOptions, TaskFailure
 from runtime.memory_network import MemoryNetwork
 from runtime.pools import THREADS
 from runtime.supervision import Supervisor
@@ -173,6 +173,11 @@ class SimulatedRuntime:
     def resize_pool(self, pool: Pool, threads: int) -> None:
         """See `Runtime.resize_pool`."""
         self.pools[pool].resize(threads)
+
+    def pool_usage(self, pool: Pool) -> PoolUsage:
+        """See `Runtime.pool_usage`."""
+        virtual = self.pools[pool]
+        return PoolUsage(virtual.threads, virtual.busy_count, virtual.waiting_count)
 
     def run_parallel(self, groups: Sequence[Sequence[Callable[[], None]]], *, threads_per_group: int) -> None:
         """Run the functions one after the other in a fixed order; in threads, if the caller runs in one."""

@@ -47,6 +47,11 @@ class Threads(Executor):
                 self._start_or_wake()
             self._changed.notify_all()
 
+    def usage(self) -> tuple[int, int]:
+        """The number of threads that work, and of pieces of work that wait for one."""
+        with self._changed:
+            return len(self._threads) - self._idle_count, len(self._waiting)
+
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """End the threads when all work is done, or, with `cancel_futures`, the work that has begun."""
         with self._changed:

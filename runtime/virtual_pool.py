@@ -146,6 +146,16 @@ class VirtualPool:
         self._begin_next()
         return future
 
+    @property
+    def busy_count(self) -> int:
+        """Pieces of work that run."""
+        return self.threads - self._free
+
+    @property
+    def waiting_count(self) -> int:
+        """Pieces of work that wait."""
+        return len(self._waiting)
+
     def resize(self, threads: int) -> None:
         """At most so many pieces of work at a time from now on; those that run are finished."""
         assert threads >= 1, threads

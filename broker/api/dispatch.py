@@ -13,6 +13,7 @@ from broker.api import Api, api, modules
 from broker.api.k18_api_versions import unsupported_version
 from broker.network import Buffers, Connection, Reply
 from broker.request_context import RequestContext
+from broker.request_stats import RequestStats
 from broker.services import BrokerServices
 from protocol.api_keys import KAFKA_VERSIONS, ApiKey
 from protocol.codec import decode_request, encode_response
@@ -27,9 +28,12 @@ logger = logging.getLogger(__name__)
 class Dispatcher:
     """Calls the handlers; one for each broker."""
 
-    def __init__(self, broker: BrokerServices) -> None:
+    def __init__(self, broker: BrokerServices, stats: RequestStats | None = None) -> None:
         self._broker = broker
-        self._served = {key: KAFKA_VERSIONS[ApiKey(key)] for key in modules()}
+        self._monotonic = broker.runtime.monotonic
+        stats = stats or RequestStats()
+        stats.serve({key: KAFKA_VERSIONS[ApiKey(key)] for key in modules()})
+        self._counters = stats.counters
 
     def __call__(self, frame: memoryview, connection: Connection) -> Reply:
         """Respond to one frame. Raises MalformedMessage, also for an API or version that is not served.
@@ -38,11 +42,14 @@ class Dispatcher:
         """
         header, body_at = parse_request_header(frame)
         key, version = header.api_key, header.api_version
-        versions = self._served.get(key)
-        if versions is None or version not in versions:
+        counter = self._counters.get((key, version))
+        if counter is None:
             if key == ApiKey.API_VERSIONS:
                 return _answer(header, 0, unsupported_version())
             raise MalformedMessage(f"API {key} v{version} is not served")
+        counter.count += 1
+        is_timed = not counter.count & counter.mask
+        started_at = self._monotonic() if is_timed else 0.0
         context = RequestContext(
             key,
             version,
@@ -53,9 +60,20 @@ class Dispatcher:
         )
         served = api(key)
         if served.handle_raw is not None:
-            return served.handle_raw(frame[body_at:], context, self._broker)
+            reply = served.handle_raw(frame[body_at:], context, self._broker)
+        else:
+            reply = self._handle(served, frame[body_at:], header, context)
+        if reply is not None and type(reply) is not list:
+            connection.time_reply(counter.times)
+        elif is_timed:
+            counter.times.observe((self._monotonic() - started_at) * 1000, counter.weight)
+        return reply
+
+    def _handle(self, served: Api, body: memoryview, header: RequestHeader, context: RequestContext) -> Reply:
+        """Decode the message, and respond."""
         assert served.handle is not None
-        message = decode_request(key, version, frame[body_at:])
+        key, version = header.api_key, header.api_version
+        message = decode_request(key, version, body)
         try:
             response = served.handle(message, context, self._broker)
         except Exception as error:  # noqa: BLE001 a handler's bug must not end the connections of others

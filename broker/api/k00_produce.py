@@ -74,6 +74,12 @@ _ERRORS_WITHOUT_LOG_START: Final = frozenset(
     }
 )
 
+#: Errors that are no failure of this broker; the others count as FailedProduceRequests, as in Kafka.
+_EXPECTED_ERRORS: Final = frozenset(
+    {ErrorCode.not_leader_or_follower, ErrorCode.corrupt_message, ErrorCode.kafka_storage_error}
+)
+_TOO_LARGE: Final = frozenset({ErrorCode.message_too_large, ErrorCode.record_list_too_large})
+
 _MAGIC_AT: Final = 16
 
 _NO_LEADER = LeaderIdAndEpoch()  # shared by all rows without an error; never modified
@@ -261,6 +267,12 @@ def _refused_row(
     partition: Partition, index: int, sent: bytes | bytearray | memoryview, error: KafkaError
 ) -> PartitionProduceResponse:
     row = _error_row(index, error)
+    stats = partition.stats
+    stats.total_produce_requests += 1
+    if error.code in _TOO_LARGE:
+        stats.bytes_rejected += len(sent)
+    elif error.code not in _EXPECTED_ERRORS:
+        stats.failed_produce_requests += 1
     if error.code not in _ERRORS_WITHOUT_LOG_START and (
         _is_one_batch(sent) or error.code != InvalidRecord.code
     ):

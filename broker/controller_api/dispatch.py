@@ -20,6 +20,7 @@ from broker.controller_api.services import QUORUM_REQUESTS, ControllerServices
 from broker.membership.envelope import has_not_controller_error, unwrap_request, wrap_response
 from broker.network import Buffers, Connection, Reply
 from broker.request_context import RequestContext
+from broker.request_stats import RequestStats
 from protocol.api_keys import KAFKA_VERSIONS, ApiKey
 from protocol.codec import decode_request, encode_response, scatter_encoder
 from protocol.errors import ErrorCode, KafkaError, MalformedMessage, UnknownServerError
@@ -48,20 +49,24 @@ _WITH_RECORDS: Final = frozenset({ApiKey.FETCH, ApiKey.FETCH_SNAPSHOT})
 class ControllerDispatcher:
     """Calls the handlers; one for each controller."""
 
-    def __init__(self, services: ControllerServices) -> None:
+    def __init__(self, services: ControllerServices, stats: RequestStats | None = None) -> None:
         self._services = services
         keys = api_versions.served_keys(services)
         self._served = {key: KAFKA_VERSIONS[ApiKey(key)] for key in keys}
+        stats = stats or RequestStats()
+        stats.serve(self._served)
+        self._counters = stats.counters
 
     def __call__(self, frame: memoryview, connection: Connection) -> Reply:
         """Respond to one frame. Raises MalformedMessage, also for an API or version that is not served."""
         header, body_at = parse_request_header(frame)
         key, version = header.api_key, header.api_version
-        versions = self._served.get(key)
-        if versions is None or version not in versions:
+        counter = self._counters.get((key, version))
+        if counter is None:
             if key == ApiKey.API_VERSIONS:
                 return _encoded(header, unsupported_version(), version=0)
             raise MalformedMessage(f"API {key} v{version} is not served by controllers")
+        counter.count += 1
         # Copied: a waiting request outlasts the frame, and a decoded message may hold slices (records, envelopes).
         message = decode_request(key, version, bytes(frame[body_at:]))
         context = RequestContext(
@@ -73,7 +78,9 @@ class ControllerDispatcher:
             connection.listener_name,
         )
         local = _LOCAL.get(key)
-        if local is not None:
+        if local is None:
+            connection.time_reply(counter.times)
+        else:
             return _encoded(header, self._answered(local, message, context))
         if isinstance(message, EnvelopeRequest):
             return self._open_envelope(header, message, context)

@@ -89,6 +89,10 @@ class ShardRuntime:
             raise NotCoordinator(f"{self.topic_partition} is not led here")
         raise CoordinatorLoadInProgress(f"{self.topic_partition} is being read")
 
+    def loaded_groups(self) -> list[ClassicGroup]:
+        """The groups; none while they are being loaded, or after the leadership has ended."""
+        return list(self._shard.groups.values()) if self._is_loaded else []
+
     async def load(self) -> None:
         """Replay the partition; until then `shard` raises CoordinatorLoadInProgress."""
         started, resumed_at = self._runtime.monotonic(), self.state.next_offset

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from broker.histogram import Histogram
 from broker.metrics.names import Kind, metric_name
+from runtime.histogram import Histogram
 
 Labels = Mapping[str, str]
 #: Labels beside the family's fixed ones, and the value; a histogram's value is itself.

@@ -1,13 +1,13 @@
-"""What a node is and does besides Kafka's metrics: background tasks, turns of the loop, connections.
+"""What a node is and does besides Kafka's metrics: background tasks, turns of the loop, threads.
 
 Kafka has no metric of a failed task or a blocked loop; their names begin with `ottla_`.
 """
 
 from collections.abc import Iterable, Sequence
 
-from broker.metrics.families import Family, Reading, one, own
+from broker.metrics.families import Family, Read, Reading, one, own
 from broker.metrics.names import Kind
-from runtime import Runtime
+from runtime import Pool, Runtime
 
 
 def families(runtime: Runtime) -> Sequence[Family]:
@@ -16,6 +16,9 @@ def families(runtime: Runtime) -> Sequence[Family]:
     def task_failures() -> Iterable[Reading]:
         return [({"task": name}, count) for name, count in list(runtime.task_failures.items())]
 
+    def usages(at: int) -> Read:
+        return lambda: [({"pool": pool.value}, runtime.pool_usage(pool)[at]) for pool in Pool]
+
     return [
         own("task_failures_total", Kind.COUNTER, "Failures of background tasks; services are started again.",
             task_failures),
@@ -23,4 +26,7 @@ def families(runtime: Runtime) -> Sequence[Family]:
             one(lambda: None if runtime.loop_stalls is None else runtime.loop_stalls.count)),
         own("loop_longest_stall_seconds", Kind.GAUGE, "The longest of these turns.",
             one(lambda: None if runtime.loop_stalls is None else runtime.loop_stalls.longest_s)),
+        own("thread_pool_threads", Kind.GAUGE, "Threads that a pool may have.", usages(0)),
+        own("thread_pool_busy_threads", Kind.GAUGE, "Threads of a pool that work.", usages(1)),
+        own("thread_pool_waiting_tasks", Kind.GAUGE, "Work that waits for a thread of a pool.", usages(2)),
     ]  # fmt: skip

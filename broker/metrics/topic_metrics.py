@@ -27,6 +27,20 @@ _OF_ALL_TOPICS: Final = (
     ("ReplicationBytesInPerSec", "replication_bytes_in", "Bytes of the records copied from leaders."),
     ("ReplicationBytesOutPerSec", "replication_bytes_out", "Bytes of the records sent to followers."),
 )
+#: Of kafka.server:type=ReplicaManager.
+_ISR_CHANGES: Final = (
+    (
+        "IsrShrinksPerSec",
+        "isr_shrinks",
+        "ISRs of led partitions that became smaller, as this broker has proposed.",
+    ),
+    (
+        "IsrExpandsPerSec",
+        "isr_expands",
+        "ISRs of led partitions that became larger, as this broker has proposed.",
+    ),
+    ("FailedIsrUpdatesPerSec", "failed_isr_updates", "Proposed ISRs that the controller has refused."),
+)
 
 
 class TopicTable:
@@ -52,6 +66,15 @@ class TopicTable:
             *(
                 kafka(f"{mbean}{name}", documentation, self._of_all(attribute), attribute="Count")
                 for name, attribute, documentation in _OF_ALL_TOPICS
+            ),
+            *(
+                kafka(
+                    f"kafka.server:type=ReplicaManager,name={name}",
+                    documentation,
+                    self._of_all(attribute),
+                    attribute="Count",
+                )
+                for name, attribute, documentation in _ISR_CHANGES
             ),
         ]
 

@@ -26,6 +26,7 @@ from broker.network.request_memory import RequestMemory
 from broker.network.settings import NetworkSettings
 from protocol.errors import KafkaError
 from runtime import Runtime
+from runtime.histogram import Histogram
 
 log = logging.getLogger(__name__)
 
@@ -112,6 +113,7 @@ class Connection(asyncio.BufferedProtocol):
         "_max_bytes",
         "_parked",
         "_server",
+        "_timed",
         "_transport",
         "_unsent_bytes",
         "active_at",
@@ -142,6 +144,8 @@ class Connection(asyncio.BufferedProtocol):
         self._is_ending = False  # no further request is dispatched
         self._is_closed = False  # the transport is closing or closed
         self._unsent_bytes = 0  # at the last sweep
+        #: The histogram of the parked request, and the time at which it was parked.
+        self._timed: tuple[Histogram, float] | None = None
         #: When the peer was last active, rounded up to the time of a sweep.
         self.active_at = server.activity_clock
         self.listener_name = listener_name
@@ -227,6 +231,10 @@ class Connection(asyncio.BufferedProtocol):
         self._is_ending = True
         if self._parked is None:
             self.close()
+
+    def time_reply(self, histogram: Histogram) -> None:
+        """The reply that is about to be returned by `dispatch` waits: observe how long."""
+        self._timed = histogram, self._server.runtime.monotonic()
 
     def close(self) -> None:
         """Close after the pending replies are sent; a parked request gets no response."""
@@ -405,6 +413,9 @@ class Connection(asyncio.BufferedProtocol):
     def _on_reply(self, parked: "asyncio.Future[Buffers | None]") -> None:
         self._parked = None
         self.active_at = self._server.activity_clock
+        if (timed := self._timed) is not None:
+            self._timed = None
+            timed[0].observe((self._server.runtime.monotonic() - timed[1]) * 1000)
         if parked.cancelled():
             self._is_ending = True  # cancelled, as by a shutdown: no response is sent
         elif error := parked.exception():

@@ -56,6 +56,8 @@ class ConnectionLimits:
         self.overrides = settings.max_connections_per_ip_overrides
         self.total = 0
         self.by_listener: Counter[str] = Counter()
+        #: Connections since the start, for metrics.
+        self.accepted_by_listener: Counter[str] = Counter()
         self.by_host: Counter[str] = Counter()
         self._rate = CreationRate()
         self._rates: dict[str, CreationRate] = {}
@@ -109,6 +111,7 @@ class ConnectionLimits:
         """A connection to a listener was accepted."""
         self.total += 1
         self.by_listener[listener] += 1
+        self.accepted_by_listener[listener] += 1
 
     def add_host(self, host: str) -> None:
         """A connection from this address was admitted."""

@@ -21,6 +21,7 @@ they exceed a purge interval; here they are removed at once, since a single even
 """
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Hashable
 from typing import Protocol
 
@@ -37,6 +38,9 @@ class DelayedOperation(ABC):
 
     __slots__ = ("_keys", "_purgatory", "_timer", "is_done")
 
+    #: Kafka's name of its purgatory, for metrics.
+    kind = "Other"
+
     def __init__(self) -> None:
         #: Completed or cancelled.
         self.is_done = False
@@ -44,6 +48,10 @@ class DelayedOperation(ABC):
         self._purgatory: DelayedOperationPurgatory | None = None
         self._keys: tuple[Hashable, ...] = ()
         self._timer: Timer | None = None
+
+    def expiry_kind(self) -> str:
+        """Under which name its expiry is counted."""
+        return self.kind
 
     def watch_keys(self) -> tuple[Hashable, ...]:
         """Its watch keys, each once; called when it is watched. None: `force_complete` or the deadline completes it."""
@@ -72,6 +80,8 @@ class DelayedOperation(ABC):
 
     def expire(self) -> None:
         """The deadline has passed (the timer's callback)."""
+        if (purgatory := self._purgatory) is not None:
+            purgatory.expired_by_kind[self.expiry_kind()] += 1
         self.force_complete()
 
     def cancel(self) -> None:
@@ -100,7 +110,15 @@ class DelayedOperation(ABC):
 class DelayedOperationPurgatory:
     """Watched operations by watch key; see the module."""
 
-    __slots__ = ("_call_later", "_call_soon", "_signalled", "_watched", "delayed_count")
+    __slots__ = (
+        "_call_later",
+        "_call_soon",
+        "_signalled",
+        "_watched",
+        "delayed_by_kind",
+        "delayed_count",
+        "expired_by_kind",
+    )
 
     def __init__(
         self,
@@ -114,6 +132,9 @@ class DelayedOperationPurgatory:
         self._signalled: dict[Hashable, None] = {}
         #: Operations that wait now.
         self.delayed_count = 0
+        #: The same by `kind`; and by `expiry_kind` those that have ended at their deadline since the start.
+        self.delayed_by_kind: Counter[str] = Counter()
+        self.expired_by_kind: Counter[str] = Counter()
 
     def watch(self, operation: DelayedOperation, *, timeout_ms: int) -> None:
         """Watch the operation until its condition holds after a signal for one of its keys, or for `timeout_ms`.
@@ -127,6 +148,7 @@ class DelayedOperationPurgatory:
             else:
                 operations[operation] = None
         self.delayed_count += 1
+        self.delayed_by_kind[operation.kind] += 1
 
     def signal(self, key: Hashable) -> None:
         """The object of `key` has changed: check its operations after the present callback (Kafka's ActionQueue).
@@ -152,6 +174,7 @@ class DelayedOperationPurgatory:
             if not operations:
                 del watched[key]
         self.delayed_count -= 1
+        self.delayed_by_kind[operation.kind] -= 1
         assert self.delayed_count >= 0, self.delayed_count
 
     def _check_signalled(self) -> None:

@@ -27,6 +27,8 @@ class DelayedFetch(DelayedResponse[T]):
 
     __slots__ = ("_context", "_params", "_reads", "_replicas", "_respond", "_yielded_turns")
 
+    kind = "Fetch"
+
     def __init__(
         self,
         replicas: ReplicaManager,
@@ -43,6 +45,10 @@ class DelayedFetch(DelayedResponse[T]):
         self._respond = respond
         #: Turns of the loop that a follower's fetch has yielded to producers.
         self._yielded_turns = 0
+
+    def expiry_kind(self) -> str:
+        """Kafka's fetcherType."""
+        return "consumer" if self._params.replica_id is None else "follower"
 
     def watch_keys(self) -> tuple[Hashable, ...]:
         """The session; without one, the partitions."""

@@ -44,8 +44,7 @@ def fetch(
 ) -> "T | Future[T] | Coroutine[Any, Any, T]":
     """Respond with `respond(rows)`, at once or when there is enough. A cancelled future stops waiting."""
     is_follower = params.replica_id is not None
-    if is_follower:
-        respond = _counted(replicas, respond)
+    respond = _counted(replicas, respond, is_follower=is_follower)
     reads = LogReads(replicas, preferred_read_replicas, context, params, remote)
     rows = reads.read(may_block=False)
     if reads.cold_reads:
@@ -80,13 +79,24 @@ async def _read_in_thread(
     return respond(reads.read(may_block=True))
 
 
-def _counted(replicas: ReplicaManager, respond: Callable[[ResponseRows], T]) -> Callable[[ResponseRows], T]:
-    """Counts the records sent to a follower for the replication quota: rows that are sent, not earlier reads."""
+def _counted(
+    replicas: ReplicaManager, respond: Callable[[ResponseRows], T], *, is_follower: bool
+) -> Callable[[ResponseRows], T]:
+    """Counts what is sent, not earlier reads: for metrics, and for the replication quota. Observes the time until then."""
+    monotonic, stats = replicas.runtime.monotonic, replicas.topic_stats
+    began_at = monotonic()
 
     def respond_counted(rows: ResponseRows) -> T:
         for fetched, row in rows:
-            if row.records and fetched.partition is not None:
-                replicas.throttle.record_sent(fetched.partition, len(row.records))
+            if row.records and (partition := fetched.partition) is not None:
+                size_bytes = len(row.records)
+                if is_follower:
+                    replicas.throttle.record_sent(partition, size_bytes)
+                    partition.stats.replication_bytes_out += size_bytes
+                else:
+                    partition.stats.bytes_out += size_bytes
+        times = stats.follower_fetch_times if is_follower else stats.consumer_fetch_times
+        times.observe((monotonic() - began_at) * 1000)
         return respond(rows)
 
     return respond_counted

@@ -16,6 +16,7 @@ Source: Kafka's ReplicaManager.readFromLog and Partition.fetchRecords.
 
 from collections.abc import Callable
 from functools import partial
+from typing import Final
 from uuid import UUID
 
 from broker.reads.fetch_contexts import FetchContext
@@ -42,10 +43,27 @@ from broker.reads.response_rows import (
 )
 from broker.replicas.partition import Partition
 from broker.replicas.replica_manager import ReplicaManager
-from protocol.errors import KafkaError, OffsetMovedToTieredStorage, OffsetOutOfRange
+from protocol.errors import ErrorCode, KafkaError, OffsetMovedToTieredStorage, OffsetOutOfRange
 from protocol.messages.fetch import AbortedTransaction, EpochEndOffset, PartitionData
 from remote.reading.chunk_reads import PendingRead
 from storage.log import WouldBlock
+
+#: Errors that are no failure of this broker; the others count as FailedFetchRequests.
+_EXPECTED_ERRORS: Final = frozenset(
+    {
+        ErrorCode.unknown_topic_or_partition,
+        ErrorCode.unknown_topic_id,
+        ErrorCode.inconsistent_topic_id,
+        ErrorCode.not_leader_or_follower,
+        ErrorCode.unknown_leader_epoch,
+        ErrorCode.fenced_leader_epoch,
+        ErrorCode.replica_not_available,
+        ErrorCode.kafka_storage_error,
+        ErrorCode.offset_out_of_range,
+        ErrorCode.offset_not_available,
+        ErrorCode.offset_moved_to_tiered_storage,
+    }
+)
 
 
 class LogReads:
@@ -170,6 +188,7 @@ class LogReads:
             if partition is None:
                 raise self._missing_partition_error(fetched)
             fetched.partition = partition
+            partition.stats.total_fetch_requests += self._is_first  # once for each partition
             divergence = NO_DIVERGENCE
             if (
                 not partition.is_leader
@@ -281,6 +300,8 @@ class LogReads:
             return moved_row(fetched, version=self._params.version)
         row = error_row(fetched.key[1], error.code, version=self._params.version)
         partition = fetched.partition
+        if partition is not None and self._is_first and error.code not in _EXPECTED_ERRORS:
+            partition.stats.failed_fetch_requests += 1
         if partition is not None and not partition.is_leader and isinstance(error, OffsetOutOfRange):
             # So that the consumer can distinguish too small from too large (KIP-392, cases 3 and 4).
             row.high_watermark = partition.log.high_watermark

@@ -155,6 +155,7 @@ def _complete(partition: Partition, leader_epoch: int, row: PartitionDataRespons
     if row.error_code == ErrorCode.none:
         logger.info("%s: the controller accepts the ISR %s", partition, row.isr)
         return True
+    partition.stats.failed_isr_updates += 1
     logger.info("%s: the controller refuses the proposed ISR: %s", partition, ErrorCode(row.error_code).name)
     if row.error_code in _NOT_DONE:
         partition.on_isr_refused(leader_epoch=leader_epoch)

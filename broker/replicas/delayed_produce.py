@@ -38,6 +38,9 @@ class PartitionStatus(ABC):
 
     __slots__ = ("error", "leader_epoch", "offset", "partition")
 
+    #: Kafka's name of the purgatory in which its operation waits.
+    purgatory = "Produce"
+
     def __init__(self, partition: Partition, offset: int) -> None:
         self.partition = partition
         self.offset = offset
@@ -87,6 +90,8 @@ class DeleteRecordsPartitionStatus(PartitionStatus):
 
     __slots__ = ("low_watermark",)
 
+    purgatory = "DeleteRecords"
+
     def __init__(self, partition: Partition, offset: int) -> None:
         super().__init__(partition, offset)
         #: The smallest log start offset of all live replicas; None while pending, or with an error.
@@ -103,13 +108,15 @@ class DeleteRecordsPartitionStatus(PartitionStatus):
 class DelayedAcknowledgement(DelayedResponse[T]):
     """The response to a Produce or DeleteRecords, when the statuses of all its partitions are complete."""
 
-    __slots__ = ("_pending", "_respond")
+    __slots__ = ("_pending", "_respond", "kind")
 
     def __init__(
         self, loop: AbstractEventLoop, statuses: Sequence[PartitionStatus], respond: Callable[[], T]
     ) -> None:
         super().__init__(loop)
         self._pending = statuses
+        # Without partitions it is complete at once.
+        self.kind = statuses[0].purgatory if statuses else "Produce"
         self._respond = respond
 
     def watch_keys(self) -> tuple[Hashable, ...]:

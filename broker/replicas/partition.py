@@ -127,6 +127,9 @@ class Partition:
         self.partition_epoch = image.partition_epoch
         self.replicas = image.replicas
         self.directories = image.directories
+        if self.leader is not None and self.leader.state.proposed_isr == frozenset(image.isr):
+            self.stats.isr_shrinks += len(image.isr) < len(self.isr)
+            self.stats.isr_expands += len(image.isr) > len(self.isr)
         self.isr = frozenset(image.isr)
         if not self.is_leader:
             self.leader = None

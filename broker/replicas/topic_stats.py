@@ -1,4 +1,4 @@
-"""BrokerTopicStats: what was appended and fetched here, by topic, as plain integers.
+"""BrokerTopicStats: what was appended and fetched here, by topic, as plain integers; and how long fetches took.
 
 All partitions of a topic share one `TopicStats`, and their code adds to it: an append costs three additions, 0.1 µs. The sums
 over all topics include topics that are deleted by now, since a counter must not decrease.
@@ -8,6 +8,8 @@ Source: BrokerTopicStats and BrokerTopicMetrics of Kafka 4.3.1, whose names thes
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
+
+from runtime.histogram import Histogram
 
 
 @dataclass(slots=True, eq=False)
@@ -30,9 +32,10 @@ class TopicStats:
     #: Bytes of the records that were copied from leaders, and sent to followers.
     replication_bytes_in: int = 0
     replication_bytes_out: int = 0
-    #: The part of these that replicas copied which are being added to a partition.
-    reassignment_bytes_in: int = 0
-    reassignment_bytes_out: int = 0
+    #: Changes of an ISR that this broker has proposed as the leader and that are in effect; and refused ones.
+    isr_shrinks: int = 0
+    isr_expands: int = 0
+    failed_isr_updates: int = 0
 
     def add(self, other: "TopicStats") -> None:
         """Add the numbers of another one."""
@@ -46,9 +49,12 @@ _NAMES = tuple(each.name for each in fields(TopicStats))
 class BrokerTopicStats:
     """The stats of all topics that this broker hosts; see the module."""
 
-    __slots__ = ("_of_deleted", "_of_topics")
+    __slots__ = ("_of_deleted", "_of_topics", "consumer_fetch_times", "follower_fetch_times")
 
     def __init__(self) -> None:
+        #: From the arrival of a Fetch to its response, waits included.
+        self.consumer_fetch_times = Histogram()
+        self.follower_fetch_times = Histogram()
         self._of_topics: dict[str, TopicStats] = {}
         self._of_deleted = TopicStats()
 

@@ -31,6 +31,7 @@ from broker.reads.fetch_session_cache import FetchSessionCache
 from broker.replicas.coordinator_partition_writer import CoordinatorPartitionWriter
 from broker.replicas.log_maintenance import LogMaintenance
 from broker.replicas.producer_ids import ProducerIdManager
+from broker.request_stats import RequestStats
 from broker.roles.controller import open_sockets
 from broker.roles.directories import Directories, log_settings
 from broker.roles.quorum import QuorumRole
@@ -85,8 +86,10 @@ class BrokerRole:
         self.broker.replicas.on_placed = self._assignments.check_replicas
         self.broker.replicas.moves.on_directory = lambda place: self._assignments.check_replicas([place])
         self._gate = Gate(runtime)
-        self._server = NetworkServer(runtime, self._gate, NetworkSettings.from_config(config))
-        self._server.on_unreadable = self._logs.stop_lending
+        #: The requests of clients and other brokers.
+        self.request_stats = RequestStats()
+        self.server = NetworkServer(runtime, self._gate, NetworkSettings.from_config(config))
+        self.server.on_unreadable = self._logs.stop_lending
         self._maintenance = LogMaintenance(
             runtime,
             self._logs,
@@ -153,6 +156,15 @@ class BrokerRole:
             remote=self._remote,
         )
 
+    @property
+    def state(self) -> int:
+        """Kafka's BrokerState."""
+        if self.are_logs_open is None:
+            return 1  # STARTING
+        if not self.is_serving:
+            return 2 if self._gate.is_closed else 6  # RECOVERY, PENDING_CONTROLLED_SHUTDOWN
+        return 3  # RUNNING
+
     def unreadiness(self) -> str | None:
         """Why this broker serves no clients, one sentence; None: it does."""
         if self.are_logs_open is None:
@@ -173,7 +185,7 @@ class BrokerRole:
         Raises CannotStart, RegistrationRefused, InconsistentMetaProperties, OSError.
         """
         broker, config = self.broker, self.broker.config
-        ports = await open_sockets(self._server, config.listeners)
+        ports = await open_sockets(self.server, config.listeners)
         self.listeners = with_bound_addresses(config.advertised_listeners, ports, socket.getfqdn())
         await broker.lifecycle.register(
             cluster_id=broker.cluster_id,
@@ -208,7 +220,7 @@ class BrokerRole:
         await broker.replicas.all_created()
         await broker.lifecycle.serve()
         await self._until_shown_unfenced()
-        self._gate.open(Dispatcher(broker))
+        self._gate.open(Dispatcher(broker, self.request_stats))
         self.is_serving = True
         self._maintenance.start()
         if self._remote is not None:
@@ -234,7 +246,7 @@ class BrokerRole:
             self._logs.cordoned_dirs = cordoned
             self.broker.lifecycle.send_heartbeat_soon()
         self._logs.settings = log_settings(self.broker.config)
-        self._server.settings = NetworkSettings.from_config(self.broker.config)
+        self.server.settings = NetworkSettings.from_config(self.broker.config)
         self._maintenance.on_config_changed()
         self.fetchers.resize(self.broker.config.get("num.replica.fetchers"))
         resize_pools(self._runtime, self.broker.config)
@@ -294,7 +306,7 @@ class BrokerRole:
         if self._remote is not None:
             await self._remote.stop()
         self.broker.groups.stop()  # answers requests that wait for a rebalance, so that the sockets need not wait
-        await self._server.stop()
+        await self.server.stop()
         await self._maintenance.stop()
 
     async def abort_start(self) -> None:
@@ -305,7 +317,7 @@ class BrokerRole:
         if self._remote is not None:
             await self._remote.stop()
         self.broker.groups.stop()
-        await self._server.stop(grace_s=0)
+        await self.server.stop(grace_s=0)
 
     async def _stop_watching(self) -> None:
         self._assignments.stop()

@@ -14,6 +14,7 @@ from broker.controller_api.dispatch import ControllerDispatcher
 from broker.controller_api.services import ControllerServices
 from broker.network import NetworkServer, NetworkSettings
 from broker.network.gate import Gate
+from broker.request_stats import RequestStats
 from broker.roles.directories import CannotStart
 from broker.roles.quorum import QuorumRole, controller_endpoints
 from controller.api import CONTROLLER_APIS
@@ -28,13 +29,15 @@ class ControllerRole:
         self._runtime = runtime
         self._config = config
         self._gate = Gate(runtime)
-        self._server = NetworkServer(runtime, self._gate, NetworkSettings.from_config(config))
+        #: The requests of other nodes and admin clients.
+        self.request_stats = RequestStats()
+        self.server = NetworkServer(runtime, self._gate, NetworkSettings.from_config(config))
         #: The advertised listeners; with the bound ports where port 0 was configured.
         self.listeners: tuple[Listener, ...] = ()
 
     async def listen(self) -> Mapping[str, Endpoint]:
         """Open the sockets; returns the advertised endpoints. Raises CannotStart."""
-        ports = await open_sockets(self._server, self._config.controller_listeners)
+        ports = await open_sockets(self.server, self._config.controller_listeners)
         advertised = self._config.advertised_controller_listeners
         self.listeners = with_bound_addresses(advertised, ports, socket.getfqdn())
         return controller_endpoints(self.listeners)
@@ -57,17 +60,17 @@ class ControllerRole:
 
         def on_metadata(delta: MetadataDelta, image: MetadataImage) -> None:
             if cluster_config.concerns(delta):
-                self._server.settings = NetworkSettings.from_config(cluster_config.refresh())
+                self.server.settings = NetworkSettings.from_config(cluster_config.refresh())
                 if not config.is_broker:  # else the node's broker role logs them
                     cluster_config.log_dynamic_warnings()
 
         role.metadata.on_change(on_metadata)
-        self._server.settings = NetworkSettings.from_config(cluster_config.refresh())
-        self._gate.open(ControllerDispatcher(services))
+        self.server.settings = NetworkSettings.from_config(cluster_config.refresh())
+        self._gate.open(ControllerDispatcher(services, self.request_stats))
 
     async def stop(self) -> None:
         """Finish the requests in progress, and close the sockets."""
-        await self._server.stop()
+        await self.server.stop()
 
 
 async def open_sockets(server: NetworkServer, listeners: tuple[Listener, ...]) -> dict[str, int]:

@@ -5,6 +5,7 @@ stopped after them. Without `metrics.listeners` nothing of it exists, and promet
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
 
 from prometheus_client.gc_collector import GCCollector
 from prometheus_client.platform_collector import PlatformCollector
@@ -12,16 +13,32 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import CollectorRegistry
 
 from broker.config import BrokerConfig
-from broker.metrics import node_metrics
+from broker.metrics import broker_metrics, node_metrics, quorum_metrics, request_metrics
 from broker.metrics.collector import NodeCollector
 from broker.metrics.families import Family
+from broker.metrics.group_metrics import GroupTable
 from broker.metrics.http_server import HttpServer
 from broker.metrics.pages import Pages
+from broker.metrics.remote_metrics import RemoteTable
 from broker.metrics.replica_metrics import ReplicaTable
 from broker.metrics.topic_metrics import TopicTable
+from broker.network import NetworkServer
+from broker.request_stats import RequestStats
 from broker.roles.broker import BrokerRole
+from broker.roles.controller import ControllerRole
 from broker.roles.directories import CannotStart
+from broker.roles.quorum import QuorumRole
 from runtime import Runtime
+
+
+class Table(Protocol):
+    """Families, and what is computed for them before a page is written."""
+
+    def prepare(self) -> Iterator[None]:
+        """Compute it, step by step."""
+
+    def families(self) -> Sequence[Family]:
+        """The rows of the table."""
 
 
 class MetricsRole:
@@ -31,9 +48,18 @@ class MetricsRole:
         self, runtime: Runtime, config: BrokerConfig, *, unreadiness: Callable[[], str | None]
     ) -> None:
         """`unreadiness` says why the node serves no clients; None: it does."""
+        self._runtime = runtime
         self._config = config
+        #: Of the roles, at most two.
+        self._servers: list[NetworkServer] = []
+        self._request_stats: list[RequestStats] = []
+        self._fetch_times: request_metrics.FetchTimes = dict
         #: All metrics, in the order of the page.
-        self.families: list[Family] = [*node_metrics.families(runtime)]
+        self.families: list[Family] = [
+            *node_metrics.families(runtime),
+            *broker_metrics.connection_families(lambda: self._servers),
+            *request_metrics.families(lambda: self._request_stats, lambda: self._fetch_times()),
+        ]
         self._preparations: list[Callable[[], Iterator[None]]] = []
         registry = CollectorRegistry()
         if runtime.loop_stalls is not None:  # else time is virtual, and the process is that of a test
@@ -59,15 +85,34 @@ class MetricsRole:
             addresses.append(f"http://{f'[{host}]' if ':' in host else host}:{listening.port}")
         self.addresses = addresses
 
+    def show_quorum(self, role: QuorumRole, controller: ControllerRole | None) -> None:
+        """Show the metrics of the metadata quorum, and those of the controller if this node is one."""
+        self.families += quorum_metrics.quorum_families(role.quorum)
+        if controller is not None:
+            self._servers.append(controller.server)
+            self._request_stats.append(controller.request_stats)
+        if role.controller is not None:
+            self._add(quorum_metrics.ControllerTable(role.quorum, role.controller))
+
     def show_broker(self, role: BrokerRole) -> None:
         """Show the metrics of the broker from now on."""
         broker = role.broker
-        for table in (
-            TopicTable(broker.replicas.topic_stats),
-            ReplicaTable(broker.replicas, role.fetchers.lag),
-        ):
-            self.families += table.families()
-            self._preparations.append(table.prepare)
+        stats = broker.replicas.topic_stats
+        self._servers.append(role.server)
+        self._request_stats.append(role.request_stats)
+        self._fetch_times = request_metrics.fetch_times(stats)
+        self._add(TopicTable(stats))
+        self._add(ReplicaTable(broker.replicas, role.fetchers.lag))
+        self._add(GroupTable(broker.groups))
+        self.families += broker_metrics.purgatory_families(lambda: [broker.replicas.purgatory])
+        self.families += broker_metrics.session_families(broker.fetch_sessions)
+        self.families.append(broker_metrics.state_family(lambda: role.state))
+        if broker.remote is not None:
+            self._add(RemoteTable(broker.remote.metrics, self._runtime))
+
+    def _add(self, table: Table) -> None:
+        self.families += table.families()
+        self._preparations.append(table.prepare)
 
     async def stop(self) -> None:
         """Close the listeners and all connections."""

@@ -153,6 +153,21 @@ class RaftClient:
         """The leader as far as this node knows; if it is this node, its listeners may not be notified of that yet."""
         return self._dispatcher.leader
 
+    @property
+    def role_name(self) -> str:
+        """The present role in Raft: unattached, follower, prospective, candidate, leader, resigned."""
+        return type(self._raft.role).__name__.lower()
+
+    @property
+    def is_voter(self) -> bool:
+        """Whether this node is a voter as of the end of its log."""
+        return self._raft.is_voter
+
+    @property
+    def high_watermark(self) -> int | None:
+        """Everything before it is committed; None until this node learns it after its start."""
+        return self._raft.high_watermark
+
     def leader_address(self) -> Address | None:
         """The leader's address on the controllers' listener; None if it is not known."""
         return self._raft.leader_address

@@ -449,7 +449,7 @@ def test_controllers_follow_altered_values_and_say_which_have_no_effect(caplog):
         await client.close()
         await asyncio.sleep(2)
         for node_id in CONTROLLERS:
-            settings = world.nodes[node_id]._controller_role._server.settings
+            settings = world.nodes[node_id]._controller_role.server.settings
             assert settings.of_listener("CONTROLLER").max_connections == 77
 
     run_story(story)

@@ -70,7 +70,7 @@ def of_controller(key: str) -> Callable[[Node], object]:
 
 def of_sockets(field: str) -> Callable[[Node], object]:
     """What the next connection is checked against."""
-    return lambda node: getattr(node._broker_role._server.limits.settings, field)
+    return lambda node: getattr(node._broker_role.server.limits.settings, field)
 
 
 def of_logs(field: str) -> Callable[[Node], object]:
@@ -146,12 +146,12 @@ BROKER: dict[str, tuple[str, object, Callable[[Node], object]]] = {
     "listener.name.plaintext.max.connections": (
         "27",
         27,
-        lambda node: node._broker_role._server.limits.settings.of_listener("PLAINTEXT").max_connections,
+        lambda node: node._broker_role.server.limits.settings.of_listener("PLAINTEXT").max_connections,
     ),
     "listener.name.plaintext.max.connection.creation.rate": (
         "28",
         28,
-        lambda node: node._broker_role._server.limits.settings.of_listener("PLAINTEXT").max_creation_rate,
+        lambda node: node._broker_role.server.limits.settings.of_listener("PLAINTEXT").max_creation_rate,
     ),
     "max.connections.per.ip": ("18", 18, of_sockets("max_connections_per_ip")),
     "max.connections.per.ip.overrides": (

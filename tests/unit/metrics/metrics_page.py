@@ -61,12 +61,14 @@ in lower case, each character that Prometheus does not allow replaced by `_`. Di
 
 
 def families() -> Sequence[Family]:
-    """The metrics of a node that is broker and controller."""
+    """The metrics of a node that is broker and controller, with a remote tier."""
     with tempfile.TemporaryDirectory() as folder:
         runtime = SimulatedRuntime(seed=1)
 
         async def scenario() -> Sequence[Family]:
-            config = load_config(overrides=[f"log.dirs={folder}", "metrics.listeners=http://:0"])
+            config = load_config(
+                data_dir=f"{folder}/data", tier=f"{folder}/tier", overrides=["metrics.listeners=http://:0"]
+            )
             node = await Node.start(runtime, config)
             await node.stop()
             assert node.metrics is not None

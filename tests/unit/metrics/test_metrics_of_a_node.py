@@ -4,6 +4,7 @@ import asyncio
 from itertools import groupby
 
 import pytest
+from crc32c import crc32c
 from http_client import HttpClient
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
 from prometheus_client.parser import text_string_to_metric_families as prometheus
@@ -11,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families as prometheu
 from broker.config.load import load_config
 from broker.node import CannotStart, Node
 from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -132,6 +134,90 @@ def test_the_page_says_what_was_produced_and_fetched(world):
         assert ("kafka_server_brokertopicmetrics_messagesin_total", (("topic", "a"),)) not in page.samples
         assert page("kafka_server_brokertopicmetrics_messagesin_total") == 4
         assert page("kafka_server_replicamanager_partitioncount") == 1
+
+    world.run(scenario)
+
+
+def test_requests_groups_and_the_quorum(world):
+    async def scenario():
+        await world.create("a", partitions=2)
+        for _ in range(16):
+            await world.produce("a", 0, b"x")
+        await world.fetch("a", 0)
+        page = await world.scrape()
+        requests = "kafka_network_requestmetrics_requests_total"
+        assert page(requests, request="Produce", version=12) == 16
+        assert page(requests, request="Fetch", version=12) == page(requests, request="FetchConsumer") == 1
+        assert page(requests, request="FetchFollower") == 0
+        times = "kafka_network_requestmetrics_totaltimems"
+        assert page(f"{times}_count", request="Produce") == 16  # two of them were timed
+        assert page(f"{times}_bucket", request="Produce", le="+Inf") == 16
+        assert page(f"{times}_count", request="Fetch") == page(f"{times}_count", request="FetchConsumer") == 1
+        assert page("kafka_server_raft_metrics_current_state_info", state="leader") == 1
+        assert page("kafka_server_raft_metrics_current_leader") == 1
+        end = page("kafka_server_raft_metrics_log_end_offset")
+        assert page("kafka_server_raft_metrics_high_watermark") == end > 0
+        assert page("kafka_controller_kafkacontroller_lastappliedrecordoffset") == end - 1
+        controller = "kafka_controller_kafkacontroller_"
+        assert page(f"{controller}activecontrollercount") == page(f"{controller}activebrokercount") == 1
+        assert (page(f"{controller}globaltopiccount"), page(f"{controller}globalpartitioncount")) == (1, 2)
+        assert page(f"{controller}offlinepartitionscount") == page(f"{controller}fencedbrokercount") == 0
+        assert page("kafka_server_kafkaserver_brokerstate") == 3
+        assert page("kafka_server_socket_server_metrics_connection_count", listener="PLAINTEXT") == 1
+        assert page("kafka_coordinator_group_groupmetadatamanager_numgroups") == 0
+
+    world.run(scenario)
+
+
+def test_what_waits_is_counted_until_its_deadline(world):
+    async def scenario():
+        await world.create("a")
+        client = await WireClient.connect("127.0.0.1", 9092)
+        rows = [FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1)]
+        waiting = FetchRequest(max_wait_ms=2000, min_bytes=1, topics=[FetchTopic(topic="a", partitions=rows)])
+        await client.send(ApiKey.FETCH, 12, waiting)
+        await asyncio.sleep(1)
+        purgatory, expired = (
+            "kafka_server_delayedoperationpurgatory_purgatorysize",
+            "kafka_server_delayedfetchmetrics_expires_total",
+        )
+        page = await world.scrape()
+        assert (page(purgatory, delayedOperation="Fetch"), page(purgatory, delayedOperation="Produce")) == (
+            1,
+            0,
+        )
+        assert page(expired, fetcherType="consumer") == 0
+        await client.receive()
+        page = await world.scrape()
+        assert page(purgatory, delayedOperation="Fetch") == 0
+        assert page(expired, fetcherType="consumer") == 1
+        times = "kafka_network_requestmetrics_totaltimems"
+        assert page(f"{times}_sum", request="FetchConsumer") == pytest.approx(2000, abs=1)
+        assert page(f"{times}_bucket", request="FetchConsumer", le="1000.0") == 0
+        assert page(f"{times}_bucket", request="FetchConsumer", le="5000.0") == 1
+        await client.close()
+
+    world.run(scenario)
+
+
+def test_failures_of_appends(world):
+    """As in Kafka: a refused size counts its bytes; an invalid record is a failure, and no append."""
+
+    async def scenario():
+        await world.create("a")
+        _, row = await world.produce("a", 0, b"x" * 2_000_000)
+        assert row.error_code == ErrorCode.message_too_large
+        damaged = bytearray(build_batch(simple_records([(None, b"v")], timestamp=0)))
+        damaged[23 + 3] = 9  # last offset delta: more records than there are
+        damaged[17:21] = crc32c(bytes(damaged[21:])).to_bytes(4, "big")
+        _, row = await world.produce("a", 0, batch=bytes(damaged))
+        assert row.error_code == ErrorCode.invalid_record
+        page = await world.scrape()
+        topic = "kafka_server_brokertopicmetrics_"
+        assert page(f"{topic}totalproducerequests_total", topic="a") == 2
+        assert page(f"{topic}failedproducerequests_total", topic="a") == 1
+        assert page(f"{topic}bytesrejected_total", topic="a") > 2_000_000
+        assert page(f"{topic}messagesin_total", topic="a") == page(f"{topic}bytesin_total", topic="a") == 0
 
     world.run(scenario)
 

@@ -17,6 +17,7 @@ from broker.reads.fetch_session_cache import FetchSessionCache
 from broker.reads.fetch_sessions import FetchedPartition
 from broker.replicas.hosted_partitions import HostedPartitions
 from broker.replicas.replication_throttle import LeaderThrottle
+from broker.replicas.topic_stats import BrokerTopicStats
 from broker.replication.replication_quota import ReplicationQuota
 from protocol.errors import ErrorCode, KafkaStorageError
 from protocol.messages.fetch import FetchPartition
@@ -41,6 +42,7 @@ class Hosting:
         self.sessions = FetchSessionCache(slots=session_slots, random=Random(1))
         unbounded = ReplicationQuota(rate=lambda: sys.maxsize)
         self.throttle = LeaderThrottle(unbounded, node_id=NODE_ID, now_ms=runtime.now_ms)
+        self.topic_stats = BrokerTopicStats()
         self.metadata = MetadataCache(MetadataImage())
         self.hosted = HostedPartitions(
             node_id=NODE_ID, metadata=self.metadata, is_being_created=lambda topic_partition: False

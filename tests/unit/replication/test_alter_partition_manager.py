@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from broker.replicas.alter_partition_manager import AlterPartitionManager
+from broker.replicas.topic_stats import TopicStats
 from broker.replication.leader_state import LeaderState
 from protocol.errors import ErrorCode, RequestTimedOut
 from protocol.messages.alter_partition import (
@@ -34,6 +35,7 @@ class Led:
         state.propose(frozenset({1, 2}))
         self.leader = SimpleNamespace(state=state)
         self.answers: list[object] = []
+        self.stats = TopicStats()
 
     def __str__(self) -> str:
         return str(self.topic_partition)

@@ -21,10 +21,15 @@ class Histogram:
         self.bucket_counts = [0] * (len(BOUNDS_MS) + 1)
         self.sum_ms = 0.0
 
-    def observe(self, time_ms: float) -> None:
-        """Count a time."""
-        self.bucket_counts[bisect_left(BOUNDS_MS, time_ms)] += 1
-        self.sum_ms += time_ms
+    def observe(self, time_ms: float, weight: int = 1) -> None:
+        """Count a time; that of a sample as `weight` times."""
+        self.bucket_counts[bisect_left(BOUNDS_MS, time_ms)] += weight
+        self.sum_ms += time_ms * weight
+
+    def add(self, other: "Histogram") -> None:
+        """Add the observations of another one."""
+        self.bucket_counts = [sum(pair) for pair in zip(self.bucket_counts, other.bucket_counts, strict=True)]
+        self.sum_ms += other.sum_ms
 
     @property
     def count(self) -> int:

@@ -1,0 +1,123 @@
+"""raft-metrics, broker-metadata-metrics and KafkaController: the metadata quorum, and the cluster as its controller sees it.
+
+The controller's counts are shown by the active controller and by standby ones, from the image that each of them has.
+
+Source: KafkaRaftMetrics, BrokerServerMetrics, QuorumControllerMetrics and ControllerMetadataMetrics of Kafka 4.3.1.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol
+
+from broker.metrics.families import Family, Reading, kafka, one
+from protocol.metadata.image import MetadataImage
+
+
+class Quorum(Protocol):
+    """This node's replica of the metadata log (`controller.quorum.raft_client`)."""
+
+    @property
+    def leader(self) -> tuple[int | None, int]:
+        """The leader's id, None while none is known, and its epoch."""
+
+    @property
+    def role_name(self) -> str:
+        """The present role in Raft."""
+
+    @property
+    def is_voter(self) -> bool:
+        """Whether this node is a voter."""
+
+    @property
+    def high_watermark(self) -> int | None:
+        """Everything before it is committed; None: not known yet."""
+
+    @property
+    def end_offset(self) -> int:
+        """The log end offset."""
+
+    @property
+    def applied_offset(self) -> int:
+        """The end of what this node's listeners were notified of, exclusive."""
+
+
+class ActiveController(Protocol):
+    """The controller of this node (`controller.controller`)."""
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it leads the quorum."""
+
+    @property
+    def image(self) -> MetadataImage:
+        """The image that it decides on."""
+
+
+def quorum_families(quorum: Quorum) -> Sequence[Family]:
+    """The rows of raft-metrics."""
+    raft, metadata = "kafka.server:type=raft-metrics", "kafka.server:type=broker-metadata-metrics"
+
+    def state() -> Iterable[Reading]:
+        role = quorum.role_name
+        # As the rule of the JMX exporter's example for an attribute that is a text.
+        return [({"state": role if quorum.is_voter or role != "follower" else "observer"}, 1)]
+
+    return [
+        kafka(raft, "The role of this node in the metadata quorum, as a label.", state,
+              attribute="current-state-info"),
+        kafka(raft, "The leader's id; -1 while none is known.",
+              one(lambda: -1 if quorum.leader[0] is None else quorum.leader[0]), attribute="current-leader"),
+        kafka(raft, "The epoch of the quorum.", one(lambda: quorum.leader[1]), attribute="current-epoch"),
+        kafka(raft, "The end of what is committed, exclusive; -1 while this node does not know it.",
+              one(lambda: -1 if quorum.high_watermark is None else quorum.high_watermark),
+              attribute="high-watermark"),
+        kafka(raft, "The offset of the metadata log's next record on this node.", one(lambda: quorum.end_offset),
+              attribute="log-end-offset"),
+        kafka(metadata, "The last offset of the metadata log that this node has applied; -1 before the first.",
+              one(lambda: quorum.applied_offset - 1), attribute="last-applied-record-offset"),
+    ]  # fmt: skip
+
+
+class ControllerTable:
+    """KafkaController: the families, and the counts that they read."""
+
+    def __init__(self, quorum: Quorum, controller: ActiveController) -> None:
+        self._quorum = quorum
+        self._controller = controller
+        self._partitions = self._offline = self._unpreferred = 0
+
+    def prepare(self) -> Iterator[None]:
+        """Count all partitions of the cluster, one topic after the other."""
+        partitions = offline = unpreferred = 0
+        for topic in list(self._controller.image.topics_by_id.values()):
+            for partition in list(topic.partitions.values()):
+                partitions += 1
+                offline += partition.leader is None
+                unpreferred += partition.leader != partition.replicas[0]
+            yield
+        self._partitions, self._offline, self._unpreferred = partitions, offline, unpreferred
+
+    def families(self) -> Sequence[Family]:
+        """The rows of the table."""
+        mbean = "kafka.controller:type=KafkaController,name="
+
+        def brokers(*, is_fenced: bool) -> int:
+            return sum(each.is_fenced is is_fenced for each in self._controller.image.brokers.values())
+
+        return [
+            kafka(f"{mbean}ActiveControllerCount", "1 while this node is the active controller.",
+                  one(lambda: int(self._controller.is_active))),
+            kafka(f"{mbean}GlobalTopicCount", "Topics of the cluster.",
+                  one(lambda: len(self._controller.image.topics_by_id))),
+            kafka(f"{mbean}GlobalPartitionCount", "Partitions of the cluster.", one(lambda: self._partitions)),
+            kafka(f"{mbean}OfflinePartitionsCount", "Partitions without a leader.", one(lambda: self._offline)),
+            kafka(f"{mbean}PreferredReplicaImbalanceCount", "Partitions that their preferred replica does not lead.",
+                  one(lambda: self._unpreferred)),
+            kafka(f"{mbean}ActiveBrokerCount", "Brokers that are registered and unfenced.",
+                  one(lambda: brokers(is_fenced=False))),
+            kafka(f"{mbean}FencedBrokerCount", "Brokers that are registered and fenced.",
+                  one(lambda: brokers(is_fenced=True))),
+            kafka(f"{mbean}LastAppliedRecordOffset", "The last offset that this controller has applied.",
+                  one(lambda: self._quorum.applied_offset - 1)),
+            kafka(f"{mbean}LastCommittedRecordOffset", "The last offset of the metadata log that is committed.",
+                  one(lambda: -1 if self._quorum.high_watermark is None else self._quorum.high_watermark - 1)),
+        ]  # fmt: skip
