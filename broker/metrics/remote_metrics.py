@@ -14,7 +14,7 @@ from typing import Final
 from broker.metrics.families import NO_LABELS, Family, Read, Reading, kafka, one, own
 from broker.metrics.names import Kind
 from remote.metrics import RemotePartitionGauges, RemoteStorageMetrics, ThrottleTime
-from runtime import Pool, Runtime
+from remote.reading.read_slots import ReadSlots
 
 _TOPICS: Final = "kafka.server:type=BrokerTopicMetrics,name="
 _MANAGER: Final = "kafka.log.remote:type=RemoteLogManager,name="
@@ -57,9 +57,9 @@ _PARTITION_GAUGES: Final = (
 class RemoteTable:
     """The families, and the sums that they read."""
 
-    def __init__(self, metrics: RemoteStorageMetrics, runtime: Runtime) -> None:
+    def __init__(self, metrics: RemoteStorageMetrics, reads: ReadSlots) -> None:
         self._metrics = metrics
-        self._runtime = runtime
+        self._reads = reads
         self._by_topic: dict[str, RemotePartitionGauges] = {}
         self._all = RemotePartitionGauges()
 
@@ -94,11 +94,11 @@ class RemoteTable:
             kafka(f"{_MANAGER}RemoteLogReaderFetchRateAndTimeMs",
                   "Milliseconds of reads from the remote tier for consumers.",
                   lambda: [(NO_LABELS, metrics.fetch_times)], attribute="Count"),
-            kafka(f"{_READERS}RemoteLogReaderTaskQueueSize", "Reads from the remote tier that wait for a thread.",
-                  one(lambda: self._runtime.pool_usage(Pool.REMOTE_READS).waiting_count)),
+            kafka(f"{_READERS}RemoteLogReaderTaskQueueSize", "Reads from the remote tier that wait for a slot (remote.log.reader.threads).",
+                  one(lambda: self._reads.waiting_count)),
             kafka(f"{_READERS}RemoteLogReaderAvgIdlePercent",
-                  "The idle part of the threads that read from the remote tier, from 0 to 1, at this moment.",
-                  one(self._idle_readers)),
+                  "The idle part of these slots, from 0 to 1, at this moment.",
+                  one(lambda: self._reads.idle_ratio)),
             *_throttle("copy", lambda: metrics.copy_throttle),
             *_throttle("fetch", lambda: metrics.fetch_throttle),
         ]  # fmt: skip
@@ -131,10 +131,6 @@ class RemoteTable:
                 yield {"topic": topic, "partition": str(index)}, value_of(gauges)
 
         return read
-
-    def _idle_readers(self) -> float:
-        usage = self._runtime.pool_usage(Pool.REMOTE_READS)
-        return max(0.0, 1 - usage.busy_count / usage.threads)
 
 
 def _throttle(what: str, time: Callable[[], ThrottleTime]) -> Sequence[Family]:

@@ -25,6 +25,8 @@ class DelayedRemoteFetch(DelayedResponse[T]):
 
     __slots__ = ("_params", "_reads", "_remote", "_respond")
 
+    kind = "RemoteFetch"
+
     def __init__(
         self, remote: RemoteReads, params: FetchParams, reads: LogReads, respond: Callable[[ResponseRows], T]
     ) -> None:

@@ -48,7 +48,6 @@ class MetricsRole:
         self, runtime: Runtime, config: BrokerConfig, *, unreadiness: Callable[[], str | None]
     ) -> None:
         """`unreadiness` says why the node serves no clients; None: it does."""
-        self._runtime = runtime
         self._config = config
         #: Of the roles, at most two.
         self._servers: list[NetworkServer] = []
@@ -104,11 +103,14 @@ class MetricsRole:
         self._add(TopicTable(stats))
         self._add(ReplicaTable(broker.replicas, role.fetchers.lag))
         self._add(GroupTable(broker.groups))
-        self.families += broker_metrics.purgatory_families(lambda: [broker.replicas.purgatory])
+        purgatories = [broker.replicas.purgatory]
+        self.families += broker_metrics.purgatory_families(lambda: purgatories)
         self.families += broker_metrics.session_families(broker.fetch_sessions)
         self.families.append(broker_metrics.state_family(lambda: role.state))
         if broker.remote is not None:
-            self._add(RemoteTable(broker.remote.metrics, self._runtime))
+            reads = broker.remote.reads
+            purgatories += [reads.fetch_purgatory, reads.list_offsets_purgatory]
+            self._add(RemoteTable(broker.remote.metrics, reads.slots))
 
     def _add(self, table: Table) -> None:
         self.families += table.families()
