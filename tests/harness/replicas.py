@@ -159,6 +159,8 @@ class ReplicaBroker:
         )
         if self.cluster.tier is not None:
             self.replicas.tier = self.cluster.tier.start(self.node_id, runtime, lambda: self.files)
+        #: The tier of its consumers' reads; they read the local tier only.
+        self.remote = None
         self.is_up = True
         self.replayed = 0
         self.epoch = self.cluster.register(self)
