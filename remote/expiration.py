@@ -91,7 +91,7 @@ def expire(
     lineage = without_empty_epochs(log.lineage)
     if not lineage:
         return result
-    for copy in _distinct(cache.unreferenced(entry.epoch) for entry in lineage):
+    for copy in cache.unreferenced():  # of other branches, too
         reason = (
             None
             if copy.segment_id.id in being_copied

@@ -264,10 +264,10 @@ class RemoteLogMetadataCache:
         state = self._epochs.get(epoch)
         return iter(()) if state is None else map(self._columns.__getitem__, list(state.slots))
 
-    def unreferenced(self, epoch: int) -> Iterator[RemoteLogSegmentMetadata]:
-        """The other copies of an epoch: not finished, being deleted, or contained in a referenced one."""
-        state = self._epochs.get(epoch)
-        return iter(()) if state is None else map(self._columns.__getitem__, sorted(state.unreferenced))
+    def unreferenced(self) -> Iterator[RemoteLogSegmentMetadata]:
+        """The copies that are not finished, being deleted, or contained in another one in at least one epoch."""
+        slots = {slot for state in self._epochs.values() for slot in state.unreferenced}
+        return map(self._columns.__getitem__, sorted(slots))
 
     def segments_before_epoch(self, epoch: int) -> Iterator[RemoteLogSegmentMetadata]:
         """The copies all of whose epochs are older than `epoch`, by start offset."""

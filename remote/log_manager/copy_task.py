@@ -113,17 +113,22 @@ class CopyTask:
     async def _continue(self, state: PartitionState, attempt: Attempt) -> bool:
         """Copy, if that is not done yet, and finish. Also after a failure, and in a later leader epoch."""
         assert state.attempt is attempt, (state.id, attempt)
-        if not attempt.is_copied:
+        decision: Decision = Discard()
+        failure: Exception | None = None
+        if not attempt.is_discarded and not attempt.is_copied:
             decision, failure = await self._copy(state, attempt)
-        else:
-            decision, failure = (Finish() if is_wanted(state, attempt) else Discard()), None
+        elif not attempt.is_discarded and is_wanted(state, attempt):
+            decision = Finish()
         match decision:
             case Finish():
                 await self._finish(state, attempt)
             case Repeat():
                 pass
             case Discard():
-                await self._discard(state, attempt, decision)
+                try:
+                    await self._discard(state, attempt, decision)
+                except Exception as error:  # noqa: BLE001 (of any kind: raised below)
+                    failure = failure or error
             case Leave():
                 state.attempt = None
             case _:
@@ -170,7 +175,7 @@ class CopyTask:
             log.update_remote_end_offset(segment.end_offset)
 
     async def _discard(self, state: PartitionState, attempt: Attempt, decision: Discard) -> None:
-        """Delete the copy; what fails is left to expiration, or to the next leader's."""
+        """Delete the copy. Raises what fails, if this broker leads: then it is repeated; else the next leader deletes it."""
         if decision.stops_copying:
             state.is_copying_stopped = True
             self._metrics.on_copy_failed(state.partition.topic_partition.topic)
@@ -181,16 +186,16 @@ class CopyTask:
                 len(attempt.metadata.custom_metadata or b""),
                 self._settings().custom_metadata_max_bytes,
             )
-        else:
-            _LOG.info(
-                "%s: the copy %s is discarded", state.id.topic_partition, attempt.metadata.segment_id.id
-            )
+        attempt.is_discarded = True
+        _LOG.info("%s: the copy %s is discarded", state.id.topic_partition, attempt.metadata.segment_id.id)
         try:
-            await self._deletions.delete(attempt.metadata)
-        except Exception as error:  # noqa: BLE001 (of any kind: expiration deletes it)
-            _LOG.info("%s is deleted later: %s", attempt.metadata.segment_id, error)
-        finally:
-            state.attempt = None
+            attempt.metadata = await self._deletions.begin(attempt.metadata)
+            await self._deletions.complete(attempt.metadata)
+        except Exception as error:
+            if state.leads:
+                raise
+            _LOG.info("%s is left to the next leader: %s", attempt.metadata.segment_id, error)
+        state.attempt = None
 
 
 def _read(segment: SegmentToCopy) -> int:

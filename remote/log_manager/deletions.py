@@ -23,11 +23,19 @@ class CopyDeletions:
 
     async def delete(self, copy: RemoteLogSegmentMetadata) -> None:
         """Delete a copy in any state. Raises the errors of the store and of the metadata."""
+        await self.complete(await self.begin(copy))
+
+    async def begin(self, copy: RemoteLogSegmentMetadata) -> RemoteLogSegmentMetadata:
+        """Store DELETE_SEGMENT_STARTED, unless it is; the copy in that state."""
+        if copy.state is RemoteLogSegmentState.DELETE_SEGMENT_STARTED:
+            return copy
+        return await self._changes.change(copy, RemoteLogSegmentState.DELETE_SEGMENT_STARTED)
+
+    async def complete(self, copy: RemoteLogSegmentMetadata) -> None:
+        """Delete the objects, and store DELETE_SEGMENT_FINISHED."""
         topic = copy.partition.topic_partition.topic
+        self._metrics.on_delete_requested(topic)
         try:
-            if copy.state is not RemoteLogSegmentState.DELETE_SEGMENT_STARTED:
-                copy = await self._changes.change(copy, RemoteLogSegmentState.DELETE_SEGMENT_STARTED)
-            self._metrics.on_delete_requested(topic)
             await self._transfers.delete(copy)
             await self._changes.change(copy, RemoteLogSegmentState.DELETE_SEGMENT_FINISHED)
         except Exception:

@@ -23,6 +23,7 @@ class Attempt:
     metadata: RemoteLogSegmentMetadata
     transfer: Transfer = field(default_factory=Transfer)
     is_copied: bool = False
+    is_discarded: bool = False
 
 
 @dataclass(slots=True, eq=False)

@@ -19,6 +19,7 @@ from typing import Final
 
 from broker.replicas.partition import Partition
 from protocol.remote.records import RemoteLogSegmentState, RemotePartitionDeleteState
+from remote.auxiliary_state import AuxiliaryStates
 from remote.errors import RemoteStorageError, RetriableRemoteStorageError
 from remote.log_manager.manager import RemoteLogManager
 from remote.log_manager.settings import RemoteLogManagerSettings
@@ -263,6 +264,10 @@ class BrokerTier:
             runtime=runtime,
             settings=lambda: self.settings,
             metrics=self.metrics,
+        )
+        #: What followers read from the tier.
+        self.auxiliary = AuxiliaryStates(
+            store=self.store, metadata=self.metadata, runtime=runtime, metrics=self.metrics
         )
         self.manager.start()
 

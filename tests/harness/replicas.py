@@ -49,7 +49,7 @@ from runtime.simulated import SimulatedRuntime, Simulation
 from storage.log_config import LogConfig, default_topic_values
 from storage.manager.log_manager import LogManager
 from tests.harness.faulty_files import FaultyFiles, Loss
-from tests.harness.remote_tier import RemoteTier
+from tests.harness.remote_tier import BrokerTier, RemoteTier
 
 LISTENER = "PLAINTEXT"
 PORT = 9092
@@ -100,6 +100,8 @@ class ReplicaBroker:
         self.fetchers: ReplicaFetcherManager
         self.cluster_id = "a-cluster"
         self.controller = NoController()
+        #: Consumers read local segments only.
+        self.remote = None
         self._server: NetworkServer | None = None
         self._correlation_id = 0
 
@@ -132,6 +134,9 @@ class ReplicaBroker:
             topic_config=self.cluster.topic_config,
         )
         self.metadata = MetadataCache(MetadataImage())
+        tier: BrokerTier | None = None
+        if self.cluster.tier is not None:
+            tier = self.cluster.tier.start(self.node_id, runtime, lambda: self.files)
         self.fetchers = ReplicaFetcherManager(
             runtime=runtime,
             settings=FetcherSettings(node_id=self.node_id, **self.fetching),
@@ -139,7 +144,7 @@ class ReplicaBroker:
             address_of=self._address_of,
             broker_epoch=lambda: self.epoch,
             quota=ReplicationQuota(rate=lambda: self.follower_rate),
-            auxiliary=self.cluster.auxiliary(self),
+            auxiliary=self.cluster.auxiliary(self) if tier is None else tier.auxiliary,
         )
         self.replicas = ReplicaManager(
             node_id=self.node_id,
@@ -157,10 +162,8 @@ class ReplicaBroker:
         self.preferred_read_replicas = PreferredReadReplicas(
             self.selector, node_id=self.node_id, metadata=self.metadata, now_ms=runtime.now_ms
         )
-        if self.cluster.tier is not None:
-            self.replicas.tier = self.cluster.tier.start(self.node_id, runtime, lambda: self.files)
-        #: The tier of its consumers' reads; they read the local tier only.
-        self.remote = None
+        if tier is not None:
+            self.replicas.tier = tier
         self.is_up = True
         self.replayed = 0
         self.epoch = self.cluster.register(self)
@@ -205,6 +208,8 @@ class ReplicaBroker:
         await self.fetchers.stop()
         if self._server is not None:
             await self._server.stop(grace_s=0)
+        if self.cluster.tier is not None:
+            await self.runtime.close()
 
     async def crash(self, loss: Loss) -> None:
         """The process ends; the disk keeps what `loss` leaves."""

@@ -1,0 +1,212 @@
+"""Replicas of one tiered partition with the tasks of their RemoteLogManagers on a stage: as `replica_stage`, and
+
+| command | meaning |
+|---|---|
+| `A writes segment a b` | A writes, and closes its active segment |
+| `B replicates a segment` | B catches up, and closes its active segment |
+| `the topic has k=v k=v` | configurations of the topic; at the start it has local.retention.ms=1000000 |
+| `30 s pass`, `1 h pass` | the tasks run, every 30 s; the leader applies its local retention afterwards |
+| `the store fails`, `refuses`, `answers` | its calls raise a retriable error, another error, none |
+| `the store hangs for A` | A's next copy does not begin for four hours |
+| `the metadata fail`, `the metadata answer` | changes raise a retriable error |
+| `A loses an acknowledgement` | A's next change of the metadata is stored, and A is not notified |
+| `A reads no metadata`, `A reads the metadata` | |
+| `A is limited to 10 bytes of custom metadata`, `the store returns 20 bytes of custom metadata` | |
+| `show tiers` | the logs, what is lost, the copies, and the objects that no copy names |
+
+What tasks do is shown as it happens: changes of copies, which are numbered, and of log start offsets. Fetches are not shown.
+What was committed may be in either tier: it is lost if it is in neither, with the leader's epochs.
+"""
+
+import asyncio
+from itertools import chain, repeat
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from broker.replication.follower import Follower
+from protocol.records.batch import batches
+from protocol.records.record import records
+from remote.errors import RemoteStorageError, RetriableRemoteStorageError
+from remote.segment_metadata import (
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentMetadataUpdate,
+    TopicIdPartition,
+)
+from runtime import Pool
+from storage.log import Log
+from tests.harness.remote_tier import TIERED, RemoteTier
+from tests.harness.replica_stage import ORDERS, Stage
+from tests.harness.replicas import TOPIC_ID, ReplicaCluster
+
+_PARTITION = TopicIdPartition(TOPIC_ID, ORDERS)
+_SECONDS = {"ms": 0.001, "s": 1, "min": 60, "h": 3600}
+_HANGS_S = 4 * 3600.0
+_FAILURES = {
+    "fails": RetriableRemoteStorageError("503"),
+    "refuses": RemoteStorageError("403"),
+    "answers": None,
+    "fail": RetriableRemoteStorageError("no leader"),
+    "answer": None,
+}
+
+
+class RemoteLogStage(Stage):
+    """See the module."""
+
+    def __init__(self, follower: type[Follower] = Follower) -> None:
+        super().__init__(follower)
+        self.tier: RemoteTier
+        self._folder: TemporaryDirectory[str] | None = None
+        self._numbers: dict[RemoteLogSegmentId, int] = {}
+        self._seen = 0
+        self._log_starts: dict[str, int] = {}
+
+    def _make_cluster(self, *arguments: Any, **options: Any) -> ReplicaCluster:
+        self._folder = TemporaryDirectory(prefix="remote-log-stage-")
+        self.tier = RemoteTier(Path(self._folder.name))
+        configs = {**TIERED, "local.retention.ms": "1000000"}
+        return ReplicaCluster(*arguments, **options, tier=self.tier, configs=configs)
+
+    def close(self) -> None:
+        super().close()
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
+
+    def show(self, line: str) -> None:
+        _, _, what = line.partition(" ")
+        if not what.startswith(("-> ", "<- ", "waits for a response")):
+            super().show(line)
+
+    # -- commands --------------------------------------------------------------------------------------
+
+    async def _play(self, line: str) -> None:
+        words = line.split()
+        if words[-1] == "pass":
+            await asyncio.sleep(int(words[0]) * _SECONDS[words[1]])
+            self._retain()
+            await self._settle()
+        else:
+            await super()._play(line)
+        self._show_changes()
+
+    async def _play_broker(self, words: list[str]) -> None:
+        match words:
+            case [name, "writes", "segment", *values]:
+                for value in values:
+                    self._write(name, value.split("+"))
+                self._roll(name)
+            case [name, "replicates", "a", "segment"]:
+                await self._play_follower([name, "catches", "up"])
+                self._roll(name)
+            case [name, "rolls"]:
+                self._roll(name)
+            case ["the", "topic", "has", *configs]:
+                self._alter(dict(config.split("=") for config in configs))
+            case ["the", "store", *what]:
+                self._set_store(what)
+            case ["the", "metadata", state]:
+                for own in self.tier.brokers.values():
+                    own.metadata.failure = _FAILURES[state]
+            case [name, "loses", "an", "acknowledgement"]:
+                self.tier.brokers[self.names[name]].metadata.loses_acknowledgement = True
+            case [name, "reads", which, "metadata"]:
+                self.tier.brokers[self.names[name]].metadata.is_reading = which == "the"
+            case ["show", "tiers"]:
+                self._show_changes()
+                self._show_tiers()
+            case _:
+                await super()._play_broker(words)
+
+    def _set_store(self, words: list[str]) -> None:
+        match words:
+            case ["hangs", "for", name]:
+                # The segment's files are read first, which takes no time before and after.
+                delays = chain([0.0, 0.0, _HANGS_S], repeat(0.0))
+                self.broker(name).runtime.pools[Pool.REMOTE_COPIES].blocking_s = lambda: next(delays)
+            case ["returns", size, "bytes", *_]:
+                for own in self.tier.brokers.values():
+                    own.store.custom_metadata = b"x" * int(size)
+            case [state]:
+                for own in self.tier.brokers.values():
+                    own.store.failure = _FAILURES[state]
+
+    def _roll(self, name: str) -> None:
+        self.partition(name).log.roll(self.broker(name).runtime.now_ms())
+
+    def _alter(self, configs: dict[str, str]) -> None:
+        self.cluster.configs |= configs
+        for name in self._up():
+            self.partition(name).log.update_config(self.cluster.topic_config("orders"))
+            self.tier.brokers[self.names[name]].on_role(self.partition(name))
+
+    def _retain(self) -> None:
+        for name in self._up():
+            broker = self.broker(name)
+            broker.partition(ORDERS).log.apply_retention(broker.runtime.now_ms())
+            broker.replicas.notice_retention()
+
+    # -- output ----------------------------------------------------------------------------------------
+
+    def _show_changes(self) -> None:
+        for change in self.tier.log.changes[self._seen :]:
+            match change:
+                case RemoteLogSegmentMetadata():
+                    number = self._numbers.setdefault(change.segment_id, len(self._numbers) + 1)
+                    self.show(
+                        f"{self.name_of(change.broker_id)}: copy {number} is {change.state.name}, {_range(change)}"
+                    )
+                case RemoteLogSegmentMetadataUpdate():
+                    number = self._numbers[change.segment_id]
+                    self.show(f"{self.name_of(change.broker_id)}: copy {number} is {change.state.name}")
+        self._seen = len(self.tier.log.changes)
+        for name in self._up():
+            start = self.partition(name).log.log_start_offset
+            if self._log_starts.get(name, 0) != start:
+                self.show(f"{name}: log start offset {start}")
+            self._log_starts[name] = start
+
+    def _show_tiers(self) -> None:
+        self._show()
+        for name in self._up():
+            remote_end = self.partition(name).log.offsets.remote_end_offset
+            self.show(f"{name} remote end {'unknown' if remote_end is None else remote_end}")
+        for copy in self.tier.copies():
+            self.show(f"copy {self._numbers[copy.segment_id]} of {_range(copy)} is {copy.state.name}")
+        if unknown := self.tier.unknown_objects():
+            self.show(f"{len(unknown)} objects without metadata")
+
+    def _readable(self, name: str) -> dict[int, str]:
+        found = super()._readable(name)
+        log = self.partition(name).log
+        for offset in range(log.log_start_offset, log.local_log_start_offset):
+            if (value := self._remote_value(name, log, offset)) is not None:
+                found[offset] = value
+        return found
+
+    def _remote_value(self, name: str, log: Log, offset: int) -> str | None:
+        epoch = log.epoch_for_offset(offset)
+        metadata = self.tier.brokers[self.names[name]].metadata
+        copy = (
+            None
+            if epoch is None
+            else metadata.remote_log_segment_metadata(_PARTITION, epoch=epoch, offset=offset)
+        )
+        if copy is None:
+            return None
+        stream = self.tier.store.fetch_log_segment(copy, start_position=0)
+        data = stream.read()
+        stream.close()
+        values = {
+            record.offset: (record.value or b"").decode()
+            for _, batch in batches(memoryview(data))
+            for record in records(batch)
+        }
+        return values.get(offset)
+
+
+def _range(copy: RemoteLogSegmentMetadata) -> str:
+    epochs = " ".join(f"e{epoch}@{start}" for epoch, start in copy.leader_epochs)
+    return f"{copy.start_offset}-{copy.end_offset - 1} {epochs}"
