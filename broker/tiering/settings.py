@@ -1,7 +1,7 @@
 """The settings of the remote tier's parts, from the broker's configuration; made again whenever that changes.
 
 A part gets a callable that returns its current settings and calls it at each use: so a dynamic configuration applies to the
-next copy or read. What has a size of its own (threads, the index cache) is resized by `broker/tiering/resizing.py`.
+next copy or read. Pools of threads are resized by `broker/tiering/resizing.py`.
 
 Source: RemoteLogManagerConfig and DynamicRemoteLogConfig of Kafka 4.3.1.
 """

@@ -224,6 +224,7 @@ def test_a_broker_with_a_remote_tier(tmp_path):
     create_topic(
         server.bootstrap, "t", config={"remote.storage.enable": "true", "local.retention.ms": "1000"}
     )
+    assert (tmp_path / "tier" / "kafka-tiered-storage").is_dir()
     assert server.stop() == 0
 
 
@@ -231,6 +232,7 @@ def test_a_broker_with_a_remote_tier(tmp_path):
     ("s3://",                  "names no bucket"),
     ("s3://b?secret.kye=x",    "unknown parameters, secret.kye"),
     ("{data}/tier",            "is inside of the log directory"),
+    ("/dev/null/tier",         "which cannot be created"),
 ])  # fmt: skip
 def test_a_remote_tier_that_cannot_be(tier, sentence, tmp_path):
     done = run("broker", "--port", 0, "--data-dir", tmp_path, "--tier", tier.format(data=tmp_path))

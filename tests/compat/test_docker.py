@@ -8,6 +8,8 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.compat.admin import create_topic, produce, wait_until
+from tests.harness import fetch
 from tests.harness.processes import PATIENCE_S, Child, steady_ports
 
 ROOT = Path(__file__).parents[2]
@@ -93,3 +95,58 @@ def test_the_nodes_of_the_file_find_each_other(tmp_path):
     finally:
         for child in reversed(children):
             child.stop()
+
+
+def test_the_broker_of_the_file_with_minio_copies_its_segments(tmp_path):
+    """The image's own command with the file's environment, and a MinIO server as the file starts it (KIP-405)."""
+    text = (ROOT / "docker/tiered.yaml").read_text()
+    of_store = dict(re.findall(r"(MINIO_\w+): \"?([^,\"}]*)", text))
+    of_broker = dict(re.findall(r'^      (\w+): "?([^"\n]*)"?$', text, re.MULTILINE))
+    bucket = re.search(r"mkdir -p /data/(\w+) && exec minio server /data", text)[1]
+    assert of_broker["TIER"].startswith(f"s3://{bucket}/")
+    assert [of_store["MINIO_ROOT_USER"], of_store["MINIO_ROOT_PASSWORD"]] == [
+        of_broker["AWS_ACCESS_KEY_ID"],
+        of_broker["AWS_SECRET_ACCESS_KEY"],
+    ]
+    [command] = re.findall(
+        r'^CMD \["sh", "-c", "(.*)"\]$', (ROOT / "docker/Dockerfile").read_text(), re.MULTILINE
+    )
+    store_port, console_port, broker_port, controller_port = steady_ports(4)
+    (tmp_path / "store" / bucket).mkdir(parents=True)
+    address = f"127.0.0.1:{store_port}"
+    store = Child(
+        [str(fetch.minio()), "server", str(tmp_path / "store"), "--quiet", "--address", address,
+         "--console-address", f"127.0.0.1:{console_port}"],
+        log=tmp_path / "store.log",
+        env={**of_store, "MINIO_UPDATE": "off"},
+    )  # fmt: skip
+    for old, new in (
+        ('\\"', '"'), ("/opt/ottla/bin/", f"{Path(sys.executable).parent}/"), ("--data-dir /data", f"--data-dir {tmp_path}/data"),
+        (":9092", f":{broker_port}"), (":9093", f":{controller_port}"),
+    ):  # fmt: skip
+        command = command.replace(old, new)
+    command += (
+        f" --set controller.quorum.bootstrap.servers=127.0.0.1:{controller_port}"
+        " --set remote.log.manager.task.interval.ms=200"
+    )
+    environment = {**of_broker, "ADVERTISED_HOST": "127.0.0.1"}
+    environment["TIER"] = environment["TIER"].replace("store:9000", address)
+    broker = Child(["sh", "-c", command], log=tmp_path / "broker.log", env=environment)
+    try:
+        broker.wait_until(lambda: "READY " in broker.output())
+        bootstrap = f"127.0.0.1:{broker_port}"
+        create_topic(
+            bootstrap,
+            "t",
+            config={
+                "remote.storage.enable": "true",
+                "segment.index.bytes": "12",
+                "index.interval.bytes": "1",
+            },
+        )
+        for _ in range(3):
+            produce(bootstrap, "t", [b"a"])
+        wait_until(lambda: len(list((tmp_path / "store" / bucket / "kafka").glob("t-0-*/*.log"))) == 2)
+    finally:
+        broker.stop()
+        store.stop()

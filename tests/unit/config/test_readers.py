@@ -32,7 +32,7 @@ DEFINITIONS = [
     (CLIENT_METRICS_CONFIGS, dict),
 ]
 #: Settings of parts of the remote tier that are being built.
-AWAITED = ("RemoteLogManagerSettings.", "RemoteReadSettings.", "TopicMetadataSettings.")
+AWAITED = ("RemoteReadSettings.list_offsets_timeout_ms",)
 ROWS = [(key, readers_of) for keys, readers_of in DEFINITIONS for key in keys.values()]
 
 
