@@ -62,3 +62,8 @@ THREADS: Final[dict[Pool, int]] = {
     Pool.REMOTE_DELETIONS: 10,
     Pool.REMOTE_AUXILIARY: 4,
 }
+
+#: Pools whose work waits for a remote store, which may never answer: at its end the runtime leaves it behind.
+WAITING_FOR_STORES: Final = frozenset(
+    {Pool.REMOTE_COPIES, Pool.REMOTE_READS, Pool.REMOTE_DELETIONS, Pool.REMOTE_AUXILIARY}
+)

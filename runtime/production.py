@@ -10,13 +10,14 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, suppress
+from functools import partial
 from typing import Any, TypeVar
 
 import uvloop
 
 from runtime import Listening, LoopStalls, Pool, PoolUsage, ProtocolFactory, SocketOptions, TaskFailure
 from runtime.accepting import SocketListening
-from runtime.pools import THREADS
+from runtime.pools import THREADS, WAITING_FOR_STORES
 from runtime.spawned_worker import SpawnedWorker
 from runtime.stalls import StallWatch
 from runtime.supervision import Supervisor
@@ -24,6 +25,8 @@ from runtime.thread_pool import Threads
 
 #: Of workers, see nice(2): on a busy machine they get a tenth of what the loop gets.
 _WORKER_NICENESS = 10
+#: How long the end of the runtime waits for the threads of each pool of `WAITING_FOR_STORES`.
+_STORES_S = 2.0
 
 T = TypeVar("T")
 P = TypeVar("P", bound=asyncio.BaseProtocol)
@@ -204,7 +207,9 @@ class ProductionRuntime:
         return transport, protocol
 
     async def close(self) -> None:
-        """Stop listening, cancel the tasks, then end the threads (work that runs in them is finished).
+        """Stop listening, cancel the tasks, then end the threads: work that runs in them is finished.
+
+        Work that waits for a remote store is given `_STORES_S` to end, and then left behind.
 
         The owners of connections must close them: where warnings are errors, closing uvloop's loop
         does not complete while a transport or listener is open.
@@ -217,10 +222,14 @@ class ProductionRuntime:
         for worker in self._workers:
             # Before the threads, which wait for its calls.
             await self.loop.run_in_executor(None, worker.close)
-        executors, self._executors = list(self._executors.values()), {}
-        for executor in executors:
+        executors, self._executors = self._executors, {}
+        for pool, executor in executors.items():
             # Waiting for the threads on the loop would stop callbacks that they may be waiting for.
-            await self.loop.run_in_executor(None, executor.shutdown)
+            if pool in WAITING_FOR_STORES:
+                end = partial(executor.shutdown, cancel_futures=True, timeout_s=_STORES_S)
+            else:
+                end = partial(executor.shutdown)
+            await self.loop.run_in_executor(None, end)
         self.stalls.stop()
         await self.loop.run_in_executor(None, self.stalls.join)
 

@@ -5,6 +5,7 @@ of `concurrent.futures` cannot be reduced, and are increased only through a priv
 """
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
@@ -52,8 +53,13 @@ class Threads(Executor):
         with self._changed:
             return len(self._threads) - self._idle_count, len(self._waiting)
 
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End the threads when all work is done, or, with `cancel_futures`, the work that has begun."""
+    def shutdown(
+        self, wait: bool = True, *, cancel_futures: bool = False, timeout_s: float | None = None
+    ) -> None:
+        """End the threads when all work is done, or, with `cancel_futures`, the work that has begun.
+
+        A thread that does not end within `timeout_s` is left behind; None: all of them are waited for.
+        """
         with self._changed:
             self._is_shut_down = True
             if cancel_futures:
@@ -63,8 +69,9 @@ class Threads(Executor):
             self._changed.notify_all()
             threads = list(self._threads)
         if wait:
+            ends_at = None if timeout_s is None else time.monotonic() + timeout_s
             for thread in threads:
-                thread.join()
+                thread.join(None if ends_at is None else max(0.0, ends_at - time.monotonic()))
 
     def _start_or_wake(self) -> None:
         if self._idle_count >= len(self._waiting):

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from runtime import Pool, SocketOptions
+from runtime import Pool, SocketOptions, production
 from runtime.pools import THREADS
 from runtime.production import ProductionRuntime, allow_open_files, run
 
@@ -106,6 +106,31 @@ def test_blocking_work_runs_in_a_thread_and_close_waits_for_it():
         assert await task
 
     run(main)
+
+
+def test_the_end_does_not_wait_for_a_store_that_does_not_answer(monkeypatch):
+    """Not in a pool of work that waits for the disk: that is finished."""
+    monkeypatch.setattr(production, "_STORES_S", 0.1)
+    answers = threading.Event()
+    try:
+
+        async def main(runtime: ProductionRuntime):
+            name = "read of a store"
+            begun = threading.Event()
+
+            def read():
+                begun.set()
+                answers.wait(30)
+
+            runtime.create_task(runtime.run_blocking(read, pool=Pool.REMOTE_AUXILIARY), name=name)
+            await asyncio.sleep(0)
+            assert await asyncio.to_thread(begun.wait, 30)
+
+        began = time.monotonic()
+        run(main)
+        assert time.monotonic() - began < 5
+    finally:
+        answers.set()
 
 
 def test_clocks():
