@@ -225,7 +225,7 @@ class RemoteLogReader:
         indexes and a part of one segment.
         """
         reached = partition.log.offsets.log_start_offset
-        while True:
+        while not is_cancelled():
             count = 0
             while reached < partition.log.offsets.local_log_start_offset:
                 reached = max(reached, partition.log.offsets.log_start_offset)
@@ -242,12 +242,15 @@ class RemoteLogReader:
                 count += 1
                 if not count % _COPIES_IN_TURN:
                     await sleep(0)
+                    if is_cancelled():
+                        return None
             reached = max(reached, partition.log.offsets.local_log_start_offset)
             local = await self._runtime.run_blocking(
                 partition.log.reader.offset_for_timestamp, timestamp, pool=Pool.READS
             )
             if partition.log.offsets.local_log_start_offset <= reached:
                 return local
+        return None
 
     async def max_timestamp_offset(
         self, partition: TieredPartition, *, is_cancelled: Callable[[], bool]

@@ -3,15 +3,18 @@
 Who asks: consumers that start or seek, admin clients, followers that bootstrap (KIP-405, KIP-1023).
 Versions: v1-11. v2 isolation level, v4 leader epochs (KIP-320), v6 flexible, v7 max timestamp (-3), v8
 earliest local (-4), v9 latest tiered (-5), v10 timeout (KIP-1075), v11 earliest pending upload (-6).
-Differs from Kafka: never throttles.
+Differs from Kafka: never throttles; -3 is the largest timestamp of both tiers.
 Touches: broker.partition (read only). Searches a timestamp in a thread, since that may decompress records; the result
-is valid only if leader and leader epoch are still the same afterwards.
+is valid only if leader and leader epoch are still the same afterwards. What is in the remote tier only is waited for in the
+purgatory (Kafka's DelayedRemoteListOffsets), for timeout_ms or remote.list.offsets.request.timeout.ms.
 """
 
 from collections import Counter
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 from broker.api import Api
+from broker.reads.delayed_remote_list_offsets import OffsetLookUp
 from broker.reads.list_offsets import is_searched, offset_for_timestamp, search
 from broker.replicas.partition import Partition
 from broker.request_context import RequestContext
@@ -63,64 +66,129 @@ SPECIAL: Final = {
 async def handle(
     request: ListOffsetsRequest, context: RequestContext, broker: BrokerServices
 ) -> ListOffsetsResponse:
-    """Answer row by row; each row of a partition that is named twice gets INVALID_REQUEST."""
+    """Answer row by row; each row of a partition that is named twice gets INVALID_REQUEST.
+
+    Rows that need the remote tier are searched for at the same time, and filled in when all of them are done.
+    """
     named = Counter((topic.name, row.partition_index) for topic in request.topics for row in topic.partitions)
     topics = []
+    pending: list[tuple[ListOffsetsPartitionResponse, _Row, OffsetLookUp]] = []
     for topic in request.topics:
         rows = []
         for asked in topic.partitions:
+            response = ListOffsetsPartitionResponse(partition_index=asked.partition_index)
+            rows.append(response)
             try:
                 if named[topic.name, asked.partition_index] > 1:
                     raise InvalidRequest(f"{topic.name}-{asked.partition_index} is named more than once")
-                rows.append(await answer_partition(topic.name, asked, request, context.version, broker))
+                row = _row(topic.name, asked, request, context.version, broker)
+                if (look_up := _remote_look_up(row, broker)) is not None:
+                    pending.append((response, row, look_up))
+                else:
+                    _fill(response, row, await _find(row, broker))
             except KafkaError as error:
-                rows.append(
-                    ListOffsetsPartitionResponse(
-                        partition_index=asked.partition_index, error_code=_code(error, context.version)
-                    )
-                )
+                response.error_code = _code(error, context.version)
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=rows))
+    if pending:
+        await _fill_pending(pending, request, context, broker)
     return ListOffsetsResponse(topics=topics)
 
 
-async def answer_partition(
+class _Row(NamedTuple):
+    """One row of the request, whose partition this replica may answer for."""
+
+    partition: Partition
+    timestamp: int
+    #: None: any.
+    current_leader_epoch: int | None
+    must_lead: bool
+    #: None: a replica asks.
+    is_read_committed: bool | None
+
+
+def _row(
     topic: str, asked: ListOffsetsPartition, request: ListOffsetsRequest, version: int, broker: BrokerServices
-) -> ListOffsetsPartitionResponse:
-    """One row; offset and timestamp are -1 if there is no such offset."""
-    timestamp = asked.timestamp
-    if timestamp < 0 and version < SPECIAL.get(timestamp, version + 1):
-        raise UnsupportedVersion(f"ListOffsets v{version} does not know the timestamp {timestamp}")
-    partition = broker.replicas.partition(TopicPartition(topic, asked.partition_index))
-    is_read_committed = None
-    if request.replica_id == CONSUMER:
-        is_read_committed = request.isolation_level == READ_COMMITTED
-    found = await _find(partition, asked, must_lead=request.replica_id != DEBUGGING, broker=broker)
-    answer = offset_for_timestamp(partition, timestamp, found=found, is_read_committed=is_read_committed)
-    row = ListOffsetsPartitionResponse(partition_index=asked.partition_index)
-    if answer is not None:
-        row.timestamp, row.offset = answer.timestamp, answer.offset
-        row.leader_epoch = -1 if answer.leader_epoch is None else answer.leader_epoch
+) -> _Row:
+    """Raises UnsupportedVersion, and what `Partition.local_log` and `ReplicaManager.partition` raise."""
+    if asked.timestamp < 0 and version < SPECIAL.get(asked.timestamp, version + 1):
+        raise UnsupportedVersion(f"ListOffsets v{version} does not know the timestamp {asked.timestamp}")
+    row = _Row(
+        partition=broker.replicas.partition(TopicPartition(topic, asked.partition_index)),
+        timestamp=asked.timestamp,
+        current_leader_epoch=None if asked.current_leader_epoch == -1 else asked.current_leader_epoch,
+        must_lead=request.replica_id != DEBUGGING,
+        is_read_committed=(
+            request.isolation_level == READ_COMMITTED if request.replica_id == CONSUMER else None
+        ),
+    )
+    row.partition.local_log(row.current_leader_epoch, must_lead=row.must_lead)
     return row
 
 
-async def _find(
-    partition: Partition, asked: ListOffsetsPartition, *, must_lead: bool, broker: BrokerServices
-) -> TimestampOffset | None:
-    """Check that this replica may answer, and search the records if the timestamp needs that.
+def _fill(
+    response: ListOffsetsPartitionResponse, row: _Row, found: TimestampOffset | None
+) -> ListOffsetsPartitionResponse:
+    """Offset and timestamp stay -1 if there is no such offset."""
+    answer = offset_for_timestamp(
+        row.partition, row.timestamp, found=found, is_read_committed=row.is_read_committed
+    )
+    if answer is not None:
+        response.timestamp, response.offset = answer.timestamp, answer.offset
+        response.leader_epoch = -1 if answer.leader_epoch is None else answer.leader_epoch
+    return response
 
-    Raises what `Partition.local_log` raises, and NotLeaderOrFollower if the leader epoch has changed during the search:
-    the log may have been truncated, and the record found removed.
-    """
-    epoch = None if asked.current_leader_epoch == -1 else asked.current_leader_epoch
-    log = partition.local_log(epoch, must_lead=must_lead)
-    if not is_searched(asked.timestamp):
+
+async def _find(row: _Row, broker: BrokerServices) -> TimestampOffset | None:
+    """Search the local records if the timestamp needs that. Raises what `_check_unchanged` raises."""
+    if not is_searched(row.timestamp):
         return None
+    partition = row.partition
     leader_epoch = partition.leader_epoch
-    found = await broker.runtime.run_blocking(search, log, asked.timestamp, pool=Pool.READS)
-    partition.local_log(epoch, must_lead=must_lead)
-    if partition.leader_epoch != leader_epoch:
-        raise NotLeaderOrFollower(f"{partition}: leader epoch {leader_epoch} has ended during the search")
+    found = await broker.runtime.run_blocking(search, partition.log, row.timestamp, pool=Pool.READS)
+    _check_unchanged(row, leader_epoch)
     return found
+
+
+def _check_unchanged(row: _Row, leader_epoch: int) -> None:
+    """Raise NotLeaderOrFollower if the leader epoch has changed during the search, or what `local_log` raises.
+
+    The log may have been truncated, and the record found removed.
+    """
+    row.partition.local_log(row.current_leader_epoch, must_lead=row.must_lead)
+    if row.partition.leader_epoch != leader_epoch:
+        raise NotLeaderOrFollower(f"{row.partition}: leader epoch {leader_epoch} has ended during the search")
+
+
+def _remote_look_up(row: _Row, broker: BrokerServices) -> OffsetLookUp | None:
+    """Begin to search both tiers, if the log has records in the remote tier only; None: the local log is enough."""
+    offsets = row.partition.log.offsets
+    if (
+        broker.remote is None
+        or offsets.local_log_start_offset == offsets.log_start_offset
+        or not is_searched(row.timestamp)
+    ):
+        return None
+    return broker.remote.reads.look_up(row.partition, row.timestamp)
+
+
+async def _fill_pending(
+    pending: Sequence[tuple[ListOffsetsPartitionResponse, _Row, OffsetLookUp]],
+    request: ListOffsetsRequest,
+    context: RequestContext,
+    broker: BrokerServices,
+) -> None:
+    """Wait for the look-ups, and fill in their rows."""
+    assert broker.remote is not None
+    has_timeout = context.version >= 10 and request.timeout_ms > 0
+    await broker.remote.reads.wait_for(
+        [look_up for _, _, look_up in pending], timeout_ms=request.timeout_ms if has_timeout else None
+    )
+    for response, row, look_up in pending:
+        try:
+            _check_unchanged(row, look_up.leader_epoch)
+            _fill(response, row, look_up.result())
+        except KafkaError as error:
+            response.error_code = _code(error, context.version)
 
 
 def _code(error: KafkaError, version: int) -> int:

@@ -53,9 +53,8 @@ def offset_for_timestamp(
     if timestamp == EARLIEST_LOCAL:
         start = log.local_log_start_offset
         return TimestampOffset(timestamp=-1, offset=start, leader_epoch=log.epoch_for_offset(start))
-    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
-        # There is no remote tier: the offset is unknown, on the wire (-1, -1, -1) including the epoch.
-        return None
+    if timestamp == LATEST_TIERED:
+        return _latest_tiered(log)
     if is_read_committed is None:
         end = log.log_end_offset
     else:
@@ -64,6 +63,10 @@ def offset_for_timestamp(
         if is_read_committed is not None:
             check_high_watermark_is_known(partition)
         return TimestampOffset(timestamp=-1, offset=end, leader_epoch=partition.leader_epoch)
+    if timestamp == EARLIEST_PENDING_UPLOAD:
+        found = _earliest_pending_upload(log)
+        if found is None:
+            return None
     if found is None or found.offset >= end:
         if is_read_committed is not None:
             check_high_watermark_is_known(partition)
@@ -79,6 +82,28 @@ def check_high_watermark_is_known(partition: Partition) -> None:
             f"{partition}: the high watermark {high_watermark} has not reached this epoch's start "
             f"{leader.state.start_offset}"
         )
+
+
+def _latest_tiered(log: Log) -> TimestampOffset | None:
+    """The last offset in the remote tier (KIP-1005); None while it is unknown, or there is none."""
+    end = log.offsets.remote_end_offset
+    if not log.is_tiered or not end:
+        return None
+    return TimestampOffset(timestamp=-1, offset=end - 1, leader_epoch=log.epoch_for_offset(end - 1))
+
+
+def _earliest_pending_upload(log: Log) -> TimestampOffset | None:
+    """The first offset that is not in the remote tier (KIP-1023); None while it is unknown.
+
+    While it is unknown, it is the log start if the log is known to be local from there on. As in Kafka, no offset is
+    returned where nothing is left to be copied (`offset_for_timestamp`).
+    """
+    if not log.is_tiered:
+        return None
+    offset = log.offsets.earliest_pending_upload_offset
+    if offset is None:
+        return _earliest(log) if log.local_log_start_offset == log.log_start_offset else None
+    return TimestampOffset(timestamp=-1, offset=offset, leader_epoch=log.epoch_for_offset(offset))
 
 
 def _earliest(log: Log) -> TimestampOffset:

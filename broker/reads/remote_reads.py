@@ -13,19 +13,24 @@ by timestamp waits in `RemoteListOffsets` (`delayed_remote_list_offsets.py`).
 Source: Kafka's ReplicaManager.handleOffsetOutOfRangeError and processRemoteFetches.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from logging import getLogger
 from typing import NamedTuple
 
 from broker.purgatory.delayed_operation import DelayedOperationPurgatory
+from broker.reads.delayed_remote_list_offsets import DelayedRemoteListOffsets, OffsetLookUp
 from broker.replicas.partition import Partition
 from protocol.errors import KafkaError, UnknownServerError
 from protocol.messages.fetch import AbortedTransaction
+from protocol.special_timestamps import MAX_TIMESTAMP
 from remote.errors import RemoteStorageError
 from remote.reader import RemoteLogReader
 from remote.reading.chunk_reads import ChunkReads, FetchQuota, PendingRead, RemoteReadsThrottled
 from remote.reading.read_slots import ReadSlots
 from remote.reading.settings import RemoteReadSettings
 from runtime import Runtime
+
+_LOG = getLogger(__name__)
 
 
 class RemoteRecords(NamedTuple):
@@ -77,6 +82,57 @@ class RemoteReads:
         self._chunks.forget(partition)
         self.fetch_purgatory.signal(partition)
         self.list_offsets_purgatory.signal(partition)
+
+    # -- offsets by time ---------------------------------------------------------------------------
+
+    def look_up(self, partition: Partition, timestamp: int) -> OffsetLookUp:
+        """Begin to search both tiers for a time in ms, or for the largest timestamp (MAX_TIMESTAMP)."""
+        look_up = OffsetLookUp(partition)
+        look_up.begin(
+            self.runtime.create_task(
+                self._look_up(look_up, timestamp), name=f"remote look-up of {partition.topic_partition}"
+            )
+        )
+        return look_up
+
+    async def _look_up(self, look_up: OffsetLookUp, timestamp: int) -> None:
+        partition = look_up.partition
+        try:
+            async with self.slots.enter():
+                look_up.is_waiting = False
+                if timestamp == MAX_TIMESTAMP:
+                    find = self.reader.max_timestamp_offset(
+                        partition, is_cancelled=lambda: look_up.is_cancelled
+                    )
+                else:
+                    find = self.reader.offset_for_timestamp(
+                        partition, timestamp, is_cancelled=lambda: look_up.is_cancelled
+                    )
+                look_up.found = await find
+        except Exception as error:  # noqa: BLE001 (a store's plugin may raise anything; logged)
+            look_up.error = error
+            is_known = isinstance(error, (KafkaError, RemoteStorageError, OSError))
+            _LOG.warning(
+                "%s: the remote tier cannot be searched for timestamp %d: %s",
+                partition,
+                timestamp,
+                error,
+                exc_info=None if is_known else error,
+            )
+        look_up.is_done = True
+        self.list_offsets_purgatory.signal(look_up)
+
+    async def wait_for(self, look_ups: Sequence[OffsetLookUp], *, timeout_ms: int | None) -> None:
+        """Wait until all have a result, or for `timeout_ms` (None: remote.list.offsets.request.timeout.ms)."""
+        if timeout_ms is None:
+            timeout_ms = self.settings().list_offsets_timeout_ms
+        delayed = DelayedRemoteListOffsets(self.runtime.loop, look_ups)
+        waiting = delayed.try_complete_else_watch(self.list_offsets_purgatory, timeout_ms=timeout_ms)
+        if waiting is not None:
+            await waiting
+        self.expired_list_offsets_count += delayed.expired_count
+
+    # -- records -----------------------------------------------------------------------------------
 
     def read(
         self,

@@ -1,4 +1,4 @@
-"""Reads of the remote tier are the same as those of a log that has everything locally (KIP-405, KIP-1058)."""
+"""Reads of the remote tier are the same as those of a log that has everything locally (KIP-405, KIP-1058, KIP-1075)."""
 
 import pytest
 from hypothesis import given, settings

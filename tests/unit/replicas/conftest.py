@@ -1,5 +1,6 @@
 import pytest
 from replicas_support import BrokerInFolder
+from tiered_support import TIERED, TieredBroker
 
 from runtime.simulated import Simulation
 
@@ -13,3 +14,13 @@ def simulation():
 @pytest.fixture
 def broker(simulation, tmp_path):
     return BrokerInFolder(tmp_path / "data", simulation.runtime("broker"))
+
+
+@pytest.fixture
+def tiered(simulation, tmp_path):
+    broker = TieredBroker(tmp_path, simulation.runtime("broker"))
+    simulation.run(broker.cache.start())
+    broker.create(partitions=3, config=TIERED)
+    yield broker
+    broker.reads.close()
+    broker.cache.close()
