@@ -408,8 +408,11 @@ class Log(LogView):
     # -- the remote tier ---------------------------------------------------------------------------
 
     def update_remote_end_offset(self, offset: int, *, generation: int | None = None) -> bool:
-        """Finished copies of this log's lineage hold everything before `offset`; False if that is not used.
+        """Finished copies of this log's lineage hold [log start, `offset`); False if that is not used.
 
+        The log start must not be before the first copy. After a crash it may: DeleteRecords had advanced it, and what
+        was before it was never copied. So advance it to the first copy's start before. Otherwise local retention would
+        remove what was not copied, but in the log again.
         `generation` is `files.generation` when the search for `offset` began, if it has waited since: after a
         truncation the result may be of the lineage that was truncated. An offset before the known one is ignored, as
         expired copies do not become local again. One beyond the log end counts as the log end.

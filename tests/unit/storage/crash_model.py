@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from protocol.records.batch import crc_is_valid
+from protocol.records.batch import BatchHeader, crc_is_valid
 from protocol.records.builder import build_batch
 from protocol.records.control import ControlRecordType, control_type
 from protocol.records.record import Record
 from protocol.records.record import records as parse_records
 from protocol.types import TopicPartition
+from storage import leader_epoch_cache
 from storage.log import Log
 from storage.log_config import LogConfig
 from storage.manager.log_manager import LogManager
@@ -38,10 +40,15 @@ class Batch(NamedTuple):
 
 
 def observe(log: Log) -> list[Batch]:
-    """All batches that the log serves; each has a right CRC, and they are in order."""
+    """All batches that the log serves from its local tier; each has a right CRC, and they are in order."""
+    return observe_batches(log.reader.records_since(log.local_log_start_offset))
+
+
+def observe_batches(batches: Iterable[tuple[BatchHeader, memoryview]]) -> list[Batch]:
+    """These batches; each has a right CRC, and they are in order."""
     found: list[Batch] = []
-    for header, data in log.reader.records_since(log.log_start_offset):
-        assert crc_is_valid(data), (str(log.topic_partition), header)
+    for header, data in batches:
+        assert crc_is_valid(data), header
         assert header.base_offset >= (found[-1].last + 1 if found else 0), (found[-1], header)
         records = tuple((it.offset, it.timestamp, it.key, it.value) for it in parse_records(data))
         kind = control_type(records[0][2] or b"") if header.is_control and records else None
@@ -90,6 +97,16 @@ class NaiveProducers:
                 self.open.setdefault(it.producer_id, it.base)
 
 
+class Copy(NamedTuple):
+    """A copy of a segment in the remote tier, which no crash of the broker takes."""
+
+    base: int
+    end: int
+    batches: tuple[Batch, ...]
+    epochs: bytes
+    producer_snapshot: bytes
+
+
 class Model:
     """What one log should hold."""
 
@@ -115,6 +132,17 @@ class Model:
         self.truncated: dict[bytes | None, int] = {}
         #: Offsets of transactions that were aborted, until the marker was truncated.
         self.unsafe: set[int] = set()
+        #: Of a tiered log, also those of branches that a truncation or a crash has taken.
+        self.copies: list[Copy] = []
+
+    def own_copies(self) -> list[Copy]:
+        """The copies of this log as it is now."""
+        batches = set(self.batches)
+        return [copy for copy in self.copies if batches.issuperset(copy.batches)]
+
+    def copied(self) -> set[Batch]:
+        """Everything that is in the remote tier."""
+        return {batch for copy in self.copies for batch in copy.batches}
 
     def send(self, batch: Batch) -> None:
         """About to be appended."""
@@ -170,6 +198,9 @@ class Checks:
         for it in found:
             for record in it.records:
                 assert record in model.sent.get(record[0], ()), (topic_partition, it)
+        is_ordered = loss is not Loss.ANYTHING and log.directory not in self.logs_with_lost_pages
+        if log.is_tiered and is_ordered:
+            self.check_tiers(log, model)
         self.check_flushed(topic_partition, model, found, bound)
         if not log.config.is_compacted:
             # A disk that writes in any order may keep a segment and lose the end of the one before it; so does one that
@@ -190,18 +221,49 @@ class Checks:
                 self.check_compacted(topic_partition, model, found, bound)
             self.check_producers(log, model, found)
             self.check_lookups(log, found)
-        model.batches = found
+        remote = [it for it in model.batches if log.log_start_offset <= it.last < log.local_log_start_offset]
+        model.batches = remote + found
         model.truncated_holes.clear()
         model.appended_to = log.log_end_offset
         model.flushed_to = log.recovery_point
         model.start = log.log_start_offset
-        model.epoch = max(model.epoch, log.latest_epoch or 0)
+        model.epoch = max(model.epoch, log.latest_epoch or 0) + log.is_tiered  # a start is a new leader epoch
+
+    def check_tiers(self, log: Log, model: Model) -> None:
+        """No hole between the tiers: what is before the local part is in a finished copy (KIP-405)."""
+        local = log.local_log_start_offset
+        if not log.has_whole_lineage:
+            # The epochs' file is lost, or it is a restart without a remote part, whose log start is not written yet.
+            newest = max(
+                (it for it in model.own_copies() if it.end <= local), key=lambda it: it.end, default=None
+            )
+            if newest is not None and newest.end == local:
+                log.restore_lineage(leader_epoch_cache.decode(newest.epochs))
+            if not log.has_whole_lineage:
+                log.update_high_watermark(log.log_end_offset)
+                log.maybe_increment_log_start_offset(local)
+                log.leader_epochs.truncate_from_end(log.log_end_offset)
+            for job in self.manager.checkpoints.log_start_jobs():
+                job.complete()
+        # By their epochs: a truncation that has not reached the disk brings the branch back that was truncated.
+        copied = {it for it in model.copied() if log.epoch_for_offset(it.last) == it.epoch}
+        for it in model.batches:
+            if (
+                log.log_start_offset <= it.base
+                and it.last < local
+                and log.epoch_for_offset(it.base) == it.epoch
+            ):
+                assert it in copied, f"{it} is in no tier, local from {local}"
+        if not model.truncated_holes and not holes(model.batches):
+            found = {offset for it in copied for offset in range(it.base, it.last + 1)}
+            missing = set(range(log.log_start_offset, local)) - found
+            assert not missing, f"{missing} are in no tier, local from {local}"
 
     def check_flushed(
         self, topic_partition: TopicPartition, model: Model, found: list[Batch], bound: int
     ) -> None:
         """Every batch up to there, but those that compaction may have changed."""
-        present = set(found)
+        present = set(found) | model.copied()
         for it in model.batches:
             is_compacted = model.config.is_compacted and it.base < model.compacted_to
             if it.last < bound and it.last >= model.start and not is_compacted:
@@ -245,7 +307,7 @@ class Checks:
         has_holes = bool(found and found[0].base > log.segments.first.base_offset) or any(
             a.last + 1 != b.base for a, b in pairwise(found)
         )
-        if found and not has_holes and not log.config.is_compacted:
+        if found and not has_holes and not log.config.is_compacted and not log.is_tiered:
             first_of = {}
             for it in found:
                 first_of.setdefault(it.epoch, max(it.base, log.log_start_offset))
@@ -255,7 +317,9 @@ class Checks:
     def check_producers(self, log: Log, model: Model, found: list[Batch]) -> None:
         naive = NaiveProducers(found)
         # A snapshot may know producers whose batches compaction has removed, all of them even.
-        is_whole = not log.config.is_compacted and (not found or found[0].base == 0)
+        is_whole = (
+            not log.config.is_compacted and (found[0].base if found else log.local_log_start_offset) == 0
+        )
         known = log.producers.producers
         for producer_id, (epoch, sequence, last_offset) in naive.last.items():
             state = known.get(producer_id)
@@ -279,13 +343,15 @@ class Checks:
             assert opened == naive.open
             # All that it has counts as replicated, but for what is behind a gap.
             end = log.log_end_offset if log.first_gap_offset is None else log.first_gap_offset
-            assert log.last_stable_offset == min([*naive.open.values(), end])
+            # A marker behind the gap does not count yet.
+            unstable = NaiveProducers([it for it in found if it.last < end]).open
+            assert log.last_stable_offset == min([*unstable.values(), end])
             aborted = [it[:3] for it in log.reader.aborted_transactions(0, EVERYTHING)]
             assert aborted == naive.aborted
 
     def check_lookups(self, log: Log, found: list[Batch]) -> None:
         """Indexes find what reading everything finds."""
-        for offset in range(log.log_start_offset, log.log_end_offset + 1):
+        for offset in range(log.local_log_start_offset, log.log_end_offset + 1):
             after = next((it.base for it in found if it.last >= offset), None)
             assert log.reader.read(offset, max_bytes=1, min_one_message=True).base_offset == after, offset
         records = [record for it in found for record in it.records if record[0] >= log.log_start_offset]

@@ -11,21 +11,35 @@ from random import Random
 from uuid import UUID
 
 from protocol.errors import KafkaStorageError
+from protocol.records.batch import batches
 from protocol.records.builder import build_batch
 from protocol.records.control import ControlRecordType
 from protocol.records.record import Record
 from protocol.records.record import records as parse_records
 from protocol.types import TopicPartition
+from storage import leader_epoch_cache
 from storage.log import AppendOrigin, Log
 from storage.log_config import LogConfig
 from storage.manager.log_manager import LogManager
+from storage.remote_restart import RemoteState
 from storage.verify import verify
 from tests.harness.faulty_files import RANDOM_LOSSES, FaultyFiles, Killed, Loss
-from tests.unit.storage.crash_model import EVERYTHING, Batch, Checks, Model, observe, produced
+from tests.unit.storage.crash_model import (
+    EVERYTHING,
+    Batch,
+    Checks,
+    Copy,
+    Model,
+    observe,
+    observe_batches,
+    produced,
+)
 from tests.unit.storage.storage_support import NOW_MS, marker
 
 ROOT = Path("/data")
 TOPIC_ID = UUID(int=7)
+#: The partition of which closed segments are copied (KIP-405).
+TIERED = TopicPartition("tiered", 0)
 IDEMPOTENT = (1, 2)
 TRANSACTIONAL = (11, 12)
 
@@ -39,6 +53,7 @@ class Story(Checks):
         self.now_ms = NOW_MS
         self.directories = [ROOT / name for name in ("a", "b")[: self.random.randint(1, 2)]]
         self.models = {TopicPartition("t", number): Model(config=self._config()) for number in range(3)}
+        self.models[TIERED] = Model(config=self._tiered_config())
         self.history: list[str] = []
         self.manager = self.open()
 
@@ -60,6 +75,17 @@ class Story(Checks):
             retention_ms=None,
         )
 
+    def _tiered_config(self) -> LogConfig:
+        return LogConfig(
+            segment_bytes=self.random.choice([700, 1100]),
+            index_interval_bytes=self.random.choice([1, 150]),
+            flush_messages=self.random.choice([1, 7, EVERYTHING]),
+            file_delete_delay_ms=self.random.choice([0, 30_000]),
+            retention_ms=None,
+            remote_storage_enable=True,
+            local_retention_bytes=self.random.choice([0, 1500]),
+        )
+
     # -- work --------------------------------------------------------------------------------------
 
     def open(self) -> LogManager:
@@ -72,7 +98,7 @@ class Story(Checks):
             directory_id=lambda: UUID(int=self.random.getrandbits(128), version=4),
             random=self.random,
             now_ms=self.now_ms,
-            topic_config=lambda topic: LogConfig(),
+            topic_config=lambda topic: self.models[TIERED].config if topic == TIERED.topic else LogConfig(),
         )
         for topic_partition, model in self.models.items():
             if (log := manager.get(topic_partition)) is not None:
@@ -122,8 +148,8 @@ class Story(Checks):
         model = self.models[topic_partition]
         what = random.choices(
             [self.append, self.abort_or_commit, self.replicate, self.upkeep, self.flush, self.delete_before, self.truncate,
-             self.truncate_fully, self.clean, self.roll, self.lead, self.stop_and_start, self.again],
-            [30, 8, 3, 10, 3, 3, 3, 1, 5, 3, 2, 1, 2],
+             self.truncate_fully, self.clean, self.roll, self.lead, self.stop_and_start, self.again, self.copy, self.rebuild],
+            [30, 8, 3, 10, 3, 3, 3, 1, 5, 3, 2, 1, 2, *((8, 2) if log.is_tiered else (0, 0))],
         )[0]  # fmt: skip
         self.history.append(f"{topic_partition} {what.__name__} at {log.log_end_offset}")
         try:
@@ -141,7 +167,8 @@ class Story(Checks):
             model = self.models[topic_partition]
             model.flushed_to = max(model.flushed_to, log.recovery_point)
             # Retention has taken a segment before it says so.
-            model.start = max(model.start, log.log_start_offset, log.segments.first.base_offset)
+            first = 0 if log.is_tiered else log.segments.first.base_offset
+            model.start = max(model.start, log.log_start_offset, first)
             if log.segments.first.base_offset > 0:
                 model.has_lost_its_beginning = True
             if log.is_writable and not is_dead:
@@ -251,7 +278,7 @@ class Story(Checks):
         log.maybe_increment_log_start_offset(offset)
 
     def truncate(self, log: Log, model: Model) -> None:
-        bases = [it.base for it in model.batches if it.base >= log.log_start_offset]
+        bases = [it.base for it in model.batches if it.base >= log.local_log_start_offset]
         if bases:
             offset = self.random.choice(bases)
             model.truncate(offset)
@@ -272,6 +299,54 @@ class Story(Checks):
             model.flushed_to = model.appended_to = offset
             model.start = offset
             model.epoch += 1
+
+    def copy(self, log: Log, model: Model) -> None:
+        """The leader's copy task; it may be killed at any time, but the store never is."""
+        if log.offsets.remote_end_offset is None:
+            # A crash may take a log start, but not the copies that were made from it on: nothing before them is copied.
+            first = min((it.base for it in model.own_copies()), default=0)
+            log.maybe_increment_log_start_offset(min(first, log.high_watermark))
+            log.update_remote_end_offset(max((it.end for it in model.own_copies()), default=0))
+        pending = log.offsets.earliest_pending_upload_offset
+        assert pending is not None
+        for segment in log.segments_to_copy(pending)[: self.random.choice([1, 9])]:
+            if segment.snapshot_job is not None:
+                segment.snapshot_job.complete()
+            snapshot = self.files.read(segment.producer_snapshot)
+            assert segment.is_current(log)
+            # Not the model's batches: a truncation may have been given up.
+            copied = observe_batches(batches(memoryview(self.files.read(segment.log_segment))))
+            model.copies.append(
+                Copy(
+                    segment.base_offset,
+                    segment.end_offset,
+                    tuple(copied),
+                    segment.leader_epoch_checkpoint,
+                    snapshot,
+                )
+            )
+            log.update_remote_end_offset(segment.end_offset)
+
+    def rebuild(self, log: Log, model: Model) -> None:
+        """A follower continues where a copy ends."""
+        ends = [it for it in model.own_copies() if it.end >= log.log_start_offset]
+        if not ends:
+            return
+        copy = self.random.choice(ends)
+        state = RemoteState.of(
+            offset=copy.end,
+            log_start_offset=log.log_start_offset,
+            leader_epochs=leader_epoch_cache.decode(copy.epochs),
+            producer_snapshot=copy.producer_snapshot,
+        )
+        for _ in range(self.random.choice([0, 1, 2])):
+            if (job := log.remote_restart.next_job(state)) is not None:
+                job.complete()
+        if self.random.random() < 0.8:
+            model.truncate(copy.end)
+            log.restart_from_remote(state, now_ms=self.now_ms)
+            model.epoch += 1
+        log.remote_restart.discard()
 
     def clean(self, log: Log, model: Model) -> None:
         for topic_partition, it in self.manager.logs.items():
