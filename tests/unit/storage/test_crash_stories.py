@@ -1,4 +1,7 @@
-"""Thousands of crashes: random work on a faulty disk, power cuts, recovery. `OTTLA_CRASH_SEEDS=5000` for more of them."""
+"""Thousands of crashes: random work on a faulty disk, power cuts, recovery. `OTTLA_CRASH_SEEDS=5000` for more of them.
+
+One of the logs is tiered (KIP-405).
+"""
 
 import errno
 import os
