@@ -3,6 +3,7 @@
 About KIP-590.
 """
 
+import re
 import signal
 import subprocess
 import sys
@@ -215,6 +216,18 @@ def test_the_command_keeps_a_cluster_up_and_stops_it(tmp_path):
     up.send_signal(signal.SIGINT)
     assert up.wait() == 0
     assert not any(process.is_running() for process in processes)
+
+
+def test_the_nodes_of_a_command_have_one_remote_tier(tmp_path):
+    """The brokers use it, and the controllers accept tiered topics (KIP-405)."""
+    up = cluster_up(tmp_path, "--tier", str(tmp_path / "tier"))
+    client = AdminClient({"bootstrap.servers": re.search(r"READY bootstrap\.servers=(\S+)", up.output())[1]})
+    new = NewTopic("t", 1, 1, config={"remote.storage.enable": "true"})
+    client.create_topics([new])["t"].result(PATIENCE_S)
+    up.wait_until(lambda: "__remote_log_metadata" in client.list_topics(timeout=PATIENCE_S).topics)
+    assert (tmp_path / "tier" / "kafka-tiered-storage").is_dir()
+    up.send_signal(signal.SIGINT)
+    assert up.wait() == 0
 
 
 def test_a_second_command_leaves_the_cluster_of_the_first_alone(tmp_path):

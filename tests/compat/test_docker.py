@@ -3,6 +3,7 @@
 import os
 import re
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
@@ -147,6 +148,21 @@ def test_the_broker_of_the_file_with_minio_copies_its_segments(tmp_path):
         for _ in range(3):
             produce(bootstrap, "t", [b"a"])
         wait_until(lambda: len(list((tmp_path / "store" / bucket / "kafka").glob("t-0-*/*.log"))) == 2)
+        verify = [
+            sys.executable,
+            "-m",
+            "broker",
+            "tier",
+            "verify",
+            "--tier",
+            environment["TIER"],
+            "--bootstrap-server",
+            bootstrap,
+        ]
+        done = subprocess.run(
+            verify, env={**os.environ, **environment}, capture_output=True, text=True, check=True
+        )
+        assert done.stdout.endswith("in the store: nothing is wrong\n")
     finally:
         broker.stop()
         store.stop()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.compat.admin import create_topic, produce, wait_until
+from tests.compat.admin import create_topic, produce, read, wait_until
 from tests.harness.ottla import OttlaServer
 from tests.harness.processes import PATIENCE_S
 
@@ -228,6 +228,8 @@ def test_metadata_is_rebuilt_from_the_store(tmp_path, topic):
             key: [row[name] for name in said] for key, row in before.items()
         }
         assert tier.run("rebuild-metadata").splitlines()[-1] == "0 records written; 0 copies left out"
+        values = [message.value() for message in read(tier.server.bootstrap, topic, 10)]
+        assert values == [f"{number}".encode() for number in range(10)]
         tier.run("verify")
         tier.run("orphans")
     finally:
