@@ -85,7 +85,7 @@ def expire(
     `being_copied`: ids of the copies that this broker, `node_id`, makes now: its other unfinished ones are of an attempt that
     it has given up, or of an earlier process. Another broker's unfinished copy that was begun before `abandoned_before_ms`
     has exceeded every deadline: that broker writes to it no more, so that its deletion leaves no object behind.
-    Cost: O(deleted), and O(all copies) while the log is larger than retention.bytes.
+    Cost: O(deleted), and O(all copies) when the log is larger than retention.bytes by at least its first copy.
     """
     result = Expiration()
     lineage = without_empty_epochs(log.lineage)
@@ -99,20 +99,23 @@ def expire(
         )
         if reason is not None:
             result.deleted.append((copy, reason))
-    excess_bytes = _excess_bytes(cache, log, lineage)
+    excess = _Excess(cache, log, lineage)
     for copy in _distinct(cache.referenced(entry.epoch) for entry in lineage):
         if copy.end_offset <= log.log_start_offset and copy.leader_epochs[-1].epoch <= lineage[0].epoch:
             # The leader epoch cache begins at the log start: a copy below it with newer epochs is of another branch.
             result.deleted.append((copy, Reason.LOG_START_OFFSET))
         elif is_within(copy, lineage, log_end_offset=log.log_end_offset):
-            reason = _by_retention(copy, log, excess_bytes=excess_bytes, now_ms=now_ms)
+            reason = _by_retention(copy, log, excess=excess, now_ms=now_ms)
             if reason is None:
                 break
             result.deleted.append((copy, reason))
-            excess_bytes -= copy.segment_size_bytes
+            excess.remove(copy)
             result.log_start_offset = copy.end_offset
+    found = {copy.segment_id.id for copy, _ in result.deleted}
     result.deleted += (
-        (copy, Reason.UNREFERENCED_EPOCH) for copy in cache.segments_before_epoch(lineage[0].epoch)
+        (copy, Reason.UNREFERENCED_EPOCH)
+        for copy in cache.segments_before_epoch(lineage[0].epoch)
+        if copy.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED and copy.segment_id.id not in found
     )
     assert result.log_start_offset is None or result.log_start_offset <= log.log_end_offset, (result, log)
     return result
@@ -137,27 +140,52 @@ def _unread(
 
 
 def _by_retention(
-    copy: RemoteLogSegmentMetadata, log: LogView, *, excess_bytes: int, now_ms: int
+    copy: RemoteLogSegmentMetadata, log: LogView, *, excess: "_Excess", now_ms: int
 ) -> Reason | None:
     """Whether retention deletes the oldest copy of the log."""
     if log.retention_ms is not None and copy.max_timestamp_ms < now_ms - log.retention_ms:
         return Reason.RETENTION_TIME
-    if copy.segment_size_bytes <= excess_bytes:
+    if excess.is_at_least(copy.segment_size_bytes):
         return Reason.RETENTION_SIZE
     return None
 
 
-def _excess_bytes(cache: RemoteLogMetadataCache, log: LogView, lineage: Sequence[EpochEntry]) -> int:
-    """By how much the log exceeds retention.bytes. The sum of all copies is an upper bound, and costs nothing."""
-    if log.retention_bytes is None or log.local_only_bytes + cache.finished_bytes <= log.retention_bytes:
-        return 0
-    remote_bytes = sum(
-        copy.segment_size_bytes
-        for copy in _distinct(cache.referenced(entry.epoch) for entry in lineage)
-        if copy.end_offset > log.log_start_offset
-        and is_within(copy, lineage, log_end_offset=log.log_end_offset)
-    )
-    return max(0, log.local_only_bytes + remote_bytes - log.retention_bytes)
+class _Excess:
+    """By how much the log exceeds retention.bytes.
+
+    The size of all finished copies gives an upper bound, and costs nothing. A log at its limit exceeds it by less than a
+    segment: so the copies of the lineage are summed up only when one of them is due, or when there are other copies.
+    """
+
+    def __init__(self, cache: RemoteLogMetadataCache, log: LogView, lineage: Sequence[EpochEntry]) -> None:
+        self._cache = cache
+        self._log = log
+        self._lineage = lineage
+        self._removed_bytes = 0
+        self._is_exact = False
+        self._total_bytes = log.local_only_bytes + cache.finished_bytes
+
+    def is_at_least(self, size_bytes: int) -> bool:
+        """Whether the excess is that large."""
+        limit = self._log.retention_bytes
+        if limit is None or self._total_bytes - self._removed_bytes - limit < size_bytes:
+            return False
+        if not self._is_exact:
+            self._is_exact = True
+            self._total_bytes = self._log.local_only_bytes + self._remote_bytes()
+        return self._total_bytes - self._removed_bytes - limit >= size_bytes
+
+    def remove(self, copy: RemoteLogSegmentMetadata) -> None:
+        """This copy is going to be deleted."""
+        self._removed_bytes += copy.segment_size_bytes
+
+    def _remote_bytes(self) -> int:
+        return sum(
+            copy.segment_size_bytes
+            for copy in _distinct(self._cache.referenced(entry.epoch) for entry in self._lineage)
+            if copy.end_offset > self._log.log_start_offset
+            and is_within(copy, self._lineage, log_end_offset=self._log.log_end_offset)
+        )
 
 
 def _distinct(groups: Iterable[Iterable[RemoteLogSegmentMetadata]]) -> Iterator[RemoteLogSegmentMetadata]:

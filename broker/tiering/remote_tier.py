@@ -58,7 +58,7 @@ class RemoteTier:
             store=store,
             metadata=metadata,
             runtime=runtime,
-            settings=lambda: remote_log_manager_settings(self.config),
+            settings=lambda: self._manager_settings,
             metrics=self.metrics,
         )
         self.index_cache = IndexCache(index_files, runtime=runtime, settings=self._settings_of_reads)
@@ -88,7 +88,9 @@ class RemoteTier:
     @config.setter
     def config(self, config: BrokerConfig) -> None:
         self._config = config
+        # Read by each task of each partition: made once.
         self._read_settings = remote_read_settings(config)
+        self._manager_settings = remote_log_manager_settings(config)
 
     def _settings_of_reads(self) -> RemoteReadSettings:
         return self._read_settings

@@ -70,6 +70,7 @@ class ExpirationTask:
         now_ms = self._runtime.now_ms()
         local_only_bytes = log.local_only_bytes()
         assert local_only_bytes is not None, log.offsets
+        began_s = self._runtime.monotonic()
         found = expire(
             copies,
             LogView(
@@ -87,6 +88,7 @@ class ExpirationTask:
             now_ms=now_ms,
         )
         gauges = self._metrics.partition(state.partition.topic_partition)
+        gauges.remote_log_size_computation_ms = round((self._runtime.monotonic() - began_s) * 1000)
         _measure(gauges, log, copies, local_only_bytes=local_only_bytes)
         _count_lag(gauges, [copy for copy, _ in found.deleted])
         return self._expire(state, found) if found.deleted else None
@@ -105,7 +107,8 @@ class ExpirationTask:
     async def _delete(self, state: PartitionState, copies: Sequence[RemoteLogSegmentMetadata]) -> bool:
         """Delete one after the other; True if all are deleted. Raises the first failure, after the others were tried."""
         failure: Exception | None = None
-        left = list(copies)
+        gauges = self._metrics.partition(state.partition.topic_partition)
+        _count_lag(gauges, copies)
         for copy in copies:
             if not state.leads:
                 return False
@@ -116,8 +119,8 @@ class ExpirationTask:
             except Exception as error:  # noqa: BLE001 (of any kind: the others are independent of it)
                 failure = failure or error
             else:
-                left.remove(copy)
-                _count_lag(self._metrics.partition(state.partition.topic_partition), left)
+                gauges.remote_delete_lag_segments -= 1
+                gauges.remote_delete_lag_bytes -= copy.segment_size_bytes
         if failure is not None:
             raise failure
         return False

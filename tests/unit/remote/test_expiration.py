@@ -139,3 +139,31 @@ def test_an_unfinished_copy_does_not_stop_retention():
 
 def test_a_log_without_epochs_deletes_nothing():
     assert decide(tier(*FOUR), lineage=(), ms=0, size=0) == ({}, None)
+
+
+def test_what_is_before_the_lineage_is_deleted_once():
+    cache = tier(
+        (1, 0), (2, 0, State.DELETE_SEGMENT_STARTED), (3, 10, State.COPY_SEGMENT_STARTED), (4, 90, (5, 90))
+    )
+    assert decide(cache, lineage=((5, 90),), start=90) == (
+        {1: Reason.UNREFERENCED_EPOCH, 2: Reason.RETRY}, None,
+    )  # fmt: skip
+
+
+def test_unfinished_copies_of_a_lost_branch_are_deleted_before_the_lineage_has_passed_it():
+    cache = tier(
+        (1, 0),
+        (2, 10, (1, 10), State.COPY_SEGMENT_STARTED),
+        (3, 20, (1, 20), State.DELETE_SEGMENT_STARTED),
+        (4, 30, (1, 30)),  # a replica that has this branch may be elected
+    )
+    assert decide(cache, lineage=((0, 0), (2, 10)), abandoned=99) == (
+        {2: Reason.ABANDONED, 3: Reason.RETRY}, None,
+    )  # fmt: skip
+
+
+def test_copies_of_another_branch_do_not_count_when_retention_by_size_is_exact():
+    """The sum of all finished copies exceeds retention.bytes by a segment; that of the lineage does not."""
+    branches = tier((1, 0), (2, 10), (3, 20), (4, 10, (1, 10)), (5, 20, (1, 20)))
+    assert decide(branches, lineage=((0, 0), (1, 10)), size=3000) == ({}, None)
+    assert decide(branches, lineage=((0, 0), (1, 10)), size=2000) == ({1: Reason.RETENTION_SIZE}, 10)
