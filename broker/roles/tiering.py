@@ -12,9 +12,13 @@ from broker.network.client import ClientSettings
 from broker.roles.directories import CannotStart, Directories
 from broker.roles.quorum import QuorumRole
 from broker.tiering.managers import create_metadata_manager, create_storage_manager
+from broker.tiering.metadata_barrier import MetadataBarrier
 from broker.tiering.metadata_topic import BrokerMetadataTopic
+from broker.tiering.partition_remover import PartitionRemover
+from broker.tiering.partition_removers import PartitionRemovers
 from broker.tiering.remote_tier import RemoteTier
-from broker.tiering.settings import metadata_listener_name
+from broker.tiering.settings import metadata_listener_name, remote_log_manager_settings
+from protocol.api_keys import ApiKey
 from protocol.errors import InvalidConfig
 from remote.index_cache_files import DIRECTORY as INDEX_CACHE
 from remote.index_cache_files import IndexFiles
@@ -26,6 +30,8 @@ from storage.files import Files
 
 #: The timeout of the request that creates the metadata topic.
 _CREATION_TIMEOUT_MS: Final = 60_000
+#: The timeout of the request by which removers learn that a topic is deleted.
+_BARRIER_TIMEOUT_MS: Final = 60_000
 
 
 async def open_remote_tier(
@@ -67,5 +73,33 @@ async def open_remote_tier(
         metadata=metadata,
         index_files=IndexFiles(online[0] / INDEX_CACHE, files=files, store=store),
     )
+    if isinstance(metadata, TopicBasedRemoteLogMetadataManager):
+        tier.removers = _removers(tier, metadata, runtime, role)
     await tier.index_cache.start()
     return tier
+
+
+def _removers(
+    tier: RemoteTier, metadata: TopicBasedRemoteLogMetadataManager, runtime: Runtime, role: QuorumRole
+) -> PartitionRemovers:
+    node_id = tier.config.node_id
+    channel = role.channel("remote-log-removers", timeout_ms=_BARRIER_TIMEOUT_MS)
+    return PartitionRemovers(
+        node_id=node_id,
+        runtime=runtime,
+        cluster=role.metadata,
+        barrier=MetadataBarrier(
+            role.metadata,
+            lambda request: channel.request(ApiKey.ALLOCATE_PRODUCER_IDS, request),
+            node_id=node_id,
+        ),
+        metadata=metadata,
+        remover=PartitionRemover(
+            node_id=node_id,
+            runtime=runtime,
+            metadata=metadata,
+            store=tier.store,
+            settings=lambda: remote_log_manager_settings(tier.config),
+            metrics=tier.metrics,
+        ),
+    )

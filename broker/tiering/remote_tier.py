@@ -2,6 +2,7 @@
 
     role of a replica --on_role----> RemoteLogManager: copies and deletes, or follows; assigns the partition's metadata
     replica removed   --on_stopped-> RemoteLogManager: stops its tasks
+    topic deleted     --> PartitionRemovers, on the leader of its metadata: all its copies are deleted
 
 start: the store (a thread) -> replicas get their roles -> the broker serves requests -> the metadata topic is opened
 stop:  tasks -> metadata -> store
@@ -16,6 +17,7 @@ from typing import Final
 from broker.config import BrokerConfig
 from broker.reads.remote_reads import RemoteReads
 from broker.replicas.partition import Partition
+from broker.tiering.partition_removers import PartitionRemovers
 from broker.tiering.settings import remote_log_manager_settings, remote_read_settings
 from remote.auxiliary_state import AuxiliaryStates
 from remote.index_cache import IndexCache
@@ -79,6 +81,8 @@ class RemoteTier:
         self.auxiliary = AuxiliaryStates(
             store=store, metadata=metadata, runtime=runtime, metrics=self.metrics
         )
+        #: Deletes the copies of deleted topics; None where a metadata manager of others does, or does not.
+        self.removers: PartitionRemovers | None = None
 
     @property
     def config(self) -> BrokerConfig:
@@ -102,6 +106,8 @@ class RemoteTier:
     def on_broker_ready(self) -> None:
         """Clients are served, this broker's own among them: open the metadata topic."""
         self.metadata.on_broker_ready()
+        if self.removers is not None:
+            self.removers.start()
 
     def on_role(self, partition: Partition) -> None:
         """See TierListener."""
@@ -119,6 +125,8 @@ class RemoteTier:
         """Stop the tasks, then close the metadata and the store. A store that does not answer delays it for seconds only."""
         self.reads.close()
         self.index_cache.close()
+        if self.removers is not None:
+            await self.removers.stop()
         await self.manager.stop()
         await self.metadata.close()
         closing = self._runtime.run_blocking(self.store.close, pool=Pool.LOGS)

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from protocol.remote.records import RemoteLogSegmentState, RemotePartitionDeleteState
 from remote.errors import RemoteResourceNotFound, RemoteStorageError
-from remote.metadata_cache import RemoteLogMetadataCache
+from remote.metadata_cache import IllegalStateTransition, RemoteLogMetadataCache
 from remote.segment_metadata import (
     RemoteLogSegmentMetadata,
     RemotePartitionDeleteMetadata,
@@ -98,6 +98,8 @@ class UserPartition(Subscriber):
         super().__init__(metadata_partition=metadata_partition)
         self.partition = partition
         self.cache = RemoteLogMetadataCache(partition)
+        #: Whether a remover deletes all copies: the topic is deleted.
+        self.is_being_deleted = False
         self._refusals: dict[int, RemoteStorageError] = {}
 
     @property
@@ -118,6 +120,7 @@ class UserPartition(Subscriber):
 
     def clear(self) -> None:
         """An empty cache."""
+        self.is_being_deleted = False
         self.cache = RemoteLogMetadataCache(self.partition)
         self.unsaved_count += 1
 
@@ -127,16 +130,33 @@ class UserPartition(Subscriber):
         try:
             if isinstance(change, RemoteLogSegmentMetadata):
                 self.cache.add(change)
-            elif not isinstance(change, RemotePartitionDeleteMetadata):
+                if self.is_being_deleted:
+                    # Its leader must not begin to write. It is listed nevertheless: one that is Kafka's may do so.
+                    raise IllegalStateTransition(
+                        f"{self.partition} is being deleted: {change.segment_id} is refused"
+                    )
+            elif isinstance(change, RemotePartitionDeleteMetadata):
+                self._on_deletion(change.state)
+            else:
                 self.cache.update(change)
-            elif change.state is RemotePartitionDeleteState.DELETE_PARTITION_FINISHED:
-                self.cache = RemoteLogMetadataCache(self.partition)
         except RemoteResourceNotFound as error:
             # An append whose acknowledgement was lost is repeated; the copy is gone with the first record.
             if change.state is not RemoteLogSegmentState.DELETE_SEGMENT_FINISHED:
                 self._refuse(error, offset)
         except RemoteStorageError as error:
             self._refuse(error, offset)
+
+    def _on_deletion(self, state: RemotePartitionDeleteState) -> None:
+        if state is not RemotePartitionDeleteState.DELETE_PARTITION_FINISHED:
+            self.is_being_deleted = True
+            return
+        if len(self.cache):
+            # A copy was begun while the remover wrote this record.
+            raise IllegalStateTransition(
+                f"{self.partition} has {len(self.cache)} copies: {state.name} is refused"
+            )
+        self.is_being_deleted = False
+        self.cache = RemoteLogMetadataCache(self.partition)
 
     def _refuse(self, error: RemoteStorageError, offset: int) -> None:
         _LOG.warning("offset %d of __remote_log_metadata is ignored: %s", offset, error)

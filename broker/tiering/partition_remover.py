@@ -1,0 +1,175 @@
+"""PartitionRemover: carries out the steps of `remote.partition_deletion` for one partition, until it has no copies.
+
+A step that fails is repeated after a back-off with jitter, without end: the records of the copies stay until their objects
+are gone. Calls of the store run in threads, each with a deadline; one that is abandoned may still delete, which is wanted.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from logging import DEBUG, WARNING, getLogger
+from typing import Final, assert_never
+
+from protocol.remote.records import RemoteLogSegmentState, RemotePartitionDeleteState
+from remote.errors import RetriableRemoteStorageError
+from remote.log_manager.backoff import backoff_ms
+from remote.log_manager.settings import RemoteLogManagerSettings
+from remote.metadata_manager import RemoteLogMetadataManager
+from remote.metrics import RemoteStorageMetrics
+from remote.partition_deletion import DeleteCopies, PartitionDeletion, RemoveObjects, Step, Wait, WriteState
+from remote.segment_metadata import (
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentMetadataUpdate,
+    RemotePartitionDeleteMetadata,
+    TopicIdPartition,
+)
+from remote.storage_manager import RemoteStorageManager
+from runtime import Pool, Runtime
+
+_LOG: Final = getLogger(__name__)
+
+#: User partitions of a metadata partition, with the state of their deletion; None: this broker does not lead it any more.
+Overview = Callable[[], Mapping[TopicIdPartition, RemotePartitionDeleteState | None] | None]
+
+#: Copies of the partition that are deleted at a time.
+MAX_COPIES: Final = 5
+#: The pause while the records of the copies are being read.
+_READING_S: Final = 0.2
+#: The longest pause: leaders change, and another remover may have finished.
+_MAX_WAIT_S: Final = 30.0
+
+
+class PartitionRemover:
+    """See the module. Belongs to the event loop."""
+
+    def __init__(
+        self,
+        *,
+        node_id: int,
+        runtime: Runtime,
+        metadata: RemoteLogMetadataManager,
+        store: RemoteStorageManager,
+        settings: Callable[[], RemoteLogManagerSettings],
+        metrics: RemoteStorageMetrics,
+    ) -> None:
+        self._node_id = node_id
+        self._runtime = runtime
+        self._metadata = metadata
+        self._store = store
+        self._settings = settings
+        self._metrics = metrics
+
+    async def run(self, partition: TopicIdPartition, overview: Overview) -> None:
+        """Returns when the partition has no copies, or when the overview is another broker's."""
+        deletion = PartitionDeletion(unfinished_ms=self._settings().transfer_deadline_ms)
+        failures = 0
+        try:
+            while (partitions := overview()) is not None:
+                if partition not in partitions:
+                    _LOG.info("%s: all copies in the remote tier are deleted", partition)
+                    return
+                try:
+                    await self._step(partition, partitions[partition], deletion)
+                    failures = 0
+                except Exception as error:  # noqa: BLE001 (whatever a plugin raises: the step is repeated)
+                    failures += 1
+                    _LOG.log(
+                        WARNING if failures == 1 else DEBUG,
+                        "%s: its topic is deleted, its copies in the remote tier cannot be, attempt %d: %s",
+                        partition, failures, error,
+                    )  # fmt: skip
+                    await asyncio.sleep(backoff_ms(failures, self._settings(), self._runtime.random) / 1000)
+        finally:
+            self._metadata.on_stop_partitions([partition])
+
+    async def _step(
+        self,
+        partition: TopicIdPartition,
+        state: RemotePartitionDeleteState | None,
+        deletion: PartitionDeletion,
+    ) -> None:
+        # Each time: the removal of this broker's own replica, now or later, ends the assignment.
+        self._metadata.on_partition_leadership_changes(leaders=[], followers=[partition])
+        if not self._metadata.is_ready(partition):
+            await asyncio.sleep(_READING_S)
+            return
+        copies = self._metadata.list_remote_log_segments(partition)
+        step = deletion.next_step(state, copies, now_ms=self._now_ms())
+        await self._carry_out(step, partition)
+        if isinstance(step, RemoveObjects):
+            deletion.on_removed(step.copies)
+
+    async def _carry_out(self, step: Step, partition: TopicIdPartition) -> None:
+        match step:
+            case WriteState():
+                await self._metadata.put_remote_partition_delete_metadata(
+                    RemotePartitionDeleteMetadata(
+                        partition=partition,
+                        state=step.state,
+                        broker_id=self._node_id,
+                        event_timestamp_ms=self._runtime.now_ms(),
+                    )
+                )
+            case DeleteCopies():
+                await _for_each(step.copies, self._delete)
+            case RemoveObjects():
+                await _for_each(step.copies, self._remove_objects)
+            case Wait():
+                wait_s = (step.until_ms - self._now_ms()) / 1000
+                await asyncio.sleep(min(max(wait_s, 0), _MAX_WAIT_S))
+            case _:
+                assert_never(step)
+
+    async def _delete(self, copy: RemoteLogSegmentMetadata) -> None:
+        if copy.state is not RemoteLogSegmentState.DELETE_SEGMENT_STARTED:
+            await self._update(copy, RemoteLogSegmentState.DELETE_SEGMENT_STARTED)
+        await self._remove_objects(copy)
+        await self._update(copy, RemoteLogSegmentState.DELETE_SEGMENT_FINISHED)
+
+    async def _update(self, copy: RemoteLogSegmentMetadata, state: RemoteLogSegmentState) -> None:
+        await self._metadata.update_remote_log_segment_metadata(
+            RemoteLogSegmentMetadataUpdate(
+                segment_id=copy.segment_id,
+                state=state,
+                broker_id=self._node_id,
+                event_timestamp_ms=self._runtime.now_ms(),
+                custom_metadata=copy.custom_metadata,
+            )
+        )
+
+    async def _remove_objects(self, copy: RemoteLogSegmentMetadata) -> None:
+        # Of all topics only: the counters of this one have ended with it.
+        counters = self._metrics.all_topics
+        counters.remote_delete_requests += 1
+        deadline_ms = self._settings().transfer_deadline_ms
+        try:
+            async with asyncio.timeout(deadline_ms / 1000):
+                await self._runtime.run_blocking(
+                    self._store.delete_log_segment_data, copy, pool=Pool.REMOTE_DELETIONS
+                )
+        except TimeoutError:
+            counters.remote_delete_errors += 1
+            raise RetriableRemoteStorageError(
+                f"{copy.segment_id} was not deleted within {deadline_ms} ms"
+            ) from None
+        except Exception:
+            counters.remote_delete_errors += 1
+            raise
+
+    def _now_ms(self) -> int:
+        return int(self._runtime.monotonic() * 1000)
+
+
+async def _for_each(
+    copies: Sequence[RemoteLogSegmentMetadata],
+    effect: Callable[[RemoteLogSegmentMetadata], Awaitable[None]],
+) -> None:
+    """A few at a time; a failure of one does not stop the others. Raises the first failure."""
+    failures: list[BaseException] = []
+    for start in range(0, len(copies), MAX_COPIES):
+        some = copies[start : start + MAX_COPIES]
+        results = await asyncio.gather(*map(effect, some), return_exceptions=True)
+        failures += [each for each in results if each is not None]
+        if len(failures) >= MAX_COPIES:
+            break  # the store is down
+    if failures:
+        raise failures[0]
