@@ -140,9 +140,16 @@ class IndexFiles:
         """Raises CorruptIndex for content that is impossible."""
         match index_type:
             case IndexType.OFFSET:
-                self.offset_index(copy, path).close()
+                with closing(self.offset_index(copy, path)) as offsets:
+                    last = offsets.entry(offsets.count - 1) if offsets.count else None
+                if last is not None and not (
+                    last.offset < copy.end_offset and last.position < copy.segment_size_bytes
+                ):
+                    raise CorruptIndex(f"{path}: {last} is behind the segment")
             case IndexType.TIMESTAMP:
-                self.time_index(copy, path).close()
+                with closing(self.time_index(copy, path)) as times:
+                    if times.last.offset >= copy.end_offset:
+                        raise CorruptIndex(f"{path}: {times.last} is behind the segment")
             case IndexType.TRANSACTION:
                 self.transaction_index(copy, path).check()
             case _:

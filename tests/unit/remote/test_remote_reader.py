@@ -261,3 +261,64 @@ def test_reads_are_those_of_an_untiered_twin(tmp_path_factory, steps, local, sta
 
         simulation.run(compare())
         twins.close()
+
+
+# -- unclean elections -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def diverged(twins):
+    """Epoch 0's leader has copied [0, 3) and [3, 6); epoch 1's leader had none of [4, 6), and wrote its own.
+
+    Producer 1 has aborted at 5 in the branch that was given up; in the log its transaction is committed at 4.
+    """
+    for number in range(6):
+        if number == 3:
+            twins.producer.append(producer=1, timestamp=NOW_MS + number)
+        elif number == 5:
+            twins.producer.end(1, commit=False)
+        else:
+            twins.producer.append(timestamp=NOW_MS + number)
+        if number == 2:
+            twins.producer.roll()
+    twins.producer.roll()
+    twins.tier.copy_closed_segments(twins.log, twins.partition.id)
+    twins.producer.epoch = 1
+    for log in twins.producer.logs:
+        log.truncate_to(4, now_ms=NOW_MS)
+        log.assign_epoch(1, 4)
+    twins.producer.end(1, commit=True)
+    twins.producer.append(timestamp=NOW_MS + 100)
+    twins.producer.roll()
+    twins.producer.append(timestamp=NOW_MS + 200)
+    twins.offload(6)
+    assert twins.log.local_log_start_offset == 6
+    return twins
+
+
+@pytest.mark.logs("below the high watermark")
+@pytest.mark.parametrize("is_read_committed", [False, True])
+def test_a_copy_of_another_branch_is_read_only_as_far_as_it_is_the_log(
+    simulation, diverged, is_read_committed
+):
+    copies = list(diverged.tier.metadata.cache(diverged.partition.id).segments())
+    assert [(copy.start_offset, copy.end_offset) for copy in copies] == [(0, 3), (3, 6), (3, 6)]
+    chunk = read(simulation, diverged, 3, max_bytes=10**6, is_read_committed=is_read_committed)
+    assert chunk.end_offset == 4
+    assert chunk.aborted == (() if is_read_committed else None)
+    for offset in range(7):
+        found = simulation.run(
+            read_all(diverged, offset, is_read_committed=is_read_committed, max_bytes=10**6)
+        )
+        assert found == read_twin(diverged.twin, offset, is_read_committed=is_read_committed)
+
+
+@pytest.mark.logs("below the high watermark")
+@pytest.mark.parametrize("number", [0, 3, 4, 5, 100, 101, 200, 201])
+def test_times_of_another_branch_are_not_found(simulation, diverged, number):
+    async def find():
+        return await diverged.reader.offset_for_timestamp(
+            diverged.partition, NOW_MS + number, is_cancelled=lambda: False
+        )
+
+    assert simulation.run(find()) == diverged.twin.reader.offset_for_timestamp(NOW_MS + number)

@@ -1,0 +1,209 @@
+"""What is kept of the remote tier in memory, and what is read ahead: bounds and order."""
+
+import asyncio
+
+import pytest
+from reading_support import NOW_MS, TieredTwins
+
+from remote.reading.chunk_cache import TTL_MS, ChunkCache
+from remote.reading.chunk_reads import ChunkReads, PendingRead
+from remote.reading.read_ahead import MAX_CHUNK_BYTES, MAX_STREAMS, MIN_CHUNK_BYTES, ReadAhead
+from remote.reading.read_slots import ReadSlots, TooManyRemoteReads
+from remote.reading.settings import RemoteReadSettings
+from runtime import Pool
+from runtime.simulated import Simulation
+
+
+class NoQuota:
+    def try_take(self, size_bytes):
+        return True
+
+    def record(self, size_bytes):
+        pass
+
+    def record_wait(self, waited_s):
+        pass
+
+
+@pytest.fixture
+def simulation():
+    with Simulation(seed=1) as simulation:
+        yield simulation
+
+
+@pytest.fixture
+def twins(simulation, tmp_path):
+    twins = TieredTwins(tmp_path, simulation.runtime("broker"))
+    simulation.run(twins.cache.start())
+    for number in range(6):
+        twins.producer.append(timestamp=NOW_MS + number)
+        twins.producer.roll()
+    twins.producer.append()
+    twins.offload(6)
+    yield twins
+    twins.close()
+
+
+def chunks_of(simulation, twins, count=6):
+    return [
+        simulation.run(twins.reader.read(twins.partition, offset, max_bytes=1000, is_read_committed=False))
+        for offset in range(count)
+    ]
+
+
+# -- the cache ---------------------------------------------------------------------------------------
+
+
+def test_what_was_read_to_its_end_goes_first_then_the_oldest(simulation, twins):
+    chunks = chunks_of(simulation, twins)
+    size = chunks[0].size_bytes
+    cache = ChunkCache(limit_bytes=3 * size)
+    for at, chunk in enumerate(chunks[:3]):
+        cache.add(twins.partition.id, chunk, now_ms=at)
+    cache.touch(chunks[2], is_read_to_end=True, now_ms=3)
+    assert cache.has_room(size)
+    assert not cache.has_room(2 * size)
+
+    def kept():
+        return [number for number, each in enumerate(chunks) if cache.find(each.segment_id, number) is each]
+
+    cache.add(twins.partition.id, chunks[3], now_ms=4)
+    assert kept() == [0, 1, 3]
+    cache.touch(chunks[0], is_read_to_end=False, now_ms=5)
+    cache.add(twins.partition.id, chunks[4], now_ms=6)
+    assert kept() == [0, 3, 4]
+    assert cache.size_bytes == 3 * size
+    cache.expire(now_ms=TTL_MS + 4)
+    assert kept() == [0, 4]
+    cache.remove_partition(twins.partition.id)
+    assert (kept(), cache.size_bytes) == ([], 0)
+
+
+def test_a_chunk_larger_than_the_cache_is_kept_until_the_next_one(simulation, twins):
+    chunks = chunks_of(simulation, twins, 2)
+    cache = ChunkCache(limit_bytes=1)
+    for chunk in chunks:
+        cache.add(twins.partition.id, chunk, now_ms=0)
+    assert cache.find(chunks[0].segment_id, 0) is None
+    assert cache.find(chunks[1].segment_id, 1) is chunks[1]
+
+
+# -- slots -------------------------------------------------------------------------------------------
+
+
+def test_slots_and_those_that_wait_are_bounded(simulation):
+    settings = RemoteReadSettings(reader_threads=2, max_pending_reads=1)
+    slots = ReadSlots(simulation.runtime("broker"), lambda: settings)
+    order = []
+
+    async def work(name):
+        async with slots.enter():
+            order.append(name)
+            await asyncio.sleep(1)
+
+    async def main():
+        tasks = [asyncio.ensure_future(work(name)) for name in "abc"]
+        await asyncio.sleep(0)
+        assert (slots.running_count, slots.waiting_count, slots.idle_ratio) == (2, 1, 0)
+        assert not slots.try_enter_ahead()
+        with pytest.raises(TooManyRemoteReads):
+            await work("d")
+        await asyncio.gather(*tasks)
+        assert order == ["a", "b", "c"]
+        assert slots.try_enter_ahead()
+        assert not slots.try_enter_ahead()  # half of the slots
+        slots.leave()
+        assert slots.running_count == 0
+
+    simulation.run(main())
+
+
+def test_one_that_waits_and_is_cancelled_takes_no_slot(simulation):
+    settings = RemoteReadSettings(reader_threads=1)
+    slots = ReadSlots(simulation.runtime("broker"), lambda: settings)
+
+    async def work():
+        async with slots.enter():
+            await asyncio.sleep(1)
+
+    async def main():
+        tasks = [asyncio.ensure_future(work()) for _ in range(3)]
+        await asyncio.sleep(0.5)
+        tasks[1].cancel()
+        await asyncio.sleep(0.5)
+        tasks[2].cancel()  # in the turn in which it gets the slot, or after it
+        await asyncio.sleep(2)
+        assert (slots.running_count, slots.waiting_count) == (0, 0)
+
+    simulation.run(main())
+
+
+# -- read-ahead --------------------------------------------------------------------------------------
+
+
+def test_chunks_grow_while_a_consumer_goes_on(twins):
+    ahead, at = ReadAhead(memory_bytes=2**26), twins.partition.id
+    stream = ahead.advance(at, 0, 10, size_bytes=300_000, now_ms=0)
+    assert not stream.is_sequential
+    sizes = []
+    for offset in range(10, 80, 10):
+        stream = ahead.advance(at, offset, offset + 10, size_bytes=300_000, now_ms=0)
+        assert stream.is_sequential
+        stream.chunk_bytes = ahead.next_chunk_bytes(stream)
+        sizes.append(stream.chunk_bytes)
+    assert sizes == sorted(sizes)
+    assert sizes[0] == 600_000
+    assert sizes[-1] == MAX_CHUNK_BYTES
+    assert ahead.first_chunk_bytes(at, 80, max_bytes=1) == MAX_CHUNK_BYTES
+    assert ahead.first_chunk_bytes(at, 4711, max_bytes=1) == MIN_CHUNK_BYTES
+
+
+def test_many_consumers_share_the_memory(twins):
+    """50 remote readers: what is read for all of them stays within the memory for chunks."""
+    ahead, at = ReadAhead(memory_bytes=2**26), twins.partition.id
+    streams = [
+        ahead.advance(at, 1000 * number, 1000 * number + 1, size_bytes=2**20, now_ms=0)
+        for number in range(50)
+    ]
+    for stream in streams:
+        for _ in range(10):
+            stream.chunk_bytes = ahead.next_chunk_bytes(stream)
+    assert sum(2 * stream.chunk_bytes for stream in streams) <= 2**26
+    for number in range(2 * MAX_STREAMS):
+        ahead.advance(at, 10**6 + number, 0, size_bytes=1, now_ms=0)
+        ahead.advance(at, 10**6 + number, 10**6 - number, size_bytes=1, now_ms=0)
+    assert len(ahead) == MAX_STREAMS
+    ahead.expire(now_ms=10**6)
+    assert len(ahead) == 0
+
+
+# -- reads -------------------------------------------------------------------------------------------
+
+
+def test_what_is_read_in_an_old_leader_epoch_is_not_kept(simulation, twins):
+    """The log may have been truncated meanwhile: the read is repeated."""
+    twins.runtime.pools[Pool.REMOTE_READS].blocking_s = lambda: 0.1
+    slots = ReadSlots(twins.runtime, lambda: twins.settings)
+    reads = ChunkReads(twins.reader, runtime=twins.runtime, slots=slots, quota=NoQuota())
+
+    def get():
+        return reads.get(twins.partition, 0, max_bytes=1000, is_read_committed=False, has_waited=False)
+
+    async def main():
+        first = get()
+        assert get() is first
+        await asyncio.sleep(0.05)
+        twins.partition.leader_epoch = 1
+        await asyncio.sleep(5)
+        assert first.is_done
+        second = get()
+        assert isinstance(second, PendingRead)
+        await asyncio.sleep(5)
+        chunk = get()
+        assert not isinstance(chunk, PendingRead)
+        reads.forget(twins.partition)
+        assert isinstance(get(), PendingRead)
+        await asyncio.sleep(5)
+
+    simulation.run(main())
+    reads.close()
