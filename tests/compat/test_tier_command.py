@@ -242,7 +242,7 @@ def test_metadata_is_rebuilt_from_the_store(tmp_path, topic):
     ("ls",      ["--bootstrap-server", "127.0.0.1:1"], "No broker answers: "),
     ("verify",  ["--tier", "gs://b"],           "is no remote tier"),
     ("orphans", ["--older-than", "soon"],       "'soon' is no age: it must be as 30m, 12h or 7d"),
-    ("orphans", ["--also", "everything"],       "is not one of 'no-metadata', 'unknown-topic'"),
+    ("orphans", ["--also", "everything"],       "is not one of 'no-metadata', 'unknown-topic', 'unnamed'"),
 ])  # fmt: skip
 def test_what_cannot_be_done(tier, command, arguments, sentence):
     assert sentence in tier.run(command, *arguments, status=2)

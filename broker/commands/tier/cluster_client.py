@@ -119,24 +119,26 @@ class ClusterClient:
                     found[TopicPartition(topic.name, row.partition_index)] = row.offset if is_known else None
         return found
 
-    async def metadata_records(
-        self, partition: int, *, on_offset: Callable[[int, int], None]
-    ) -> AsyncIterator[bytes | None]:
-        """All values of a partition of `__remote_log_metadata`, up to its present end.
-
-        `on_offset` gets how many records are read, and of how many. Raises ClusterError.
-        """
+    async def metadata_range(self, partition: int) -> tuple[int, int]:
+        """[start, end) of a partition of `__remote_log_metadata`. Raises ClusterError."""
+        name = TopicPartition(TOPIC, partition)
         _, leader = await self._leader_of(partition)
-        where = {TopicPartition(TOPIC, partition): leader}
-        start = (await self.offsets(where, EARLIEST))[TopicPartition(TOPIC, partition)]
-        end = (await self.offsets(where, LATEST))[TopicPartition(TOPIC, partition)]
+        start = (await self.offsets({name: leader}, EARLIEST))[name]
+        end = (await self.offsets({name: leader}, LATEST))[name]
         if start is None or end is None:
-            raise ClusterError(
-                f"{TOPIC}-{partition}: its leader, broker {leader.node_id}, reports no offsets."
-            )
+            raise ClusterError(f"{name}: its leader, broker {leader.node_id}, reports no offsets.")
+        return start, end
+
+    async def metadata_records(
+        self, partition: int, start: int, end: int, *, on_offset: Callable[[int], None]
+    ) -> AsyncIterator[bytes | None]:
+        """The values of [start, end) of a partition of `__remote_log_metadata`. Raises ClusterError.
+
+        `on_offset` gets how many records have been read.
+        """
         offset = start
         while offset < end:
-            on_offset(offset - start, end - start)
+            on_offset(offset - start)
             at = offset  # bound now: the request may be repeated
 
             async def fetch(topic_id: UUID, leader: Leader, at: int = at) -> memoryview:
@@ -153,7 +155,6 @@ class ClusterClient:
                 if at_offset < end:
                     yield value
             offset = found.next_offset
-        on_offset(end - start, end - start)
 
     async def append(self, partition: int, values: Sequence[bytes]) -> None:
         """Append records to a partition of `__remote_log_metadata`; they may be there twice. Raises ClusterError."""

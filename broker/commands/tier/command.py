@@ -12,7 +12,7 @@ import click
 
 from broker.commands.tier import lines
 from broker.commands.tier.cluster_client import ClusterClient, ClusterError
-from broker.commands.tier.comparison import CERTAIN, Finding, Orphan, OrphanKind, findings, orphans
+from broker.commands.tier.comparison import Finding, Orphan, OrphanKind, certain, findings, orphans
 from broker.commands.tier.listing import Listing, list_topics
 from broker.commands.tier.look import Look, look
 from broker.commands.tier.picture import size_text
@@ -106,7 +106,7 @@ def verify(*, bootstrap: str, tier: str | None, properties: Path | None, is_json
     "--also",
     "also",
     multiple=True,
-    type=click.Choice(sorted(kind.value for kind in OrphanKind if kind not in CERTAIN)),
+    type=click.Choice(sorted(kind.value for kind in OrphanKind if kind is not OrphanKind.DELETED)),
     help="Delete these, too: they may be needed, as the list says.",
 )
 @click.option("--json", "is_json", is_flag=True, help="One JSON object a line.")
@@ -116,12 +116,12 @@ def show_orphans(
 ) -> None:  # fmt: skip
     """List the objects of copies that no metadata names, or delete them.
 
-    Listed are all of them; deleted only those that are certainly of no use, and old enough. The exit status is 1 if
-    some are left.
+    Listed are all of them; deleted only those that are certainly of no use, and old enough. Where records of the metadata
+    were removed, or are of a newer version, what it does not name may be in use. The exit status is 1 if some are left.
     """
     target = Target.of(bootstrap, tier, properties)
     older_than_ms = _age_ms(age)
-    kinds = CERTAIN | {OrphanKind(each) for each in also}
+    allowed = {OrphanKind(each) for each in also}
     progress = Progress()
 
     async def ask(
@@ -129,6 +129,7 @@ def show_orphans(
     ) -> tuple[list[Orphan], list[Orphan]]:
         seen = await look(runtime, client, storage, progress)
         found = list(orphans(seen.known, seen.stored, seen.partitions))
+        kinds = certain(seen.known) | allowed
         chosen = [
             each
             for each in found
@@ -136,10 +137,6 @@ def show_orphans(
             and each.kind in kinds
             and each.segment.modified_ms <= runtime.now_ms() - older_than_ms
         ]
-        if chosen and seen.known.unread_count:
-            raise ClusterError(
-                f"{seen.known.unread_count} records of {TOPIC} are of a newer version: nothing is deleted"
-            )
         keys = [stored.key for each in chosen for stored in each.segment.objects.values()]
         await runtime.run_blocking(_delete, storage, keys, progress, pool=Pool.REMOTE_DELETIONS)
         return found, chosen

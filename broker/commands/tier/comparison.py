@@ -62,8 +62,12 @@ _REASONS: Final[Mapping[OrphanKind, str]] = {
     OrphanKind.UNKNOWN_TOPIC: "neither this cluster nor its metadata has the topic: perhaps another cluster's",
 }
 
-#: What is of no use to anyone. The other kinds are deleted only where the operator says so.
-CERTAIN: Final = frozenset({OrphanKind.DELETED, OrphanKind.UNNAMED})
+
+def certain(known: KnownCopies) -> frozenset[OrphanKind]:
+    """The orphans that are of no use to anyone. The other kinds are deleted only where the operator says so."""
+    if known.removed_count or known.unread_count:
+        return frozenset({OrphanKind.DELETED})
+    return frozenset({OrphanKind.DELETED, OrphanKind.UNNAMED})
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)

@@ -32,6 +32,8 @@ class KnownCopies:
         self.partitions: set[TopicIdPartition] = set()
         #: Records that this version cannot read: what they name may be missing here.
         self.unread_count = 0
+        #: Records that retention, or an operator, has removed from the topic, likewise.
+        self.removed_count = 0
 
     def apply(self, change: Change) -> None:
         """A record; one that does not fit is ignored, as brokers do."""

@@ -85,6 +85,8 @@ def _finding_lines(seen: Look, found: Sequence[Finding], lost: Sequence[Orphan])
         yield f"note: {foreign.key} is no object of a copy"
     if seen.known.unread_count:
         yield f"note: {seen.known.unread_count} records of {TOPIC} are of a newer version"
+    if seen.known.removed_count:
+        yield f"note: {seen.known.removed_count} records of {TOPIC} were removed from it: it may lack copies"
     errors = sum(each.is_error for each in found)
     yield (
         f"{len(seen.known.copies)} copies in the metadata; {seen.stored.objects_count} objects of "

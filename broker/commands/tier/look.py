@@ -71,11 +71,13 @@ async def read_metadata(
     """Apply all records of these partitions of `__remote_log_metadata`. Raises ClusterError."""
     with progress.measuring("metadata", len(numbers)) as done:
         for position, number in enumerate(sorted(numbers)):
+            start, end = await client.metadata_range(number)
+            known.removed_count += start
 
-            def on_offset(read: int, total: int, position: int = position) -> None:
-                done(position + (read / total if total else 1))
+            def on_offset(read: int, position: int = position, total: int = end - start) -> None:
+                done(position + read / total)
 
-            async for value in client.metadata_records(number, on_offset=on_offset):
+            async for value in client.metadata_records(number, start, end, on_offset=on_offset):
                 try:
                     known.apply(from_value(value))
                 except (MalformedMessage, UnknownRemoteLogMetadata):

@@ -4,9 +4,10 @@ from uuid import UUID
 
 import pytest
 
-from broker.commands.tier.comparison import LogRange, OrphanKind, findings, holes, orphans
+from broker.commands.tier.comparison import LogRange, OrphanKind, certain, findings, holes, orphans
 from broker.commands.tier.known_copies import KnownCopies
 from broker.commands.tier.picture import bar
+from broker.commands.tier.progress import Progress
 from broker.commands.tier.stored_segments import StoredSegments
 from protocol.remote.records import RemoteLogSegmentState as State
 from protocol.remote.records import RemotePartitionDeleteState
@@ -169,6 +170,17 @@ def test_kinds_of_orphans(rows, partitions, kind):
     assert (found.segment.segment_id, found.kind) == (B.segment_id, kind)
 
 
+@pytest.mark.parametrize(("field", "count", "is_certain"), [
+    ("removed_count", 0, True), ("removed_count", 1, False), ("unread_count", 1, False),
+])  # fmt: skip
+def test_what_incomplete_metadata_does_not_name_may_be_in_use(field, count, is_certain):
+    found = known((A, FINISHED))
+    setattr(found, field, count)
+    assert (OrphanKind.UNNAMED in certain(found)) == is_certain
+    assert OrphanKind.DELETED in certain(found)
+    assert not {OrphanKind.NO_METADATA, OrphanKind.UNKNOWN_TOPIC} & certain(found)
+
+
 def test_what_the_metadata_names_in_any_state_is_no_orphan():
     assert not list(orphans(known((A,), (B, FINISHED, DELETING)), stored(listed(A), listed(B)), [PARTITION]))
 
@@ -194,3 +206,19 @@ def test_bars(ranges, half, drawn):
 
 def test_a_bar_of_an_empty_log():
     assert bar([(5, 5)], 5, 5, width=3) == "   "
+
+
+def test_progress_is_shown_on_a_terminal_only(capsys):
+    for is_shown in (False, True):
+        progress = Progress(is_shown=is_shown)
+        with progress.counting("objects") as count:
+            for _ in range(501):
+                count()
+        with progress.measuring("records", 10) as done:
+            done(3.5)
+            done(10)
+        with progress.measuring("nothing", 0):
+            pass
+        out, shown = capsys.readouterr()
+        assert out == ""
+        assert ("objects: 500" in shown, "objects: 501" in shown, "records" in shown) == (is_shown,) * 3
