@@ -1,12 +1,15 @@
 """`rsm.config.*` of object stores that speak S3: one definition of the settings for both clients."""
 
 from collections.abc import Mapping
+from logging import getLogger
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from protocol.config_def import ConfigDef, ConfigKey, ConfigType
 from protocol.config_values import Between, Password
 from protocol.errors import InvalidConfig
+
+_LOG: Final = getLogger(__name__)
 
 _MIB: Final = 1024 * 1024
 
@@ -49,7 +52,13 @@ class S3Settings(NamedTuple):
 
     @classmethod
     def parse(cls, configs: Mapping[str, object]) -> "S3Settings":
-        """Settings from `rsm.config.*` without the prefix; other keys are of the broker. Raises InvalidConfig."""
+        """Settings from `rsm.config.*` without the prefix, and `broker.id`. Raises InvalidConfig."""
+        if unknown := sorted(configs.keys() - SETTINGS.keys() - {"broker.id"}):
+            _LOG.warning(
+                "these settings of rsm.config are not known and have no effect: %s; known are %s",
+                ", ".join(unknown),
+                ", ".join(SETTINGS),
+            )
         values = {
             name: key.default if (text := configs.get(name)) is None else key.parse(str(text))
             for name, key in SETTINGS.items()

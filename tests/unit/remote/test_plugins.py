@@ -61,6 +61,12 @@ def test_names_of_object_stores(name, kind):
     manager.close()
 
 
+@pytest.mark.logs("these settings of rsm.config are not known and have no effect")
+def test_a_setting_that_a_store_does_not_know(caplog):
+    load_storage_manager("s3", {"bucket": "b", "regoin": "r", "region": "r", "broker.id": 1}).close()
+    assert "no effect: regoin; known are bucket, prefix" in caplog.text
+
+
 @pytest.mark.parametrize("name", ["NullStorage", "a_function"])
 def test_a_dotted_path(name):
     manager = load_storage_manager(f"{HERE}.{name}", {"a": "b", "broker.id": 3})
