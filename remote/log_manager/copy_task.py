@@ -27,6 +27,7 @@ from remote.log_manager.copying import (
     after_failure,
     copy_lag,
     data_of,
+    is_copying,
     is_wanted,
     metadata_of,
     next_segment,
@@ -74,12 +75,13 @@ class CopyTask:
         """The copy of the next segment; None: there is none. Raises NotYet."""
         if not state.leads:
             return None
+        log = state.partition.log
+        if log.is_tiered:
+            seed_leader(state, self._metadata)
         if state.attempt is not None:
             return self._continue(state, state.attempt)
-        log = state.partition.log
         if not log.is_tiered or state.is_copying_stopped:
             return None
-        seed_leader(state, self._metadata)
         gauges = self._metrics.partition(state.partition.topic_partition)
         gauges.remote_copy_lag_bytes, gauges.remote_copy_lag_segments = copy_lag(log)
         segment = next_segment(log)
@@ -87,10 +89,13 @@ class CopyTask:
 
     async def _begin(self, state: PartitionState, segment: SegmentToCopy) -> bool:
         """Store COPY_SEGMENT_STARTED, and copy."""
-        max_timestamp_ms = await self._runtime.run_blocking(_read, segment, pool=Pool.REMOTE_COPIES)
-        if segment.snapshot_job is not None:
-            segment.snapshot_job.finish()
-        if not state.leads or not segment.is_current(state.partition.log):
+        try:
+            max_timestamp_ms = await self._runtime.run_blocking(_read, segment, pool=Pool.REMOTE_COPIES)
+        finally:
+            if segment.snapshot_job is not None:
+                segment.snapshot_job.finish()
+        log = state.partition.log
+        if not state.leads or not is_copying(log) or not segment.is_current(log):
             return True
         metadata = metadata_of(
             segment,
@@ -117,6 +122,9 @@ class CopyTask:
         failure: Exception | None = None
         if not attempt.is_discarded and not attempt.is_copied:
             decision, failure = await self._copy(state, attempt)
+            if isinstance(decision, Finish) and state.seeded_epoch != state.partition.leader_epoch:
+                # Another broker may have led meanwhile.
+                return True
         elif not attempt.is_discarded and is_wanted(state, attempt):
             decision = Finish()
         match decision:
@@ -173,6 +181,9 @@ class CopyTask:
         log = state.partition.log
         if segment.is_current(log):
             log.update_remote_end_offset(segment.end_offset)
+        else:
+            # A log in another directory, to which the segment was copied before: it finds the copy in the metadata.
+            state.seeded_epoch = None
 
     async def _discard(self, state: PartitionState, attempt: Attempt, decision: Discard) -> None:
         """Delete the copy. Raises what fails, if this broker leads: then it is repeated; else the next leader deletes it."""

@@ -56,10 +56,18 @@ def copy_lag(log: Log) -> tuple[int, int]:
 def is_wanted(state: PartitionState, attempt: Attempt) -> bool:
     """Whether the copy may become part of the remote tier: this broker leads, and the segment is its log's.
 
-    A copy of what was truncated meanwhile would be of another lineage.
+    A copy of what was truncated meanwhile would be of another lineage. One of what another leader has copied meanwhile, or
+    of what is before the log start by now, would never be read.
     """
     log = state.partition.log
-    return state.leads and is_copying(log) and attempt.segment.is_current(log)
+    pending = log.offsets.earliest_pending_upload_offset
+    return (
+        state.leads
+        and is_copying(log)
+        and attempt.segment.is_current(log)
+        and pending is not None
+        and pending < attempt.segment.end_offset
+    )
 
 
 def metadata_of(

@@ -21,6 +21,7 @@ from heapq import heappop, heappush
 from logging import DEBUG, WARNING, getLogger
 from typing import Any, Final, Generic, TypeVar
 
+from protocol.errors import KafkaError
 from remote.errors import RemoteStorageError
 from remote.log_manager.backoff import backoff_ms
 from remote.log_manager.settings import RemoteLogManagerSettings
@@ -254,7 +255,7 @@ class Lane(Generic[K]):
         self._wait_for(key, entry, pause_ms)
 
     def _log(self, key: K, entry: _Entry, error: Exception, pause_ms: int) -> None:
-        """The first failure in a row is a warning, with its stack if it is none of the store or the metadata."""
+        """The first failure in a row is a warning, with its stack if its kind is not known."""
         _LOG.log(
             DEBUG if entry.is_failing else WARNING,
             "%s of %s has failed, the next attempt is in %d ms: %s",
@@ -262,5 +263,5 @@ class Lane(Generic[K]):
             key,
             pause_ms,
             error,
-            exc_info=None if isinstance(error, RemoteStorageError) else error,
+            exc_info=None if isinstance(error, RemoteStorageError | KafkaError) else error,
         )

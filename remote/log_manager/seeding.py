@@ -51,7 +51,8 @@ def ready_copies(state: PartitionState, metadata: RemoteLogMetadataManager) -> R
 
 
 def update_remote_end(log: Log, copies: RemoteLogMetadataCache) -> None:
-    """Set up to where the log is copied."""
+    """Set up to where the log is copied. It may move back: copies that this replica has known may be deleted since."""
+    log.offsets.forget_remote_end()
     log.update_remote_end_offset(
         remote_end_offset(
             without_empty_epochs(log.leader_epochs.entries),
@@ -63,8 +64,17 @@ def update_remote_end(log: Log, copies: RemoteLogMetadataCache) -> None:
 
 
 def first_copied_offset(log: Log, copies: RemoteLogMetadataCache) -> int | None:
-    """Where the first copy of this log's lineage starts; None without one."""
-    for entry in without_empty_epochs(log.leader_epochs.entries):
+    """Where the first copy with records of this log starts; None without one.
+
+    A copy may end on another branch. One that begins there is none of this log: as after an unclean election of a replica
+    that ends before the first copy.
+    """
+    lineage = without_empty_epochs(log.leader_epochs.entries)
+    ends = [*(entry.start_offset for entry in lineage[1:]), log.log_end_offset]
+    for entry, end in zip(lineage, ends, strict=False):
         for copy in copies.referenced(entry.epoch):
-            return copy.start_offset
+            found = copy.epoch_range(entry.epoch)
+            if found is not None and found[0] < end:
+                return copy.start_offset
+            break
     return None
