@@ -28,7 +28,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import NewPartitions, NewTopic
 
 from protocol.api_keys import ApiKey
@@ -192,7 +192,18 @@ class Stage:
         assert row.error_code == ErrorCode.none, row
 
     def _delete_topic(self, topic: str) -> None:
-        self._admin.delete_topics([topic])[topic].result(PATIENCE_S)
+        def delete() -> bool:
+            # A client of its own: one that has been referred to a broker that was killed would not ask another one.
+            admin = admin_of(self._cluster.bootstrap)
+            try:
+                admin.delete_topics([topic], request_timeout=5)[topic].result(PATIENCE_S)
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError._TIMED_OUT:
+                    return False
+                raise
+            return True
+
+        eventually_equal(delete, True)
 
     # -- replicas --------------------------------------------------------------------------------------
 
