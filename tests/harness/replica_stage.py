@@ -192,6 +192,9 @@ def _row(row: Any) -> str:
 class Stage:
     """See the module. `follower` is the machine that decides for followers: another one is a mutant."""
 
+    #: fetch.max.wait.ms of consumers.
+    consumers_wait_ms = 0
+
     def __init__(self, follower: type[Follower] = Follower) -> None:
         self._follower = follower
         self._simulation: Simulation | None = None
@@ -401,7 +404,7 @@ class Stage:
         row = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
         topic_id = self.cluster.image.topics_by_name["orders"].topic_id
         request = FetchRequest(
-            max_wait_ms=0,
+            max_wait_ms=self.consumers_wait_ms,
             min_bytes=1,
             session_epoch=-1,
             rack_id=rack,

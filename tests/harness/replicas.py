@@ -100,8 +100,8 @@ class ReplicaBroker:
         self.fetchers: ReplicaFetcherManager
         self.cluster_id = "a-cluster"
         self.controller = NoController()
-        #: Consumers read local segments only.
-        self.remote = None
+        #: With `reads`, what consumers read from a remote tier; None: they read local segments only.
+        self.remote: Any = None
         self._server: NetworkServer | None = None
         self._correlation_id = 0
 

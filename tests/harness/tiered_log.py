@@ -3,21 +3,84 @@
 As `tiered_replicas`, for one log without brokers. The metadata is in memory.
 """
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from uuid import UUID
 
 from protocol.remote.records import RemoteLogSegmentState
 from protocol.types import TopicPartition
-from remote.lineage import highest_remote_offset
+from remote.lineage import remote_end_offset, without_empty_epochs
+from remote.metadata_cache import RemoteLogMetadataCache
+from remote.metadata_manager import RemoteLogMetadataManager
 from remote.segment_metadata import (
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
+    RemotePartitionDeleteMetadata,
     TopicIdPartition,
 )
 from remote.storage_manager import LogSegmentData, RemoteStorageManager
 from storage.log import Log
-from tests.harness.tiered_replicas import Metadata
+from storage.tiered_log import SegmentToCopy
+
+
+class Metadata(RemoteLogMetadataManager):
+    """The metadata of all partitions, as every broker has it that has read the topic to its end."""
+
+    def __init__(self) -> None:
+        self._caches: dict[TopicIdPartition, RemoteLogMetadataCache] = {}
+        #: Not read to the end: look-ups may not be believed.
+        self.is_late = False
+
+    def cache(self, partition: TopicIdPartition) -> RemoteLogMetadataCache:
+        return self._caches.setdefault(partition, RemoteLogMetadataCache(partition))
+
+    def configure(self, configs: Mapping[str, object]) -> None:
+        """Nothing to configure."""
+
+    async def add_remote_log_segment_metadata(self, metadata: RemoteLogSegmentMetadata) -> None:
+        self.cache(metadata.partition).add(metadata)
+
+    async def update_remote_log_segment_metadata(self, update: RemoteLogSegmentMetadataUpdate) -> None:
+        self.cache(update.segment_id.partition).update(update)
+
+    async def put_remote_partition_delete_metadata(self, metadata: RemotePartitionDeleteMetadata) -> None:
+        raise AssertionError(metadata)
+
+    def remote_log_segment_metadata(
+        self, partition: TopicIdPartition, *, epoch: int, offset: int
+    ) -> RemoteLogSegmentMetadata | None:
+        return self.cache(partition).segment(epoch=epoch, offset=offset)
+
+    def next_segment_with_transaction_index(
+        self, partition: TopicIdPartition, *, epoch: int, offset: int
+    ) -> RemoteLogSegmentMetadata | None:
+        return self.cache(partition).next_segment_with_transaction_index(epoch=epoch, offset=offset)
+
+    def highest_offset_for_epoch(self, partition: TopicIdPartition, *, epoch: int) -> int | None:
+        return self.cache(partition).end_offset_for_epoch(epoch)
+
+    def list_remote_log_segments(
+        self, partition: TopicIdPartition, *, epoch: int | None = None
+    ) -> Sequence[RemoteLogSegmentMetadata]:
+        return list(self.cache(partition).segments(epoch))
+
+    def remote_log_size(self, partition: TopicIdPartition, *, epoch: int) -> int:
+        return self.cache(partition).size_bytes(epoch)
+
+    def on_partition_leadership_changes(
+        self, *, leaders: Collection[TopicIdPartition], followers: Collection[TopicIdPartition]
+    ) -> None:
+        """All partitions are known."""
+
+    def on_stop_partitions(self, partitions: Collection[TopicIdPartition]) -> None:
+        """All partitions are known."""
+
+    def is_ready(self, partition: TopicIdPartition) -> bool:
+        return not self.is_late
+
+    async def close(self) -> None:
+        """Nothing is open."""
 
 
 @dataclass
@@ -50,15 +113,34 @@ class Tier:
         self.metadata = metadata or Metadata()
         self._copies = 0
 
-    def copy_closed_segments(self, log: Log, partition: TopicIdPartition) -> list[RemoteLogSegmentMetadata]:
-        """Copy what has no copy yet, as a copy task would; the log knows its new remote end."""
+    def copy_closed_segments(
+        self,
+        log: Log,
+        partition: TopicIdPartition,
+        *,
+        broker_id: int = 1,
+        store: RemoteStorageManager | None = None,
+    ) -> list[RemoteLogSegmentMetadata]:
+        """Copy what has no copy yet, as a copy task would; the log knows its new remote end.
+
+        `store`: the broker's view of the store.
+        """
         self.learn_remote_end(log, partition)
         start = max(log.local_log_start_offset, log.offsets.remote_end_offset or 0)
-        found = [self._copy(partition, segment) for segment in log.segments_to_copy(start)]
+        found = [
+            self._copy(partition, segment, broker_id, store or self.store)
+            for segment in log.segments_to_copy(start)
+        ]
         self.learn_remote_end(log, partition)
         return found
 
-    def _copy(self, partition: TopicIdPartition, segment) -> RemoteLogSegmentMetadata:
+    def _copy(
+        self,
+        partition: TopicIdPartition,
+        segment: SegmentToCopy,
+        broker_id: int,
+        store: RemoteStorageManager,
+    ) -> RemoteLogSegmentMetadata:
         self._copies += 1
         if segment.snapshot_job is not None:
             segment.snapshot_job.run()
@@ -67,7 +149,7 @@ class Tier:
             start_offset=segment.base_offset,
             end_offset=segment.end_offset,
             max_timestamp_ms=segment.largest_timestamp_ms(),
-            broker_id=1,
+            broker_id=broker_id,
             event_timestamp_ms=0,
             segment_size_bytes=segment.size_bytes,
             leader_epochs=tuple(segment.leader_epochs),
@@ -75,7 +157,7 @@ class Tier:
         )
         cache = self.metadata.cache(partition)
         cache.add(copy)
-        custom = self.store.copy_log_segment_data(
+        custom = store.copy_log_segment_data(
             copy,
             LogSegmentData(
                 log_segment=segment.log_segment,
@@ -89,7 +171,7 @@ class Tier:
         update = RemoteLogSegmentMetadataUpdate(
             segment_id=copy.segment_id,
             state=RemoteLogSegmentState.COPY_SEGMENT_FINISHED,
-            broker_id=1,
+            broker_id=broker_id,
             event_timestamp_ms=0,
             custom_metadata=custom,
         )
@@ -98,13 +180,14 @@ class Tier:
 
     def learn_remote_end(self, log: Log, partition: TopicIdPartition) -> None:
         """As the tasks of leaders and followers do."""
-        end = highest_remote_offset(
-            log.leader_epochs.entries,
-            self.metadata.cache(partition).end_offset_for_epoch,
-            log_end_offset=log.log_end_offset,
+        log.update_remote_end_offset(
+            remote_end_offset(
+                without_empty_epochs(log.leader_epochs.entries),
+                self.metadata.cache(partition),
+                local_log_start_offset=log.local_log_start_offset,
+                log_end_offset=log.log_end_offset,
+            )
         )
-        if end is not None:
-            log.update_remote_end_offset(end)
 
 
 def remove_local_segments(log: Log, before_offset: int) -> None:

@@ -4,32 +4,32 @@ The brokers have no copy tasks: a test copies (`copy_segments`), and applies loc
 fail (`Store`), and the metadata late (`Metadata.is_late`).
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
-from uuid import UUID
 
-from protocol.remote.records import RemoteLogSegmentState
+from broker.reads.remote_reads import RemoteReads
+from broker.replicas.partition import Partition
 from protocol.types import TopicPartition
 from remote.auxiliary_state import AuxiliaryStates
-from remote.lineage import highest_remote_offset
-from remote.metadata_cache import RemoteLogMetadataCache
-from remote.metadata_manager import RemoteLogMetadataManager
+from remote.index_cache import IndexCache
+from remote.index_cache_files import IndexFiles
+from remote.log_manager.quota import TransferQuota
 from remote.metrics import RemoteStorageMetrics
+from remote.reader import RemoteLogReader
+from remote.reading.settings import RemoteReadSettings
 from remote.segment_metadata import (
-    RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
-    RemoteLogSegmentMetadataUpdate,
-    RemotePartitionDeleteMetadata,
     TopicIdPartition,
 )
-from remote.storage_manager import IndexType, LogSegmentData, RemoteStream
+from remote.storage_manager import IndexType, RemoteStream
 from remote.stores.local_directory import LocalDirectory
 from runtime.simulated import Simulation
-from storage.log import Log
-from storage.log_config import LogConfig, default_topic_values
+from storage.files import Files
+from tests.harness.remote_tier import DiskReader
 from tests.harness.replicas import TOPIC_ID, ReplicaBroker, ReplicaCluster
+from tests.harness.tiered_log import Tier, remove_local_segments
 
 
 class Store(LocalDirectory):
@@ -64,63 +64,44 @@ class _Bytes:
         """Nothing is open."""
 
 
-class Metadata(RemoteLogMetadataManager):
-    """The metadata of all partitions, as every broker has it that has read the topic to its end."""
+class _ConsumersTier:
+    """What consumers read from the tier at one broker; a TierListener."""
 
-    def __init__(self) -> None:
-        self._caches: dict[TopicIdPartition, RemoteLogMetadataCache] = {}
-        #: Not read to the end: look-ups may not be believed.
-        self.is_late = False
+    def __init__(self, cluster: "TieredCluster", broker: ReplicaBroker) -> None:
+        folder = cluster.folder / f"{broker.host}-{broker.runtime.now_ms()}"
+        folder.mkdir(exist_ok=True)
+        settings = RemoteReadSettings()
+        metrics = cluster.metrics.setdefault(broker.node_id, RemoteStorageMetrics())
+        self.reads = RemoteReads(
+            runtime=broker.runtime,
+            reader=RemoteLogReader(
+                store=cluster.store,
+                metadata=cluster.metadata,
+                index_cache=IndexCache(
+                    IndexFiles(folder, files=Files(), store=cluster.store),
+                    runtime=broker.runtime,
+                    settings=lambda: settings,
+                ),
+                metrics=metrics,
+                runtime=broker.runtime,
+            ),
+            settings=lambda: settings,
+            quota=TransferQuota(
+                rate=lambda: None,
+                window_count=1,
+                window_ms=1000,
+                throttle=metrics.fetch_throttle,
+                runtime=broker.runtime,
+            ),
+        )
 
-    def cache(self, partition: TopicIdPartition) -> RemoteLogMetadataCache:
-        return self._caches.setdefault(partition, RemoteLogMetadataCache(partition))
+    def on_role(self, partition: Partition) -> None:
+        """See TierListener."""
+        self.reads.on_role(partition)
 
-    def configure(self, configs: Mapping[str, object]) -> None:
-        """Nothing to configure."""
-
-    async def add_remote_log_segment_metadata(self, metadata: RemoteLogSegmentMetadata) -> None:
-        self.cache(metadata.partition).add(metadata)
-
-    async def update_remote_log_segment_metadata(self, update: RemoteLogSegmentMetadataUpdate) -> None:
-        self.cache(update.segment_id.partition).update(update)
-
-    async def put_remote_partition_delete_metadata(self, metadata: RemotePartitionDeleteMetadata) -> None:
-        raise AssertionError(metadata)
-
-    def remote_log_segment_metadata(
-        self, partition: TopicIdPartition, *, epoch: int, offset: int
-    ) -> RemoteLogSegmentMetadata | None:
-        return self.cache(partition).segment(epoch=epoch, offset=offset)
-
-    def next_segment_with_transaction_index(
-        self, partition: TopicIdPartition, *, epoch: int, offset: int
-    ) -> RemoteLogSegmentMetadata | None:
-        return self.cache(partition).next_segment_with_transaction_index(epoch=epoch, offset=offset)
-
-    def highest_offset_for_epoch(self, partition: TopicIdPartition, *, epoch: int) -> int | None:
-        return self.cache(partition).end_offset_for_epoch(epoch)
-
-    def list_remote_log_segments(
-        self, partition: TopicIdPartition, *, epoch: int | None = None
-    ) -> Sequence[RemoteLogSegmentMetadata]:
-        return list(self.cache(partition).segments(epoch))
-
-    def remote_log_size(self, partition: TopicIdPartition, *, epoch: int) -> int:
-        return self.cache(partition).size_bytes(epoch)
-
-    def on_partition_leadership_changes(
-        self, *, leaders: Collection[TopicIdPartition], followers: Collection[TopicIdPartition]
-    ) -> None:
-        """All partitions are known."""
-
-    def on_stop_partitions(self, partitions: Collection[TopicIdPartition]) -> None:
-        """All partitions are known."""
-
-    def is_ready(self, partition: TopicIdPartition) -> bool:
-        return not self.is_late
-
-    async def close(self) -> None:
-        """Nothing is open."""
+    def on_stopped(self, partition: Partition, *, is_topic_deleted: bool) -> None:
+        """See TierListener."""
+        self.reads.on_role(partition)
 
 
 class TieredCluster(ReplicaCluster):
@@ -128,14 +109,20 @@ class TieredCluster(ReplicaCluster):
 
     def __init__(self, simulation: Simulation, broker_ids: Any, **options: Any) -> None:
         self._folder = TemporaryDirectory(prefix="remote-tier-")
-        self.store = Store(Path(self._folder.name))
-        self.metadata = Metadata()
+        self.folder = Path(self._folder.name)
+        self.store = Store(self.folder / "store")
+        self._tier = Tier(self.store)
+        self.metadata = self._tier.metadata
         self.metrics: dict[int, RemoteStorageMetrics] = {}
-        self._copies = 0
         configs = {"remote.storage.enable": "true", "local.retention.ms": "60000"} | (
             options.pop("configs", None) or {}
         )
         super().__init__(simulation, broker_ids, configs=configs, **options)
+
+    def register(self, broker: ReplicaBroker) -> int:
+        broker.remote = _ConsumersTier(self, broker)
+        broker.replicas.tier = broker.remote
+        return super().register(broker)
 
     def auxiliary(self, broker: ReplicaBroker) -> AuxiliaryStates | None:
         metrics = self.metrics[broker.node_id] = RemoteStorageMetrics()
@@ -151,77 +138,18 @@ class TieredCluster(ReplicaCluster):
         self, broker: ReplicaBroker, topic_partition: TopicPartition
     ) -> list[RemoteLogSegmentMetadata]:
         """The broker copies the closed segments of its log that have no copy, as its copy task would."""
-        log = broker.partition(topic_partition).log
-        partition = TopicIdPartition(log.topic_id or TOPIC_ID, topic_partition)
-        cache = self.metadata.cache(partition)
-        self.learn_remote_end(log, partition)
-        copied = []
-        start = max(log.local_log_start_offset, log.offsets.remote_end_offset or 0)
-        for segment in log.segments_to_copy(start):
-            self._copies += 1
-            with TemporaryDirectory(dir=self._folder.name) as folder:
-                paths = {
-                    name: _exported(broker, getattr(segment, name), Path(folder))
-                    for name in ("log_segment", "offset_index", "time_index", "producer_snapshot")
-                }
-                transactions = segment.transaction_index
-                copy = RemoteLogSegmentMetadata(
-                    segment_id=RemoteLogSegmentId(partition, UUID(int=self._copies)),
-                    start_offset=segment.base_offset,
-                    end_offset=segment.end_offset,
-                    max_timestamp_ms=segment.largest_timestamp_ms(),
-                    broker_id=broker.node_id,
-                    event_timestamp_ms=broker.runtime.now_ms(),
-                    segment_size_bytes=segment.size_bytes,
-                    leader_epochs=tuple(segment.leader_epochs),
-                    is_transaction_index_empty=transactions is None,
-                )
-                cache.add(copy)
-                data = LogSegmentData(
-                    **paths,
-                    transaction_index=None
-                    if transactions is None
-                    else _exported(broker, transactions, Path(folder)),
-                    leader_epoch_index=segment.leader_epoch_checkpoint,
-                )
-                custom = self.store.copy_log_segment_data(copy, data)
-            finished = RemoteLogSegmentMetadataUpdate(
-                segment_id=copy.segment_id,
-                state=RemoteLogSegmentState.COPY_SEGMENT_FINISHED,
-                broker_id=broker.node_id,
-                event_timestamp_ms=copy.event_timestamp_ms,
-                custom_metadata=custom,
-            )
-            cache.update(finished)
-            copied.append(copy.updated(finished))
+        partition = TopicIdPartition(TOPIC_ID, topic_partition)
+        copied = self._tier.copy_closed_segments(
+            broker.partition(topic_partition).log,
+            partition,
+            broker_id=broker.node_id,
+            store=DiskReader(self.store, lambda: broker.files, lambda: broker.runtime),
+        )
         for other in self.brokers.values():
             if other.is_up:
-                self.learn_remote_end(other.partition(topic_partition).log, partition)
+                self._tier.learn_remote_end(other.partition(topic_partition).log, partition)
         return copied
 
     def keep(self, broker: ReplicaBroker, topic_partition: TopicPartition, *, from_offset: int) -> None:
         """Local retention, by size, removes the segments before `from_offset`."""
-        log = broker.partition(topic_partition).log
-        kept_bytes = sum(each.size for each in log.segments if each.base_offset >= from_offset)
-        config = log.config
-        overrides = {**self.configs, "local.retention.bytes": str(kept_bytes)}
-        log.update_config(LogConfig.from_overrides(default_topic_values(), overrides))
-        log.apply_retention(broker.runtime.now_ms())
-        log.update_config(config)
-
-    def learn_remote_end(self, log: Log, partition: TopicIdPartition) -> None:
-        """What the leader's and the followers' tasks do: they find what is copied of the log's lineage."""
-        end = highest_remote_offset(
-            log.leader_epochs.entries,
-            self.metadata.cache(partition).end_offset_for_epoch,
-            log_end_offset=log.log_end_offset,
-        )
-        if end is not None:
-            log.update_remote_end_offset(end)
-
-
-def _exported(broker: ReplicaBroker, path: Path, folder: Path) -> Path:
-    """A file of the broker's simulated disk as a real one."""
-    real = folder / path.name
-    real.write_bytes(broker.files.read(path))
-    return real
+        remove_local_segments(broker.partition(topic_partition).log, from_offset)

@@ -8,7 +8,6 @@
 | `A keeps 3 on` | local retention removes A's segments before offset 3 |
 | `the remote tier fails`, `hangs`, `answers` | reads of indexes raise, do not return for an hour, work again |
 | `the metadata is late`, `is there` | brokers have not read the metadata of all copies; they have |
-| `consumer finds 1 at A` | the copy that a consumer of A is served from, with its record |
 | `show tiers` | the logs, and the copies |
 
 `A keeps` applies A's own retention, with a limit in bytes. What was committed may be in either tier: it counts as lost if it is
@@ -40,6 +39,8 @@ class TieredStage(Stage):
     """See the module."""
 
     cluster: TieredCluster
+    #: Reads of the remote tier take a while.
+    consumers_wait_ms = 500
 
     def __init__(self, follower: type[Follower] = Follower) -> None:
         super().__init__(follower)
@@ -89,15 +90,6 @@ class TieredStage(Stage):
                     self.show(f"remote {_copy(copy)} by {self._names_of_copies[copy.segment_id]}")
             case _:
                 await super()._play_broker(words)
-
-    async def _play_client(self, words: list[str]) -> None:
-        match words:
-            case ["consumer", "finds", offset, "at", name]:
-                copy = self._copy_with(self.partition(name).log, int(offset))
-                value = None if copy is None else self._values(copy).get(int(offset))
-                self.show("nothing" if copy is None else f"{value} in {_copy(copy)}")
-            case _:
-                await super()._play_client(words)
 
     def _set_store(self, state: str) -> None:
         def fail(*_: Any) -> None:
