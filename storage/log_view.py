@@ -112,7 +112,7 @@ class LogView:
         """Whether the leader epochs of the remote part are known, without which no copy is known to be the log's.
 
         A power cut may damage the epochs' file. Those of the local part are read from the batches again; the others
-        have to be restored from the remote tier, before anything there is deleted as unreferenced.
+        are restored from the metadata of the copies (`remote.lost_lineage`), before any is deleted as unreferenced.
         """
         if self.log_start_offset == self.local_log_start_offset:
             return True

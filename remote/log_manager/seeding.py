@@ -4,6 +4,7 @@ A leader has to know both before it copies or deletes anything. Kafka 4.3.1 runs
 copied, counts the bytes in both tiers twice, and deletes records that retention.bytes has room for (KAFKA-20732). A
 follower needs the end for its local retention only.
 
+    lineage     if a power cut has taken it (`remote.lost_lineage`)
     log start   the former leader has moved it and deleted the copies before it, and this replica was not notified: it is the
                 start of the first copy of the lineage
     remote end  see `remote.lineage.remote_end_offset`
@@ -16,6 +17,7 @@ Source: RLMCopyTask.maybeUpdateLogStartOffsetOnBecomingLeader, maybeUpdateCopied
 from remote.lineage import remote_end_offset, without_empty_epochs
 from remote.log_manager.lane import NotYet
 from remote.log_manager.partition_state import PartitionState
+from remote.lost_lineage import restore_lineage
 from remote.metadata_cache import RemoteLogMetadataCache
 from remote.metadata_manager import RemoteLogMetadataManager
 from storage.log import Log
@@ -28,6 +30,7 @@ def seed_leader(state: PartitionState, metadata: RemoteLogMetadataManager) -> No
     if state.seeded_epoch == epoch and log.offsets.remote_end_offset is not None:
         return
     copies = ready_copies(state, metadata)
+    restore_lineage(log, copies)
     start = first_copied_offset(log, copies)
     if start is not None and start > log.log_start_offset:
         if start > log.high_watermark:

@@ -18,6 +18,7 @@ from storage.manager.log_manager import LogManager
 from storage.producer_snapshot import CorruptSnapshot
 from storage.producer_state import BatchMetadata, ProducerState
 from storage.remote_restart import RemoteState
+from storage.verify import verify
 from tests.harness.faulty_files import FaultyFiles, Killed, Loss
 
 TIERED = LogConfig(segment_bytes=300, index_interval_bytes=1, remote_storage_enable=True, retention_ms=None)
@@ -87,6 +88,7 @@ def test_the_log_is_empty_behind_its_remote_part_and_knows_what_is_in_it(tmp_pat
         )
     check_taken_over(log)
     assert not [name for name in Files().list(log.directory) if name.endswith(".tmp")]
+    assert not [it for it in verify(log.directory, Files()) if it.is_error]
     log.close_files()
 
 

@@ -1,0 +1,82 @@
+"""Restores the leader epochs of a log's remote part, when the log has lost them, from the metadata of its copies.
+
+A power cut may take a log's leader-epoch-checkpoint. The log reads the epochs of its local part from its batches again, but
+not those of the remote part, without which no copy there is known to be its own: it would not be read, and be deleted as
+unreferenced. Each copy's metadata has its epochs, and the copies are followed from the local part back to the first one:
+
+    local part        e4@80                   before 80, of epoch 4 at most
+    [60, 80) e2@60 e4@75                      it has offset 79 in epoch 4
+    [50, 70) e3@50                            has offset 59, but e3 is newer than e2: it is of another branch
+    [40, 60) e1@40 e2@55
+    restored          e1@40 e2@55 e4@75
+
+Of several copies with an offset, that of the newest epoch is the log's: a branch that was given up wrote it in an older one.
+
+Kafka 4.3.1 continues with the epochs of the local part, and deletes the copies of the others.
+"""
+
+from collections.abc import Iterable
+from logging import getLogger
+
+from protocol.remote.records import RemoteLogSegmentState
+from remote.metadata_cache import RemoteLogMetadataCache
+from remote.segment_metadata import RemoteLogSegmentMetadata
+from storage.leader_epoch_cache import EpochEntry
+from storage.log import Log
+
+_LOG = getLogger(__name__)
+
+
+def restore_lineage(log: Log, copies: RemoteLogMetadataCache) -> None:
+    """Restore the lineage of a log that has lost it; what no copy has is not part of the log any more.
+
+    `copies` must be complete. Cost: nothing for a log with its lineage, else O(copies). Raises KafkaStorageError.
+    """
+    if log.has_whole_lineage:
+        return
+    first = log.leader_epochs.earliest
+    end, newest_epoch = log.local_log_start_offset, None
+    if first is not None:
+        end, newest_epoch = min(first.start_offset, end), first.epoch
+    entries = lineage_before(copies.segments(), end, newest_epoch=newest_epoch)
+    _LOG.warning(
+        "%s: the leader epochs of its remote part are lost; by the metadata of its copies they are %s",
+        log.topic_partition,
+        entries,
+    )
+    log.restore_lineage(entries)
+    if not log.has_whole_lineage:
+        start = entries[0].start_offset if entries else end
+        log.maybe_increment_log_start_offset(start, reason="there is no copy of the records before")
+
+
+def lineage_before(
+    copies: Iterable[RemoteLogSegmentMetadata], end_offset: int, *, newest_epoch: int | None
+) -> list[EpochEntry]:
+    """The leader epochs of the log before `end_offset`, as far back as finished copies follow each other; oldest first.
+
+    `newest_epoch`: that of the record at `end_offset`; None: unknown.
+    """
+    #: By end offset: the last one has the largest.
+    waiting = sorted(
+        (copy for copy in copies if copy.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED),
+        key=lambda copy: copy.end_offset,
+    )
+    #: Those that end after `last`. Mostly one.
+    candidates: list[RemoteLogSegmentMetadata] = []
+    starts: dict[int, int] = {}
+    last = end_offset - 1
+    while True:
+        while waiting and waiting[-1].end_offset > last:
+            candidates.append(waiting.pop())
+        candidates = [copy for copy in candidates if copy.start_offset <= last]
+        found: list[EpochEntry] = []
+        for copy in candidates:
+            entries = [entry for entry in copy.leader_epochs if entry.start_offset <= last]
+            epoch = entries[-1].epoch
+            if (newest_epoch is None or epoch <= newest_epoch) and (not found or epoch > found[-1].epoch):
+                found = entries
+        if not found:
+            return [EpochEntry(epoch, starts[epoch]) for epoch in sorted(starts)]
+        starts.update(found)  # the start in an older copy is the smaller one
+        newest_epoch, last = found[0].epoch, found[0].start_offset - 1

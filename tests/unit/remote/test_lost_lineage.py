@@ -1,0 +1,78 @@
+"""A log that has lost the leader epochs of its remote part: tables (KIP-405)."""
+
+import pytest
+from remote_support import cache_of, copy_of
+
+from protocol.types import TopicPartition
+from remote.lost_lineage import lineage_before, restore_lineage
+from storage.leader_epoch_cache import FILE_NAME
+from storage.log_config import LogConfig
+from tests.unit.storage.storage_support import NOW_MS, batch, open_log
+
+
+@pytest.mark.parametrize(
+    ("copies", "end", "newest", "restored"),
+    [
+        ([], 80, 4, []),
+        ([(60, 80, (2, 60), (4, 75))], 80, 4, [(2, 60), (4, 75)]),
+        ([(40, 60, (1, 40), (2, 55)), (60, 80, (2, 60), (4, 75))], 80, 4, [(1, 40), (2, 55), (4, 75)]),
+        ([(60, 80, (4, 60))], 80, None, [(4, 60)]),
+        ([(60, 80, (4, 60))], 70, 4, [(4, 60)]),  # the local part begins within the copy
+        ([(60, 90, (4, 60), (5, 80))], 80, 4, [(4, 60)]),  # what follows is known from the batches
+        ([(60, 80, (5, 60))], 80, 4, []),  # of another branch: newer than what follows
+        ([(60, 79, (4, 60))], 80, 4, []),  # not copied up to there
+        ([(20, 40, (1, 20)), (60, 80, (4, 60))], 80, 4, [(4, 60)]),  # a copy is missing in between
+        # The other branch's copy of [40, 70), written in epoch 2, and the log's in epoch 3.
+        ([(40, 70, (2, 40)), (40, 60, (2, 40), (3, 50)), (60, 80, (3, 60))], 80, 4, [(2, 40), (3, 50)]),
+        # Up to 40 both branches are the same.
+        ([(40, 60, (2, 40)), (30, 60, (1, 30)), (60, 80, (3, 60))], 80, 4, [(1, 30), (2, 40), (3, 60)]),
+        # The module's example.
+        ([(40, 60, (1, 40), (2, 55)), (50, 70, (3, 50)), (60, 80, (2, 60), (4, 75))], 80, 4, [(1, 40), (2, 55), (4, 75)]),
+    ],
+)  # fmt: skip
+def test_lineage_before(copies, end, newest, restored):
+    of = [copy_of(number, start, end, *epochs) for number, (start, end, *epochs) in enumerate(copies, 1)]
+    assert lineage_before(cache_of(*of).segments(), end, newest_epoch=newest) == restored
+
+
+def test_an_unfinished_copy_does_not_count():
+    assert lineage_before([copy_of(1, 60, 80, (4, 60))], 80, newest_epoch=4) == []
+
+
+@pytest.fixture
+def stopped(tmp_path):
+    """The log [3, 13), of which [3, 8) is in the remote tier only; its epochs' file is damaged."""
+    config = LogConfig(
+        segment_bytes=300, index_interval_bytes=1, remote_storage_enable=True, local_retention_bytes=500
+    )
+    log = open_log(tmp_path / "t-0", config=config, topic_partition=TopicPartition("t", 0))
+    for epoch, count in ((1, 5), (2, 2), (4, 6)):
+        for _ in range(count):
+            log.append_as_leader(batch(value=b"x" * 50), leader_epoch=epoch, now_ms=NOW_MS)
+    log.update_high_watermark(13)
+    log.update_remote_end_offset(10)
+    log.maybe_increment_log_start_offset(3)
+    log.apply_retention(NOW_MS)
+    log.close()
+    (log.directory / FILE_NAME).write_bytes(b"")
+    return open_log(log.directory, config=config, topic_partition=log.topic_partition, log_start_offset=3)
+
+
+@pytest.mark.logs("is corrupt", "disagrees with the batches", "are lost")
+@pytest.mark.parametrize(
+    ("copies", "log_start", "epochs"),
+    [
+        ([(2, 6, (1, 2), (2, 5)), (6, 8, (2, 6), (4, 7))], 3, [(1, 3), (2, 5), (4, 7)]),
+        ([(6, 8, (2, 6), (4, 7))], 6, [(2, 6), (4, 7)]),  # the rest has expired
+        ([], 8, [(4, 8)]),  # so has all of it
+    ],
+)
+def test_restored_logs(stopped, copies, log_start, epochs):
+    log = stopped
+    assert not log.has_whole_lineage
+    of = [copy_of(number, start, end, *its) for number, (start, end, *its) in enumerate(copies, 1)]
+    restore_lineage(log, cache_of(*of))
+    assert log.has_whole_lineage
+    assert log.log_start_offset == log_start
+    assert list(log.leader_epochs.entries) == epochs
+    log.close_files()
