@@ -13,9 +13,10 @@ by timestamp waits in `RemoteListOffsets` (`delayed_remote_list_offsets.py`).
 Source: Kafka's ReplicaManager.handleOffsetOutOfRangeError and processRemoteFetches.
 """
 
+from asyncio import sleep
 from collections.abc import Callable, Sequence
 from logging import getLogger
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from broker.purgatory.delayed_operation import DelayedOperationPurgatory
 from broker.reads.delayed_remote_list_offsets import DelayedRemoteListOffsets, OffsetLookUp
@@ -23,12 +24,16 @@ from broker.replicas.partition import Partition
 from protocol.errors import KafkaError, UnknownServerError
 from protocol.messages.fetch import AbortedTransaction
 from protocol.special_timestamps import MAX_TIMESTAMP
-from remote.errors import RemoteStorageError
+from remote.errors import RemoteStorageError, RetriableRemoteStorageError
 from remote.reader import RemoteLogReader
 from remote.reading.chunk_reads import ChunkReads, FetchQuota, PendingRead, RemoteReadsThrottled
 from remote.reading.read_slots import ReadSlots
 from remote.reading.settings import RemoteReadSettings
 from runtime import Runtime
+from storage.index import TimestampOffset
+
+#: Between the attempts of a look-up by timestamp.
+_PAUSES_S: Final = (0.05, 0.2)
 
 _LOG = getLogger(__name__)
 
@@ -100,15 +105,7 @@ class RemoteReads:
         try:
             async with self.slots.enter():
                 look_up.is_waiting = False
-                if timestamp == MAX_TIMESTAMP:
-                    find = self.reader.max_timestamp_offset(
-                        partition, is_cancelled=lambda: look_up.is_cancelled
-                    )
-                else:
-                    find = self.reader.offset_for_timestamp(
-                        partition, timestamp, is_cancelled=lambda: look_up.is_cancelled
-                    )
-                look_up.found = await find
+                look_up.found = await self._find(look_up, timestamp)
         except Exception as error:  # noqa: BLE001 (a store's plugin may raise anything; logged)
             look_up.error = error
             is_known = isinstance(error, (KafkaError, RemoteStorageError, OSError))
@@ -121,6 +118,23 @@ class RemoteReads:
             )
         look_up.is_done = True
         self.list_offsets_purgatory.signal(look_up)
+
+    async def _find(self, look_up: OffsetLookUp, timestamp: int) -> TimestampOffset | None:
+        """The result of the first attempt that succeeds. Raises the error of the last one."""
+        for pause_s in (*_PAUSES_S, None):
+            try:
+                if timestamp == MAX_TIMESTAMP:
+                    return await self.reader.max_timestamp_offset(
+                        look_up.partition, is_cancelled=lambda: look_up.is_cancelled
+                    )
+                return await self.reader.offset_for_timestamp(
+                    look_up.partition, timestamp, is_cancelled=lambda: look_up.is_cancelled
+                )
+            except RetriableRemoteStorageError:
+                if pause_s is None or look_up.is_cancelled:
+                    raise
+                await sleep(pause_s)
+        raise AssertionError("the last attempt returns or raises")
 
     async def wait_for(self, look_ups: Sequence[OffsetLookUp], *, timeout_ms: int | None) -> None:
         """Wait until all have a result, or for `timeout_ms` (None: remote.list.offsets.request.timeout.ms)."""

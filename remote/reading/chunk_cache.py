@@ -44,6 +44,7 @@ class ChunkCache:
         self._kept: OrderedDict[Chunk, _Kept] = OrderedDict()
         #: The chunks of each segment, by start offset; few.
         self._by_segment: dict[UUID, list[Chunk]] = {}
+        self._by_partition: dict[TopicIdPartition, dict[Chunk, None]] = {}
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -65,6 +66,7 @@ class ChunkCache:
             chunks = self._by_segment.setdefault(chunk.segment_id, [])
         insort(chunks, chunk, key=_start_offset)
         self._kept[chunk] = _Kept(chunk, partition, now_ms)
+        self._by_partition.setdefault(partition, {})[chunk] = None
         self.size_bytes += chunk.size_bytes
         self._make_room(besides=chunk)
 
@@ -89,7 +91,7 @@ class ChunkCache:
 
     def remove_partition(self, partition: TopicIdPartition) -> None:
         """Remove the partition's chunks: its log may have changed."""
-        for chunk in [each.chunk for each in self._kept.values() if each.partition == partition]:
+        for chunk in list(self._by_partition.get(partition, ())):
             self._remove(chunk)
 
     def _make_room(self, *, besides: Chunk) -> None:
@@ -109,4 +111,8 @@ class ChunkCache:
         chunks.remove(chunk)
         if not chunks:
             del self._by_segment[chunk.segment_id]
+        of_partition = self._by_partition[kept.partition]
+        del of_partition[chunk]
+        if not of_partition:
+            del self._by_partition[kept.partition]
         assert self.size_bytes >= 0, self.size_bytes

@@ -145,6 +145,15 @@ def test_a_failing_store(simulation, tiered):
     assert row[0] == ErrorCode.none
 
 
+@pytest.mark.parametrize(("times", "code"), [(2, ErrorCode.none), (3, ErrorCode.unknown_server_error)])
+@pytest.mark.logs("cannot be searched")
+def test_a_short_failure_is_not_seen(simulation, tiered, times, code):
+    tiered.fill(4)
+    tiered.store.faults.append(Fault("segment", refuse(503), times=times))
+    (row,) = list_offsets(simulation, tiered, (0, NOW_MS, -1))
+    assert row[0] == code
+
+
 # KIP-107
 def test_delete_records_in_the_remote_part(simulation, tiered):
     """The low watermark may be in the middle of a remote segment: what is before it is not found any more."""
