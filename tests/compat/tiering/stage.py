@@ -28,7 +28,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import Producer
 from confluent_kafka.admin import NewPartitions, NewTopic
 
 from protocol.api_keys import ApiKey
@@ -49,6 +49,7 @@ from protocol.messages.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
+from protocol.messages.delete_topics import DeleteTopicsRequest
 from protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -192,18 +193,10 @@ class Stage:
         assert row.error_code == ErrorCode.none, row
 
     def _delete_topic(self, topic: str) -> None:
-        def delete() -> bool:
-            # A client of its own: one that has been referred to a broker that was killed would not ask another one.
-            admin = admin_of(self._cluster.bootstrap)
-            try:
-                admin.delete_topics([topic], request_timeout=5)[topic].result(PATIENCE_S)
-            except KafkaException as error:
-                if error.args[0].code() == KafkaError._TIMED_OUT:
-                    return False
-                raise
-            return True
-
-        eventually_equal(delete, True)
+        request = DeleteTopicsRequest(topic_names=[topic], timeout_ms=60_000)
+        with BlockingWire(self._any_port()) as wire:
+            (row,) = wire.call(ApiKey.DELETE_TOPICS, 5, request).responses
+        assert row.error_code == ErrorCode.none, row
 
     # -- replicas --------------------------------------------------------------------------------------
 
@@ -231,6 +224,7 @@ class Stage:
         replicas = self._partition(name).replica_nodes
         if replicas[0] != leader:
             self._alter_replicas(name, [leader, *(each for each in replicas if each != leader)])
+        once(lambda: self._partition(name).isr_nodes, lambda isr: leader in isr)
         topic, _, index = name.rpartition("-")
         request = ElectLeadersRequest(
             election_type=0,
