@@ -216,8 +216,7 @@ class MetadataPartitionReader:
                 return
             self._skip(start, error.start_offset)
             found = MetadataRecords(records=(), next_offset=error.start_offset)
-        # Only these: one that subscribes while the records are applied has missed the first of them.
-        behind = [each for each in behind if start <= each.next_offset < found.next_offset]
+        # Only those of before the read: one that subscribes while records are applied has missed the first of them.
         await in_turns(self._runtime, self._apply_to_newcomers(found, set(behind), generation))
         if generation != self._generation:
             return

@@ -48,6 +48,63 @@ def test_a_restart_reads_nothing_again(scene):
     scene(story)
 
 
+def test_a_stop_writes_also_what_is_not_due(scene):
+    async def story(brokers):
+        manager, _ = brokers.start(ONE)
+        await until_ready(manager, ONE)
+        for number in range(100):
+            await copied(manager, number + 1, number, number + 1, user_partition=ONE)
+        await asyncio.sleep(3600)
+        await copied(manager, 101, 100, 101, user_partition=ONE)
+        manager, topic = await restarted(brokers, manager, ONE)
+        await until_ready(manager, ONE)
+        assert ends(manager, ONE)[-1] == 101
+        assert topic.read_count == 0
+
+    scene(story)
+
+
+@pytest.mark.parametrize("crash_after_s", [50, 550, 650, 1200])
+def test_a_header_is_not_ahead_of_its_columns(scene, crash_after_s):
+    """A change that is not due yet keeps the offset of the whole snapshot back."""
+
+    async def story(brokers):
+        manager, _ = brokers.start(ONE)
+        await until_ready(manager, ONE)
+        for number in range(100):
+            await copied(manager, number + 1, number, number + 1, user_partition=ONE)
+        await asyncio.sleep(500)
+        await copied(manager, 101, 100, 101, user_partition=ONE)
+        await asyncio.sleep(crash_after_s)
+        second, _ = brokers.start(ONE, folder=0)
+        await until_ready(second, ONE)
+        assert copies(second, ONE) == copies(manager, ONE)
+
+    scene(story)
+
+
+@pytest.mark.parametrize("turns", range(12))
+def test_a_partition_that_is_removed_while_its_snapshot_is_read(scene, turns):
+    async def story(brokers):
+        manager, _ = brokers.start(ONE, TWO)
+        await until_ready(manager, ONE, TWO)
+        await copied(manager, 1, 0, 10, user_partition=ONE)
+        manager, _ = await restarted(brokers, manager, TWO)
+        await until_ready(manager, TWO)
+        manager.on_partition_leadership_changes(leaders=[ONE], followers=[])
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        manager.on_stop_partitions([ONE])
+        manager.on_partition_leadership_changes(leaders=[ONE], followers=[])
+        await until_ready(manager, ONE, TWO)
+        assert ends(manager, ONE) == [10]
+        manager.on_stop_partitions([ONE, TWO])
+        await asyncio.sleep(1)
+        assert not manager._subscriptions._readers
+
+    scene(story)
+
+
 def test_after_a_crash_little_is_read_again(scene):
     """Snapshots that were written when they were due: on the order of what changed since."""
 
