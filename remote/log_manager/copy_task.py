@@ -206,7 +206,15 @@ class CopyTask:
             if state.leads:
                 raise
             _LOG.info("%s is left to the next leader: %s", attempt.metadata.segment_id, error)
+            await self._delete_objects(attempt)
         state.attempt = None
+
+    async def _delete_objects(self, attempt: Attempt) -> None:
+        """Without the metadata: the partition is not assigned to this broker any more, and its topic may be deleted."""
+        try:
+            await self._transfers.delete(attempt.metadata)
+        except Exception as error:  # noqa: BLE001 (of any kind)
+            _LOG.info("%s may have left objects: %s", attempt.metadata.segment_id, error)
 
 
 def _read(segment: SegmentToCopy) -> int:

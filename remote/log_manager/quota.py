@@ -57,30 +57,28 @@ class TransferQuota:
         with self._lock:
             self.throttle.record(round(waited_s * 1000))
 
-    def take_in_thread(self, size_bytes: int, *, check: Callable[[], None]) -> float:
-        """Wait in this thread until `size_bytes` are admitted; returns for how long, seconds.
+    def take_in_thread(self, size_bytes: int, *, on_wait: Callable[[float], None]) -> None:
+        """Wait in this thread until `size_bytes` are admitted.
 
         A piece that is larger than the quota of a second is admitted in several: otherwise, for a piece beyond the quota of
-        all windows, the rate would exceed its bound. `check` is called before each pause, and raises when the transfer has
-        to end.
+        all windows, the rate would exceed its bound. `on_wait` is called before each pause with 0,
+        and after it with its length in seconds; it raises when the transfer has to end.
         """
-        began_s = self._runtime.monotonic()
-        is_waiting = False
+        waited_s = 0.0
         while True:
             bound = self._rate()
             portion = size_bytes if bound is None else min(size_bytes, max(bound, 1))
             while not self.try_take(portion):
-                is_waiting = True
-                check()
                 paused_at_s = self._runtime.monotonic()
+                on_wait(0.0)
                 self._runtime.pause_thread(_PAUSE_S)
-                if self._runtime.monotonic() == paused_at_s:
+                pause_s = self._runtime.monotonic() - paused_at_s
+                if not pause_s:
                     break  # in a simulation, without a thread: no time would ever pass
+                waited_s += pause_s
+                on_wait(pause_s)
             size_bytes -= portion
             if size_bytes <= 0:
                 break
-        if not is_waiting:
-            return 0.0
-        waited_s = self._runtime.monotonic() - began_s
-        self.record_wait(waited_s)
-        return waited_s
+        if waited_s:
+            self.record_wait(waited_s)

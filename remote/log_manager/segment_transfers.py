@@ -41,6 +41,11 @@ class Transfer:
         #: How long it has waited for the quota: the deadline does not count that.
         self.throttled_s = 0.0
 
+    def on_wait(self, wait_s: float) -> None:
+        """The transfer has waited for the quota, or is about to. Raises TransferCancelled."""
+        self.throttled_s += wait_s
+        self.check()
+
     def check(self) -> None:
         """Raise TransferCancelled if the copy is not wanted any more."""
         if self.is_cancelled:
@@ -138,7 +143,7 @@ class ThreadTransfers:
         def on_bytes(size_bytes: int) -> None:
             nonlocal reported_bytes
             transfer.check()
-            transfer.throttled_s += self._quota.take_in_thread(size_bytes, check=transfer.check)
+            self._quota.take_in_thread(size_bytes, on_wait=transfer.on_wait)
             reported_bytes += size_bytes
 
         def in_thread() -> bytes | None:

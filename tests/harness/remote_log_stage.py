@@ -8,6 +8,7 @@
 | `30 s pass`, `1 h pass` | the tasks run, every 30 s; the leader applies its local retention afterwards |
 | `the store fails`, `refuses`, `answers` | its calls raise a retriable error, another error, none |
 | `the store hangs for A` | A's next copy does not begin for four hours |
+| `the store answers A late` | A's next copy is in the store at once, and its call returns after four hours |
 | `the metadata fail`, `the metadata answer` | changes raise a retriable error |
 | `A loses an acknowledgement` | A's next change of the metadata is stored, and A is not notified |
 | `A reads no metadata`, `A reads the metadata` | |
@@ -125,6 +126,9 @@ class RemoteLogStage(Stage):
             case ["hangs", "for", name]:
                 # The segment's files are read first, which takes no time before and after.
                 delays = chain([0.0, 0.0, _HANGS_S], repeat(0.0))
+                self.broker(name).runtime.pools[Pool.REMOTE_COPIES].blocking_s = lambda: next(delays)
+            case ["answers", name, "late"]:
+                delays = chain([0.0, 0.0, 0.0, _HANGS_S], repeat(0.0))
                 self.broker(name).runtime.pools[Pool.REMOTE_COPIES].blocking_s = lambda: next(delays)
             case ["returns", size, "bytes", *_]:
                 for own in self.tier.brokers.values():

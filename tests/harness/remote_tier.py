@@ -33,7 +33,7 @@ from remote.segment_metadata import (
     TopicIdPartition,
     is_segment_transition,
 )
-from remote.storage_manager import IndexType, LogSegmentData, RemoteStorageManager, RemoteStream
+from remote.storage_manager import IndexType, LogSegmentData, RemoteStorageManager, RemoteStream, no_limit
 from remote.stores.local_directory import LocalDirectory
 from remote.stores.object_storage import key_of
 from remote.topic_metadata.records import Change, user_partition_of
@@ -191,8 +191,8 @@ class DiskReader(RemoteStorageManager):
         #: Each copy and deletion takes so long, seconds. Threads must be on (`Interleaving`).
         self.duration_s = 0.0
         self.custom_metadata: bytes | None = None
-        #: After which number of bytes of a copy it fails, if it does.
-        self.fails_after_bytes: int | None = None
+        #: Whether it reports the pieces of a copy (`LogSegmentData.on_bytes`), as not every store does.
+        self.is_reporting = True
 
     def configure(self, configs: Mapping[str, object]) -> None:
         """See RemoteStorageManager."""
@@ -205,12 +205,11 @@ class DiskReader(RemoteStorageManager):
 
     def copy_log_segment_data(self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData) -> bytes | None:
         """See RemoteStorageManager."""
-        if self.failure is None or self.fails_after_bytes is None:
-            self._answer()
+        self._answer()
+        if not self.is_reporting:
+            data = replace(data, on_bytes=no_limit)
         with tempfile.TemporaryDirectory() as directory:
             self._inner.copy_log_segment_data(metadata, self._on_real_disk(data, Path(directory)))
-        if self.failure is not None:
-            self._answer()
         return self.custom_metadata
 
     def _on_real_disk(self, data: LogSegmentData, directory: Path) -> LogSegmentData:

@@ -1,6 +1,7 @@
 """RemoteLogManager on simulated brokers with a real LocalDirectory: what is copied, and what becomes of it (KIP-405)."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -185,5 +186,73 @@ def test_tiering_is_disabled_all_copies_are_deleted_and_it_is_enabled_again(simu
         leader.log.roll(leader.broker.runtime.now_ms())
         await asyncio.sleep(60)
         assert leader.copies() == [(2, 3, FINISHED)]
+
+    simulation.run(story())
+
+
+# What the store writes late
+
+
+@pytest.mark.logs("did not end within")
+@pytest.mark.parametrize("is_reporting", [True, False])
+def test_what_is_written_after_the_deadline_is_deleted(simulation, tmp_path, is_reporting):
+    """Another attempt has succeeded long before; a store that reports its pieces does not write at all."""
+
+    async def story():
+        leader = OneLeader(simulation, tmp_path)
+        leader.broker.runtime.interleaving.is_on = True
+        leader.broker.runtime.interleaving.operation_s = lambda operation, path: (
+            0.0
+        )  # all work is done in threads
+        leader.own.store.is_reporting = is_reporting
+        leader.own.store.duration_s = 3600.0
+        leader.write_segment("a")
+        await asyncio.sleep(100)
+        leader.own.store.duration_s = 0.0
+        assert leader.copies() == [(0, 1, State.COPY_SEGMENT_STARTED)]
+        await asyncio.sleep(1900)
+        assert leader.copies() == [(0, 1, State.COPY_SEGMENT_STARTED), (0, 1, FINISHED)]
+        await asyncio.sleep(1900)
+        assert leader.copies() == [(0, 1, FINISHED)]
+        assert leader.tier.unknown_objects() == set()
+        assert len(leader.tier.objects()) == 1
+
+    simulation.run(story())
+
+
+def test_a_copy_that_was_under_way_when_its_partition_was_removed_leaves_nothing(simulation, tmp_path):
+    async def story():
+        leader = OneLeader(simulation, tmp_path)
+        leader.broker.runtime.interleaving.is_on = True
+        leader.broker.runtime.interleaving.operation_s = lambda operation, path: 0.0
+        leader.own.store.is_reporting = False
+        leader.own.store.duration_s = 600.0
+        leader.write_segment("a")
+        await asyncio.sleep(100)
+        leader.own.on_stopped(leader.partition, is_topic_deleted=False)
+        leader.own.store.duration_s = 0.0
+        await asyncio.sleep(3600)
+        assert leader.tier.objects() == set()
+
+    simulation.run(story())
+
+
+def test_a_slow_copy_within_the_quota_is_not_abandoned(simulation, tmp_path):
+    """KIP-956: the wait for the quota does not count for the deadline."""
+
+    async def story():
+        leader = OneLeader(simulation, tmp_path)
+        leader.broker.runtime.interleaving.is_on = True
+        leader.broker.runtime.interleaving.operation_s = lambda operation, path: 0.0
+        leader.own.settings = replace(
+            leader.own.settings, copy_max_bytes_per_second=10, transfer_deadline_ms=5000
+        )
+        leader.write_segment(*"abcdefgh")
+        await asyncio.sleep(45)
+        assert leader.copies() == [(0, 8, State.COPY_SEGMENT_STARTED)]
+        await asyncio.sleep(300)
+        assert leader.copies() == [(0, 8, FINISHED)]
+        assert leader.own.metrics.copy_throttle.total_ms > 40_000
+        assert leader.own.metrics.topic("orders").remote_copy_requests == 1
 
     simulation.run(story())

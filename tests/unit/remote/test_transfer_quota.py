@@ -25,11 +25,11 @@ def make_quota(runtime, rate):
     )
 
 
-def take(runtime, quota, pieces, *, check=lambda: None):
+def take(runtime, quota, pieces, *, on_wait=lambda wait_s: None):
     async def story():
         def in_thread():
             for piece in pieces:
-                quota.take_in_thread(piece, check=check)
+                quota.take_in_thread(piece, on_wait=on_wait)
 
         await runtime.run_blocking(in_thread, pool=Pool.REMOTE_COPIES)
         return runtime.monotonic()
@@ -56,11 +56,11 @@ def test_a_transfer_that_is_not_wanted_any_more_stops_waiting(runtime):
     class Stop(Exception):
         pass
 
-    def check():
+    def stop(wait_s):
         if runtime.monotonic() > 5:
             raise Stop
 
     quota = make_quota(runtime, 1000)
     with pytest.raises(Stop):
-        take(runtime, quota, [MIB], check=check)
+        take(runtime, quota, [MIB], on_wait=stop)
     assert 5 < runtime.monotonic() < 5.5
