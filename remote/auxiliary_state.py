@@ -10,8 +10,9 @@ batches in between (`remote.producer_replay`). This happens only after an unclea
     leader's log     e0 [0, 100)  e5 [100, 170)     local log start 100
     its copies       [0, 80) e0@0    [80, 120) e0@80    by the former leader: offset 99 is copied, and was not copied again
 
-Waits are bounded: `read` fails at its deadline, also while it waits for a permit. A thread whose store does not answer keeps
-its permit until the store gives up, so that never more than `PERMITS` pieces of work are in the pool.
+Waits are bounded: the one for a permit, and that for the store. A thread whose store does not answer keeps its permit until
+the store gives up, so that never more than `PERMITS` pieces of work are in the pool. A new broker with 1,000 partitions
+needs 15 s, with 30 ms for each object: that is why there are two bounds.
 
 Source: TierStateMachine.buildRemoteLogAuxState of Kafka 4.3.1, which truncates the log before it reads, does not check what
 it has read, and continues at the end of the copy of the other branch.
@@ -47,8 +48,9 @@ from storage.remote_restart import RemoteState
 
 _LOG: Final = getLogger(__name__)
 
-#: How long one read may take, with the wait for a permit; then the follower sends its Fetch again. The second one: of a
-#: copy whose batches are read, too, at most a segment.
+#: How long a read waits for a permit, and then for the store; then the follower sends its Fetch again. The last one:
+#: for the batches of a copy, at most a segment.
+PERMIT_TIMEOUT_S: Final = 300.0
 READ_TIMEOUT_S: Final = 30.0
 REPLAY_TIMEOUT_S: Final = 600.0
 #: Reads at a time: one for each thread.
@@ -156,23 +158,21 @@ class AuxiliaryStates:
     async def read(self, found: Found, *, log_start_offset: int) -> RemoteState:
         """The state of a log with local segments from `found.offset` on, and the leader's log start offset.
 
-        Raises RemoteStorageError, RetriableRemoteStorageError at the deadline.
+        Raises RemoteStorageError, RetriableRemoteStorageError at a deadline.
         """
         copy, store = found.copy, self._store
-        is_whole = found.offset == copy.end_offset
-        timeout_s = READ_TIMEOUT_S if is_whole else REPLAY_TIMEOUT_S
-        try:
-            async with asyncio.timeout(timeout_s):
-                epochs = await self._run(lambda: _read_epochs(store, copy), copy)
-                if is_whole:
-                    snapshot = await self._run(lambda: _read_snapshot(store, copy), copy)
-                else:
-                    before = self._copy_before(found, epochs)
-                    snapshot = await self._run(lambda: _replayed_snapshot(store, found, before), copy)
-        except TimeoutError:
-            raise RetriableRemoteStorageError(
-                f"{copy.segment_id}: the store did not return its indexes within {timeout_s:g} s"
-            ) from None
+        if found.offset == copy.end_offset:
+            epochs, snapshot = await self._run(
+                lambda: (_read_epochs(store, copy), _read_snapshot(store, copy)),
+                copy,
+                timeout_s=READ_TIMEOUT_S,
+            )
+        else:
+            epochs = await self._run(lambda: _read_epochs(store, copy), copy, timeout_s=READ_TIMEOUT_S)
+            before = self._copy_before(found, epochs)
+            snapshot = await self._run(
+                lambda: _replayed_snapshot(store, found, before), copy, timeout_s=REPLAY_TIMEOUT_S
+            )
         return RemoteState.of(
             offset=found.offset,
             log_start_offset=log_start_offset,
@@ -180,7 +180,7 @@ class AuxiliaryStates:
             producer_snapshot=snapshot,
         )
 
-    async def _run(self, read: Callable[[], T], copy: RemoteLogSegmentMetadata) -> T:
+    async def _run(self, read: Callable[[], T], copy: RemoteLogSegmentMetadata, *, timeout_s: float) -> T:
         """Run `read` in a thread. Raises RemoteStorageError."""
 
         def run() -> T | RemoteStorageError:
@@ -191,13 +191,25 @@ class AuxiliaryStates:
             except Exception as error:  # noqa: BLE001 - a plugin may raise errors of its own; Kafka's follower retries, too
                 return RemoteStorageError(f"{copy.segment_id}: {error!r}")
 
-        await self._permits.acquire()
+        try:
+            async with asyncio.timeout(PERMIT_TIMEOUT_S):
+                await self._permits.acquire()
+        except TimeoutError:
+            raise RetriableRemoteStorageError(
+                f"{copy.segment_id}: {PERMITS} other reads occupy the threads, since {PERMIT_TIMEOUT_S:g} s"
+            ) from None
         reading = self._runtime.create_task(
             self._runtime.run_blocking(run, pool=Pool.REMOTE_AUXILIARY),
             name=f"auxiliary state of {copy.segment_id}",
         )
         reading.add_done_callback(lambda _: self._permits.release())
-        result = await asyncio.shield(reading)
+        try:
+            async with asyncio.timeout(timeout_s):
+                result = await asyncio.shield(reading)
+        except TimeoutError:
+            raise RetriableRemoteStorageError(
+                f"{copy.segment_id}: the store did not return its indexes within {timeout_s:g} s"
+            ) from None
         if isinstance(result, RemoteStorageError):
             raise result
         return result

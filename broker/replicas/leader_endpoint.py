@@ -56,7 +56,7 @@ _SESSION_IS_GONE: Final = frozenset(
 SESSION_ERRORS: Final = _SESSION_IS_GONE | {ErrorCode.invalid_fetch_session_epoch}
 
 #: From this version on a timestamp may stand for the local log start offset (KIP-405).
-_LIST_OFFSETS_VERSIONS: Final = range(8, 12)
+_EARLIEST_LOCAL_VERSIONS: Final = range(8, 12)
 
 
 class _Offset(NamedTuple):
@@ -249,7 +249,7 @@ class LeaderEndpoint:
             ApiKey.LIST_OFFSETS,
             ListOffsetsRequest(replica_id=self._settings.node_id, topics=list(topics.values())),
             timeout_s=self._settings.request_timeout_ms / 1000,
-            versions=_LIST_OFFSETS_VERSIONS,
+            versions=_EARLIEST_LOCAL_VERSIONS if timestamp == EARLIEST_LOCAL else None,
         )
         return {
             TopicPartition(topic.name, row.partition_index): _Offset(
