@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from pathlib import Path
 from uuid import UUID
 
 import pytest
@@ -33,6 +34,7 @@ class Managers:
         self._world = world
         self._settings = {f"{PREFIX}topic.num.partitions": 3, **settings}
         self._managers = {}
+        self.topics = {}
         self._next_id = 0
 
     def __getitem__(self, broker_id):
@@ -48,7 +50,16 @@ class Managers:
             topic_config=self._world.nodes[broker_id]._broker_role._cluster_config.topic_config,
             listener_name=lambda: "PLAINTEXT",
         )
-        manager = TopicBasedRemoteLogMetadataManager(runtime=services.runtime, topic=topic)
+        files = self._world.disks[broker_id]
+        for user in USERS:
+            files.make_dir(Path(f"/snapshots/{user.topic_partition}"))
+        self.topics[broker_id] = topic
+        manager = TopicBasedRemoteLogMetadataManager(
+            runtime=services.runtime,
+            topic=topic,
+            log_directory=lambda user: Path(f"/snapshots/{user.topic_partition}"),
+            files=files,
+        )
         manager.configure({"log.dir": DATA, **self._settings})
         manager.on_partition_leadership_changes(leaders=USERS[:2], followers=USERS[2:])
         manager.on_broker_ready()
@@ -105,6 +116,35 @@ def test_brokers_exchange_metadata():
         for broker_id in BROKERS:
             assert managers.copies(broker_id) == expected
         await managers.stop(*BROKERS)
+
+    run_story(story)
+
+
+def test_a_restarted_broker_reads_only_what_is_new():
+    """From snapshots on its disk; the other broker goes on meanwhile."""
+
+    async def story(world):
+        await world.start(*CONTROLLERS, *BROKERS)
+        managers = Managers(world)
+        for broker_id in (1, 2):
+            managers.start(broker_id)
+        await managers.until_ready(1, 2)
+        expected = {each: [] for each in USERS}
+        for number in range(20):
+            for user in USERS:
+                expected[user].append(await managers.copy(1, user, number, number + 1))
+        await asyncio.sleep(1)
+        await managers.stop(2)
+        await world.stop(2)
+        for user in USERS:
+            expected[user].append(await managers.copy(1, user, 20, 21))
+        await world.start(2)
+        managers.start(2)
+        await managers.until_ready(2)
+        assert managers.copies(2) == expected
+        readers = managers[2]._subscriptions._readers.values()
+        assert sum(reader.read_count for reader in readers) == 2 * len(USERS)
+        await managers.stop(1, 2)
 
     run_story(story)
 
