@@ -38,7 +38,7 @@ class Pool(Enum):
     REMOTE_READS = "remote-reads"
     #: Deletions in the remote tier. Waiting: none, since the expiration tasks take a permit first.
     REMOTE_DELETIONS = "remote-deletions"
-    #: Leader epochs and producer snapshots that followers read from the remote tier. Waiting: one for each partition.
+    #: Leader epochs and producer snapshots that followers read from the remote tier. Waiting: none, since they take a permit.
     REMOTE_AUXILIARY = "remote-auxiliary"
 
 
