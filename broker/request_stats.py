@@ -11,27 +11,45 @@ Source: RequestChannel.Metrics and RequestMetrics of Kafka 4.3.1.
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from protocol.api_keys import ApiKey
 from runtime.histogram import Histogram
 
-#: One of so many requests that are answered at once is timed: a power of two. Others are timed all.
+#: One of so many requests that are answered at once is timed. Of other APIs all are.
 _SAMPLED: Final = {ApiKey.PRODUCE: 8}
 
 
 class RequestCounter:
     """The requests of one API and version."""
 
-    __slots__ = ("count", "mask", "times", "weight")
+    __slots__ = ("_rounds_count", "_weight", "handler", "left", "times")
 
     def __init__(self, key: ApiKey, times: Histogram) -> None:
-        self.count = 0
         #: The times of all versions of this API.
         self.times = times
-        #: A request is timed if its number has none of these bits.
-        self.mask = _SAMPLED.get(key, 1) - 1
-        self.weight = self.mask + 1
+        #: What the dispatcher keeps for this API.
+        self.handler: Any = None
+        self._weight = _SAMPLED.get(key, 1)
+        self._rounds_count = 0
+        #: The dispatcher subtracts 1 for each request; at 0 it is timed, and `begin_round` is called. Cheaper than a count
+        #: of which a part is compared: 30 ns of a Produce's 13 us.
+        self.left = self._weight
+
+    def begin_round(self) -> None:
+        """`left` requests were received, the last of which is timed."""
+        assert not self.left, self.left
+        self.left = self._weight
+        self._rounds_count += 1
+
+    def observe(self, time_s: float) -> None:
+        """The time of a request that was answered at once, for all of its round."""
+        self.times.observe(time_s * 1000, self._weight)
+
+    @property
+    def count(self) -> int:
+        """The number of requests received."""
+        return (self._rounds_count + 1) * self._weight - self.left
 
 
 class RequestStats:

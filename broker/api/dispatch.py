@@ -13,7 +13,7 @@ from broker.api import Api, api, modules
 from broker.api.k18_api_versions import unsupported_version
 from broker.network import Buffers, Connection, Reply
 from broker.request_context import RequestContext
-from broker.request_stats import RequestStats
+from broker.request_stats import RequestCounter, RequestStats
 from broker.services import BrokerServices
 from protocol.api_keys import KAFKA_VERSIONS, ApiKey
 from protocol.codec import decode_request, encode_response
@@ -47,9 +47,11 @@ class Dispatcher:
             if key == ApiKey.API_VERSIONS:
                 return _answer(header, 0, unsupported_version())
             raise MalformedMessage(f"API {key} v{version} is not served")
-        counter.count += 1
-        is_timed = not counter.count & counter.mask
-        started_at = self._monotonic() if is_timed else 0.0
+        counter.left -= 1
+        started_at = None
+        if not counter.left:
+            counter.begin_round()
+            started_at = self._monotonic()
         context = RequestContext(
             key,
             version,
@@ -58,16 +60,21 @@ class Dispatcher:
             connection.client_host,
             connection.listener_name,
         )
-        served = api(key)
+        served: Api = counter.handler or self._load(counter, key)
         if served.handle_raw is not None:
             reply = served.handle_raw(frame[body_at:], context, self._broker)
         else:
             reply = self._handle(served, frame[body_at:], header, context)
-        if reply is not None and type(reply) is not list:
+        if type(reply) is list:
+            if started_at is not None:
+                counter.observe(self._monotonic() - started_at)
+        elif reply is not None:
             connection.time_reply(counter.times)
-        elif is_timed:
-            counter.times.observe((self._monotonic() - started_at) * 1000, counter.weight)
         return reply
+
+    def _load(self, counter: RequestCounter, key: int) -> Api:
+        counter.handler = api(key)
+        return api(key)
 
     def _handle(self, served: Api, body: memoryview, header: RequestHeader, context: RequestContext) -> Reply:
         """Decode the message, and respond."""

@@ -66,7 +66,9 @@ class ControllerDispatcher:
             if key == ApiKey.API_VERSIONS:
                 return _encoded(header, unsupported_version(), version=0)
             raise MalformedMessage(f"API {key} v{version} is not served by controllers")
-        counter.count += 1
+        counter.left -= 1
+        if not counter.left:
+            counter.begin_round()
         # Copied: a waiting request outlasts the frame, and a decoded message may hold slices (records, envelopes).
         message = decode_request(key, version, bytes(frame[body_at:]))
         context = RequestContext(

@@ -117,12 +117,11 @@ class PartitionLeader:
         info = log.append_as_leader(
             records, leader_epoch=partition.leader_epoch, now_ms=now_ms, origin=origin, is_quick=is_quick
         )
-        partition.appended_bytes += info.size_bytes
-        stats = partition.stats
+        size_bytes, stats = info.size_bytes, partition.stats
+        partition.appended_bytes += size_bytes
+        stats.bytes_in += size_bytes
+        stats.messages_in += info.records_count  # of a duplicate, too, as in Kafka
         stats.total_produce_requests += 1
-        if not info.is_duplicate:
-            stats.bytes_in += info.size_bytes
-            stats.messages_in += info.records_count
         if is_flush_due := log.flusher.is_due:
             self._partition.flush()
         if leader_state.followers:
