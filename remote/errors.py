@@ -2,6 +2,7 @@
 
     RemoteStorageError                the operation failed, and a repetition would fail, too
     +- RetriableRemoteStorageError    a transient failure: no connection, 503, time-out; the caller retries with back-off
+    |  +- MetadataNotReady            the metadata of the partition's copies is still being read
     +- RemoteResourceNotFound         the object is not in the store
 
 Source: RemoteStorageException, RetriableRemoteStorageException and RemoteResourceNotFoundException of Kafka 4.3.1.
@@ -14,6 +15,10 @@ class RemoteStorageError(Exception):
 
 class RetriableRemoteStorageError(RemoteStorageError):
     """The failure is transient: the same operation may succeed later."""
+
+
+class MetadataNotReady(RetriableRemoteStorageError):
+    """The metadata of the partition's copies is still being read: nothing is known to be missing."""
 
 
 class RemoteResourceNotFound(RemoteStorageError):

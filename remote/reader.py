@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 from uuid import UUID
 
 from protocol.errors import OffsetOutOfRange
-from remote.errors import RemoteStorageError, RetriableRemoteStorageError
+from remote.errors import MetadataNotReady, RemoteStorageError, RetriableRemoteStorageError
 from remote.index_cache import IndexCache
 from remote.log_manager.tiered_partition import TieredPartition, id_of
 from remote.metadata_manager import RemoteLogMetadataManager
@@ -62,14 +62,11 @@ class RemoteLogReader:
     def find_copy(self, partition: TieredPartition, offset: int) -> FoundCopy | None:
         """The copy that holds `offset` of the partition's log, and its end in the log; None: there is none.
 
-        Raises RetriableRemoteStorageError while the metadata is not complete.
+        Raises MetadataNotReady while the metadata is not complete.
         """
-        found = find_copy(self.metadata, id_of(partition), partition.log, offset)
-        if found is None and not self.metadata.is_ready(id_of(partition)):
-            raise RetriableRemoteStorageError(
-                f"The metadata of {partition.topic_partition} is still being read"
-            )
-        return found
+        if not self.metadata.is_ready(id_of(partition)):
+            raise MetadataNotReady(f"The metadata of {partition.topic_partition} is still being read")
+        return find_copy(self.metadata, id_of(partition), partition.log, offset)
 
     def no_copy(self, partition: TieredPartition, offset: int) -> OffsetOutOfRange:
         """The error of an offset before the local log start that no copy holds."""

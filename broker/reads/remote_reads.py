@@ -6,7 +6,7 @@ by timestamp waits in `RemoteListOffsets` (`delayed_remote_list_offsets.py`).
 
 | the read | the partition's row |
 |---|---|
-| is not complete, or throttled (KIP-956) | no records, no error: the consumer asks again |
+| is not complete, or throttled (KIP-956); the metadata of copies is still being read | no records, no error: the consumer asks again |
 | has failed; there are too many reads | UNKNOWN_SERVER_ERROR, as in Kafka 4.3.1: KIP-405's TIERED_STORAGE_NOT_AVAILABLE does not exist |
 | finds no copy, as the offset was deleted meanwhile | OFFSET_OUT_OF_RANGE |
 
@@ -24,7 +24,7 @@ from broker.replicas.partition import Partition
 from protocol.errors import KafkaError, UnknownServerError
 from protocol.messages.fetch import AbortedTransaction
 from protocol.special_timestamps import MAX_TIMESTAMP
-from remote.errors import RemoteStorageError, RetriableRemoteStorageError
+from remote.errors import MetadataNotReady, RemoteStorageError, RetriableRemoteStorageError
 from remote.reader import RemoteLogReader
 from remote.reading.chunk_reads import ChunkReads, FetchQuota, PendingRead, RemoteReadsThrottled
 from remote.reading.read_slots import ReadSlots
@@ -161,7 +161,8 @@ class RemoteReads:
     ) -> RemoteRecords | LocalFrom | PendingRead | None:
         """Batches from the one that holds `offset` on, of one copy, none that ends behind `max_offset`.
 
-        A PendingRead is to be waited for; if the request `has_waited`, there is no result yet. None: throttled.
+        A PendingRead is to be waited for; if the request `has_waited`, there is no result yet. None: throttled, or the
+        metadata of copies is still being read, after a start.
         Raises OffsetOutOfRange, UnknownServerError.
         """
         at = offset
@@ -174,7 +175,7 @@ class RemoteReads:
                     is_read_committed=is_read_committed,
                     has_waited=has_waited,
                 )
-            except RemoteReadsThrottled:
+            except (RemoteReadsThrottled, MetadataNotReady):
                 return None
             except RemoteStorageError as error:
                 raise UnknownServerError(str(error)) from error

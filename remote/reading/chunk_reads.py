@@ -20,7 +20,7 @@ from logging import DEBUG, WARNING, getLogger
 from typing import Any, Final, NamedTuple, Protocol
 
 from protocol.errors import KafkaError, OffsetOutOfRange
-from remote.errors import RemoteStorageError, RetriableRemoteStorageError
+from remote.errors import MetadataNotReady, RemoteStorageError, RetriableRemoteStorageError
 from remote.log_manager.tiered_partition import TieredPartition, id_of
 from remote.reader import RemoteLogReader
 from remote.reading.chunk import Chunk, ChunkRead
@@ -191,6 +191,8 @@ class ChunkReads:
         """The chunk in the cache that holds `offset`, if it is still part of the log."""
         try:
             found = self._reader.find_copy(partition, offset)
+        except MetadataNotReady:
+            raise
         except RemoteStorageError:
             return None  # the read will report it, and be repeated
         if found is None:

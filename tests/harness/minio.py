@@ -6,12 +6,15 @@ from typing import Self
 from urllib.error import URLError
 
 from minio import Minio
+from urllib3 import PoolManager
+from urllib3.exceptions import HTTPError
 
 from tests.harness.fetch import minio
-from tests.harness.processes import Child, free_port
+from tests.harness.processes import Child, free_port, wait_until
 
 ACCESS_KEY = "ottla-tests"
 SECRET_KEY = "a secret of the tests"
+_ANSWER_S = 2.0
 
 
 class MinioServer:
@@ -36,8 +39,20 @@ class MinioServer:
         self._child.stop()
 
     def make_bucket(self, name: str) -> None:
+        """Create a bucket. A server that has just started may leave the first requests unanswered for a minute."""
         address = self.endpoint.removeprefix("http://")
-        Minio(address, ACCESS_KEY, SECRET_KEY, secure=False).make_bucket(name)
+        http = PoolManager(timeout=_ANSWER_S, retries=False)
+        client = Minio(address, ACCESS_KEY, SECRET_KEY, secure=False, http_client=http)
+
+        def is_made() -> bool:
+            try:
+                if not client.bucket_exists(name):
+                    client.make_bucket(name)
+            except HTTPError:
+                return False
+            return True
+
+        wait_until(is_made, detail=f"MinIO does not create the bucket {name}")
 
     def settings(self, bucket: str) -> dict[str, object]:
         """`rsm.config.*` for this server."""

@@ -170,6 +170,18 @@ def test_the_quota(simulation, tiered):
     assert tiered.quota.waits == [0.5]
 
 
+def test_the_metadata_of_copies_is_still_being_read(simulation, tiered):
+    """After a start: no records and no error, where Kafka returns UNKNOWN_SERVER_ERROR."""
+    tiered.fill(2)
+    tiered.tier.metadata.is_late = True
+    rows, took = fetch(simulation, tiered, {0: 0})
+    assert (rows[0].error_code, offsets_in(rows[0])) == (0, [])
+    assert took == 0.5
+    tiered.tier.metadata.is_late = False
+    rows, _ = fetch(simulation, tiered, {0: 0})
+    assert offsets_in(rows[0]) == [0]
+
+
 def test_appends_do_not_end_the_wait_of_a_throttled_fetch(simulation, tiered):
     tiered.fill(2)
     tiered.quota.is_open = False
