@@ -94,7 +94,9 @@ class RemoteLogMetadataManager(ABC):
 
     @abstractmethod
     def is_ready(self, partition: TopicIdPartition) -> bool:
-        """Whether everything that was stored before the partition's assignment has been read."""
+        """Whether everything has been read that was stored before the partition's assignment, or before this broker became
+        its leader.
+        """
 
     @abstractmethod
     async def close(self) -> None:

@@ -185,17 +185,24 @@ class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
         return self._cache(partition).size_bytes(epoch)
 
     def is_ready(self, partition: TopicIdPartition) -> bool:
-        """As the interface; False also while everything is read again, after the topic has lost records."""
+        """As the interface; False also while everything is read again, after the topic has lost records.
+
+        And, on a new leader, until everything is read that its predecessors have stored: their copies would seem unfinished,
+        and be deleted. Look-ups do not wait for that.
+        """
         found = self._user_partitions.get(partition)
-        return found is not None and found.is_ready
+        return found is not None and found.is_ready and found.is_current
 
     # -- assignments
 
     def on_partition_leadership_changes(
         self, *, leaders: Collection[TopicIdPartition], followers: Collection[TopicIdPartition]
     ) -> None:
-        """Read the metadata of those that are not assigned yet."""
+        """Read the metadata of those that are not assigned yet; for leaders, up to the end as of now."""
         assert not self._is_closed
+        for partition in leaders:
+            if (known := self._user_partitions.get(partition)) is not None:
+                self._subscriptions.refresh(known)
         for partition in (*leaders, *followers):
             if partition not in self._user_partitions:
                 number = self._number_of(partition)

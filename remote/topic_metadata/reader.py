@@ -57,6 +57,8 @@ class MetadataPartitionReader:
         self._user_partitions: dict[TopicIdPartition, UserPartition] = {}
         self._overview: Subscriber | None = None
         self._has_newcomers = asyncio.Event()
+        #: Those of `refresh` since the end was last asked for.
+        self._refreshed: set[Subscriber] = set()
         self._has_begun = asyncio.Event()
         self._progress: asyncio.Future[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -80,12 +82,20 @@ class MetadataPartitionReader:
             ]
         self._has_newcomers.set()
 
+    def refresh(self, subscriber: Subscriber) -> None:
+        """It is not current until everything that is stored now is applied."""
+        subscriber.is_current = False
+        subscriber.ready_at = None
+        self._refreshed.add(subscriber)
+        self._has_newcomers.set()
+
     def unsubscribe(self, subscriber: Subscriber) -> None:
         """Apply nothing more to it; `until_applied` raises."""
         if isinstance(subscriber, UserPartition):
             self._user_partitions.pop(subscriber.partition, None)
         else:
             self._overview = None
+        self._refreshed.discard(subscriber)
         self._notify()
 
     async def stop(self) -> None:
@@ -180,9 +190,11 @@ class MetadataPartitionReader:
         """One step for the subscribers that are not up to date; False: there are none."""
         unknown = [each for each in self._subscribers if each.ready_at is None]
         if unknown:
+            self._refreshed.clear()
             end, topic_id = await self._topic.end_offset(self.partition), self._topic.topic_id
             for each in unknown:
-                each.ready_at = end
+                if each not in self._refreshed:  # else the end may have been asked for before
+                    each.ready_at = end
             if self.position is None:
                 self._begin(end, topic_id)
             self._advance()
@@ -265,8 +277,8 @@ class MetadataPartitionReader:
             for each in self._subscribers:
                 if not each.is_at_tail and each.ready_at is not None and each.next_offset >= position:
                     each.is_at_tail = True
-                if not each.is_ready and each.ready_at is not None:
-                    each.is_ready = self.applied_offset(each) >= each.ready_at
+                if each.ready_at is not None and self.applied_offset(each) >= each.ready_at:
+                    each.is_ready = each.is_current = True
         self._notify()
 
     def _notify(self) -> None:

@@ -38,10 +38,13 @@ class Subscriber(ABC):
         #: Records before this offset are applied. At the tail, records between it and the tail's position are, too.
         self.next_offset = 0
         self.is_at_tail = False
-        #: Everything before this offset was stored before the subscription: None while it is not known.
+        #: Everything before this offset was stored before the subscription or the last `MetadataPartitionReader.refresh`:
+        #: None while it is not known.
         self.ready_at: int | None = None
-        #: True once everything before `ready_at` is applied.
+        #: True once everything that was stored before the subscription is applied.
         self.is_ready = False
+        #: True while everything before `ready_at` is applied.
+        self.is_current = False
         #: Changes since the last snapshot.
         self.unsaved_count = 0
         #: When the first of them was noticed, on the monotonic clock.
@@ -80,7 +83,7 @@ class Subscriber(ABC):
         """Read everything again."""
         self.clear()
         self.next_offset = 0
-        self.is_at_tail = self.is_ready = False
+        self.is_at_tail = self.is_ready = self.is_current = False
         self.ready_at = None
 
 

@@ -94,6 +94,11 @@ class Subscriptions:
         self._subscribers[subscriber] = self._pending[subscriber] = None
         self._has_pending.set()
 
+    def refresh(self, subscriber: Subscriber) -> None:
+        """It is not current until it has everything that is stored now."""
+        if subscriber not in self._pending:  # else it is not anyway
+            self._readers[subscriber.metadata_partition].refresh(subscriber)
+
     def remove(self, subscriber: Subscriber) -> None:
         """It gets no more records."""
         del self._subscribers[subscriber]

@@ -69,10 +69,10 @@ class Appended:
         log = partition.log
         if self._is_compacted(partition.topic_partition.topic):
             # The cleaner rewrites batches, and leaves records as they are.
-            yield from records_in(log, max(start, log.log_start_offset), end).items()
+            yield from records_in(log, max(start, log.local_log_start_offset), end).items()
             return
         reached = None
-        for batch in batches_of(log, max(start, log.log_start_offset), end):
+        for batch in batches_of(log, max(start, log.local_log_start_offset), end):
             if reached not in (None, batch.base_offset) and log.first_gap_offset is None:
                 raise Violated(f"ValidReplicaState: {partition} on {machine}: {batch} behind {reached}")
             reached = batch.next_offset

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 #: How long the cluster may take to recover when nothing fails any more.
 HEALING_S = 40.0
+#: The same for the remote tier: copies that are not finished are deleted after the deadlines of those who made them.
+SETTLING_S = 60.0
 
 
 class Ending:
@@ -66,6 +68,20 @@ class Ending:
         await self._world.until("EventuallyAcknowledgedValueFullyReplicated", self._isrs_are_full)
         await self._world.until("EventuallyDirectoriesAreKnown", self._directories_are_known)
         await self._world.until("EventuallyMetadataConverges", self._metadata_is_one)
+        await self._settle_tiers()
+
+    async def _settle_tiers(self) -> None:
+        """The remote tier has what it is to have, and nothing else."""
+        world = self._world
+
+        def unsettled() -> str | None:
+            return world.tiers.unsettled(world.brokers, world.judge.image)
+
+        deadline = world.now + SETTLING_S
+        while (text := unsettled()) is not None:
+            if world.now > deadline:
+                raise Violated(f"{text}: not within {SETTLING_S} s")
+            await asyncio.sleep(0.2)
 
     def _all_unfenced(self) -> bool:
         brokers = self._world.judge.image.brokers
@@ -140,7 +156,7 @@ class Ending:
                 for machine in self._world.brokers
                 if machine.node_id in image.replicas and machine.broker is not None
             ]
-            start = max(log.log_start_offset for log in logs)
+            start = max(log.local_log_start_offset for log in logs)
             if name in self._world.history.compacted:
                 contents = [_last_values(log) for log in logs]
             else:

@@ -15,6 +15,7 @@ from cluster_ledger import Ledger, difference
 from cluster_machine import Machine
 from cluster_quorum import QuorumJudge
 from cluster_roles import look_at_roles
+from cluster_tiers import TierJudge
 from cluster_violated import Violated
 
 from broker.replicas.partition import Partition
@@ -75,8 +76,9 @@ class _Resignations:
 class Judge:
     """See the module. `check` after every event."""
 
-    def __init__(self, machines: Sequence[Machine], history: History) -> None:
+    def __init__(self, machines: Sequence[Machine], history: History, tiers: TierJudge) -> None:
         self._history = history
+        self._tiers = tiers
         self._machines = [machine for machine in machines if machine.is_broker]
         self._nodes = machines
         #: The newest is the last; more than one only after unclean elections.
@@ -151,6 +153,20 @@ class Judge:
                     self._replication_quorum_superset(partition, partition.leader)
             if has_changed and not is_interrupted:
                 look_at_roles(machine, broker)
+        self._tiers.read_records(self.image, self.ledgers)
+        if not is_interrupted:
+            self._look_at_tiers()
+
+    def _look_at_tiers(self) -> None:
+        for machine in self._machines:
+            for partition in () if machine.broker is None else machine.broker.replicas.partitions():
+                key = (partition.topic_id, partition.topic_partition.partition)
+                if partition.log.is_tiered and key in self.ledgers:
+                    self._tiers.look_at(
+                        machine, partition, self.image, self._of_epoch(key, partition.leader_epoch)
+                    )
+        if self.check_count % 64 == 0:
+            self._tiers.look_at_caches(self._machines)
 
     @property
     def quorum_leaders(self) -> dict[int, int]:

@@ -55,9 +55,11 @@ class Ledger:
         end = log.high_watermark
         if end <= self.end:
             return
-        if log.log_start_offset > self.end:
-            self.known_from = log.log_start_offset
-        for header, data in log.reader.records_since(max(self.end, log.log_start_offset), end=end):
+        # What is in the remote tier only was committed before; a judge that has not seen that does not know it.
+        start = log.local_log_start_offset
+        if start > self.end:
+            self.known_from = start
+        for header, data in log.reader.records_since(max(self.end, start), end=end):
             if header.base_offset < self.end or header.base_offset >= end:
                 continue
             epoch = header.partition_leader_epoch
@@ -92,7 +94,7 @@ def difference(ledger: Ledger, log: Log, start: int, end: int, *, is_compacted: 
 
     What is before its log start offset is no matter, nor is an older record of a key where the log `is_compacted`.
     """
-    start = max(start, log.log_start_offset, ledger.known_from)
+    start = max(start, log.local_log_start_offset, ledger.known_from)
     if is_compacted:
         return _difference_of_compacted(ledger, log, start, end)
     reached = start

@@ -6,8 +6,11 @@ at a size that no batch of a simulation reaches. Here each begins at a size that
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from random import Random
 from unittest.mock import patch
+
+from remote.log_manager.settings import RemoteLogManagerSettings
 
 #: Where each stands -> what it may be.
 CHOICES = {
@@ -21,10 +24,18 @@ CHOICES = {
 SMALLEST = {name: min(sizes) for name, sizes in CHOICES.items()}
 
 
+#: Calls of the remote tier are given up after seconds; in production after half an hour, by no configuration.
+TRANSFER_DEADLINE_MS = 3_000
+_DEADLINES = partial(
+    RemoteLogManagerSettings, transfer_deadline_ms=TRANSFER_DEADLINE_MS, metadata_deadline_ms=2_500
+)
+
+
 @contextmanager
 def small_sizes(random: Random, wanted: Mapping[str, int]) -> Iterator[None]:
     """As long as a world lives; those that it does not want are drawn."""
     with ExitStack() as patches:
         for name, sizes in CHOICES.items():
             patches.enter_context(patch(name, wanted.get(name, random.choice(sizes))))
+        patches.enter_context(patch("broker.tiering.settings.RemoteLogManagerSettings", _DEADLINES))
         yield

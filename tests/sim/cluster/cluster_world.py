@@ -10,11 +10,13 @@ The seed decides everything: a world of the same seed and story gives the same t
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, Self
 
+from cluster_bucket import Bucket
 from cluster_clients import Client, Producer
 from cluster_consumer import Consumer
 from cluster_ending import HEALING_S, Ending
@@ -23,6 +25,7 @@ from cluster_machine import CONTROLLER_PORT, Machine
 from cluster_questions import Inquirer
 from cluster_services import Injected
 from cluster_sizes import small_sizes
+from cluster_tiers import TierJudge
 from cluster_violated import Violated
 
 from protocol.api_keys import ApiKey
@@ -75,7 +78,10 @@ class World:
         self._is_quiet = is_quiet
         self.seed = seed
         self.random = Random(seed)
-        self._sizes = small_sizes(Random(f"sizes {seed}"), sizes or {})
+        self._patches = ExitStack()
+        self._patched = small_sizes(Random(f"sizes {seed}"), sizes or {})
+        #: The remote tier of all brokers.
+        self.bucket = Bucket(Random(f"bucket {seed}"))
         self.simulation = Simulation(seed=seed)
         self.simulation.loop.set_exception_handler(self._on_loop_exception)
         self.history = History()
@@ -103,7 +109,9 @@ class World:
         ]
         for machine in self.machines:
             machine.on_loop_wait = partial(self._on_loop_wait, machine)
-        self.judge = Judge(self.machines, self.history)
+        self.bucket.disks = {machine.node_id: machine for machine in self.machines}
+        self.tiers = TierJudge(self.bucket)
+        self.judge = Judge(self.machines, self.history, self.tiers)
         self.history.on_poll = self._on_poll
         self._clients: list[Client] = []
         self.consumers: list[Consumer] = []
@@ -122,7 +130,8 @@ class World:
         self.simulation.network.conditions.record = record_and_check
 
     def __enter__(self) -> Self:
-        self._sizes.__enter__()
+        self._patches.enter_context(self._patched)
+        self._patches.enter_context(self.bucket.is_open())
         logging.getLogger().addHandler(self._alarm)
         if self._is_quiet:
             logging.disable(logging.WARNING)  # nodes complain of each other all the time here
@@ -136,7 +145,7 @@ class World:
             machine.resume()
             machine.kill()
         self.simulation.close()
-        self._sizes.__exit__(None, None, None)
+        self._patches.close()
 
     # -- running ---------------------------------------------------------------------------------------
 

@@ -38,6 +38,7 @@ SEEDS = {
     "beside_the_loop": 8,
     "slow_reads": 4,
     "groups": 8,
+    "tiered": 5,
 }
 #: More of them, behind those.
 MORE = int(os.environ.get("OTTLA_SIM_SEEDS", "0"))

@@ -65,6 +65,31 @@ def test_look_ups_wait_until_the_topic_was_read(scene):
     scene(story)
 
 
+def test_a_new_leader_is_ready_when_it_has_what_its_predecessor_stored(scene):
+    """One that lags would take a finished copy for an abandoned one, and delete it."""
+
+    async def story(brokers):
+        former, _ = brokers.start(PARTITION)
+        manager, topic = brokers.start(PARTITION)
+        await until_ready(former)
+        await until_ready(manager)
+        await copied(former, 1, 0, 10)
+        await asyncio.sleep(1)
+        topic.faults.fail_read = 1
+        await asyncio.sleep(1)  # a read that waits already would find the record
+        await copied(former, 2, 10, 20)
+        assert manager.is_ready(PARTITION)
+        manager.on_partition_leadership_changes(leaders=[PARTITION], followers=[])
+        await asyncio.sleep(5)
+        assert not manager.is_ready(PARTITION)
+        assert manager.highest_offset_for_epoch(PARTITION, epoch=0) == 10  # readers do not wait
+        topic.faults.fail_read = 0
+        await until_ready(manager)
+        assert ends(manager) == [10, 20]
+
+    scene(story)
+
+
 def test_what_is_not_assigned_is_an_error(scene):
     async def story(brokers):
         manager, _ = brokers.start()

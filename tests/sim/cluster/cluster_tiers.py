@@ -1,0 +1,294 @@
+"""What must always hold of a tiered cluster, besides the invariants of its logs (KIP-405).
+
+The judge reads the records of `__remote_log_metadata` as they are committed, in its own model, and sees the bucket.
+
+| invariant | what must hold |
+| --- | --- |
+| NoHoleBetweenTiers | what a leader or a member of the ISR lacks locally, from the log start on, is in finished copies of its lineage, whose objects exist |
+| RemoteEndIsCopied | what a replica believes to be copied, and has in its local segments yet, is in such copies |
+| CopiesAreTrue | a finished copy has the batches that were committed, no more and no fewer, with all indexes |
+| FinishedCopiesStay | no object of a finished copy is deleted before its DELETE_SEGMENT_STARTED |
+| RemoteStateAdvances | what a broker's cache has of a copy is a state that its records have reached; the records follow the diagram |
+| NothingIsOrphaned | at the end each object is of a finished copy, and each finished copy of a topic that exists |
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+from uuid import UUID
+
+from cluster_batches import Key
+from cluster_bucket import Bucket
+from cluster_ledger import Batch, Ledger
+from cluster_machine import Machine
+from cluster_violated import Violated
+
+from broker.replicas.partition import Partition
+from protocol.metadata.image import MetadataImage
+from protocol.records.batch import batches
+from protocol.remote.records import RemoteLogSegmentState
+from remote.segment_metadata import (
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentMetadataUpdate,
+    TopicIdPartition,
+    is_segment_transition,
+)
+from remote.storage_manager import IndexType
+from remote.stores.object_storage import key_of, parse_key
+from remote.topic_metadata.records import from_value
+from remote.topic_metadata.topic import TOPIC
+from storage.leader_epoch_cache import EpochEntry
+from storage.log import Log
+
+_FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+_GONE = RemoteLogSegmentState.DELETE_SEGMENT_FINISHED
+#: What every copy has besides its batches.
+_INDEXES = (IndexType.OFFSET, IndexType.TIMESTAMP, IndexType.PRODUCER_SNAPSHOT, IndexType.LEADER_EPOCH)
+
+
+@dataclass(slots=True)
+class Copies:
+    """The copies of one partition, as the records have them."""
+
+    #: By id; deleted ones, too.
+    by_id: dict[UUID, RemoteLogSegmentMetadata] = field(default_factory=dict)
+    #: Grows with each change.
+    version: int = 0
+
+    def finished(self) -> Iterator[RemoteLogSegmentMetadata]:
+        """Those that readers may get."""
+        return (copy for copy in self.by_id.values() if copy.state is _FINISHED)
+
+
+class _Seen(NamedTuple):
+    log: Log
+    version: int
+    log_start_offset: int
+    local_log_start_offset: int
+    remote_end_offset: int | None
+    lineage: tuple[EpochEntry, ...]
+
+
+class TierJudge:
+    """See the module."""
+
+    def __init__(self, bucket: Bucket) -> None:
+        self._bucket = bucket
+        bucket.on_delete = self._on_delete
+        self.copies: dict[Key, Copies] = {}
+        #: Metadata partition -> the next offset of its ledger.
+        self._positions: dict[Key, int] = {}
+        self._seen: dict[Partition, _Seen] = {}
+        #: The largest log start offset that a leader has had, by partition and ledger.
+        self._starts: dict[tuple[Key, int], int] = {}
+        #: Records that ask for what the diagram does not have.
+        self.refused_count = 0
+        self.finished_count = 0
+        #: Raised in the next check: objects are deleted in threads.
+        self._violation: Violated | None = None
+
+    # -- the records -----------------------------------------------------------------------------------
+
+    def read_records(self, image: MetadataImage, ledgers: dict[Key, list[Ledger]]) -> None:
+        """Apply what has been committed since the last look."""
+        if self._violation is not None:
+            raise self._violation
+        topic = image.topics_by_name.get(TOPIC)
+        for index in () if topic is None else topic.partitions:
+            assert topic is not None
+            key = (topic.topic_id, index)
+            ledger = ledgers[key][-1] if key in ledgers else None
+            if ledger is None or self._positions.get(key, 0) == ledger.end:
+                continue
+            for offset in range(self._positions.get(key, 0), ledger.end):
+                record = ledger.records.get(offset)
+                if record is not None and record.value is not None:
+                    self._apply(from_value(record.value), ledgers)
+            self._positions[key] = ledger.end
+
+    def _apply(self, change: object, ledgers: dict[Key, list[Ledger]]) -> None:
+        match change:
+            case RemoteLogSegmentMetadata():
+                copies = self.copies.setdefault(_key_of(change.partition), Copies())
+                copies.by_id.setdefault(change.segment_id.id, change)
+                copies.version += 1
+            case RemoteLogSegmentMetadataUpdate():
+                key = _key_of(change.segment_id.partition)
+                copies = self.copies.setdefault(key, Copies())
+                known = copies.by_id.get(change.segment_id.id)
+                if known is None or not is_segment_transition(known.state, change.state):
+                    self.refused_count += 1
+                    return
+                now = copies.by_id[change.segment_id.id] = known.updated(change)
+                copies.version += 1
+                if change.state is _FINISHED and known.state is not _FINISHED:
+                    self.finished_count += 1
+                    self._copies_are_true(now, ledgers.get(key, []))
+
+    def _copies_are_true(self, copy: RemoteLogSegmentMetadata, ledgers: Sequence[Ledger]) -> None:
+        missing = [each.value for each in _INDEXES if key_of(copy, each) not in self._bucket.objects]
+        body = self._bucket.objects.get(key_of(copy))
+        if body is None or missing or len(body) != copy.segment_size_bytes:
+            raise Violated(
+                f"CopiesAreTrue: {copy} has {None if body is None else len(body)} bytes, lacks {missing}"
+            )
+        found = [
+            Batch(header.base_offset, header.next_offset, header.partition_leader_epoch, header.crc)
+            for header, _ in batches(memoryview(body))
+        ]
+        if not any(_is_of(ledger, copy, found) for ledger in ledgers):
+            raise Violated(f"CopiesAreTrue: {copy} has {found}, which no leader has committed")
+
+    def _on_delete(self, key: str) -> None:
+        found = parse_key(key, 0)
+        assert found is not None, key
+        copies = self.copies.get(_key_of(found.segment_id.partition))
+        copy = None if copies is None else copies.by_id.get(found.segment_id.id)
+        if copy is not None and copy.state is _FINISHED:
+            self._violation = Violated(f"FinishedCopiesStay: {key} is deleted: {copy}")
+
+    # -- replicas ----------------------------------------------------------------------------------------
+
+    def look_at(
+        self, machine: Machine, partition: Partition, image: MetadataImage, ledger: Ledger | None
+    ) -> None:
+        """Hold a replica against the copies; cheap where nothing has changed."""
+        log = partition.log
+        key = (partition.topic_id, partition.topic_partition.partition)
+        if not log.is_tiered or ledger is None:
+            return
+        start_key = (key, ledger.first_epoch)
+        if partition.is_leader:
+            self._starts[start_key] = max(self._starts.get(start_key, 0), log.log_start_offset)
+        copies = self.copies.setdefault(key, Copies())
+        offsets = log.offsets
+        now = _Seen(
+            log,
+            copies.version,
+            log.log_start_offset,
+            log.local_log_start_offset,
+            offsets.remote_end_offset,
+            tuple(log.leader_epochs.entries),
+        )
+        topic = image.topics_by_id.get(partition.topic_id)
+        known = None if topic is None else topic.partitions.get(key[1])
+        # Of a replica that is not in sync the leader's log start, and with it what must be there, may be unknown.
+        if known is None or known.leader_epoch != partition.leader_epoch or machine.node_id not in known.isr:
+            return
+        # A power cut may take the epochs of the remote part: a leader restores them before it serves that (`remote.lost_lineage`).
+        if self._seen.get(partition) == now or not log.has_whole_lineage:
+            return
+        self._seen[partition] = now
+        start = max(log.log_start_offset, self._starts.get(start_key, 0))
+        where = f"{partition} on {machine}: {offsets}"
+        self._is_covered("NoHoleBetweenTiers", where, now.lineage, copies, start, log.local_log_start_offset)
+        if offsets.remote_end_offset is not None:
+            start = max(start, log.local_log_start_offset)
+            self._is_covered(
+                "RemoteEndIsCopied", where, now.lineage, copies, start, offsets.remote_end_offset
+            )
+
+    def _is_covered(
+        self, name: str, where: str, lineage: Sequence[EpochEntry], copies: Copies, start: int, end: int
+    ) -> None:
+        """Each offset of [start, end) is in a finished copy, in the epoch that it has in this lineage."""
+        for at, entry in enumerate(lineage):
+            epoch_end = min(end, lineage[at + 1].start_offset if at + 1 < len(lineage) else end)
+            offset = max(start, entry.start_offset)
+            ranges = sorted(
+                (*found, key_of(copy))
+                for copy in copies.finished()
+                if (found := copy.epoch_range(entry.epoch)) is not None
+            )
+            for range_start, range_end, key in ranges if offset < epoch_end else ():
+                if range_start <= offset < range_end and key in self._bucket.objects:
+                    offset = range_end
+            if offset < epoch_end:
+                held = [
+                    (each.start_offset, each.end_offset, each.state.name) for each in copies.by_id.values()
+                ]
+                raise Violated(
+                    f"{name}: no copy has {offset} of epoch {entry.epoch}: {where}: {lineage}: {held}"
+                )
+        if start < end and (not lineage or lineage[0].start_offset > start):
+            raise Violated(f"{name}: the epoch of {start} is unknown: {where}: {lineage}")
+
+    # -- caches --------------------------------------------------------------------------------------------
+
+    def look_at_caches(self, machines: Iterable[Machine]) -> None:
+        """RemoteStateAdvances."""
+        for machine, partition, cached in self._caches(machines):
+            copies = self.copies.get(_key_of(partition), Copies())
+            for copy in cached:
+                known = copies.by_id.get(copy.segment_id.id)
+                if known is None or not (copy.state is known.state or copy.state.value < known.state.value):
+                    raise Violated(f"RemoteStateAdvances: {machine} has {copy}, the records say {known}")
+
+    def _caches(
+        self, machines: Iterable[Machine]
+    ) -> Iterator[tuple[Machine, TopicIdPartition, list[RemoteLogSegmentMetadata]]]:
+        for machine in machines:
+            remote = None if machine.broker is None else machine.broker.remote
+            if remote is not None:
+                # Of its own kind, as no other is configured.
+                for partition, user in remote.metadata._user_partitions.items():  # type: ignore[attr-defined]
+                    if user.is_ready:
+                        yield machine, partition, list(user.cache.segments())
+
+    # -- the end -------------------------------------------------------------------------------------------
+
+    def unsettled(self, machines: Sequence[Machine], image: MetadataImage) -> str | None:
+        """What is still to be done in the remote tier, when nothing fails any more; None: nothing."""
+        for key, copies in self.copies.items():
+            topic = image.topics_by_id.get(key[0])
+            for copy in copies.by_id.values():
+                if copy.state not in (_FINISHED, _GONE):
+                    return f"EventuallyCopiesAreDecided: {copy}"
+                if topic is None and copy.state is not _GONE:
+                    return f"NothingIsOrphaned: its topic is deleted: {copy}"
+        named = {copy.segment_id.id for copies in self.copies.values() for copy in copies.finished()}
+        for object_key in self._bucket.objects:
+            found = parse_key(object_key, 0)
+            assert found is not None, object_key
+            if found.segment_id.id not in named:
+                return f"NothingIsOrphaned: no metadata names {object_key}"
+        for machine, partition, cached in self._caches(machines):
+            expected = self.copies.get(_key_of(partition), Copies()).by_id.values()
+            if {each.segment_id.id: each for each in cached} != {
+                each.segment_id.id: each for each in expected if each.state is not _GONE
+            }:
+                return f"EventuallyCachesConverge: {machine} has {cached} of {partition}, not {expected}"
+        for machine in machines:
+            for replica in () if machine.broker is None else machine.broker.replicas.partitions():
+                lag = _lag(replica)
+                if lag is not None:
+                    return f"EventuallyCopied: {replica} on {machine}: {lag}"
+        return None
+
+
+def _lag(partition: Partition) -> str | None:
+    """What a leader has yet to copy, or does not know yet."""
+    log = partition.log
+    if not (log.is_tiered and partition.is_leader) or log.config.remote_log_copy_disable:
+        return None
+    if not log.has_whole_lineage:
+        return f"its lineage is lost: {log.offsets} {log.leader_epochs.entries}"
+    pending = log.offsets.earliest_pending_upload_offset
+    if pending is None or pending < log.segments.active.base_offset:
+        return f"copied is everything before {pending}: {log.offsets}"
+    return None
+
+
+def _is_of(ledger: Ledger, copy: RemoteLogSegmentMetadata, found: Sequence[Batch]) -> bool:
+    """Whether these are the ledger's batches of the copy's offsets, as far as it knows them."""
+    known = [
+        batch
+        for offset, batch in sorted(ledger.batches.items())
+        if copy.start_offset <= offset < copy.end_offset
+    ]
+    start = max(ledger.known_from, copy.start_offset)
+    return ledger.end >= copy.end_offset and known == [each for each in found if each.base_offset >= start]
+
+
+def _key_of(partition: TopicIdPartition) -> Key:
+    return partition.topic_id, partition.topic_partition.partition
