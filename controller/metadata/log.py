@@ -129,11 +129,14 @@ class MetadataLog:
 
     @property
     def last_epoch(self) -> int:
-        """The epoch of the last batch; of the latest snapshot if there is no batch; 0 without either."""
+        """The epoch of the last batch; of the latest snapshot if there is no batch after it; 0 without either."""
+        latest = self._store.latest
+        if latest is not None and latest.offset == self.end_offset:
+            # After a power loss, the epochs of segments that the snapshot has replaced may be there again.
+            return latest.epoch
         epoch = self._log.latest_epoch
         if epoch is not None:
             return epoch
-        latest = self._store.latest
         return 0 if latest is None else latest.epoch
 
     @property

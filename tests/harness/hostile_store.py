@@ -7,6 +7,7 @@ import threading
 from protocol.errors import InvalidConfig
 from remote.errors import RemoteResourceNotFound, RetriableRemoteStorageError
 from remote.stores.local_directory import LocalDirectory
+from remote.transfers.worker_store import WORKER_MODULE
 
 
 class HostileStore(LocalDirectory):
@@ -15,7 +16,8 @@ class HostileStore(LocalDirectory):
     def configure(self, configs):
         super().configure(configs)
         self._does = configs.get("does", "")
-        if self._does == "refuse" and "worker" in sys.modules["__main__"].__file__:
+        program = sys.modules["__main__"].__spec__
+        if self._does == "refuse" and program is not None and program.name == WORKER_MODULE:
             raise InvalidConfig("no worker, please")
 
     def copy_log_segment_data(self, metadata, data):

@@ -332,7 +332,12 @@ def test_a_log_with_a_gap_begins_with_a_snapshot_that_covers_it_or_ends_there(
 
 @pytest.mark.parametrize("seed", range(40))
 @pytest.mark.logs(
-    "ends before its log start offset", "its segment does not exist", "the epochs are read from the log again"
+    "ends before its log start offset",
+    "its segment does not exist",
+    "the epochs are read from the log again",
+    "begins after a gap",
+    "are not valid batches",
+    "disagrees with the batches",
 )
 def test_a_follower_may_die_at_any_moment_of_taking_a_snapshot(seed):
     source = open_log(disk())
