@@ -191,8 +191,11 @@ class MetadataPartitionReader:
         unknown = [each for each in self._subscribers if each.ready_at is None]
         if unknown:
             self._refreshed.clear()
-            end, topic_id = await self._topic.end_offset(self.partition), self._topic.topic_id
+            topic_id = self._topic.topic_id
+            end = await self._topic.end_offset(self.partition)
             for each in unknown:
+                if not each.is_at_tail and each.next_offset > max(end, self.position or 0):
+                    each.restart()  # what its snapshot has read is lost
                 if each not in self._refreshed:  # else the end may have been asked for before
                     each.ready_at = end
             if self.position is None:
@@ -210,10 +213,6 @@ class MetadataPartitionReader:
         self._topic_id = topic_id
         known = max((each.next_offset for each in self._subscribers), default=0)
         self.position = min(max(known, self._first_offset), end)
-        for each in self._subscribers:
-            if each.next_offset > end:  # what it had read is lost
-                each.restart()
-                each.ready_at = end
         self._has_begun.set()
 
     async def _catch_up(self, start: int, behind: list[Subscriber]) -> None:

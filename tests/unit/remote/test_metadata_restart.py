@@ -208,6 +208,27 @@ def test_snapshots_that_are_ahead_of_the_topic_are_not_used(scene):
     scene(story)
 
 
+def test_a_partition_that_is_assigned_later_does_not_use_a_snapshot_ahead_of_the_topic(scene):
+    """The topic has lost its end, and has grown since: the snapshot has what was lost, and lacks what came instead."""
+
+    async def story(brokers):
+        manager, _ = brokers.start(ONE, TWO)
+        await until_ready(manager, ONE, TWO)
+        await copied(manager, 1, 0, 10, user_partition=TWO)
+        for number in range(5):
+            await copied(manager, number + 1, number, number + 1, user_partition=ONE)
+        await manager.close()
+        del brokers.topic.partitions.values[0][6:]
+        manager, _ = brokers.start(TWO, folder=0)
+        await until_ready(manager, TWO)
+        manager.on_partition_leadership_changes(leaders=[ONE], followers=[])
+        await until_ready(manager, ONE)
+        await copied(manager, 9, 2, 7, user_partition=ONE)
+        assert ends(manager, ONE) == [1, 2, 7]
+
+    scene(story)
+
+
 def test_deleted_copies_are_not_in_the_snapshot(scene):
     """KIP-1266: what a restart reads is bounded by the copies that there are, not by those that there were."""
 
