@@ -101,5 +101,6 @@ def _removers(
             store=tier.store,
             settings=lambda: remote_log_manager_settings(tier.config),
             metrics=tier.metrics,
+            on_deleted=tier.on_deleted,
         ),
     )

@@ -50,7 +50,10 @@ class PartitionRemover:
         store: RemoteStorageManager,
         settings: Callable[[], RemoteLogManagerSettings],
         metrics: RemoteStorageMetrics,
+        on_deleted: Callable[[RemoteLogSegmentMetadata], None] = lambda _: None,
     ) -> None:
+        """`on_deleted` is called for each copy whose objects are deleted."""
+        self._on_deleted = on_deleted
         self._node_id = node_id
         self._runtime = runtime
         self._metadata = metadata
@@ -154,6 +157,7 @@ class PartitionRemover:
         except Exception:
             counters.remote_delete_errors += 1
             raise
+        self._on_deleted(copy)
 
     def _now_ms(self) -> int:
         return int(self._runtime.monotonic() * 1000)

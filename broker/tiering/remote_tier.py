@@ -28,6 +28,7 @@ from remote.metadata_manager import RemoteLogMetadataManager
 from remote.metrics import RemoteStorageMetrics
 from remote.reader import RemoteLogReader
 from remote.reading.settings import RemoteReadSettings
+from remote.segment_metadata import RemoteLogSegmentMetadata
 from remote.storage_manager import RemoteStorageManager
 from runtime import Pool, Runtime
 
@@ -62,6 +63,7 @@ class RemoteTier:
             runtime=runtime,
             settings=lambda: self._manager_settings,
             metrics=self.metrics,
+            on_deleted=self.on_deleted,
         )
         self.index_cache = IndexCache(index_files, runtime=runtime, settings=self._settings_of_reads)
         #: What consumers read from the tier.
@@ -83,6 +85,7 @@ class RemoteTier:
         )
         #: Deletes the copies of deleted topics; None where a metadata manager of others does, or does not.
         self.removers: PartitionRemovers | None = None
+        self._is_stopped = False
 
     @property
     def config(self) -> BrokerConfig:
@@ -110,19 +113,26 @@ class RemoteTier:
             self.removers.start()
 
     def on_role(self, partition: Partition) -> None:
-        """See TierListener."""
-        self.manager.on_leadership(partition)
+        """See TierListener. Ignored after `stop`: the broker follows the cluster's metadata to its end."""
+        if not self._is_stopped:
+            self.manager.on_leadership(partition)
         self.reads.on_role(partition)
 
     def on_stopped(self, partition: Partition, *, is_topic_deleted: bool) -> None:
         """See TierListener."""
-        self.manager.stop_partition(id_of(partition))
+        if not self._is_stopped:
+            self.manager.stop_partition(id_of(partition))
         self.reads.on_role(partition)
         if is_topic_deleted:
             self.metrics.remove_topic(partition.topic_partition.topic)
 
+    def on_deleted(self, copy: RemoteLogSegmentMetadata) -> None:
+        """This broker has deleted a copy: its indexes are not read any more."""
+        self.index_cache.remove_segments([copy.segment_id.id])
+
     async def stop(self) -> None:
         """Stop the tasks, then close the metadata and the store. A store that does not answer delays it for seconds only."""
+        self._is_stopped = True
         self.reads.close()
         self.index_cache.close()
         if self.removers is not None:

@@ -4,6 +4,8 @@ Each step can be repeated. A deletion that ends between two of them is completed
 of the next leader, which finds DELETE_SEGMENT_STARTED.
 """
 
+from collections.abc import Callable
+
 from protocol.remote.records import RemoteLogSegmentState
 from remote.log_manager.metadata_changes import MetadataChanges
 from remote.log_manager.segment_transfers import SegmentTransfers
@@ -15,8 +17,15 @@ class CopyDeletions:
     """See the module."""
 
     def __init__(
-        self, *, changes: MetadataChanges, transfers: SegmentTransfers, metrics: RemoteStorageMetrics
+        self,
+        *,
+        changes: MetadataChanges,
+        transfers: SegmentTransfers,
+        metrics: RemoteStorageMetrics,
+        on_deleted: Callable[[RemoteLogSegmentMetadata], None],
     ) -> None:
+        """`on_deleted` is called for each copy whose objects are deleted."""
+        self._on_deleted = on_deleted
         self._changes = changes
         self._transfers = transfers
         self._metrics = metrics
@@ -37,6 +46,7 @@ class CopyDeletions:
         self._metrics.on_delete_requested(topic)
         try:
             await self._transfers.delete(copy)
+            self._on_deleted(copy)
             await self._changes.change(copy, RemoteLogSegmentState.DELETE_SEGMENT_FINISHED)
         except Exception:
             self._metrics.on_delete_failed(topic)

@@ -26,7 +26,7 @@ from remote.log_manager.settings import RemoteLogManagerSettings
 from remote.log_manager.tiered_partition import TieredPartition, id_of
 from remote.metadata_manager import RemoteLogMetadataManager
 from remote.metrics import RemoteStorageMetrics
-from remote.segment_metadata import TopicIdPartition
+from remote.segment_metadata import RemoteLogSegmentMetadata, TopicIdPartition
 from remote.storage_manager import RemoteStorageManager
 from runtime import Runtime
 
@@ -43,8 +43,12 @@ class RemoteLogManager:
         runtime: Runtime,
         settings: Callable[[], RemoteLogManagerSettings],
         metrics: RemoteStorageMetrics,
+        on_deleted: Callable[[RemoteLogSegmentMetadata], None] = lambda _: None,
     ) -> None:
-        """`store` and `metadata` are configured, and closed by the caller after `stop`."""
+        """`store` and `metadata` are configured, and closed by the caller after `stop`.
+
+        `on_deleted` is called for each copy whose objects are deleted.
+        """
         self._metadata = metadata
         self._runtime = runtime
         self._settings = settings
@@ -76,7 +80,9 @@ class RemoteLogManager:
         changes = MetadataChanges(
             metadata, node_id=node_id, runtime=runtime, deadline_ms=lambda: settings().metadata_deadline_ms
         )
-        deletions = CopyDeletions(changes=changes, transfers=self._transfers, metrics=metrics)
+        deletions = CopyDeletions(
+            changes=changes, transfers=self._transfers, metrics=metrics, on_deleted=on_deleted
+        )
         self._copy_task = CopyTask(
             node_id=node_id,
             metadata=metadata,

@@ -1,0 +1,125 @@
+"""The remote tier of a broker as a whole, with its tasks, on a real directory and virtual time (KIP-405)."""
+
+import asyncio
+
+import pytest
+from replicas_support import TOPIC_ID, BrokerInFolder, batch
+from tiered_support import TIERED
+
+from broker.api import k01_fetch
+from broker.config import BrokerConfig
+from broker.config.load import standalone_profile
+from broker.tiering.remote_tier import RemoteTier
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from protocol.metadata.records import PartitionChangeRecord
+from protocol.types import TopicPartition
+from remote.index_cache_files import DIRECTORY, IndexFiles
+from remote.stores.local_directory import LocalDirectory
+from storage.files import Files
+from tests.harness.remote_tier import InMemoryMetadataManager, RemoteMetadataLog
+
+
+class ClosedMetadata(InMemoryMetadataManager):
+    """No call follows `close`."""
+
+    is_closed = False
+
+    async def close(self):
+        self.is_closed = True
+
+    def on_partition_leadership_changes(self, *, leaders, followers):
+        assert not self.is_closed
+        super().on_partition_leadership_changes(leaders=leaders, followers=followers)
+
+    def on_stop_partitions(self, partitions):
+        assert not self.is_closed
+        super().on_stop_partitions(partitions)
+
+
+class Broker(BrokerInFolder):
+    """A broker that leads t-0."""
+
+    def __init__(self, folder, runtime):
+        super().__init__(folder / "data", runtime)
+        store = LocalDirectory()
+        store.configure({"dir": str(folder / "tier")})
+        self.remote = RemoteTier(
+            runtime=runtime,
+            config=BrokerConfig(standalone_profile()),
+            store=store,
+            metadata=ClosedMetadata(RemoteMetadataLog()),
+            index_files=IndexFiles(folder / "data" / DIRECTORY, files=Files(), store=store),
+        )
+        self.replicas.tier = self.remote
+
+    async def start(self):
+        await self.remote.index_cache.start()
+        self.remote.start()
+        self.create(config=TIERED | {"local.retention.ms": "1000"})
+
+    @property
+    def log(self):
+        return self.replicas.partition(TopicPartition("t", 0)).log
+
+    async def write_segments(self, count):
+        """Each with one record; all are copied, and removed locally."""
+        for number in range(count):
+            now_ms = self.runtime.now_ms()
+            records = batch(b"%d" % number, timestamp=now_ms)
+            partition = self.replicas.partition(TopicPartition("t", 0))
+            partition.as_leader().append_records(records, required_acks=-1, now_ms=now_ms)
+            self.log.roll(now_ms)
+        await asyncio.sleep(60)
+        self.log.apply_retention(self.runtime.now_ms())
+        assert self.log.local_log_start_offset == count
+
+    async def fetch(self, offset):
+        row = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1_000_000)
+        topic = FetchTopic(topic_id=TOPIC_ID, topic="t", partitions=[row])
+        request = FetchRequest(max_wait_ms=500, min_bytes=1, max_bytes=1_000_000, topics=[topic])
+        response = await self.raw(k01_fetch, request, 17)
+        return response.responses[0].partitions[0]
+
+    def lead_again(self):
+        self.replay(PartitionChangeRecord(topic_id=TOPIC_ID, partition_id=0, leader=1, isr=[1], replicas=[1]))
+
+
+@pytest.fixture
+def play(simulation, tmp_path):
+    def run(story):
+        async def main():
+            broker = Broker(tmp_path, simulation.runtime("broker"))
+            await broker.start()
+            try:
+                await story(broker)
+            finally:
+                await broker.remote.stop()
+
+        simulation.run(main())
+
+    return run
+
+
+def test_the_indexes_of_a_deleted_copy_go_with_it(play, tmp_path):
+    async def story(broker):
+        await broker.write_segments(2)
+        for offset in range(2):
+            assert (await broker.fetch(offset)).records
+        assert len(broker.remote.index_cache) == 2
+        broker.configs["t"] |= {"retention.ms": "1000"}
+        broker.log.update_config(broker.topic_config("t"))
+        await asyncio.sleep(60)
+        assert broker.log.log_start_offset == 2
+        assert len(broker.remote.index_cache) == 0
+        assert list((tmp_path / "data" / DIRECTORY).iterdir()) == []
+
+    play(story)
+
+
+def test_roles_that_change_after_the_stop_are_ignored(play):
+    async def story(broker):
+        await broker.write_segments(1)
+        await broker.remote.stop()
+        broker.lead_again()
+
+    play(story)
