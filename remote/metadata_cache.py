@@ -26,6 +26,7 @@ from remote.column_codec import ColumnReader, ColumnWriter
 from remote.errors import RemoteResourceNotFound, RemoteStorageError
 from remote.segment_columns import SegmentColumns
 from remote.segment_metadata import (
+    RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
     TopicIdPartition,
@@ -217,6 +218,11 @@ class RemoteLogMetadataCache:
                 for found, start, end in self._columns.epoch_ranges(slot):
                     if found == epoch:
                         state.reference(slot, start, end)
+
+    def find(self, segment_id: RemoteLogSegmentId) -> RemoteLogSegmentMetadata | None:
+        """The copy with this id, in any state; None: it is unknown, or deleted."""
+        slot = self._columns.find(segment_id.id)
+        return None if slot is None else self._columns[slot]
 
     def segment(self, *, epoch: int, offset: int) -> RemoteLogSegmentMetadata | None:
         """The finished copy that holds `offset` of `epoch`; None: there is none. Cost: O(log n)."""

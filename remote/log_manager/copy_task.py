@@ -16,7 +16,6 @@ from typing import Final, assert_never
 from uuid import UUID
 
 from protocol.remote.records import RemoteLogSegmentState
-from remote.errors import RetriableRemoteStorageError
 from remote.log_manager.copying import (
     Decision,
     Discard,
@@ -36,7 +35,7 @@ from remote.log_manager.deletions import CopyDeletions
 from remote.log_manager.lane import Work
 from remote.log_manager.metadata_changes import MetadataChanges
 from remote.log_manager.partition_state import Attempt, PartitionState
-from remote.log_manager.seeding import seed_leader
+from remote.log_manager.seeding import ready_copies, seed_leader
 from remote.log_manager.segment_transfers import SegmentTransfers, TransferCancelled
 from remote.log_manager.settings import RemoteLogManagerSettings
 from remote.metadata_manager import RemoteLogMetadataManager
@@ -79,7 +78,13 @@ class CopyTask:
         if log.is_tiered:
             seed_leader(state, self._metadata)
         if state.attempt is not None:
-            return self._continue(state, state.attempt)
+            copy = ready_copies(state, self._metadata).find(state.attempt.metadata.segment_id)
+            if copy is None:
+                return self._remove_unknown(state, state.attempt)
+            if copy.state is not RemoteLogSegmentState.COPY_SEGMENT_FINISHED:
+                return self._continue(state, state.attempt)
+            # An acknowledgement was lost. The copy counts as finished on all brokers: it is not discarded any more.
+            self._end_finished(state, state.attempt)
         if not log.is_tiered or state.is_copying_stopped:
             return None
         gauges = self._metrics.partition(state.partition.topic_partition)
@@ -167,23 +172,15 @@ class CopyTask:
         ), None
 
     async def _finish(self, state: PartitionState, attempt: Attempt) -> None:
-        segment = attempt.segment
-        try:
-            await self._changes.change(attempt.metadata, RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
-        except RetriableRemoteStorageError:
-            raise  # the attempt stays: the change is made again
-        except Exception:
-            # Another leader has begun to delete it meanwhile.
-            state.attempt = None
-            raise
+        """Store COPY_SEGMENT_FINISHED. After a failure the attempt stays, and `prepare` looks at what is stored."""
+        await self._changes.change(attempt.metadata, RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
+        self._end_finished(state, attempt)
+        if state.leads and state.partition.log.is_tiered:
+            seed_leader(state, self._metadata)
+
+    def _end_finished(self, state: PartitionState, attempt: Attempt) -> None:
         state.attempt = None
-        self._metrics.on_copied(state.partition.topic_partition.topic, segment.size_bytes)
-        log = state.partition.log
-        if segment.is_current(log):
-            log.update_remote_end_offset(segment.end_offset)
-        else:
-            # A log in another directory, to which the segment was copied before: it finds the copy in the metadata.
-            state.seeded_epoch = None
+        self._metrics.on_copied(state.partition.topic_partition.topic, attempt.segment.size_bytes)
 
     async def _discard(self, state: PartitionState, attempt: Attempt, decision: Discard) -> None:
         """Delete the copy. Raises what fails, if this broker leads: then it is repeated; else the next leader deletes it."""
@@ -208,6 +205,12 @@ class CopyTask:
             _LOG.info("%s is left to the next leader: %s", attempt.metadata.segment_id, error)
             await self._delete_objects(attempt)
         state.attempt = None
+
+    async def _remove_unknown(self, state: PartitionState, attempt: Attempt) -> bool:
+        """Another leader has deleted the copy, perhaps before this one's last write: no metadata name its objects any more."""
+        await self._transfers.delete(attempt.metadata)
+        state.attempt = None
+        return True
 
     async def _delete_objects(self, attempt: Attempt) -> None:
         """Without the metadata: the partition is not assigned to this broker any more, and its topic may be deleted."""

@@ -57,7 +57,7 @@ def is_wanted(state: PartitionState, attempt: Attempt) -> bool:
     """Whether the copy may become part of the remote tier: this broker leads, and the segment is its log's.
 
     A copy of what was truncated meanwhile would be of another lineage. One of what another leader has copied meanwhile, or
-    of what is before the log start by now, would never be read.
+    of what is before the log start by now, would never be read. One behind what is copied would leave a hole.
     """
     log = state.partition.log
     pending = log.offsets.earliest_pending_upload_offset
@@ -66,7 +66,7 @@ def is_wanted(state: PartitionState, attempt: Attempt) -> bool:
         and is_copying(log)
         and attempt.segment.is_current(log)
         and pending is not None
-        and pending < attempt.segment.end_offset
+        and attempt.segment.base_offset <= pending < attempt.segment.end_offset
     )
 
 

@@ -104,13 +104,22 @@ class ExpirationTask:
             _log_deletions(state, [copy for copy, each in found.deleted if each is reason], reason)
         return await self._delete(state, [copy for copy, _ in found.deleted])
 
-    async def _delete(self, state: PartitionState, copies: Sequence[RemoteLogSegmentMetadata]) -> bool:
-        """Delete one after the other; True if all are deleted. Raises the first failure, after the others were tried."""
+    async def _delete(
+        self,
+        state: PartitionState,
+        copies: Sequence[RemoteLogSegmentMetadata],
+        *,
+        is_due: Callable[[], bool] = lambda: True,
+    ) -> bool:
+        """Delete one after the other, while `is_due`; no more is to be done at once then.
+
+        Raises the first failure, after the others were tried.
+        """
         failure: Exception | None = None
         gauges = self._metrics.partition(state.partition.topic_partition)
         _count_lag(gauges, copies)
         for copy in copies:
-            if not state.leads:
+            if not (state.leads and is_due()):
                 return False
             try:
                 await self._deletions.delete(copy)
@@ -138,7 +147,15 @@ class ExpirationTask:
             self._on_all_deleted(state)
             return None
         deletable = [copy for copy in copies if copy.segment_id.id not in being_copied]
-        return self._delete(state, deletable) if deletable else None
+        return self._delete_all(state, deletable) if deletable else None
+
+    async def _delete_all(self, state: PartitionState, copies: Sequence[RemoteLogSegmentMetadata]) -> bool:
+        """Delete these, until tiering is enabled again: from then on local retention relies on those that are left."""
+        state.is_deleting_all = True
+        try:
+            return await self._delete(state, copies, is_due=lambda: not state.partition.log.is_tiered)
+        finally:
+            state.is_deleting_all = False
 
 
 def _measure(

@@ -30,6 +30,10 @@ from runtime.turns import MAX_STEPS, TURN_S
 
 _LOG: Final = getLogger(__name__)
 
+#: How often permits are counted while partitions wait for one. A task that ends wakes the lane; a larger pool, or the end of
+#: a call that was abandoned (`segment_transfers`), does not.
+_PERMITS_S: Final = 1.0
+
 K = TypeVar("K", bound=Hashable)
 
 #: A task that waits; returns whether there is more to do at once.
@@ -162,7 +166,7 @@ class Lane(Generic[K]):
             pass
 
     async def _step(self) -> float | None:
-        """Start what is due, in turns; the time until the next partition is due (None: unknown), in seconds."""
+        """Start what is due, in turns; the time until the next look (None: when something changes), in seconds."""
         now_s = self._runtime.monotonic()
         self._move_due(now_s)
         count, end_s = 0, now_s + TURN_S
@@ -174,7 +178,10 @@ class Lane(Generic[K]):
                 count, end_s = 0, self._runtime.monotonic() + TURN_S
         while self._timers and not self._is_valid(self._timers[0]):
             heappop(self._timers)
-        return max(0.0, self._timers[0][0] - self._runtime.monotonic()) if self._timers else None
+        pause_s = max(0.0, self._timers[0][0] - self._runtime.monotonic()) if self._timers else None
+        if self._ready:
+            pause_s = _PERMITS_S if pause_s is None else min(pause_s, _PERMITS_S)
+        return pause_s
 
     def _move_due(self, now_s: float) -> None:
         while self._timers and self._timers[0][0] <= now_s:

@@ -16,6 +16,9 @@ class Attempt:
        ^ |                               |
        | +--------- the copy is not wanted any more, or has failed for good ----> (deleted in the store)
        '-' a retriable failure
+
+    What is stored decides, before each further step: a change that has failed may be stored, and another leader may have
+    deleted the copy meanwhile.
     """
 
     segment: SegmentToCopy
@@ -41,6 +44,8 @@ class PartitionState:
     seeded_epoch: int | None = None
     #: The copy that is under way, or that is repeated after a failure.
     attempt: Attempt | None = None
+    #: remote.log.delete.on.disable: copies are being deleted. A copy may be, though its metadata do not say so yet.
+    is_deleting_all: bool = False
     #: Copying has stopped until the next leader epoch, as the store's custom metadata is too large.
     is_copying_stopped: bool = False
 

@@ -6,15 +6,16 @@ follower needs the end for its local retention only.
 
     lineage     if a power cut has taken it (`remote.lost_lineage`)
     log start   the former leader has moved it and deleted the copies before it, and this replica was not notified: it is the
-                start of the first copy of the lineage
-    remote end  see `remote.lineage.remote_end_offset`
+                start of the first copy of the lineage; if all copies are deleted, that of the local log
+    remote end  see `remote.lineage.remote_end_offset`. It changes also without this leader: a former one may finish a copy,
+                or delete one, after another leader has begun
 
 Both are unknown as long as the metadata are not read up to their end (`RemoteLogMetadataManager.is_ready`).
 
 Source: RLMCopyTask.maybeUpdateLogStartOffsetOnBecomingLeader, maybeUpdateCopiedOffset, RLMFollowerTask of Kafka 4.3.1.
 """
 
-from remote.lineage import remote_end_offset, without_empty_epochs
+from remote.lineage import highest_remote_offset, remote_end_offset, without_empty_epochs
 from remote.log_manager.lane import NotYet
 from remote.log_manager.partition_state import PartitionState
 from remote.lost_lineage import restore_lineage
@@ -24,21 +25,37 @@ from storage.log import Log
 
 
 def seed_leader(state: PartitionState, metadata: RemoteLogMetadataManager) -> None:
-    """Once in each leader epoch, and when the log has forgotten its remote end. Raises NotYet."""
+    """Before each task: the log start once in each leader epoch, the remote end each time. Raises NotYet."""
+    if state.is_deleting_all:
+        raise NotYet("copies of before tiering was disabled are being deleted")
     log = state.partition.log
     epoch = state.partition.leader_epoch
-    if state.seeded_epoch == epoch and log.offsets.remote_end_offset is not None:
-        return
     copies = ready_copies(state, metadata)
-    restore_lineage(log, copies)
-    start = first_copied_offset(log, copies)
-    if start is not None and start > log.log_start_offset:
-        if start > log.high_watermark:
-            raise NotYet(f"the remote tier begins at {start}, and the high watermark is {log.high_watermark}")
-        log.maybe_increment_log_start_offset(start, reason="the remote tier begins there")
-        state.partition.notice_retention()
+    if state.seeded_epoch != epoch:
+        restore_lineage(log, copies)
+        _advance_log_start(state, copies)
     update_remote_end(log, copies)
     state.seeded_epoch = epoch
+
+
+def _advance_log_start(state: PartitionState, copies: RemoteLogMetadataCache) -> None:
+    log = state.partition.log
+    start = first_copied_offset(log, copies)
+    if start is None and _was_copied(log, copies):
+        start = log.local_log_start_offset
+    if start is None or start <= log.log_start_offset:
+        return
+    if start > log.high_watermark:
+        raise NotYet(f"the remote tier begins at {start}, and the high watermark is {log.high_watermark}")
+    log.maybe_increment_log_start_offset(start, reason="the remote tier begins there")
+    state.partition.notice_retention()
+
+
+def _was_copied(log: Log, copies: RemoteLogMetadataCache) -> bool:
+    """Whether the metadata know that there were copies. If they know none, they may be lost, and be rebuilt."""
+    lineage = without_empty_epochs(log.leader_epochs.entries)
+    ever = highest_remote_offset(lineage, copies.end_offset_for_epoch, log_end_offset=log.log_end_offset)
+    return ever is not None
 
 
 def seed_follower(state: PartitionState, metadata: RemoteLogMetadataManager) -> None:

@@ -84,6 +84,24 @@ def test_idle_partitions_are_prepared_once_an_interval_and_have_no_task(runtime)
     play(runtime, story)
 
 
+def test_a_permit_that_returns_without_a_task_is_used(runtime):
+    """Calls of the store that were abandoned have all permits; no task runs, and no timer is set, when they end."""
+    tasks = Tasks(runtime, permits=0)
+    tasks.left = {"a": 1}
+
+    async def story():
+        service = runtime.supervise(tasks.lane.run, name="lane")
+        tasks.lane.add("a")
+        await asyncio.sleep(3600)
+        assert tasks.left == {"a": 1}
+        tasks.permits = 1
+        await asyncio.sleep(3)
+        assert tasks.left == {"a": 0}
+        service.cancel()
+
+    play(runtime, story)
+
+
 def test_permits_bound_the_running_tasks_and_partitions_take_turns(runtime):
     tasks = Tasks(runtime)
     tasks.left = {"a": 3, "b": 3, "c": 1}

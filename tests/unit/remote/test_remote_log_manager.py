@@ -190,6 +190,38 @@ def test_tiering_is_disabled_all_copies_are_deleted_and_it_is_enabled_again(simu
     simulation.run(story())
 
 
+def test_tiering_is_enabled_again_while_copies_are_deleted(simulation, tmp_path):
+    """Those that are left count as copied again, so no further one is deleted."""
+
+    async def story():
+        leader = OneLeader(simulation, tmp_path, local_retention_ms="1000000")
+        leader.broker.runtime.interleaving.is_on = True
+        leader.broker.runtime.interleaving.operation_s = lambda operation, path: 0.0
+        for value in "abcd":
+            leader.write_segment(value)
+        leader.write("e")
+        await asyncio.sleep(60)
+        assert len(leader.copies()) == 4
+        leader.own.store.duration_s = 100.0
+        leader.alter(
+            remote_storage_enable="false", remote_log_delete_on_disable="true", local_retention_ms="-2"
+        )
+        await asyncio.sleep(150)
+        leader.alter(remote_storage_enable="true", local_retention_ms="1000")
+        for _ in range(60):
+            await asyncio.sleep(30)
+            leader.log.apply_retention(leader.broker.runtime.now_ms())
+            readable_from = min(
+                [leader.log.local_log_start_offset]
+                + [start for start, _, state in leader.copies() if state is FINISHED]
+            )
+            assert readable_from == leader.log.log_start_offset == 0, leader.log.offsets
+        assert [start for start, _, _ in leader.copies()] == [0, 1, 2, 3, 4]
+        assert leader.log.local_log_start_offset == 5
+
+    simulation.run(story())
+
+
 # What the store writes late
 
 
