@@ -32,7 +32,7 @@ class Dispatcher:
         self._broker = broker
         self._monotonic = broker.runtime.monotonic
         stats = stats or RequestStats()
-        stats.serve({key: KAFKA_VERSIONS[ApiKey(key)] for key in modules()})
+        stats.serve({key: KAFKA_VERSIONS[ApiKey(key)] for key in modules()}, is_broker=True)
         self._counters = stats.counters
 
     def __call__(self, frame: memoryview, connection: Connection) -> Reply:
@@ -41,7 +41,7 @@ class Dispatcher:
         The connection is then closed, as by Kafka.
         """
         header, body_at = parse_request_header(frame)
-        key, version = header.api_key, header.api_version
+        key, version, correlation_id, client_id = header
         counter = self._counters.get((key, version))
         if counter is None:
             if key == ApiKey.API_VERSIONS:
@@ -55,8 +55,8 @@ class Dispatcher:
         context = RequestContext(
             key,
             version,
-            header.correlation_id,
-            header.client_id,
+            correlation_id,
+            client_id,
             connection.client_host,
             connection.listener_name,
         )
@@ -68,7 +68,7 @@ class Dispatcher:
         if type(reply) is list:
             if started_at is not None:
                 counter.observe(self._monotonic() - started_at)
-        elif reply is not None:
+        elif reply is not None and counter.times is not None:
             connection.time_reply(counter.times)
         return reply
 

@@ -90,7 +90,9 @@ def handle_raw(
 
     def respond(rows: ResponseRows) -> Buffers:
         error_code, session_id = fetch_context.update_session(rows, now_ms=replicas.runtime.now_ms())
-        response = FetchResponse(error_code=error_code, session_id=session_id, responses=_by_topic(rows))
+        response = FetchResponse(
+            error_code=error_code, session_id=session_id, responses=_by_topic(rows, is_follower=is_follower)
+        )
         if version >= 16:
             _name_leaders(response, rows, context, broker)
         return codec.encode_response(version, context.correlation_id, response)
@@ -140,8 +142,8 @@ def _forgotten(request: FetchRequest, *, by_id: bool) -> list[PartitionKey]:
     ]
 
 
-def _by_topic(rows: ResponseRows) -> list[FetchableTopicResponse]:
-    """Group consecutive rows of one topic; a topic may occur again later."""
+def _by_topic(rows: ResponseRows, *, is_follower: bool) -> list[FetchableTopicResponse]:
+    """Group consecutive rows of one topic; a topic may occur again later. Counts what is sent to consumers."""
     topics: list[FetchableTopicResponse] = []
     last: str | UUID | None = None
     for fetched, row in rows:
@@ -155,6 +157,9 @@ def _by_topic(rows: ResponseRows) -> list[FetchableTopicResponse]:
             )
             topics.append(named)
         topics[-1].partitions.append(row)
+        if row.records and not is_follower:
+            assert fetched.partition is not None
+            fetched.partition.stats.bytes_out += len(row.records)
     return topics
 
 

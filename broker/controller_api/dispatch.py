@@ -54,7 +54,7 @@ class ControllerDispatcher:
         keys = api_versions.served_keys(services)
         self._served = {key: KAFKA_VERSIONS[ApiKey(key)] for key in keys}
         stats = stats or RequestStats()
-        stats.serve(self._served)
+        stats.serve(self._served, is_broker=False)
         self._counters = stats.counters
 
     def __call__(self, frame: memoryview, connection: Connection) -> Reply:
@@ -81,6 +81,7 @@ class ControllerDispatcher:
         )
         local = _LOCAL.get(key)
         if local is None:
+            assert counter.times is not None, key
             connection.time_reply(counter.times)
         else:
             return _encoded(header, self._answered(local, message, context))

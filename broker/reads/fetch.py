@@ -27,6 +27,7 @@ from broker.reads.read_from_log import LogReads
 from broker.reads.remote_reads import RemoteReads
 from broker.reads.response_rows import ResponseRows
 from broker.replicas.replica_manager import ReplicaManager
+from broker.request_stats import RequestCounter
 from protocol.errors import KafkaError
 from runtime import Pool
 
@@ -44,11 +45,19 @@ def fetch(
 ) -> "T | Future[T] | Coroutine[Any, Any, T]":
     """Respond with `respond(rows)`, at once or when there is enough. A cancelled future stops waiting."""
     is_follower = params.replica_id is not None
-    respond = _counted(replicas, respond, is_follower=is_follower)
+    stats = replicas.topic_stats
+    counter = stats.follower_fetches if is_follower else stats.consumer_fetches
+    counter.left -= 1
+    began_at = None
+    if not counter.left:
+        counter.begin_round()
+        began_at = replicas.runtime.monotonic()
+    if is_follower:
+        respond = _counted(replicas, respond)
     reads = LogReads(replicas, preferred_read_replicas, context, params, remote)
     rows = reads.read(may_block=False)
     if reads.cold_reads:
-        return _read_in_thread(replicas, reads, respond)
+        return _read_in_thread(replicas, reads, _timed(replicas, counter, respond))
     if (
         reads.is_urgent
         or params.max_wait_ms <= 0
@@ -56,7 +65,10 @@ def fetch(
         or not context.requested
         or (is_follower and context.opens_session)
     ):
+        if began_at is not None:
+            counter.observe(replicas.runtime.monotonic() - began_at)
         return respond(rows)
+    respond = _timed(replicas, counter, respond)
     if reads.pending_reads:
         assert remote is not None
         delayed_remote = DelayedRemoteFetch(remote, params, reads, respond)
@@ -79,24 +91,29 @@ async def _read_in_thread(
     return respond(reads.read(may_block=True))
 
 
-def _counted(
-    replicas: ReplicaManager, respond: Callable[[ResponseRows], T], *, is_follower: bool
-) -> Callable[[ResponseRows], T]:
-    """Counts what is sent, not earlier reads: for metrics, and for the replication quota. Observes the time until then."""
-    monotonic, stats = replicas.runtime.monotonic, replicas.topic_stats
-    began_at = monotonic()
+def _counted(replicas: ReplicaManager, respond: Callable[[ResponseRows], T]) -> Callable[[ResponseRows], T]:
+    """Counts the records sent to a follower: rows that are sent, not earlier reads; for the replication quota, too."""
 
     def respond_counted(rows: ResponseRows) -> T:
         for fetched, row in rows:
             if row.records and (partition := fetched.partition) is not None:
-                size_bytes = len(row.records)
-                if is_follower:
-                    replicas.throttle.record_sent(partition, size_bytes)
-                    partition.stats.replication_bytes_out += size_bytes
-                else:
-                    partition.stats.bytes_out += size_bytes
-        times = stats.follower_fetch_times if is_follower else stats.consumer_fetch_times
-        times.observe((monotonic() - began_at) * 1000)
+                replicas.throttle.record_sent(partition, len(row.records))
+                partition.stats.replication_bytes_out += len(row.records)
         return respond(rows)
 
     return respond_counted
+
+
+def _timed(
+    replicas: ReplicaManager, counter: RequestCounter, respond: Callable[[ResponseRows], T]
+) -> Callable[[ResponseRows], T]:
+    """Observes the time until the response of a fetch that has to wait."""
+    monotonic, times = replicas.runtime.monotonic, counter.times
+    began_at = monotonic()
+
+    def respond_timed(rows: ResponseRows) -> T:
+        assert times is not None
+        times.observe((monotonic() - began_at) * 1000)
+        return respond(rows)
+
+    return respond_timed

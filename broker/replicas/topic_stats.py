@@ -9,6 +9,7 @@ Source: BrokerTopicStats and BrokerTopicMetrics of Kafka 4.3.1, whose names thes
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 
+from broker.request_stats import RequestCounter
 from runtime.histogram import Histogram
 
 
@@ -49,12 +50,12 @@ _NAMES = tuple(each.name for each in fields(TopicStats))
 class BrokerTopicStats:
     """The stats of all topics that this broker hosts; see the module."""
 
-    __slots__ = ("_of_deleted", "_of_topics", "consumer_fetch_times", "follower_fetch_times")
+    __slots__ = ("_of_deleted", "_of_topics", "consumer_fetches", "follower_fetches")
 
     def __init__(self) -> None:
-        #: From the arrival of a Fetch to its response, waits included.
-        self.consumer_fetch_times = Histogram()
-        self.follower_fetch_times = Histogram()
+        #: Fetch requests by their sender.
+        self.consumer_fetches = RequestCounter(Histogram(), is_sampled=True)
+        self.follower_fetches = RequestCounter(Histogram(), is_sampled=True)
         self._of_topics: dict[str, TopicStats] = {}
         self._of_deleted = TopicStats()
 

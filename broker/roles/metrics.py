@@ -52,12 +52,12 @@ class MetricsRole:
         #: Of the roles, at most two.
         self._servers: list[NetworkServer] = []
         self._request_stats: list[RequestStats] = []
-        self._fetch_times: request_metrics.FetchTimes = dict
+        self._fetches: request_metrics.Fetches = dict
         #: All metrics, in the order of the page.
         self.families: list[Family] = [
             *node_metrics.families(runtime),
             *broker_metrics.connection_families(lambda: self._servers),
-            *request_metrics.families(lambda: self._request_stats, lambda: self._fetch_times()),
+            *request_metrics.families(lambda: self._request_stats, lambda: self._fetches()),
         ]
         self._preparations: list[Callable[[], Iterator[None]]] = []
         registry = CollectorRegistry()
@@ -99,7 +99,7 @@ class MetricsRole:
         stats = broker.replicas.topic_stats
         self._servers.append(role.server)
         self._request_stats.append(role.request_stats)
-        self._fetch_times = request_metrics.fetch_times(stats)
+        self._fetches = request_metrics.fetches_of(stats)
         self._add(TopicTable(stats))
         self._add(ReplicaTable(broker.replicas, role.fetchers.lag))
         self._add(GroupTable(broker.groups))
