@@ -8,20 +8,12 @@ Prints tables and writes them, with every sample, to bench/results/. bench/READM
 from collections.abc import Sequence
 from typing import Final
 
-from bench.figures import MILLISECONDS, Figure, Goal, Table
 from bench.harness import main
 from bench.loads import LOADS, warm_up_round
 from bench.measures import Program
 from bench.servers import SERVERS, Server
 from bench.settings import PLACES, SETTINGS
 from bench.start_up import START, START_IN_PROCESS
-
-_UPLOAD: Final = Table(
-    name="produce-while-uploading",
-    title="Produce while segments go to a remote tier",
-    note="Not measured, since tiered storage is not served; the goal is a ratio to the same without uploads.",
-    figures=(Figure(metric="p99_s", title="p99", unit=MILLISECONDS, goal=Goal(at_most=1.1)),),
-)
 
 PROGRAM: Final[Program[Server]] = Program(
     name="compare",
@@ -46,7 +38,6 @@ PROGRAM: Final[Program[Server]] = Program(
         ("start", "start_s"),
         ("start", "idle_private_bytes"),
     ),
-    not_measured=(_UPLOAD,),
 )
 
 

@@ -47,6 +47,7 @@ SECONDS_A_GIGABYTE: Final = Unit(name="s/GB")
 MICROSECONDS: Final = Unit(name="us", factor=1e6, decimals=1)
 REQUESTS_A_SECOND: Final = Unit(name="requests/s", decimals=0)
 COUNT: Final = Unit(name="count", decimals=0)
+TIMES: Final = Unit(name="times")
 
 
 class Verdict(Enum):

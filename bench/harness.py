@@ -190,6 +190,7 @@ class SectionRun(Generic[T]):
             if loads or restarts:
                 self._start()
             self._run_loads(loads)
+            self._prepare(restarts)
             self._run_all(restarts)
         finally:
             for subject in self._subjects:
@@ -200,7 +201,7 @@ class SectionRun(Generic[T]):
             place=self._place,
             file_system=file_system,
             properties=self._properties,
-            tables=[*tables, *([memory_table(self._memory)] if loads else []), *self._program.not_measured],
+            tables=[*tables, *([memory_table(self._memory)] if loads else [])],
             warm_ups=self._warm_ups,
         )
 
@@ -215,11 +216,14 @@ class SectionRun(Generic[T]):
                 most_rounds=self._most_warm_ups,
             )
 
-    def _run_loads(self, loads: Sequence[Measure[T]]) -> None:
-        for measure in loads:
+    def _prepare(self, measures: Sequence[Measure[T]]) -> None:
+        for measure in measures:
             for subject in self._subjects:
                 if measure.prepare is not None:
                     measure.prepare(subject, self._scale)
+
+    def _run_loads(self, loads: Sequence[Measure[T]]) -> None:
+        self._prepare(loads)
         for measure in loads:
             for subject in self._subjects:
                 measure.run(subject, self._scale * _REHEARSAL_SCALE)

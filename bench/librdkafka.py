@@ -22,6 +22,8 @@ OFFSET_BEGINNING = -2
 _STATISTICS_INTERVAL_MS = 200
 _FLUSH_TIMEOUT_MS = 120_000
 _STALL_S = 30
+#: What a count of messages may have of the library's own.
+_OWN_MESSAGES = 10
 _ERROR_STRING_BYTES = 512
 
 
@@ -184,6 +186,8 @@ class Consumer(Client):
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         super().__init__(CONSUMER, settings)
+        #: When the first records came (`perf_counter`).
+        self.first_at = 0.0
 
     def consume(self, topic: str, *, partitions: range, count: int) -> int:
         """Read these partitions from the beginning until it is `count` records at least; how many it was.
@@ -206,6 +210,8 @@ class Consumer(Client):
             got = self._library.rd_kafka_consume_callback_queue(queue, 200, ignore, None)
             taken += got
             if got:
+                if taken > _OWN_MESSAGES:
+                    self.first_at = self.first_at or time.perf_counter()
                 stalled_at = time.monotonic() + _STALL_S
             elif time.monotonic() > stalled_at:
                 raise LibrdkafkaError(f"{position} of {count} records, and none for {_STALL_S} s")

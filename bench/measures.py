@@ -37,7 +37,7 @@ class Measure(Generic[T]):
     #: (subject, scale) -> sample. Scale 1 is a volume that takes about a second.
     run: Callable[[T, float], Sample]
     note: str = ""
-    #: Fills what `run` reads, once for each subject.
+    #: Fills what `run` reads, once for each subject, before the first of the loads, or of the measures that restart nodes.
     prepare: Callable[[T, float], None] | None = None
     #: Samples in each run: fail-overs vary more than loads.
     times: int = 1
@@ -71,5 +71,3 @@ class Program(Generic[T]):
     properties: Mapping[str, str]
     #: (measure, metric) of the rows that the short tables show, beside the worst one and the memory.
     headlines: Sequence[tuple[str, str]]
-    #: Goals that nothing measures, as tables whose notes say why.
-    not_measured: Sequence[Table] = ()

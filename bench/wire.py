@@ -3,6 +3,7 @@
 import contextlib
 import socket
 import time
+from collections.abc import Mapping
 from typing import Final, Protocol, Self, TypeVar
 
 from protocol.api_keys import ApiKey
@@ -27,6 +28,7 @@ from protocol.schema import Request, Response
 _R = TypeVar("_R", bound=Response)
 
 _CLIENT_ID: Final = "ottla-bench"
+_CORRELATION_ID: Final = 1
 _LATEST: Final = -1
 #: How long a new topic may take to be usable.
 _PATIENCE_S: Final = 10
@@ -40,6 +42,7 @@ _VERSIONS: Final = {
     ApiKey.DELETE_TOPICS: 4,
     ApiKey.FETCH: 12,
     ApiKey.DESCRIBE_QUORUM: 1,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: 1,
 }
 
 
@@ -56,7 +59,10 @@ class RequestFailed(Exception):
 class WireClient:
     """One connection; requests and their answers, one after the other."""
 
-    def __init__(self, port: int, *, timeout_s: float = 30) -> None:
+    def __init__(
+        self, port: int, *, timeout_s: float = 30, versions: Mapping[ApiKey, int] = _VERSIONS
+    ) -> None:
+        self._versions = versions
         self._socket = socket.create_connection(("127.0.0.1", port), timeout_s)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
@@ -85,11 +91,11 @@ class WireClient:
 
     def send(self, api_key: ApiKey, message: Request) -> None:
         """Send a message; `receive` its answer later."""
-        self._socket.sendall(request_frame(api_key, message))
+        self._socket.sendall(request_frame(api_key, message, version=self._versions[api_key]))
 
     def receive(self, api_key: ApiKey, answer: type[_R]) -> _R:
         """Wait for the answer of what was sent, and decode it. Raises OSError if the connection ends instead."""
-        version = _VERSIONS[api_key]
+        version = self._versions[api_key]
         frame = self._receive()
         _, body_at = parse_response_header(api_key, version, memoryview(frame))
         return decoder(answer, version)(frame[body_at:])
@@ -147,10 +153,10 @@ def _raise_on_error(row: _Row) -> None:
         raise RequestFailed(f"{ErrorCode(row.error_code).name}: {row}")
 
 
-def request_frame(api_key: ApiKey, message: Request, *, correlation_id: int = 1) -> bytes:
+def request_frame(api_key: ApiKey, message: Request, *, version: int | None = None) -> bytes:
     """A whole frame, length included."""
-    version = _VERSIONS[api_key]
-    header = request_header(api_key, version, correlation_id, _CLIENT_ID)
+    version = _VERSIONS[api_key] if version is None else version
+    header = request_header(api_key, version, _CORRELATION_ID, _CLIENT_ID)
     return framed(header, encode_request(api_key, version, message))
 
 

@@ -67,7 +67,7 @@ class MinioServer:
 
     def _is_ready(self) -> bool:
         try:
-            with urllib.request.urlopen(f"{self.endpoint}/minio/health/ready", timeout=5) as response:
-                return response.status == 200
+            with urllib.request.urlopen(f"{self.endpoint}/minio/health/cluster", timeout=5) as response:
+                return bool(response.status == 200)
         except (URLError, OSError):
             return False

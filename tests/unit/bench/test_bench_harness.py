@@ -93,6 +93,20 @@ def test_sides_alternate_after_a_warm_up_and_a_rehearsal(tmp_path):
     assert section.properties == {**SETTINGS["tuned"], "extra": "1"}
 
 
+def test_what_is_read_later_is_prepared_once_for_each_subject(tmp_path):
+    events = []
+
+    def prepare(subject, scale):
+        subject.note("prepare")
+
+    restart = replace(measure("kill", restarts_nodes=True), prepare=prepare)
+    run_section(program_of(events, restart, measure("load")), tmp_path)
+    assert [each for each in events if "prepare" in each] == ["kafka prepare", "ottla prepare"]
+    first_kill = next(at for at, each in enumerate(events) if "kill 2" in each)
+    assert max(at for at, each in enumerate(events) if "load" in each) < first_kill
+    assert events[first_kill - 2 : first_kill] == ["kafka prepare", "ottla prepare"]
+
+
 def test_memory_under_load_is_measured_in_each_run(tmp_path):
     section = run_section(program_of([], measure("load")), tmp_path)
     memory = next(table for table in section.tables if table.name == "memory")

@@ -5,6 +5,7 @@ import pytest
 from bench.clusters import KafkaCluster, OttlaCluster
 from bench.servers import Kafka, Ottla
 from bench.settings import SETTINGS
+from bench.tiering_clusters import TIER_PROPERTIES, TieredKafka, TieredOttla
 from broker.config import BrokerConfig
 from broker.config.load import read_properties, standalone_profile
 
@@ -43,6 +44,17 @@ def test_clusters_of_either_side_have_the_same_properties(tmp_path, name):
     kafka, ottla = properties(KafkaCluster), properties(OttlaCluster)
     assert kafka == ottla
     assert all(SETTINGS[name].items() <= node.items() for node in ottla)
+
+
+def test_tiered_clusters_have_the_same_properties_and_a_store_each(tmp_path):
+    kafka, ottla = (
+        kind(tmp_path / kind.name, SETTINGS["default"] | TIER_PROPERTIES)
+        for kind in (TieredKafka, TieredOttla)
+    )
+    files = [[read_properties(node.properties_file) for node in cluster.nodes] for cluster in (kafka, ottla)]
+    stores = [{node.pop("rsm.config.dir") for node in nodes} for nodes in files]
+    assert stores == [{str(tmp_path / "kafka" / "tier")}, {str(tmp_path / "ottla" / "tier")}]
+    assert [without_identity(node) for node in files[0]] == [without_identity(node) for node in files[1]]
 
 
 def test_the_default_settings_are_kafkas_defaults():

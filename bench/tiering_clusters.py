@@ -1,0 +1,215 @@
+"""Clusters with a remote tier (KIP-405): three brokers and one controller of each kind, and a directory that its brokers share.
+
+    broker 1        leads every topic of a benchmark
+    brokers 2, 3    follow, where a topic has followers: they are wiped and rejoin
+
+Kafka's store is the LocalTieredStorage of its tests, the only one that it has; Ottla takes the same name for its local
+directory, which has the same layout. Ottla flushes what it copies, LocalTieredStorage does not.
+"""
+
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import count as numbers
+from pathlib import Path
+from typing import Final
+
+from bench.cluster_client import ClusterClient
+from bench.clusters import Cluster, KafkaCluster, OttlaCluster
+from bench.figures import LoadFailed
+from bench.wire import RequestFailed, WireClient
+from protocol.api_keys import ApiKey
+from protocol.config_def import AlterOperation
+from protocol.errors import ErrorCode
+from protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from protocol.special_timestamps import EARLIEST_LOCAL, LATEST_TIERED
+
+LEADER: Final = 1
+#: Everything periodic is often, so that a load does not wait for it; equal on both sides.
+TIER_PROPERTIES: Final[Mapping[str, str]] = {
+    "remote.log.storage.system.enable": "true",
+    "remote.log.metadata.manager.listener.name": "PLAINTEXT",
+    "rlmm.config.remote.log.metadata.topic.num.partitions": "5",
+    "remote.log.manager.task.interval.ms": "500",
+    "log.retention.check.interval.ms": "500",
+    "log.initial.task.delay.ms": "500",
+}
+DIRECTORY_MANAGER: Final = "org.apache.kafka.server.log.remote.storage.LocalTieredStorage"
+#: Of a topic that is tiered: closed segments are removed from the local tier once they are copied.
+TIERED: Final[Mapping[str, str]] = {"remote.storage.enable": "true", "local.retention.bytes": "1"}
+_TOPIC_RESOURCE: Final = 2
+_POLL_S: Final = 0.005
+_PATIENCE_S: Final = 300
+_TIMEOUT_MS: Final = 60_000
+#: The first one with the offset of the last record that is copied (KIP-1005).
+_VERSIONS: Final = {ApiKey.LIST_OFFSETS: 9}
+
+_topic_numbers = numbers(1)
+
+
+def _tier_of(folder: Path) -> dict[str, str]:
+    return {
+        "remote.log.storage.manager.class.name": DIRECTORY_MANAGER,
+        "rsm.config.dir": str(folder.absolute() / "tier"),
+    }
+
+
+class TieredKafka(KafkaCluster):
+    """Apache Kafka with LocalTieredStorage."""
+
+    def __init__(self, folder: Path, settings: Mapping[str, str]) -> None:
+        super().__init__(folder, {**settings, **_tier_of(folder)}, controllers=1)
+
+
+class TieredOttla(OttlaCluster):
+    """This project with its local directory."""
+
+    def __init__(self, folder: Path, settings: Mapping[str, str]) -> None:
+        super().__init__(folder, {**settings, **_tier_of(folder)}, controllers=1)
+
+
+TIERED_CLUSTERS: Final[dict[str, type[Cluster]]] = {"kafka": TieredKafka, "ottla": TieredOttla}
+
+
+def poll_until(is_so: Callable[[], bool], what: str) -> float:
+    """Wait, give or take 5 ms; the time (`perf_counter`) at which it was so. Raises TimeoutError."""
+    deadline = time.monotonic() + _PATIENCE_S
+    while not is_so():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited {_PATIENCE_S} s for {what}")
+        time.sleep(_POLL_S)
+    return time.perf_counter()
+
+
+class TieredTopic:
+    """A topic of one partition that broker 1 leads."""
+
+    def __init__(
+        self, cluster: Cluster, load: str, configs: Mapping[str, str], *, followers: Sequence[int] = ()
+    ) -> None:
+        """Create it, and wait for its replicas."""
+        self.name = f"{load}-{next(_topic_numbers)}"
+        self.cluster = cluster
+        self.replicas = [LEADER, *followers]
+        topic = CreatableTopic(
+            name=self.name,
+            num_partitions=-1,
+            replication_factor=-1,
+            assignments=[CreatableReplicaAssignment(partition_index=0, broker_ids=self.replicas)],
+            configs=[CreatableTopicConfig(name=name, value=value) for name, value in configs.items()],
+        )
+        request = CreateTopicsRequest(topics=[topic], timeout_ms=_TIMEOUT_MS)
+        with cluster.client() as client:
+            row = client.broker(LEADER).request(ApiKey.CREATE_TOPICS, request, CreateTopicsResponse).topics[0]
+            if row.error_code:
+                raise RequestFailed(f"{self.name}: {ErrorCode(row.error_code).name} {row.error_message}")
+            for node in cluster.brokers:
+                client.wait_for_isr(self.name, partitions=1, size=len(self.replicas), asking=node.node_id)
+            client.wait_until_served(self.name)
+
+    @property
+    def port(self) -> int:
+        """Of the leader."""
+        return self.cluster.node(LEADER).port
+
+    def delete(self) -> None:
+        """Delete it; its copies go later."""
+        with self.cluster.client() as client:
+            client.delete_topic(self.name)
+
+    def alter(self, configs: Mapping[str, str]) -> None:
+        """Set these configurations. Raises RequestFailed."""
+        resource = AlterConfigsResource(
+            resource_type=_TOPIC_RESOURCE,
+            resource_name=self.name,
+            configs=[
+                AlterableConfig(name=name, config_operation=AlterOperation.SET, value=value)
+                for name, value in configs.items()
+            ],
+        )
+        request = IncrementalAlterConfigsRequest(resources=[resource])
+        with WireClient(self.port) as client:
+            row = client.request(
+                ApiKey.INCREMENTAL_ALTER_CONFIGS, request, IncrementalAlterConfigsResponse
+            ).responses[0]
+        if row.error_code:
+            raise RequestFailed(f"{self.name}: {ErrorCode(row.error_code).name} {row.error_message}")
+
+    def check(self, client: ClusterClient, count: int) -> None:
+        """Raise LoadFailed unless so many records are committed."""
+        found = client.record_count(self.name)
+        if found != count:
+            raise LoadFailed(f"{self.cluster.name}: {found} of {count} records are in {self.name}")
+
+    # -- tiers -------------------------------------------------------------------------------------
+
+    def segments(self, node_id: int = LEADER) -> list[Path]:
+        """The files of the local segments, the active one last. One that is being deleted is left out."""
+        return sorted((self.cluster.node(node_id).data_dir / f"{self.name}-0").glob("*.log"))
+
+    def active_base_offset(self) -> int:
+        """Where the leader's active segment begins."""
+        return int(self.segments()[-1].stem)
+
+    def local_bytes(self, node_id: int) -> int:
+        """The batches that a broker has on its disk."""
+        return sum(path.stat().st_size for path in self.segments(node_id))
+
+    def wait_until_copied(self) -> float:
+        """Until all closed segments are in the remote tier; when it was so."""
+        last = self.active_base_offset() - 1
+        return poll_until(lambda: self._offset(LATEST_TIERED) == last, f"the copies of {self.name}")
+
+    def wait_until_tail_is_local(self) -> None:
+        """Until nothing but the active segment is in the leader's local tier."""
+        start = self.active_base_offset()
+        poll_until(lambda: self._offset(EARLIEST_LOCAL) == start, f"local retention of {self.name}")
+
+    def _offset(self, timestamp: int) -> int:
+        asked = [ListOffsetsPartition(partition_index=0, timestamp=timestamp)]
+        request = ListOffsetsRequest(
+            replica_id=-1,
+            topics=[ListOffsetsTopic(name=self.name, partitions=asked)],
+            timeout_ms=_TIMEOUT_MS,
+        )
+        with WireClient(self.port, versions=_VERSIONS) as client:
+            row = client.request(ApiKey.LIST_OFFSETS, request, ListOffsetsResponse).topics[0].partitions[0]
+        if row.error_code:
+            raise RequestFailed(f"{self.name}: {ErrorCode(row.error_code).name}")
+        return row.offset
+
+
+@contextmanager
+def tiered_topic(cluster: Cluster, load: str, configs: Mapping[str, str]) -> Iterator[TieredTopic]:
+    """A topic for one load, deleted behind it."""
+    topic = TieredTopic(cluster, load, configs)
+    yield topic
+    topic.delete()
+
+
+def wipe(cluster: Cluster, node_id: int) -> None:
+    """Remove all that a stopped broker has on its disk, the identity of the directory aside."""
+    for path in cluster.node(node_id).data_dir.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name != "meta.properties":
+            path.unlink()

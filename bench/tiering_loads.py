@@ -1,0 +1,159 @@
+"""KIP-405's test cases 1 and 2: produce while segments are copied to the remote tier; consumers that read from there."""
+
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from bench import librdkafka, paced
+from bench.clusters import Cluster, OttlaCluster
+from bench.figures import OTTLA, LoadFailed, Sample, percentiles
+from bench.load_figures import GIGABYTE, bulk_sample
+from bench.loads import CONSUMER_SETTINGS
+from bench.plain_store import PlainBucket, PlainDirectory, PlainStore
+from bench.replication_loads import RECORD_BYTES, produce
+from bench.tiering_clusters import TIER_PROPERTIES, TIERED, TieredTopic, poll_until, tiered_topic
+from bench.wire import produce_frame
+from tests.harness.minio import MinioServer
+
+_MIB: Final = 1 << 20
+#: Of one phase, at scale 1: without, with, with, without tiering.
+_PHASE_S: Final = 2.5
+_PHASES: Final = (False, True, True, False)
+#: Of catch-up, at scale 1, and the segments' size.
+_MEGABYTES: Final = 300
+_SEGMENT_BYTES: Final = 32 * _MIB
+_MINIO_MEGABYTES: Final = 150
+_BUCKET: Final = "ottla-bench"
+#: Untiered at first; what is copied later is removed here.
+_NOT_YET_TIERED: Final = {
+    **TIERED,
+    "remote.storage.enable": "false",
+    "segment.bytes": str(_SEGMENT_BYTES),
+}
+
+
+def store_of(cluster: Cluster) -> PlainDirectory:
+    """The directory that the cluster's brokers share."""
+    return PlainDirectory(Path(cluster.settings["rsm.config.dir"]))
+
+
+def paced_produce(
+    cluster: Cluster, scale: float, *, per_s: int, batch_bytes: int, segment_bytes: int
+) -> Sample:
+    """Requests by the clock, with and without tiering in turn: percentiles, and with / without.
+
+    Segments are closed in all phases. Raises LoadFailed if none was copied.
+    """
+    took: dict[bool, list[float]] = {False: [], True: []}
+    cpu_s = {False: 0.0, True: 0.0}
+    copied = 0
+    for is_tiered in _PHASES:
+        configs = {
+            "segment.bytes": str(segment_bytes),
+            "remote.storage.enable": "true" if is_tiered else "false",
+        }
+        with tiered_topic(cluster, "paced", configs) as topic, cluster.client() as client:
+            frame = produce_frame(topic.name, batch_bytes=batch_bytes)
+            before = cluster.usage()
+            some = paced.at_rate(topic.port, frame, per_s=per_s, duration_s=_PHASE_S * scale)
+            cpu_s[is_tiered] += cluster.usage().cpu_s - before.cpu_s
+            topic.check(client, len(some) + 1)
+            if is_tiered:
+                copied += store_of(cluster).segment_count(topic.name)
+                if not copied and len(some) * batch_bytes > 2 * segment_bytes:
+                    raise LoadFailed(f"{cluster.name}: no segment of {topic.name} was copied")
+                topic.wait_until_copied()
+            took[is_tiered] += some
+    plain, tiered = percentiles(took[False]), percentiles(took[True])
+    return {
+        **tiered,
+        "plain_p50_s": plain["p50_s"],
+        "plain_p99_s": plain["p99_s"],
+        "p99_ratio": tiered["p99_s"] / plain["p99_s"],
+        "cpu_s_per_request": cpu_s[True] / len(took[True]),
+        "plain_cpu_s_per_request": cpu_s[False] / len(took[False]),
+        "copied": copied,
+    }
+
+
+def catch_up_from_remote(cluster: Cluster, scale: float) -> Sample:
+    """Copy a backlog to the shared directory, then consume it from there: beside the directory without a broker."""
+    return _there_and_back(cluster, store_of(cluster), megabytes=_MEGABYTES * scale)
+
+
+def catch_up_from_minio(cluster: Cluster, scale: float) -> Sample:
+    """The same with a MinIO server and a broker of its own. Nothing for Kafka, which has no such store."""
+    if cluster.name != OTTLA:
+        return {}
+    with TemporaryDirectory(prefix="minio-", dir=cluster.folder) as name, MinioServer(Path(name)) as server:
+        server.make_bucket(_BUCKET)
+        settings = server.settings(_BUCKET)
+        properties = {
+            **TIER_PROPERTIES,
+            "remote.log.storage.manager.class.name": "remote.stores.s3.S3Storage",
+            "rlmm.config.remote.log.metadata.topic.replication.factor": "1",
+            "rlmm.config.remote.log.metadata.topic.min.isr": "1",
+            **{f"rsm.config.{key}": str(value) for key, value in settings.items()},
+        }
+        one = OttlaCluster(Path(name) / "cluster", properties, brokers=1, controllers=1)
+        try:
+            one.start()
+            return _there_and_back(one, PlainBucket(settings), megabytes=_MINIO_MEGABYTES * scale)
+        finally:
+            one.kill()
+
+
+def _there_and_back(cluster: Cluster, store: PlainStore, *, megabytes: float) -> Sample:
+    # Two segments at least: the active one is not copied.
+    count = max(int(megabytes * 1e6), 2 * _SEGMENT_BYTES) // RECORD_BYTES
+    with tiered_topic(cluster, "backlog", _NOT_YET_TIERED) as topic, cluster.client() as client:
+        produce(cluster, topic.name, count=count)
+        topic.check(client, count)
+        local = _consume(topic, count)
+        closed = topic.segments()[:-1]
+        size_bytes = sum(path.stat().st_size for path in closed)
+        plain_put_s = store.put_s(closed)
+        put_s, put_cpu_s = _copied(topic, store)
+        topic.wait_until_tail_is_local()
+        plain_get_s, found_bytes = store.get_s(topic.name)
+        if found_bytes != size_bytes:
+            raise LoadFailed(
+                f"{cluster.name}: {found_bytes} of {size_bytes} bytes of {topic.name} were copied"
+            )
+        remote = _consume(topic, count)
+    plain_get, plain_put = found_bytes / plain_get_s, size_bytes / plain_put_s
+    return {
+        "upload_bytes_per_s": size_bytes / put_s,
+        "upload_cpu_s_per_gb": put_cpu_s / (size_bytes / GIGABYTE),
+        "plain_put_bytes_per_s": plain_put,
+        "upload_share": size_bytes / put_s / plain_put,
+        **remote,
+        "plain_get_bytes_per_s": plain_get,
+        "local_bytes_per_s": local["bytes_per_s"],
+        "share": remote["bytes_per_s"] / min(plain_get, local["bytes_per_s"]),
+        "local_first_s": local["first_s"],
+    }
+
+
+def _copied(topic: TieredTopic, store: PlainStore) -> tuple[float, float]:
+    """Switch tiering on: from the first object until the last segment is copied: (seconds, CPU seconds)."""
+    before = topic.cluster.usage()
+    topic.alter({"remote.storage.enable": "true"})
+    began = poll_until(lambda: store.has_any_of(topic.name), f"a first object of {topic.name}")
+    ended = topic.wait_until_copied()
+    return ended - began, topic.cluster.usage().cpu_s - before.cpu_s
+
+
+def _consume(topic: TieredTopic, count: int) -> Sample:
+    """Consume all records with librdkafka; the rate is that from the first one on."""
+    settings = {"bootstrap.servers": topic.cluster.bootstrap, **CONSUMER_SETTINGS}
+    with librdkafka.Consumer(settings) as consumer:
+        before, began = topic.cluster.usage(), time.perf_counter()
+        consumer.consume(topic.name, partitions=range(1), count=count)
+        ended = time.perf_counter()
+        cpu_s = topic.cluster.usage().cpu_s - before.cpu_s
+    return {
+        "first_s": consumer.first_at - began,
+        **bulk_sample(cpu_s=cpu_s, took_s=ended - consumer.first_at, size_bytes=count * RECORD_BYTES),
+    }
