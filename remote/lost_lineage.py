@@ -73,6 +73,9 @@ def lineage_before(
         found: list[EpochEntry] = []
         for copy in candidates:
             entries = [entry for entry in copy.leader_epochs if entry.start_offset <= last]
+            if not entries:
+                # The log started within the segment when it was copied: what is before is not part of the log.
+                continue
             epoch = entries[-1].epoch
             if (newest_epoch is None or epoch <= newest_epoch) and (not found or epoch > found[-1].epoch):
                 found = entries

@@ -32,6 +32,7 @@ class Ending:
         network = self._world.simulation.network
         network.conditions.delays_s.clear()
         network.conditions.window_bytes = 256 * 1024
+        self._world.bucket.weather.clear()
         for machine in self._world.machines:
             for other in self._world.machines:
                 network.heal(machine.host, other.host)

@@ -160,11 +160,8 @@ class Judge:
     def _look_at_tiers(self) -> None:
         for machine in self._machines:
             for partition in () if machine.broker is None else machine.broker.replicas.partitions():
-                key = (partition.topic_id, partition.topic_partition.partition)
-                if partition.log.is_tiered and key in self.ledgers:
-                    self._tiers.look_at(
-                        machine, partition, self.image, self._of_epoch(key, partition.leader_epoch)
-                    )
+                if partition.log.is_tiered or partition.is_leader:
+                    self._tiers.look_at(machine, partition, self.image)
         if self.check_count % 64 == 0:
             self._tiers.look_at_caches(self._machines)
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from cluster_machine import Machine
 from cluster_operator import Operator
+from cluster_store_faults import StoreFaults
 from cluster_world import World
 
 from runtime import Pool
@@ -31,6 +32,7 @@ class Nemesis:
         self._random = world.random
         self._operator = Operator(world)
         self._operator.is_whole = self._is_whole
+        self._store = StoreFaults(world)
         #: After how many seconds things are healed, more or less.
         self._delays_s: tuple[float, ...] = ()
         #: (replica, topic, partition) that have lost power -> the broker epoch in which they did; until they are in the
@@ -48,7 +50,9 @@ class Nemesis:
                 return
             kind = self._random.choice(list(kinds))
             victim = self._victim()
-            if hasattr(self._operator, kind):
+            if kind.startswith("store_"):
+                getattr(self._store, kind.removeprefix("store_"))()
+            elif hasattr(self._operator, kind):
                 getattr(self._operator, kind)()
             else:
                 getattr(self, f"_{kind}")(victim)

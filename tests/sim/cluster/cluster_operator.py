@@ -159,6 +159,21 @@ class Operator:
             )
             self._ask(ApiKey.CREATE_TOPICS, CreateTopicsRequest(topics=[topic], timeout_ms=1000))
 
+    def switch_tiering(self) -> None:
+        """Tiering is switched on for a topic, or off, with the deletion of its copies, where that is allowed."""
+        topic, may_end = self._random.choice(sorted(self._world.switched.items()))
+        is_on = not may_end or self._random.random() < 0.6
+        self._world.note(f"tiering of {topic}: {is_on}")
+        configs = [
+            AlterableConfig(name=name, config_operation=0, value=value)
+            for name, value in (
+                ("remote.storage.enable", "true" if is_on else "false"),
+                ("remote.log.delete.on.disable", "false" if is_on else "true"),
+            )
+        ]
+        resource = AlterConfigsResource(resource_type=2, resource_name=topic, configs=configs)
+        self._ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, IncrementalAlterConfigsRequest(resources=[resource]))
+
     def crown(self, topic: str, index: int, broker_id: int) -> None:
         """That replica shall lead, if it may."""
         self._world.note(f"crown {broker_id} of {topic}-{index}")

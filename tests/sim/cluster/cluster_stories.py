@@ -11,8 +11,8 @@ from cluster_nemesis import Nemesis
 from cluster_operator import Operator
 from cluster_parked import parked
 from cluster_sizes import SMALLEST
-from cluster_tiered import WORLD as TIERED
-from cluster_tiered import tiered
+from cluster_tiered import WORLDS as TIERED_WORLDS
+from cluster_tiered import tiered, tiered_store, tiered_switches, tiered_unclean
 from cluster_violated import Violated
 from cluster_world import Story, World
 
@@ -277,6 +277,9 @@ STORIES: dict[str, Story] = {
         parked,
         groups,
         tiered,
+        tiered_store,
+        tiered_unclean,
+        tiered_switches,
     )
 }
 
@@ -292,7 +295,7 @@ WORLDS: dict[str, dict[str, Any]] = {
     # With controllers of their own, brokers can be gone and an election be held.
     "unclean": {"controllers": 1, "is_combined": False},
     "directories": {"settings": {"log.dirs": "/disk/a,/disk/b,/disk/c"}},
-    "tiered": TIERED,
+    **TIERED_WORLDS,
     "retention": {
         "settings": {
             "log.initial.task.delay.ms": 100,

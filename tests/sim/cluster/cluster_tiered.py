@@ -1,22 +1,21 @@
 """Stories of clusters with a remote tier (KIP-405): segments are copied to a bucket, removed locally, read from there, expired."""
 
+import asyncio
 from typing import Any
 
 from cluster_bucket import CLASS_NAME
+from cluster_fleeting import fleeting
 from cluster_nemesis import Nemesis
+from cluster_violated import Violated
 from cluster_world import World
 
 #: A few records are a segment.
-_SMALL: dict[str, object] = {
-    "remote_storage_enable": "true",
-    "internal_segment_bytes": 500,
-    "index_interval_bytes": 100,
-    "local_retention_bytes": 600,
-}
+_SEGMENTS: dict[str, object] = {"internal_segment_bytes": 500, "index_interval_bytes": 100}
+_SMALL: dict[str, object] = {**_SEGMENTS, "remote_storage_enable": "true", "local_retention_bytes": 600}
 
 _PREFIX = "rlmm.config.remote.log.metadata"
 #: What every node of a tiered cluster has.
-SETTINGS: dict[str, object] = {
+_SETTINGS: dict[str, object] = {
     "remote.log.storage.system.enable": "true",
     "remote.log.storage.manager.class.name": CLASS_NAME,
     "remote.log.storage.manager.process.enable": "false",
@@ -29,11 +28,14 @@ SETTINGS: dict[str, object] = {
     "log.retention.check.interval.ms": 500,
     "log.segment.delete.delay.ms": 400,
 }
-WORLD: dict[str, Any] = {"settings": SETTINGS}
+#: The longest time that an acknowledgement takes where nothing but the store fails.
+_UNDISTURBED_S = 1.0
+#: An outage that lasts longer than every deadline and back-off.
+_OUTAGE_S = 150.0
 
 
 async def tiered(world: World) -> None:
-    """Brokers come and go while they copy; records expire, operators delete them."""
+    """Brokers come and go while they copy; records expire, operators delete them, topics, and move replicas."""
     await world.create_topic("kept", **_SMALL)
     await world.create_topic("sized", retention_bytes=2500, **_SMALL)
     await world.create_topic("deleted", is_deletable=True, **_SMALL)
@@ -42,8 +44,91 @@ async def tiered(world: World) -> None:
         world.consume(topic)
         world.ask(topic)
     world.consume("kept", rack="b")
+    for number in range(2):
+        world.begin(fleeting(world, number, _SMALL))
     kinds = (
         "kill", "kill", "stop", "torn", "power", "isolate", "isolate", "pause", "elect", "elect", "reassign",
-        "delete_records", "delete_records",
+        "delete_records", "delete_records", "move", "move",
     )  # fmt: skip
     await Nemesis(world).rage(for_s=5, kinds=kinds)
+
+
+async def tiered_store(world: World) -> None:
+    """The store fails in every way, while leaders change or while nothing else fails: then no producer notices."""
+    random = world.random
+    await world.create_topic("kept", **_SMALL)
+    await world.create_topic("sized", retention_bytes=1500, **_SMALL)
+    for topic in ("kept", "sized"):
+        world.produce(topic)
+        world.consume(topic)
+        world.ask(topic)
+    world.begin(fleeting(world, 0, _SMALL))
+    await asyncio.sleep(random.uniform(0.5, 2))  # some of it is copied already
+    begun = len(world.history.sends)
+    world.consume("kept")
+    kinds = [
+        "store_outage", "store_refused", "store_forbidden", "store_unacknowledged", "store_unacknowledged",
+        "store_truncated", "store_hanging", "store_slow", "store_slow",
+    ]  # fmt: skip
+    if is_calm := random.random() < 0.4:
+        await Nemesis(world).rage(for_s=4, kinds=kinds)
+    else:
+        others = ("kill", "elect", "elect", "isolate", "stop", "pause")
+        await Nemesis(world).rage(for_s=5, kinds=(*kinds, *others))
+    if random.random() < 0.1:
+        world.is_stopping = True
+        world.note("store: outage of minutes")
+        world.bucket.weather.is_out = True
+        await asyncio.sleep(_OUTAGE_S)
+    for send in world.history.sends[begun:] if is_calm else ():
+        if send.errors or (send.ended_s or world.now) - send.began_s > _UNDISTURBED_S:
+            raise Violated(f"ProducersDoNotNotice: {send}")
+
+
+async def tiered_unclean(world: World) -> None:
+    """Leaders are elected uncleanly, where the tier has copies of the branch that is given up."""
+    configs = {**_SMALL, "min_insync_replicas": 1}
+    await world.create_topic("eager", is_unclean=True, unclean_leader_election_enable="true", **configs)
+    await world.create_topic("asked", is_unclean=True, **_SMALL)
+    for topic in ("eager", "asked"):
+        for _ in range(2):
+            world.produce(topic, pause_s=0.06)
+        world.consume(topic)
+        world.consume(topic, validates=True)
+    kinds = (
+        "kill", "power", "isolate", "isolate", "pause", "stop", "torn", "orphan", "orphan", "orphan",
+        "elect_uncleanly", "elect_uncleanly", "elect", "reassign",
+    )  # fmt: skip
+    await Nemesis(world).rage(for_s=5, kinds=kinds)
+
+
+async def tiered_switches(world: World) -> None:
+    """Tiering is switched on for topics that exist, and off with the deletion of all copies (KIP-950), again and again."""
+    await world.create_topic("switched", retention_bytes=4000, **_SEGMENTS)
+    await world.create_topic("backfilled", local_retention_bytes=600, **_SEGMENTS)
+    for topic in ("switched", "backfilled"):
+        world.produce(topic)
+        world.consume(topic)
+    world.switched = {"switched": True, "backfilled": False}
+    kinds = (
+        "kill",
+        "stop",
+        "torn",
+        "isolate",
+        "pause",
+        "elect",
+        "elect",
+        "reassign",
+        *("switch_tiering",) * 8,
+    )
+    await Nemesis(world).rage(for_s=6, kinds=kinds)
+
+
+#: What their worlds have to have.
+WORLDS: dict[str, dict[str, Any]] = {
+    "tiered": {"settings": {**_SETTINGS, "log.dirs": "/disk/a,/disk/b"}},
+    "tiered_store": {"settings": _SETTINGS},
+    # As in `unclean`.
+    "tiered_unclean": {"controllers": 1, "is_combined": False, "settings": _SETTINGS},
+    "tiered_switches": {"settings": _SETTINGS},
+}

@@ -24,7 +24,7 @@ from cluster_machine import Machine
 from cluster_violated import Violated
 
 from broker.replicas.partition import Partition
-from protocol.metadata.image import MetadataImage
+from protocol.metadata.image import ConfigResource, ConfigResourceType, MetadataImage
 from protocol.records.batch import batches
 from protocol.remote.records import RemoteLogSegmentState
 from remote.segment_metadata import (
@@ -79,8 +79,8 @@ class TierJudge:
         #: Metadata partition -> the next offset of its ledger.
         self._positions: dict[Key, int] = {}
         self._seen: dict[Partition, _Seen] = {}
-        #: The largest log start offset that a leader has had, by partition and ledger.
-        self._starts: dict[tuple[Key, int], int] = {}
+        #: The largest log start offset that a leader has had: a new leader may yet have to find it.
+        self._starts: dict[Key, int] = {}
         #: Records that ask for what the diagram does not have.
         self.refused_count = 0
         self.finished_count = 0
@@ -149,17 +149,14 @@ class TierJudge:
 
     # -- replicas ----------------------------------------------------------------------------------------
 
-    def look_at(
-        self, machine: Machine, partition: Partition, image: MetadataImage, ledger: Ledger | None
-    ) -> None:
+    def look_at(self, machine: Machine, partition: Partition, image: MetadataImage) -> None:
         """Hold a replica against the copies; cheap where nothing has changed."""
         log = partition.log
         key = (partition.topic_id, partition.topic_partition.partition)
-        if not log.is_tiered or ledger is None:
-            return
-        start_key = (key, ledger.first_epoch)
         if partition.is_leader:
-            self._starts[start_key] = max(self._starts.get(start_key, 0), log.log_start_offset)
+            self._starts[key] = max(self._starts.get(key, 0), log.log_start_offset)
+        if not log.is_tiered:
+            return
         copies = self.copies.setdefault(key, Copies())
         offsets = log.offsets
         now = _Seen(
@@ -179,7 +176,7 @@ class TierJudge:
         if self._seen.get(partition) == now or not log.has_whole_lineage:
             return
         self._seen[partition] = now
-        start = max(log.log_start_offset, self._starts.get(start_key, 0))
+        start = max(log.log_start_offset, self._starts.get(key, 0))
         where = f"{partition} on {machine}: {offsets}"
         self._is_covered("NoHoleBetweenTiers", where, now.lineage, copies, start, log.local_log_start_offset)
         if offsets.remote_end_offset is not None:
@@ -244,8 +241,8 @@ class TierJudge:
             for copy in copies.by_id.values():
                 if copy.state not in (_FINISHED, _GONE):
                     return f"EventuallyCopiesAreDecided: {copy}"
-                if topic is None and copy.state is not _GONE:
-                    return f"NothingIsOrphaned: its topic is deleted: {copy}"
+                if copy.state is not _GONE and (topic is None or _is_switched_off(image, topic.name)):
+                    return f"NothingIsOrphaned: its topic is deleted, or not tiered: {copy}"
         named = {copy.segment_id.id for copies in self.copies.values() for copy in copies.finished()}
         for object_key in self._bucket.objects:
             found = parse_key(object_key, 0)
@@ -277,6 +274,11 @@ def _lag(partition: Partition) -> str | None:
     if pending is None or pending < log.segments.active.base_offset:
         return f"copied is everything before {pending}: {log.offsets}"
     return None
+
+
+def _is_switched_off(image: MetadataImage, topic: str) -> bool:
+    configs = image.config(ConfigResource(ConfigResourceType.TOPIC, topic))
+    return configs.get("remote.log.delete.on.disable") == "true"
 
 
 def _is_of(ledger: Ledger, copy: RemoteLogSegmentMetadata, found: Sequence[Batch]) -> bool:

@@ -55,6 +55,9 @@ class _Alarm(logging.Handler):
         if error is not None and not isinstance(error, _EXPECTED):
             error.add_note(f"logged: {record.getMessage()}")
             self.failures.append(error)
+        elif record.levelno == logging.CRITICAL and "AssertionError" in record.getMessage():
+            # A node that cannot apply the metadata log stops; that is a bug, unless its disk has failed.
+            self.failures.append(Violated(f"EventuallyRuns: {record.getMessage()}"))
 
 
 class World:
@@ -113,6 +116,8 @@ class World:
         self.tiers = TierJudge(self.bucket)
         self.judge = Judge(self.machines, self.history, self.tiers)
         self.history.on_poll = self._on_poll
+        #: Topics whose tiering is switched on; and whether also off, with their copies deleted.
+        self.switched: dict[str, bool] = {}
         self._clients: list[Client] = []
         self.consumers: list[Consumer] = []
         self.tasks: list[asyncio.Task[Any]] = []

@@ -39,6 +39,9 @@ SEEDS = {
     "slow_reads": 4,
     "groups": 8,
     "tiered": 5,
+    "tiered_store": 5,
+    "tiered_unclean": 4,
+    "tiered_switches": 3,
 }
 #: More of them, behind those.
 MORE = int(os.environ.get("OTTLA_SIM_SEEDS", "0"))
