@@ -2,7 +2,7 @@
 
 Changes are awaited: when one returns, it is stored, and a look-up on this broker sees it. Look-ups are answered from
 memory, for the partitions that this broker leads or follows (`on_partition_leadership_changes`). Until `is_ready`,
-their answers may be incomplete: nothing may be deleted or truncated because of them.
+their answers may be incomplete, or they raise MetadataNotReady: nothing may be deleted or truncated because of them.
 
 Source: org.apache.kafka.server.log.remote.storage.RemoteLogMetadataManager of Kafka 4.3.1. Differs: sizes and look-ups
 raise RemoteStorageError for a partition that is not assigned, as there, but none of them waits.

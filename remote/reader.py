@@ -62,11 +62,13 @@ class RemoteLogReader:
     def find_copy(self, partition: TieredPartition, offset: int) -> FoundCopy | None:
         """The copy that holds `offset` of the partition's log, and its end in the log; None: there is none.
 
-        Raises MetadataNotReady while the metadata is not complete.
+        Raises MetadataNotReady if the metadata that is read so far has none. What a new leader has read as a follower
+        answers its consumers while it reads the rest: a copy that was deleted since is an error of the store.
         """
-        if not self.metadata.is_ready(id_of(partition)):
+        found = find_copy(self.metadata, id_of(partition), partition.log, offset)
+        if found is None and not self.metadata.is_ready(id_of(partition)):
             raise MetadataNotReady(f"The metadata of {partition.topic_partition} is still being read")
-        return find_copy(self.metadata, id_of(partition), partition.log, offset)
+        return found
 
     def no_copy(self, partition: TieredPartition, offset: int) -> OffsetOutOfRange:
         """The error of an offset before the local log start that no copy holds."""

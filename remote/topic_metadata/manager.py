@@ -16,7 +16,12 @@ from pathlib import Path
 from typing import Final
 
 from protocol.remote.records import RemoteLogSegmentState
-from remote.errors import RemoteResourceNotFound, RemoteStorageError, RetriableRemoteStorageError
+from remote.errors import (
+    MetadataNotReady,
+    RemoteResourceNotFound,
+    RemoteStorageError,
+    RetriableRemoteStorageError,
+)
 from remote.metadata_cache import RemoteLogMetadataCache
 from remote.metadata_manager import RemoteLogMetadataManager
 from remote.segment_metadata import (
@@ -249,17 +254,17 @@ class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
         return self._ready(partition).cache
 
     def _ready(self, partition: TopicIdPartition) -> UserPartition:
-        """Raises RemoteStorageError if it is not assigned, RetriableRemoteStorageError until it is ready."""
+        """Raises RemoteStorageError if it is not assigned, MetadataNotReady until it is ready."""
         found = self._user_partitions.get(partition)
         if found is None:
             raise RemoteStorageError(f"the remote log metadata of {partition} is not assigned to this broker")
         self._check_open()
         if not found.is_ready:
-            raise RetriableRemoteStorageError(f"the remote log metadata of {partition} is being read")
+            raise MetadataNotReady(f"the remote log metadata of {partition} is being read")
         return found
 
     def _check_open(self) -> None:
         if self._is_closed:
             raise RetriableRemoteStorageError(f"{TOPIC} is closed: the broker stops")
         if not self._is_open:
-            raise RetriableRemoteStorageError(f"{TOPIC} is not open yet: {self._problem}")
+            raise MetadataNotReady(f"{TOPIC} is not open yet: {self._problem}")

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from protocol.remote.records import RemoteLogSegmentState
 from protocol.types import TopicPartition
+from remote.errors import MetadataNotReady
 from remote.lineage import remote_end_offset, without_empty_epochs
 from remote.metadata_cache import RemoteLogMetadataCache
 from remote.metadata_manager import RemoteLogMetadataManager
@@ -29,8 +30,10 @@ class Metadata(RemoteLogMetadataManager):
 
     def __init__(self) -> None:
         self._caches: dict[TopicIdPartition, RemoteLogMetadataCache] = {}
-        #: Not read to the end: look-ups may not be believed.
+        #: Nothing is read yet: look-ups fail.
         self.is_late = False
+        #: As of a new leader: what its predecessor wrote last is not read yet.
+        self.is_catching_up = False
 
     def cache(self, partition: TopicIdPartition) -> RemoteLogMetadataCache:
         return self._caches.setdefault(partition, RemoteLogMetadataCache(partition))
@@ -50,6 +53,8 @@ class Metadata(RemoteLogMetadataManager):
     def remote_log_segment_metadata(
         self, partition: TopicIdPartition, *, epoch: int, offset: int
     ) -> RemoteLogSegmentMetadata | None:
+        if self.is_late:
+            raise MetadataNotReady("the metadata is still being read")
         return self.cache(partition).segment(epoch=epoch, offset=offset)
 
     def next_segment_with_transaction_index(
@@ -77,7 +82,7 @@ class Metadata(RemoteLogMetadataManager):
         """All partitions are known."""
 
     def is_ready(self, partition: TopicIdPartition) -> bool:
-        return not self.is_late
+        return not (self.is_late or self.is_catching_up)
 
     async def close(self) -> None:
         """Nothing is open."""

@@ -182,6 +182,20 @@ def test_the_metadata_of_copies_is_still_being_read(simulation, tiered):
     assert offsets_in(rows[0]) == [0]
 
 
+def test_a_new_leader_serves_what_it_has_read_as_a_follower(simulation, tiered):
+    """The metadata topic may have no leader for a while: consumers of the copies that are known do not notice."""
+    tiered.fill(3)
+    tiered.tier.metadata.is_catching_up = True
+    rows, _ = fetch(simulation, tiered, {0: 0})
+    assert offsets_in(rows[0]) == [0]
+    tiered.forget_copy(1)
+    rows, took = fetch(simulation, tiered, {0: 1})
+    assert (rows[0].error_code, offsets_in(rows[0]), took) == (0, [], 0.5)
+    tiered.tier.metadata.is_catching_up = False
+    rows, _ = fetch(simulation, tiered, {0: 1})
+    assert rows[0].error_code == ErrorCode.offset_out_of_range
+
+
 def test_appends_do_not_end_the_wait_of_a_throttled_fetch(simulation, tiered):
     tiered.fill(2)
     tiered.quota.is_open = False

@@ -4,13 +4,14 @@ from replicas_support import NOW_MS, TOPIC_ID, BrokerInFolder, batch
 
 from broker.reads.remote_reads import RemoteReads
 from protocol.metadata.records import PartitionChangeRecord, RemoveTopicRecord
+from protocol.remote.records import RemoteLogSegmentState
 from protocol.types import TopicPartition
 from remote.index_cache import IndexCache
 from remote.index_cache_files import DIRECTORY, IndexFiles
 from remote.metrics import RemoteStorageMetrics
 from remote.reader import RemoteLogReader
 from remote.reading.settings import RemoteReadSettings
-from remote.segment_metadata import TopicIdPartition
+from remote.segment_metadata import RemoteLogSegmentMetadataUpdate, TopicIdPartition
 from remote.stores.local_directory import LocalDirectory
 from runtime import Pool
 from storage.files import Files
@@ -99,6 +100,19 @@ class TieredBroker(BrokerInFolder):
         self.tier.copy_closed_segments(partition.log, TopicIdPartition(TOPIC_ID, partition.topic_partition))
         remove_local_segments(
             partition.log, partition.log.log_end_offset if local_from is None else local_from
+        )
+
+    def forget_copy(self, offset):
+        """The copy that begins at `offset`, of partition 0, is deleted in the metadata."""
+        cache = self.tier.metadata.cache(TopicIdPartition(TOPIC_ID, TopicPartition("t", 0)))
+        copy = next(each for each in cache.segments() if each.start_offset == offset)
+        cache.update(
+            RemoteLogSegmentMetadataUpdate(
+                segment_id=copy.segment_id,
+                state=RemoteLogSegmentState.DELETE_SEGMENT_STARTED,
+                broker_id=1,
+                event_timestamp_ms=0,
+            )
         )
 
     def change_leader(self, leader, *, epoch):
