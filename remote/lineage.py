@@ -67,7 +67,7 @@ def highest_remote_offset(
     end = log_end_offset
     for entry in reversed(lineage):
         copied = copied_end(entry.epoch)
-        if copied is not None and copied > entry.start_offset:
+        if copied is not None and copied >= entry.start_offset:
             return min(copied, end)
         end = entry.start_offset
     return None

@@ -60,6 +60,8 @@ class PartitionRemover:
         self._store = store
         self._settings = settings
         self._metrics = metrics
+        #: Those that only wait until copies are not written any more; see `remote.partition_deletion`.
+        self.waiting: set[TopicIdPartition] = set()
 
     async def run(self, partition: TopicIdPartition, overview: Overview) -> None:
         """Returns when the partition has no copies, or when the overview is another broker's."""
@@ -82,6 +84,7 @@ class PartitionRemover:
                     )  # fmt: skip
                     await asyncio.sleep(backoff_ms(failures, self._settings(), self._runtime.random) / 1000)
         finally:
+            self.waiting.discard(partition)
             self._metadata.on_stop_partitions([partition])
 
     async def _step(
@@ -97,6 +100,8 @@ class PartitionRemover:
             return
         copies = self._metadata.list_remote_log_segments(partition)
         step = deletion.next_step(state, copies, now_ms=self._now_ms())
+        if not isinstance(step, Wait):
+            self.waiting.discard(partition)
         await self._carry_out(step, partition)
         if isinstance(step, RemoveObjects):
             deletion.on_removed(step.copies)
@@ -118,6 +123,7 @@ class PartitionRemover:
                 await _for_each(step.copies, self._remove_objects)
             case Wait():
                 wait_s = (step.until_ms - self._now_ms()) / 1000
+                self.waiting.add(partition)
                 await asyncio.sleep(min(max(wait_s, 0), _MAX_WAIT_S))
             case _:
                 assert_never(step)

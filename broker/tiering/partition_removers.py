@@ -44,7 +44,8 @@ _JITTER: Final = 0.2
 _FIRST_BACKOFF_S: Final = 0.5
 _MAX_BACKOFF_S: Final = 30.0
 _REPORTED_FAILURES: Final = 5
-#: Partitions whose copies are deleted at a time.
+#: Partitions whose copies are deleted at a time. Those that only wait, for half an hour by default, do not count: they have few
+#: copies left, and would delay the deletion of other topics.
 MAX_PARTITIONS: Final = 4
 
 
@@ -79,7 +80,7 @@ class PartitionRemovers:
         self._led: set[int] = set()
         #: Topics that are proven to be deleted, and have copies.
         self._deleted: set[UUID] = set()
-        #: At most MAX_PARTITIONS.
+        #: At most MAX_PARTITIONS that do not wait.
         self._removers: dict[TopicIdPartition, asyncio.Task[None]] = {}
         self._service: asyncio.Task[None] | None = None
         self._has_work = asyncio.Event()
@@ -142,7 +143,7 @@ class PartitionRemovers:
             await self._barrier.wait()
             self._deleted |= suspects - self._cluster.image.topics_by_id.keys()
         for partition in sorted(found - self._removers.keys()):
-            if len(self._removers) == MAX_PARTITIONS:
+            if len(self._removers) - len(self._remover.waiting) >= MAX_PARTITIONS:
                 break
             if partition.topic_id in self._deleted:
                 self._start_remover(partition)

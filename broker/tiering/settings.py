@@ -23,6 +23,7 @@ def remote_log_manager_settings(config: BrokerConfig) -> RemoteLogManagerSetting
         retry_backoff_ms=config.get("remote.log.manager.task.retry.backoff.ms"),
         retry_backoff_max_ms=config.get("remote.log.manager.task.retry.backoff.max.ms"),
         retry_jitter=config.get("remote.log.manager.task.retry.jitter"),
+        transfer_deadline_ms=config.get("remote.log.manager.transfer.deadline.ms"),
         copier_pool_size=config.get("remote.log.manager.copier.thread.pool.size"),
         expiration_pool_size=config.get("remote.log.manager.expiration.thread.pool.size"),
         follower_pool_size=config.remote_log_follower_tasks,

@@ -105,7 +105,7 @@ class RemoteLogManager:
         )
         self._copies = self._lane("the copying", self._copy_task.prepare, self._copy_permits)
         self._expirations = self._lane(
-            "the expiration", self._expiration_task.prepare, lambda: settings().expiration_pool_size
+            "the expiration", self._expiration_task.prepare, self._expiration_permits
         )
         self._followers = self._lane("the follower task", self._follow, lambda: settings().follower_pool_size)
         metrics.tasks_idle_ratio = self._idle_ratio
@@ -227,6 +227,10 @@ class RemoteLogManager:
     def _copy_permits(self) -> int:
         """A copy that was abandoned occupies a thread: without that, others would wait for one, and exceed their deadline."""
         return self._settings().copier_pool_size - self._transfers.abandoned
+
+    def _expiration_permits(self) -> int:
+        """Likewise: else deletions that a store does not answer would queue up."""
+        return self._settings().expiration_pool_size - self._transfers.abandoned_deletions
 
     def _idle_ratio(self) -> float:
         settings = self._settings()

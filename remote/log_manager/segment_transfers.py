@@ -74,6 +74,10 @@ class SegmentTransfers(Protocol):
     def abandoned(self) -> int:
         """The copies that were abandoned and still occupy a thread."""
 
+    @property
+    def abandoned_deletions(self) -> int:
+        """The deletions that were abandoned and still occupy a thread, or wait for one."""
+
 
 @dataclass(slots=True, frozen=True)
 class _Ended:
@@ -102,6 +106,7 @@ class ThreadTransfers:
         #: At most the threads of the pool, and those that wait for one.
         self.running: set[UUID] = set()
         self._abandoned: set[UUID] = set()
+        self.abandoned_deletions = 0
 
     @property
     def abandoned(self) -> int:
@@ -149,10 +154,9 @@ class ThreadTransfers:
         def in_thread() -> bytes | None:
             # A store may not report its pieces: then the quota admits whole segments, as Kafka's does.
             on_bytes(0)
-            try:
-                return self._store.copy_log_segment_data(metadata, replace(data, on_bytes=on_bytes))
-            finally:
-                self._quota.record(max(0, metadata.segment_size_bytes - reported_bytes))
+            custom = self._store.copy_log_segment_data(metadata, replace(data, on_bytes=on_bytes))
+            self._quota.record(max(0, metadata.segment_size_bytes - reported_bytes))
+            return custom
 
         try:
             return _Ended(await self._runtime.run_blocking(in_thread, pool=Pool.REMOTE_COPIES))
@@ -187,11 +191,16 @@ class ThreadTransfers:
         """See SegmentTransfers."""
         call = self._runtime.create_task(self._delete(metadata), name=f"delete {metadata.segment_id}")
         if not await self._ends_in_time(call):
+            self.abandoned_deletions += 1
+            call.add_done_callback(self._on_late_deletion)
             raise TransferAbandoned(
                 f"the deletion of {metadata.segment_id} did not end within {self._deadline_ms()} ms"
             )
         if (failure := call.result().failure) is not None:
             raise failure
+
+    def _on_late_deletion(self, call: "asyncio.Task[_Ended]") -> None:
+        self.abandoned_deletions -= 1
 
     async def _delete(self, metadata: RemoteLogSegmentMetadata) -> _Ended:
         try:

@@ -32,8 +32,8 @@ class RemoteLogManagerSettings:
     fetch_quota_window_ms: int = 1_000
     #: remote.log.metadata.custom.metadata.max.bytes
     custom_metadata_max_bytes: int = 128
-    #: A copy or deletion that takes longer is abandoned, without the time that it waits for a quota. Not in Kafka: there a
-    #: call that never returns stops the copying of its partition.
+    #: remote.log.manager.transfer.deadline.ms: a copy or deletion that takes longer is abandoned, without the time that it
+    #: waits for a quota. Not in Kafka: there a call that never returns stops the copying of its partition.
     transfer_deadline_ms: int = 1_800_000
     #: The same for a change of the metadata (remote.log.metadata.consume.wait.ms).
     metadata_deadline_ms: int = 120_000

@@ -1,7 +1,7 @@
 """Tiered storage (KIP-405).
 
-Names, types, defaults and bounds are Kafka 4.3.1's, except for `remote.log.storage.manager.process.enable`, which Kafka
-does not have. `broker/tiering/settings.py` reads them; the managers' own settings, with
+Names, types, defaults and bounds are Kafka 4.3.1's, except for `remote.log.storage.manager.process.enable` and
+`remote.log.manager.transfer.deadline.ms`, which Kafka does not have. `broker/tiering/settings.py` reads them; the managers' own settings, with
 the prefixes rsm.config. and rlmm.config., are read by the managers.
 """
 
@@ -84,6 +84,10 @@ KEYS = (
     ConfigKey("remote.log.manager.task.retry.jitter", DOUBLE, 0.2,
               "Share of a retry's pause that is random.",
               LOW, check=Between(0, 0.5), is_internal=True),
+    ConfigKey("remote.log.manager.transfer.deadline.ms", LONG, 1_800_000,
+              "Maximum time of a copy or deletion of a segment in the remote tier, without its waits for the quota; one that "
+              "takes longer is abandoned, and made again.",
+              LOW, check=AT_LEAST_1),
     ConfigKey("remote.log.reader.threads", INT, 10,
               "Reads from the remote tier that run at the same time.",
               MEDIUM, check=AT_LEAST_1, update_mode=CLUSTER_WIDE),

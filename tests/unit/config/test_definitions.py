@@ -23,8 +23,9 @@ ALL = [*BROKER_CONFIGS.values(), *DYNAMIC_BROKER_CONFIGS.values(), *GROUP_CONFIG
 
 # KIP-932
 @pytest.mark.parametrize(("definition", "count"), [
-    # as many as Kafka 4.3.1 has, metrics.listeners, and remote.log.storage.manager.process.enable
-    (BROKER_CONFIGS, 360 + 2), (DYNAMIC_BROKER_CONFIGS, 102), (TOPIC_CONFIGS, 34), (GROUP_CONFIGS, 17),
+    # as many as Kafka 4.3.1 has, metrics.listeners, remote.log.storage.manager.process.enable,
+    # and remote.log.manager.transfer.deadline.ms
+    (BROKER_CONFIGS, 360 + 3), (DYNAMIC_BROKER_CONFIGS, 102), (TOPIC_CONFIGS, 34), (GROUP_CONFIGS, 17),
     (CLIENT_METRICS_CONFIGS, 3),
 ])  # fmt: skip
 def test_none_is_missing(definition, count):

@@ -9,6 +9,7 @@ from protocol.records.builder import build_batch, simple_records
 from protocol.records.control import EndTransactionMarker, build_end_transaction_marker
 from protocol.remote.records import RemoteLogSegmentState as State
 from protocol.types import TopicPartition
+from remote.errors import RetriableRemoteStorageError
 from runtime.simulated import Simulation
 from storage.log import AppendOrigin
 from tests.harness.remote_tier import TIERED, RemoteTier
@@ -286,5 +287,40 @@ def test_a_slow_copy_within_the_quota_is_not_abandoned(simulation, tmp_path):
         assert leader.copies() == [(0, 8, FINISHED)]
         assert leader.own.metrics.copy_throttle.total_ms > 40_000
         assert leader.own.metrics.topic("orders").remote_copy_requests == 1
+
+    simulation.run(story())
+
+
+@pytest.mark.logs("has failed, the next attempt")
+def test_a_copy_that_fails_does_not_count_for_the_quota(simulation, tmp_path):
+    """KIP-956: nothing was sent."""
+
+    async def story():
+        leader = OneLeader(simulation, tmp_path)
+        leader.own.settings = replace(leader.own.settings, copy_max_bytes_per_second=10)
+        leader.own.store.failure = RetriableRemoteStorageError("503")
+        leader.write_segment(*"abcdefgh")
+        await asyncio.sleep(1)
+        assert leader.own.manager.copy_quota.try_take(1)
+
+    simulation.run(story())
+
+
+@pytest.mark.logs("did not end within")
+def test_deletions_that_the_store_does_not_answer_do_not_queue_up(simulation, tmp_path):
+    async def story():
+        leader = OneLeader(simulation, tmp_path, retention_ms="100000", local_retention_ms="1000")
+        leader.broker.runtime.interleaving.is_on = True
+        leader.broker.runtime.interleaving.operation_s = lambda operation, path: 0.0
+        leader.own.settings = replace(leader.own.settings, transfer_deadline_ms=5000, expiration_pool_size=1)
+        leader.write_segment("a")
+        await asyncio.sleep(60)
+        assert leader.copies() == [(0, 1, FINISHED)]
+        leader.own.store.duration_s = 20_000.0
+        await asyncio.sleep(10_000)
+        assert leader.own.metrics.topic("orders").remote_delete_requests == 1
+        leader.own.store.duration_s = 0.0
+        await asyncio.sleep(11_000)
+        assert leader.copies() == []
 
     simulation.run(story())

@@ -398,6 +398,28 @@ def test_a_copy_that_its_leader_has_not_finished_is_deleted_again_when_it_cannot
     play(story)
 
 
+def test_partitions_that_wait_for_unfinished_copies_do_not_delay_others(play):
+    async def story(cluster):
+        cluster.create("t1", UUID(int=1), 12, leader=1)
+        cluster.create("t2", UUID(int=2), 1, leader=1)
+        async with cluster.running(1):
+            for number in range(12):
+                await cluster.copy(cluster.brokers[1], partition(1, number), is_finished=False)
+            await cluster.copy(cluster.brokers[1], partition(2))
+            began = cluster.runtime.monotonic()
+            cluster.delete(UUID(int=1))
+            cluster.delete(UUID(int=2))
+            await cluster.until(lambda: cluster.states(partition(2))[-1:] == ["FINISHED"])
+            assert cluster.runtime.monotonic() - began < DEADLINE_MS / 1000
+            await cluster.until(
+                lambda: all(cluster.states(partition(1, each))[-1:] == ["FINISHED"] for each in range(12))
+            )
+            assert cluster.runtime.monotonic() - began < 2 * DEADLINE_MS / 1000
+            assert cluster.objects() == set()
+
+    play(story)
+
+
 @pytest.mark.logs("is being deleted")
 @pytest.mark.logs("its topic is deleted, its copies in the remote tier cannot be")
 def test_a_leader_that_does_not_know_of_the_deletion_begins_no_further_copy(play):

@@ -43,6 +43,7 @@ def test_the_defaults_are_kafkas():
     ("remote.log.manager.task.retry.backoff.ms",         "7", "retry_backoff_ms", 7),
     ("remote.log.manager.task.retry.backoff.max.ms",     "7", "retry_backoff_max_ms", 7),
     ("remote.log.manager.task.retry.jitter",             "0.4", "retry_jitter", 0.4),
+    ("remote.log.manager.transfer.deadline.ms",          "7", "transfer_deadline_ms", 7),
     ("remote.log.manager.copier.thread.pool.size",       "7", "copier_pool_size", 7),
     ("remote.log.manager.expiration.thread.pool.size",   "7", "expiration_pool_size", 7),
     ("remote.log.manager.follower.thread.pool.size",     "7", "follower_pool_size", 7),
