@@ -131,7 +131,8 @@ class Node:
             return self.failure.result()
         if not self._quorum.is_open:
             return "The metadata log is being opened."
-        if self._controller_role is not None and self._quorum.leader.leader_id is None:
+        # Not the leader's id: a follower that has lost its leader keeps that while it asks for votes (KIP-996).
+        if self._controller_role is not None and not self._quorum.quorum.has_leader:
             return "The metadata quorum has no leader."
         if self._config.is_broker:
             return "The broker starts." if self._broker_role is None else self._broker_role.unreadiness()

@@ -177,6 +177,8 @@ class BrokerRole:
             )
         if self.broker.lifecycle.is_fenced:
             return "The controller has fenced the broker."
+        if self.broker.lifecycle.may_be_deposed:
+            return "No controller has answered a heartbeat for broker.session.timeout.ms: others may lead the partitions."
         return None
 
     async def start(self) -> None:

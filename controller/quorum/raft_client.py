@@ -20,6 +20,7 @@ from controller.quorum.listeners import Listeners, QuorumListener
 from controller.quorum.maintenance import MetadataLogMaintenance
 from controller.raft.machine import Raft
 from controller.raft.messages import QuorumRequest
+from controller.raft.roles import Follower, Leader
 from controller.raft.types import Address, LeaderAndEpoch, RaftSettings
 from controller.raft.voters import VoterSet
 from protocol.errors import KafkaError, NotController
@@ -157,6 +158,11 @@ class RaftClient:
     def role_name(self) -> str:
         """The present role in Raft: unattached, follower, prospective, candidate, leader, resigned."""
         return type(self._raft.role).__name__.lower()
+
+    @property
+    def has_leader(self) -> bool:
+        """Whether this node leads the quorum or follows its leader."""
+        return isinstance(self._raft.role, Leader | Follower)
 
     @property
     def is_voter(self) -> bool:

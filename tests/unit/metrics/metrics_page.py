@@ -32,7 +32,9 @@ passwords: it belongs to an address that only your network reaches.
 | `/readyz` | 200 while clients are served: the broker is unfenced and its logs are open, the controller's quorum has a leader; else 503 and a sentence that says what is missing |
 
 A page is written in turns of the event loop (of 2 ms), and once for all who ask at the same time. Nothing is measured for
-it: the code counts with plain integers, and the page reads them.
+it: the code counts with plain integers, and the page reads them. The page of 5,000 partitions has 1.3 MB and takes 62 ms of
+processor time, in turns of at most 5 ms. Counting adds 1.1 % to the instructions of a Produce and 1.7 % to those of a Fetch
+(one partition, in process, without system calls).
 
 ## Names
 
@@ -47,12 +49,17 @@ alerts apply:
 | `kafka.D:type=T,name=X` Value | `kafka_D_T_X` |
 | `kafka.D:type=T` attribute `a` | `kafka_D_T_a` |
 
-in lower case, each character that Prometheus does not allow replaced by `_`. Differences:
+in lower case, each character that Prometheus does not allow replaced by `_`. `tests/compat/test_metrics.py` reads the MBeans of
+Kafka 4.3.1 by JMX, and holds the list below against them. Differences:
 
 - Rates (OneMinuteRate) and percentiles of one process are left out: `rate()` and `histogram_quantile()` compute them, over
   any time and all brokers. Histograms have buckets and a sum, which JMX does not have.
 - The sum over all topics has the same name as the topics' values, without the label `topic`, as in Kafka: a query that sums
   over topics names `topic!=""`.
+- `kafka_server_raft_metrics_current_state_info` is made from the text `current-state`, by the rule that the example has for
+  it. MBeans with `listener=` have it as a label; the example has no rule for them.
+- BytesIn counts what was written: not the bytes of a batch that the log has already.
+- Connections, and what waits in a purgatory, are counted once; Kafka's PurgatorySize counts a request for each partition.
 - TotalFetchRequests counts the partitions that a Fetch has read. In a fetch session these are the changed ones; Kafka counts
   all partitions of the session.
 - Names of metrics that Kafka does not have begin with `ottla_`; those of the process (`process_`, `python_`) are

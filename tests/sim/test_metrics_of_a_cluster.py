@@ -1,0 +1,123 @@
+"""Metrics and readiness of six nodes on virtual time, while a broker is cut off, and while the quorum is lost."""
+
+import asyncio
+
+import pytest
+from booted_world import BROKERS, CONTROLLERS, run_story
+from prometheus_client.parser import text_string_to_metric_families
+
+pytestmark = pytest.mark.logs(
+    "has not responded for", "a heartbeat to the controller", "Fetch from broker", "AlterPartition", "controlled shutdown",
+    "has fenced this broker", "fencing broker", "failed",
+)  # fmt: skip
+
+PORT = 9404
+TOPICS = "kafka_server_brokertopicmetrics_"
+REPLICAS = "kafka_server_replicamanager_"
+CONTROLLER = "kafka_controller_kafkacontroller_"
+
+
+class Prometheus:
+    """Asks nodes for their pages, from a host that is cut off from none of them."""
+
+    def __init__(self, world):
+        self.world = world
+
+    async def get(self, node_id, path):
+        host = f"node-{node_id}"
+        reader, writer = await asyncio.open_connection(host, PORT)
+        writer.write(f"GET {path} HTTP/1.0\r\n\r\n".encode())
+        head, _, body = (await reader.read(-1)).partition(b"\r\n\r\n")
+        writer.close()
+        return int(head.split()[1]), body.decode()
+
+    async def ready(self, *node_ids):
+        return [(await self.get(each, "/readyz"))[0] for each in node_ids]
+
+    async def page(self, node_id):
+        status, text = await self.get(node_id, "/metrics")
+        assert status == 200
+        return {
+            (sample.name, *sample.labels.values()): sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+        }
+
+    async def sum(self, name, node_ids=BROKERS):
+        return sum([(await self.page(each))[(name,)] for each in node_ids])
+
+    async def until(self, condition):
+        async with asyncio.timeout(120):
+            while not await condition():  # noqa: ASYNC110 (virtual time)
+                await asyncio.sleep(1)
+
+
+def run(story):
+    async def whole(world):
+        await world.start(*CONTROLLERS, *BROKERS)
+        await story(world, Prometheus(world))
+
+    run_story(whole, **{"metrics.listeners": f"http://0.0.0.0:{PORT}"})
+
+
+def test_a_broker_that_is_cut_off():
+    async def story(world, prometheus):
+        await world.create("t", replicas=3)
+        for partition, leader in (await world.leaders("t")).items():
+            await world.produce("t", partition, leader)
+        assert await prometheus.ready(*BROKERS, *CONTROLLERS) == [200] * 6
+        await prometheus.until(lambda: replicated(prometheus))
+        assert await prometheus.sum(f"{REPLICAS}leadercount") == 3
+        assert await prometheus.sum(f"{REPLICAS}partitioncount") == 9
+        assert await prometheus.sum(f"{REPLICAS}underreplicatedpartitions") == 0
+        world.isolate(3)
+        await prometheus.until(lambda: is_status(prometheus, 3, 503))
+        assert "heartbeat" in (await prometheus.get(3, "/readyz"))[1]
+        assert await prometheus.ready(1, 2, *CONTROLLERS) == [200] * 5
+        await prometheus.until(lambda: is_alone(prometheus))
+        [fenced] = {
+            (await prometheus.page(each))[(f"{CONTROLLER}fencedbrokercount",)] for each in CONTROLLERS
+        }
+        assert fenced == 1
+        world.rejoin(3)
+        await prometheus.until(lambda: is_status(prometheus, 3, 200))
+        await prometheus.until(lambda: is_zero(prometheus, f"{REPLICAS}underreplicatedpartitions"))
+        assert await prometheus.sum(f"{REPLICAS}isrexpands_total") >= 3
+
+    async def replicated(prometheus):
+        bytes_in = await prometheus.sum(f"{TOPICS}bytesin_total")
+        copied = await prometheus.sum(f"{TOPICS}replicationbytesin_total")
+        return bytes_in > 0 and copied == 2 * bytes_in == await prometheus.sum(
+            f"{TOPICS}replicationbytesout_total"
+        )
+
+    async def is_alone(prometheus):
+        return await prometheus.sum(f"{REPLICAS}underreplicatedpartitions", (1, 2)) == 3
+
+    async def is_zero(prometheus, name):
+        return await prometheus.sum(name) == 0
+
+    run(story)
+
+
+async def is_status(prometheus, node_id, status):
+    return await prometheus.ready(node_id) == [status]
+
+
+def test_a_quorum_without_a_majority():
+    async def story(world, prometheus):
+        assert await prometheus.sum(f"{CONTROLLER}activecontrollercount", CONTROLLERS) == 1
+        left, *others = CONTROLLERS
+        epoch = (await prometheus.page(left))[("kafka_server_raft_metrics_current_epoch",)]
+        await world.stop(*others)
+        await prometheus.until(lambda: is_status(prometheus, left, 503))
+        assert await prometheus.get(left, "/readyz") == (503, "The metadata quorum has no leader.\n")
+        assert await prometheus.get(left, "/healthz") == (200, "ok\n")
+        page = await prometheus.page(left)
+        assert page[(f"{CONTROLLER}activecontrollercount",)] == 0
+        assert ("kafka_server_raft_metrics_current_state_info", "leader") not in page
+        await world.start(*others)
+        await prometheus.until(lambda: is_status(prometheus, left, 200))
+        assert (await prometheus.page(left))[("kafka_server_raft_metrics_current_epoch",)] > epoch
+
+    run(story)
