@@ -6,7 +6,8 @@
 
 A read goes on when the request that began it does not wait any longer, and answers the next one: with a store that is
 slower than remote.fetch.max.wait.ms consumers make progress nevertheless. A read that has failed keeps its error for
-those who ask again while it is repeated, so that they see the error and not only that there are no records.
+those who ask again while it is repeated, so that they see the error and not only that there are no records. So has one
+that the store does not answer for READ_DEADLINE_MS; its thread is occupied until the store gives up.
 
 Bounds: `ReadSlots` for what runs and waits, CHUNKS_BYTES for what is kept, MAX_READS for what is repeated.
 
@@ -41,6 +42,8 @@ _BACKOFF_MS: Final = 50
 #: Between a read that has failed and the next one, at first and at most.
 _FAILED_BACKOFF_MS: Final = 500
 _FAILED_BACKOFF_MAX_MS: Final = 5_000
+#: A read that has not ended after this time, in which it may have waited for a slot, is reported as an error.
+READ_DEADLINE_MS: Final = 60_000
 #: Reads that run, wait or have failed.
 MAX_READS: Final = 2_000
 #: A failure is forgotten after this time without a request.
@@ -75,6 +78,7 @@ class PendingRead:
     """A chunk that is not there yet."""
 
     __slots__ = (
+        "began_ms",
         "data_bytes",
         "error",
         "failure_count",
@@ -91,14 +95,14 @@ class PendingRead:
         self.is_done = False
         #: The size of its batches, once it has succeeded.
         self.data_bytes = 0
-        #: Why the last attempt has failed; None: none has, or the read is the first one.
+        #: Why the last attempt has failed, or that it does not end; None: none has, or the read is the first one.
         self.error: Exception | None = None
         self.failure_count = 0
         #: Whether a consumer has got the error of the read that has ended.
         self.is_reported = False
         #: Whether a consumer has asked for it; False: it is read ahead.
         self.is_wanted = False
-        self.used_ms = 0.0
+        self.began_ms = self.used_ms = 0.0
 
 
 class ChunkReads:
@@ -156,6 +160,8 @@ class ChunkReads:
         read.is_wanted = True
         read.is_reported = read.is_done
         read.used_ms = self._now_ms()
+        if not read.is_done and read.error is None and read.used_ms - read.began_ms >= READ_DEADLINE_MS:
+            self._on_late(read)
         return read
 
     def on_consumed(
@@ -254,7 +260,7 @@ class ChunkReads:
         continuation: Continuation | None = None,
     ) -> None:
         read.is_done = read.is_reported = False
-        read.used_ms = self._now_ms()
+        read.began_ms = read.used_ms = self._now_ms()
 
         async def attempt() -> Chunk:
             return await self._reader.read(
@@ -315,6 +321,15 @@ class ChunkReads:
     async def _pause(self, first_ms: int, number: int, *, max_ms: int) -> None:
         delay_ms = min(max_ms, first_ms * 2 ** min(number - 1, 20))
         await sleep(delay_ms / 1000 * (0.8 + 0.4 * self._runtime.random.random()))
+
+    def _on_late(self, read: PendingRead) -> None:
+        read.error = RetriableRemoteStorageError(f"the store has not answered within {READ_DEADLINE_MS} ms")
+        _LOG.warning(
+            "%s: offset %d cannot be read from the remote tier: %s",
+            read.key.partition,
+            read.key.offset,
+            read.error,
+        )
 
     def _on_failed(self, read: PendingRead, error: Exception) -> None:
         key = read.key

@@ -136,6 +136,25 @@ def test_a_failing_store_is_an_error_of_its_row_only(simulation, tiered, effect)
     assert offsets_in(rows[0]) == [0]
 
 
+@FETCHES
+def test_a_store_that_does_not_answer_is_an_error_in_the_end(simulation, tiered):
+    """Its threads are occupied: partitions that wait for one get the error, too, and all continue when it answers."""
+    tiered.settings = RemoteReadSettings(reader_threads=1)
+    tiered.fill(2)
+    tiered.fill(2, index=1)
+    tiered.slow_store(100)
+    codes = []
+    for _ in range(2000):
+        rows, took = fetch(simulation, tiered, {0: 0, 1: 0})
+        assert took <= 0.51
+        codes.append([ErrorCode(rows[index].error_code) for index in range(2)])
+        if all(offsets_in(rows[index]) == [0] for index in range(2)):
+            break
+    assert set(map(tuple, codes[:115])) == {(ErrorCode.none, ErrorCode.none)}
+    assert set(map(tuple, codes[121:300])) == {(ErrorCode.unknown_server_error, ErrorCode.unknown_server_error)}
+    assert codes[-1] == [ErrorCode.none, ErrorCode.none]
+
+
 def test_a_short_failure_is_not_seen(simulation, tiered):
     tiered.fill(2)
     tiered.store.faults.append(Fault("segment", refuse(503)))
