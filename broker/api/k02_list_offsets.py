@@ -10,7 +10,6 @@ purgatory (Kafka's DelayedRemoteListOffsets), for timeout_ms or remote.list.offs
 """
 
 from collections import Counter
-from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from broker.api import Api
@@ -70,9 +69,24 @@ async def handle(
 
     Rows that need the remote tier are searched for at the same time, and filled in when all of them are done.
     """
+    pending: _Pending = []
+    try:
+        topics = await _find_locally(request, context, broker, pending)
+    except BaseException:  # the connection is closed
+        for _, _, look_up in pending:
+            look_up.cancel()
+        raise
+    if pending:
+        await _fill_pending(pending, request, context, broker)
+    return ListOffsetsResponse(topics=topics)
+
+
+async def _find_locally(
+    request: ListOffsetsRequest, context: RequestContext, broker: BrokerServices, pending: "_Pending"
+) -> list[ListOffsetsTopicResponse]:
+    """Begin all look-ups of the remote tier, which are added to `pending`, and answer the other rows."""
     named = Counter((topic.name, row.partition_index) for topic in request.topics for row in topic.partitions)
     topics = []
-    pending: list[tuple[ListOffsetsPartitionResponse, _Row, OffsetLookUp]] = []
     for topic in request.topics:
         rows = []
         for asked in topic.partitions:
@@ -89,9 +103,7 @@ async def handle(
             except KafkaError as error:
                 response.error_code = _code(error, context.version)
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=rows))
-    if pending:
-        await _fill_pending(pending, request, context, broker)
-    return ListOffsetsResponse(topics=topics)
+    return topics
 
 
 class _Row(NamedTuple):
@@ -104,6 +116,10 @@ class _Row(NamedTuple):
     must_lead: bool
     #: None: a replica asks.
     is_read_committed: bool | None
+
+
+#: Rows that are filled in when their look-ups have ended.
+_Pending = list[tuple[ListOffsetsPartitionResponse, _Row, OffsetLookUp]]
 
 
 def _row(
@@ -172,7 +188,7 @@ def _remote_look_up(row: _Row, broker: BrokerServices) -> OffsetLookUp | None:
 
 
 async def _fill_pending(
-    pending: Sequence[tuple[ListOffsetsPartitionResponse, _Row, OffsetLookUp]],
+    pending: "_Pending",
     request: ListOffsetsRequest,
     context: RequestContext,
     broker: BrokerServices,

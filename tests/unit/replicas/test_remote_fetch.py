@@ -151,7 +151,9 @@ def test_a_store_that_does_not_answer_is_an_error_in_the_end(simulation, tiered)
         if all(offsets_in(rows[index]) == [0] for index in range(2)):
             break
     assert set(map(tuple, codes[:115])) == {(ErrorCode.none, ErrorCode.none)}
-    assert set(map(tuple, codes[121:300])) == {(ErrorCode.unknown_server_error, ErrorCode.unknown_server_error)}
+    assert set(map(tuple, codes[121:300])) == {
+        (ErrorCode.unknown_server_error, ErrorCode.unknown_server_error)
+    }
     assert codes[-1] == [ErrorCode.none, ErrorCode.none]
 
 

@@ -1,5 +1,8 @@
 """ListOffsets and DeleteRecords of logs in two tiers, through their handlers."""
 
+import asyncio
+from contextlib import suppress
+
 import pytest
 from replicas_support import NOW_MS
 from test_offsets_apis import DEBUGGING, delete_records, list_offsets
@@ -8,6 +11,7 @@ from broker.api import k02_list_offsets
 from protocol.errors import ErrorCode
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from remote.reading.settings import RemoteReadSettings
+from runtime import Pool
 from tests.harness.faulty_store import Fault, refuse
 
 EARLIEST, LATEST, MAX, LOCAL, TIERED_END, PENDING = -2, -1, -3, -4, -5, -6
@@ -107,6 +111,34 @@ def test_a_search_that_is_not_complete_in_time(simulation, tiered, version, time
     # The other partition has its answer.
     assert simulation.run(main()) == [(ErrorCode.request_timed_out, -1), (ErrorCode.none, 0)]
     assert tiered.reads.expired_list_offsets_count == 1
+
+
+@pytest.mark.parametrize("cancelled_after_s", [0, 5, 15])
+def test_a_connection_that_is_closed_ends_its_searches(simulation, tiered, cancelled_after_s):
+    """Also while the local log of another row is searched, for ten seconds here."""
+    tiered.settings = RemoteReadSettings(reader_threads=1)
+    tiered.fill(4)
+    tiered.append(1, timestamp=NOW_MS)
+    tiered.slow_store(60)
+    tiered.runtime.pools[Pool.READS].blocking_s = lambda: 5
+    rows = [ListOffsetsPartition(partition_index=index, timestamp=NOW_MS) for index in (0, 1)]
+    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=rows)])
+
+    async def main():
+        first, second = (
+            tiered.runtime.create_task(tiered.call(k02_list_offsets, request, 11), name="a request")
+            for _ in range(2)
+        )
+        await asyncio.sleep(cancelled_after_s)
+        assert tiered.reads.slots.waiting_count == (1 if cancelled_after_s else 0)
+        second.cancel()
+        with suppress(asyncio.CancelledError):
+            await second
+        await asyncio.sleep(0)
+        assert tiered.reads.slots.waiting_count == 0
+        await first
+
+    simulation.run(main())
 
 
 # KIP-1075
