@@ -63,6 +63,10 @@ def _filled(cluster: Cluster, load: str, scale: float, *, is_tiered: bool) -> Ti
     with cluster.client() as client:
         produce(cluster, topic.name, count=count)
         topic.alter({"segment.bytes": str(_TAIL_SEGMENT_BYTES)})
+        base_offset = topic.active_base_offset()
+        while topic.active_base_offset() == base_offset:  # the leader has not applied the configuration yet
+            produce(cluster, topic.name, count=1)
+            count += 1
         produce(cluster, topic.name, count=_TAIL_RECORDS)
         topic.check(client, count + _TAIL_RECORDS)
     return topic

@@ -53,6 +53,11 @@ _LOG: Final = getLogger(__name__)
 PERMIT_TIMEOUT_S: Final = 300.0
 READ_TIMEOUT_S: Final = 30.0
 REPLAY_TIMEOUT_S: Final = 600.0
+#: How long a follower waits for the metadata of its copies, and between two looks, at first and at most. A broker that
+#: has just started reads them for some hundred milliseconds.
+READY_TIMEOUT_S: Final = 5.0
+_FIRST_LOOK_S: Final = 0.01
+_MAX_LOOK_S: Final = 0.2
 #: Reads at a time: one for each thread.
 PERMITS: Final = THREADS[Pool.REMOTE_AUXILIARY]
 #: The largest index that is read, in bytes: the snapshot of 1.6 million producers.
@@ -97,6 +102,17 @@ class AuxiliaryStates:
         self._permits = asyncio.Semaphore(PERMITS)
 
     # -- the copy ----------------------------------------------------------------------------------
+
+    def is_ready(self, partition: TopicIdPartition) -> bool:
+        """Whether this broker has read the metadata of the partition's copies."""
+        return self._metadata.is_ready(partition)
+
+    async def until_ready(self, partition: TopicIdPartition, *, is_wanted: Callable[[], bool]) -> None:
+        """Wait until `is_ready`, for `READY_TIMEOUT_S` at most, or until the answer is not wanted any more."""
+        pause_s, end_s = _FIRST_LOOK_S, self._runtime.monotonic() + READY_TIMEOUT_S
+        while not self.is_ready(partition) and is_wanted() and self._runtime.monotonic() < end_s:
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _MAX_LOOK_S)
 
     def find(
         self,

@@ -110,22 +110,52 @@ class FollowerActions:
         replica: FollowerReplica,
         is_wanted: Callable[[], bool],
     ) -> Coroutine[None, None, None] | None:
-        """Find the copy; None if the leader has to be asked for one of its epochs first. Raises RemoteStorageError."""
+        """Find the copy, after its metadata has been read; what has to wait is returned. Raises RemoteStorageError."""
         log, auxiliary = replica.log, self._auxiliary
         assert auxiliary is not None, str(replica)
         assert log.topic_id is not None, str(replica)
-        topic = log.topic_partition.topic
+        partition = TopicIdPartition(log.topic_id, log.topic_partition)
         if not action.leader_ends:
-            auxiliary.metrics.on_aux_state_requested(topic)
+            auxiliary.metrics.on_aux_state_requested(log.topic_partition.topic)
+        if auxiliary.is_ready(partition):
+            return self._find_and_restart(action, partition, auxiliary, follower, replica, is_wanted)
+        return self._restart_when_ready(action, partition, auxiliary, follower, replica, is_wanted)
+
+    async def _restart_when_ready(
+        self,
+        action: BuildRemoteLogAux,
+        partition: TopicIdPartition,
+        auxiliary: AuxiliaryStates,
+        follower: Follower,
+        replica: FollowerReplica,
+        is_wanted: Callable[[], bool],
+    ) -> None:
+        log = replica.log
+        await auxiliary.until_ready(partition, is_wanted=is_wanted)
+        if replica.log is log and is_wanted():
+            rest = self._find_and_restart(action, partition, auxiliary, follower, replica, is_wanted)
+            if rest is not None:
+                await rest
+
+    def _find_and_restart(
+        self,
+        action: BuildRemoteLogAux,
+        partition: TopicIdPartition,
+        auxiliary: AuxiliaryStates,
+        follower: Follower,
+        replica: FollowerReplica,
+        is_wanted: Callable[[], bool],
+    ) -> Coroutine[None, None, None] | None:
+        """None if the leader has to be asked for one of its epochs first."""
         try:
             found = auxiliary.find(
-                TopicIdPartition(log.topic_id, log.topic_partition),
+                partition,
                 local_log_start_offset=action.local_log_start_offset,
                 previous_epoch=action.previous_epoch,
                 leader_ends=action.leader_ends,
             )
         except RemoteStorageError:
-            auxiliary.metrics.on_aux_state_failed(topic)
+            auxiliary.metrics.on_aux_state_failed(partition.topic_partition.topic)
             raise
         if isinstance(found, Unconfirmed):
             follower.on_unconfirmed_copy(action, epoch=found.epoch)
