@@ -118,9 +118,12 @@ class LeaderEndpoint:
         self,
         changes: Mapping[Key, FetchPartition | None],
         everything: Callable[[], dict[Key, FetchPartition]],
+        *,
+        wait_max_ms: int,
     ) -> FetchResponse:
         """Fetch the rows of the session, with these changes (`FollowerSession.request`); also if it has an error code.
 
+        Without records, the leader responds after `wait_max_ms`, or replica.fetch.wait.max.ms if that is less.
         Raises OSError, TimeoutError, KafkaError.
         """
         address = self._present_address()
@@ -132,7 +135,7 @@ class LeaderEndpoint:
                 replica_state=ReplicaState(
                     replica_id=self._settings.node_id, replica_epoch=self._broker_epoch()
                 ),
-                max_wait_ms=self._settings.wait_max_ms,
+                max_wait_ms=min(wait_max_ms, self._settings.wait_max_ms),
                 min_bytes=self._settings.min_bytes,
                 max_bytes=self._settings.response_max_bytes,
                 session_id=request.session_id,

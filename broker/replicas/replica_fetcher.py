@@ -58,6 +58,9 @@ _TURN_BYTES: Final = 1 << 20
 _MAX_BACKOFF_MS: Final = 30_000
 _JITTER: Final = 0.2
 
+#: How long a Fetch waits for records while actions wait for the disk or the remote tier.
+_WAIT_BESIDE_ACTIONS_MS: Final = 50
+
 #: The input of a follower's decision: a request with its response, or a leader epoch.
 Input = TypeVarTuple("Input")
 #: A request for offsets, and its answer.
@@ -196,7 +199,10 @@ class ReplicaFetcher:
     async def _fetch(self) -> None:
         states = self._states
         response = await self._leader.fetch(
-            {each.key: self._row(each) for each in states.take_changed()}, self._rows
+            {each.key: self._row(each) for each in states.take_changed()},
+            self._rows,
+            # A partition whose action ends meanwhile is part of the next Fetch only.
+            wait_max_ms=_WAIT_BESIDE_ACTIONS_MS if self._waiting_actions else self._settings.wait_max_ms,
         )
         if response.error_code != ErrorCode.none:
             code = ErrorCode(response.error_code)

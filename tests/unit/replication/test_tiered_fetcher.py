@@ -225,6 +225,74 @@ def test_a_stop_does_not_wait_for_the_store(simulation):
     run(simulation, story)
 
 
+def test_a_follower_that_has_just_started_waits_for_the_metadata_of_its_copies(simulation, monkeypatch):
+    """Kafka's tries again after replica.fetch.backoff.ms: a second after the metadata of most brokers is read."""
+
+    async def story():
+        async with tiered(simulation) as cluster:
+            _, follower = cluster.brokers.values()
+            ready_s = simulation.loop.time() + 0.4
+            monkeypatch.setattr(cluster.metadata, "is_ready", lambda _: simulation.loop.time() >= ready_s)
+            await start(follower)
+            await until(lambda: end(follower) == 4)
+            assert ready_s < simulation.loop.time() < ready_s + 0.4
+            assert counters(cluster, follower) == (1, 0)
+
+    run(simulation, story)
+
+
+@pytest.mark.logs("the metadata of its copies is not read yet")
+def test_the_wait_for_the_metadata_ends(simulation, monkeypatch):
+    async def story():
+        async with tiered(simulation) as cluster:
+            _, follower = cluster.brokers.values()
+            monkeypatch.setattr(cluster.metadata, "is_ready", lambda _: False)
+            await start(follower)
+            await asyncio.sleep(auxiliary_state.READY_TIMEOUT_S - 1)
+            assert counters(cluster, follower) == (1, 0)
+            await asyncio.sleep(2)
+            assert counters(cluster, follower) == (1, 1)
+
+    run(simulation, story)
+
+
+@pytest.mark.logs("is out of the leader's range", "removing all records")
+def test_a_role_that_changes_during_the_wait_for_the_metadata_ends_it(simulation, monkeypatch):
+    async def story():
+        async with tiered(simulation) as cluster:
+            _, follower = cluster.brokers.values()
+            is_read = []
+            monkeypatch.setattr(cluster.metadata, "is_ready", lambda _: bool(is_read))
+            await start(follower)
+            await asyncio.sleep(1)
+            cluster.elect(at(0), 2, [2])
+            write(follower, 0, b"led")
+            is_read.append(True)
+            await asyncio.sleep(20)
+            assert values(follower) == [b"led"]
+            assert follower.partition(at(0)).log.files.generation == 0
+
+    run(simulation, story)
+
+
+def test_a_partition_that_waited_for_the_store_is_fetched_at_once(simulation):
+    """The Fetch of the others, which have no new records, does not wait for replica.fetch.wait.max.ms meanwhile."""
+
+    async def story():
+        async with tiered(simulation, partitions=2) as cluster:
+            _, follower = cluster.brokers.values()
+            pauses_s = iter([0.0, 0.0, 0.0, 0.3])
+            follower.start()
+            follower.runtime.pools[Pool.REMOTE_AUXILIARY].blocking_s = lambda: next(pauses_s)
+            await follower.listen()
+            await until(lambda: max(end(follower, 0), end(follower, 1)) == 4)
+            began_s = simulation.loop.time()
+            await until(lambda: min(end(follower, 0), end(follower, 1)) == 4)
+            assert 0.25 < simulation.loop.time() - began_s < 0.4
+
+    run(simulation, story)
+
+
 # -- what happens meanwhile --------------------------------------------------------------------------------
 
 
