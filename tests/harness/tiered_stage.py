@@ -114,7 +114,8 @@ class TieredStage(Stage):
         epoch = log.epoch_for_offset(offset)
         if epoch is None or not log.log_start_offset <= offset < log.log_end_offset:
             return None
-        return self.cluster.metadata.remote_log_segment_metadata(_PARTITION, epoch=epoch, offset=offset)
+        # What is there, whether or not brokers have read it.
+        return self.cluster.metadata.cache(_PARTITION).segment(epoch=epoch, offset=offset)
 
     def _values(self, copy: RemoteLogSegmentMetadata) -> dict[int, str]:
         stream = self.cluster.store.fetch_log_segment(copy, start_position=0)
