@@ -1,0 +1,58 @@
+"""The records of `__remote_log_metadata` that one story leaves: Ottla's are Kafka's, decoded by Kafka's own classes (KIP-405)."""
+
+import re
+from pathlib import Path
+
+from tests.compat.tiering.stage import Stage
+from tests.compat.tiering.tiered_cluster import DirectoryTier, TieredCluster
+from tests.harness.kafka import tool
+
+_FORMATTER = (
+    "org.apache.kafka.server.log.remote.metadata.storage.serialization.RemoteLogMetadataSerde"
+    "$RemoteLogMetadataFormatter"
+)
+_STORY = """
+topic A 1,2 batches 2
+produce A-0 5 at 1700000000000
+tiered A-0 0 2
+local-start A-0 4
+lead A-0 2
+produce A-0 4 at 1700000000005
+tiered A-0 0 2 4 6
+local-start A-0 8
+delete-records A-0 5
+tiered A-0 4 6
+read A-0 5 9
+"""
+#: Topic ids and segment ids, in Kafka's text form, and the times of events.
+_ID = re.compile(r"(?<=id=)[A-Za-z0-9_-]{22}|[A-Za-z0-9_-]{22}(?=:A-0)")
+_TIME = re.compile(r"(?<=eventTimestampMs=)\d+")
+
+
+def records_of(kind: str, folder: Path) -> list[str]:
+    """What Kafka's console consumer prints of the topic: ids are numbered in the order of their appearance."""
+    with TieredCluster(folder / kind, [kind, kind], DirectoryTier(folder / f"{kind}-tier"), {}) as cluster:
+        stage = Stage(cluster)
+        for line in _STORY.split("\n"):
+            if line:
+                stage.run(line)
+        output = tool(
+            "kafka-console-consumer",
+            *("--bootstrap-server", cluster.bootstrap, "--topic", "__remote_log_metadata"),
+            *("--from-beginning", "--timeout-ms", "5000", "--formatter", _FORMATTER),
+        )
+    ids: dict[str, str] = {}
+    found = []
+    for line in output.splitlines():
+        if line.startswith("partition: "):
+            value = line.partition("value: ")[2]
+            value = _ID.sub(lambda match: ids.setdefault(match[0], f"#{len(ids)}"), value)
+            found.append(_TIME.sub("*", value))
+    return found
+
+
+def test_records_are_those_of_kafka(tmp_path):
+    ours, kafkas = records_of("ottla", tmp_path), records_of("kafka", tmp_path)
+    # Four copies, each begun and finished; two of them deleted, each begun and finished.
+    assert len(ours) == 12
+    assert ours == kafkas
