@@ -9,7 +9,7 @@ Copies, fetches and deletions call one method for each event. Names are those of
 Source: RemoteStorageMetrics and BrokerTopicMetrics of Kafka 4.3.1.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -37,7 +37,7 @@ class RemoteTopicCounters:
 class RemotePartitionGauges:
     """What a partition's leader found last."""
 
-    #: Closed segments that are in the local tier only.
+    #: Closed segments that are in the local tier only; see `RemoteStorageMetrics.update_gauges`.
     remote_copy_lag_bytes: int = 0
     remote_copy_lag_segments: int = 0
     #: Copies that are to be deleted.
@@ -86,6 +86,8 @@ class RemoteStorageMetrics:
     fetch_times: Histogram = field(default_factory=Histogram)
     #: RemoteLogManagerTasksAvgIdlePercent, from 0 to 1; set by the manager, and read when metrics are.
     tasks_idle_ratio: Callable[[], float] = lambda: 1.0
+    #: Brings the gauges that change without a task up to date, in steps; set by the manager, and called before they are read.
+    update_gauges: Callable[[], Iterable[None]] = tuple
     _topics: dict[str, RemoteTopicCounters] = field(default_factory=dict)
     _partitions: dict[TopicPartition, RemotePartitionGauges] = field(default_factory=dict)
 

@@ -65,6 +65,7 @@ class RemoteTable:
 
     def prepare(self) -> Iterator[None]:
         """Sum the gauges of partitions up by topic."""
+        yield from self._metrics.update_gauges()
         by_topic: dict[str, RemotePartitionGauges] = {}
         every = RemotePartitionGauges()
         for (topic, _), gauges in list(self._metrics.partitions.items()):

@@ -25,6 +25,7 @@ from remote.index_cache_files import IndexFiles
 from remote.metadata_manager import RemoteLogMetadataManager
 from remote.segment_metadata import TopicIdPartition
 from remote.topic_metadata.manager import TopicBasedRemoteLogMetadataManager
+from remote.watched_reads import WatchedReads
 from runtime import Pool, Runtime
 from storage.files import Files
 
@@ -62,10 +63,13 @@ async def open_remote_tier(
         return log.directory if log is not None and log.topic_id == partition.topic_id else None
 
     try:
-        store = await runtime.run_blocking(create_storage_manager, config, runtime.worker, pool=Pool.LOGS)
+        configured = await runtime.run_blocking(
+            create_storage_manager, config, runtime.worker, pool=Pool.LOGS
+        )
         metadata = create_metadata_manager(config, cluster_id=directories.cluster_id, topic_based=topic_based)
     except InvalidConfig as error:
         raise CannotStart(str(error)) from error
+    store = WatchedReads(configured, monotonic=runtime.monotonic)
     tier = RemoteTier(
         runtime=runtime,
         config=config,

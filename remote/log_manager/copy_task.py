@@ -11,7 +11,7 @@ Source: RLMCopyTask of Kafka 4.3.1.
 
 from collections.abc import Callable
 from dataclasses import replace
-from logging import getLogger
+from logging import DEBUG, INFO, getLogger
 from typing import Final, assert_never
 from uuid import UUID
 
@@ -24,7 +24,6 @@ from remote.log_manager.copying import (
     Repeat,
     after_copy,
     after_failure,
-    copy_lag,
     data_of,
     is_copying,
     is_wanted,
@@ -87,8 +86,6 @@ class CopyTask:
             self._end_finished(state, state.attempt)
         if not log.is_tiered or state.is_copying_stopped:
             return None
-        gauges = self._metrics.partition(state.partition.topic_partition)
-        gauges.remote_copy_lag_bytes, gauges.remote_copy_lag_segments = copy_lag(log)
         segment = next_segment(log)
         return None if segment is None else self._begin(state, segment)
 
@@ -153,8 +150,11 @@ class CopyTask:
     async def _copy(self, state: PartitionState, attempt: Attempt) -> tuple[Decision, Exception | None]:
         topic = state.partition.topic_partition.topic
         self._metrics.on_copy_requested(topic)
-        _LOG.info("%s: copying [%d, %d), %d bytes, as %s", state.id.topic_partition, attempt.segment.base_offset,
-                  attempt.segment.end_offset, attempt.segment.size_bytes, attempt.metadata.segment_id.id)  # fmt: skip
+        # Once for each copy: while the store is down, it is repeated in each partition.
+        _LOG.log(DEBUG if attempt.is_repeated else INFO,
+                 "%s: copying [%d, %d), %d bytes, as %s", state.id.topic_partition, attempt.segment.base_offset,
+                 attempt.segment.end_offset, attempt.segment.size_bytes, attempt.metadata.segment_id.id)  # fmt: skip
+        attempt.is_repeated = True
         try:
             custom = await self._transfers.copy(attempt.metadata, data_of(attempt.segment), attempt.transfer)
         except Exception as error:  # noqa: BLE001 (of any kind: a store may raise what it likes)
@@ -194,8 +194,11 @@ class CopyTask:
                 len(attempt.metadata.custom_metadata or b""),
                 self._settings().custom_metadata_max_bytes,
             )
-        attempt.is_discarded = True
-        _LOG.info("%s: the copy %s is discarded", state.id.topic_partition, attempt.metadata.segment_id.id)
+        if not attempt.is_discarded:
+            attempt.is_discarded = True
+            _LOG.info(
+                "%s: the copy %s is discarded", state.id.topic_partition, attempt.metadata.segment_id.id
+            )
         try:
             attempt.metadata = await self._deletions.begin(attempt.metadata)
             await self._deletions.complete(attempt.metadata)

@@ -10,10 +10,11 @@ Source: RemoteLogManager of Kafka 4.3.1.
 """
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from uuid import UUID
 
 from remote.log_manager.copy_task import CopyTask
+from remote.log_manager.copying import copy_lag
 from remote.log_manager.deletions import CopyDeletions
 from remote.log_manager.expiration_task import ExpirationTask
 from remote.log_manager.lane import Lane, Work
@@ -109,6 +110,7 @@ class RemoteLogManager:
         )
         self._followers = self._lane("the follower task", self._follow, lambda: settings().follower_pool_size)
         metrics.tasks_idle_ratio = self._idle_ratio
+        metrics.update_gauges = self._measure_copy_lag
 
     def _lane(
         self, name: str, prepare: Callable[[PartitionState], Work | None], permits: Callable[[], int]
@@ -231,6 +233,14 @@ class RemoteLogManager:
     def _expiration_permits(self) -> int:
         """Likewise: else deletions that a store does not answer would queue up."""
         return self._settings().expiration_pool_size - self._transfers.abandoned_deletions
+
+    def _measure_copy_lag(self) -> Iterator[None]:
+        """The lag of one partition in each step. Not by the copy task: it waits while the store does not answer."""
+        for state in list(self._partitions.values()):
+            if state.leads and (log := state.partition.log).is_tiered:
+                gauges = self._metrics.partition(state.partition.topic_partition)
+                gauges.remote_copy_lag_bytes, gauges.remote_copy_lag_segments = copy_lag(log)
+            yield
 
     def _idle_ratio(self) -> float:
         settings = self._settings()

@@ -25,6 +25,8 @@ class Attempt:
     #: With the store's custom metadata, once it is copied.
     metadata: RemoteLogSegmentMetadata
     transfer: Transfer = field(default_factory=Transfer)
+    #: Whether the store was called for it before.
+    is_repeated: bool = False
     is_copied: bool = False
     is_discarded: bool = False
 

@@ -5,7 +5,7 @@ Multipart uploads and errors are as in `s3_store.py`; but the client has one par
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import BytesIO
 from threading import local
 from typing import Any, BinaryIO, Final, cast
@@ -135,6 +135,10 @@ class MinioStore:
                     num_parallel_uploads=1,
                 ),
             )
+        if source.size_bytes > part_size:
+            # As in s3_store.py: of an attempt whose process was killed.
+            with suppress(RemoteStorageError):
+                self._abort_uploads(self._prefix + key)
 
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> RemoteStream:
         """A stream of the response's body."""

@@ -1,9 +1,9 @@
 """S3Store: the requests of S3Storage, by boto3.
 
 A segment larger than a part is uploaded in parts, one after the other: one connection for each copy, and no part in memory,
-since boto3 reads the file as it sends. The store checks a CRC of each part. An upload that fails is aborted; what a broker
-that was killed has left of one is aborted by the deletion of that copy, which its metadata asks for: a copy has a key of its
-own, so this cannot disturb the upload of another broker, as an age could.
+since boto3 reads the file as it sends. The store checks a CRC of each part. An upload that fails is aborted; what a process
+that was killed has left of one is aborted by the next attempt of that copy, or by its deletion, which its metadata asks for:
+a copy has a key of its own, so this cannot disturb the upload of another broker, as an age could.
 
 Errors: 404 is RemoteResourceNotFound; 5xx, "slow down", time-outs, broken connections and bodies that end early are
 RetriableRemoteStorageError; all others, as a refused key, are RemoteStorageError.
@@ -105,6 +105,10 @@ class S3Store:
                 self._client.complete_multipart_upload(
                     **place, UploadId=upload_id, MultipartUpload={"Parts": parts}
                 )
+            # A copy is repeated under the same key: the parts of an attempt whose process was killed are still there.
+            # If this fails, the deletion of the copy repeats it.
+            with suppress(RemoteStorageError):
+                self._abort_uploads(key)
         except BaseException:
             # If this fails, too, the deletion of the copy repeats it.
             with suppress(RemoteStorageError), _storage_errors(key):

@@ -101,6 +101,20 @@ class _Contract(RemoteStorageManagerContract):
         manager.delete_log_segment_data(under_way.metadata)
         assert uploads_of(store, under_way.metadata) == []
 
+    def test_a_copy_that_is_repeated_aborts_what_a_killed_process_has_left_of_it(
+        self, manager, store, segment
+    ):
+        repeated = segment(size=PART_BYTES + 1)
+        client = boto_client(store)
+        place = {"Bucket": BUCKET, "Key": f"a/b/{key_of(repeated.metadata)}"}
+        killed = client.create_multipart_upload(**place)["UploadId"]
+        client.upload_part(**place, UploadId=killed, PartNumber=1, Body=bytes(PART_BYTES))
+        repeated.copy_to(manager)
+        assert uploads_of(store, repeated.metadata) == []
+        assert [
+            each.size_bytes for each in manager.list_objects() if each.key == key_of(repeated.metadata)
+        ] == [PART_BYTES + 1]
+
     def test_a_refused_key_is_not_retried(self, store, segment):
         with closing(configured(self.kind, store, **{"secret.key": "wrong"})) as manager:
             with pytest.raises(RemoteStorageError) as refused:

@@ -1,0 +1,84 @@
+"""WatchedReads: a storage manager whose reads fail when their bytes come too slowly.
+
+A store's own time-out is for silence. A body that trickles never reaches it: a connection through a bad network, at some
+bytes a second, would occupy a reading thread for hours, also long after the network is good again. A read that has failed is
+repeated, by another connection.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from remote.errors import RetriableRemoteStorageError
+from remote.segment_metadata import RemoteLogSegmentMetadata
+from remote.storage_manager import IndexType, LogSegmentData, RemoteStorageManager, RemoteStream
+
+#: At least so much, or all that is left, in each window of so many seconds: 35 kB/s.
+MIN_BYTES: Final = 1024 * 1024
+WINDOW_S: Final = 30.0
+#: The largest read: a client does not return before it has all of it, so that the time is compared once for each.
+_PIECE_BYTES: Final = 64 * 1024
+
+
+class WatchedReads(RemoteStorageManager):
+    """See the module."""
+
+    def __init__(self, store: RemoteStorageManager, *, monotonic: Callable[[], float]) -> None:
+        """`store` is configured, and closed by `close`."""
+        self.store = store
+        self._monotonic = monotonic
+
+    def configure(self, configs: Mapping[str, object]) -> None:
+        """The store is configured already."""
+        raise AssertionError("WatchedReads is made from a storage manager that is configured")
+
+    def copy_log_segment_data(self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData) -> bytes | None:
+        """See RemoteStorageManager."""
+        return self.store.copy_log_segment_data(metadata, data)
+
+    def fetch_log_segment(
+        self, metadata: RemoteLogSegmentMetadata, *, start_position: int, end_position: int | None = None
+    ) -> RemoteStream:
+        """See RemoteStorageManager."""
+        found = self.store.fetch_log_segment(
+            metadata, start_position=start_position, end_position=end_position
+        )
+        return _WatchedStream(found, str(metadata.segment_id), self._monotonic)
+
+    def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> RemoteStream:
+        """See RemoteStorageManager."""
+        found = self.store.fetch_index(metadata, index_type)
+        return _WatchedStream(found, f"{metadata.segment_id}: {index_type.value}", self._monotonic)
+
+    def delete_log_segment_data(self, metadata: RemoteLogSegmentMetadata) -> None:
+        """See RemoteStorageManager."""
+        self.store.delete_log_segment_data(metadata)
+
+    def close(self) -> None:
+        """See RemoteStorageManager."""
+        self.store.close()
+
+
+class _WatchedStream:
+    def __init__(self, stream: RemoteStream, name: str, monotonic: Callable[[], float]) -> None:
+        self._stream = stream
+        self._name = name
+        self._monotonic = monotonic
+        #: Of the present window.
+        self._begin_s = monotonic()
+        self._bytes = 0
+
+    def read(self, size: int = -1, /) -> bytes:
+        """See RemoteStream. Raises RetriableRemoteStorageError for a store that is too slow."""
+        data = self._stream.read(_PIECE_BYTES if size < 0 else min(size, _PIECE_BYTES))
+        self._bytes += len(data)
+        if self._bytes >= MIN_BYTES:
+            self._begin_s, self._bytes = self._monotonic(), 0
+        elif data and self._monotonic() - self._begin_s > WINDOW_S:
+            raise RetriableRemoteStorageError(
+                f"{self._name}: only {self._bytes} bytes have come within {WINDOW_S:g} s"
+            )
+        return data
+
+    def close(self) -> None:
+        """See RemoteStream."""
+        self._stream.close()
