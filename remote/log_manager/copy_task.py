@@ -16,6 +16,7 @@ from typing import Final, assert_never
 from uuid import UUID
 
 from protocol.remote.records import RemoteLogSegmentState
+from remote.errors import RemoteResourceNotFound
 from remote.log_manager.copying import (
     Decision,
     Discard,
@@ -37,6 +38,7 @@ from remote.log_manager.partition_state import Attempt, PartitionState
 from remote.log_manager.seeding import ready_copies, seed_leader
 from remote.log_manager.segment_transfers import SegmentTransfers, TransferCancelled
 from remote.log_manager.settings import RemoteLogManagerSettings
+from remote.metadata_cache import IllegalStateTransition
 from remote.metadata_manager import RemoteLogMetadataManager
 from remote.metrics import RemoteStorageMetrics
 from runtime import Pool, Runtime
@@ -76,14 +78,16 @@ class CopyTask:
         log = state.partition.log
         if log.is_tiered:
             seed_leader(state, self._metadata)
-        if state.attempt is not None:
-            copy = ready_copies(state, self._metadata).find(state.attempt.metadata.segment_id)
+        if (attempt := state.attempt) is not None:
+            copy = ready_copies(state, self._metadata).find(attempt.metadata.segment_id)
             if copy is None:
-                return self._remove_unknown(state, state.attempt)
+                return self._remove_unknown(state, attempt)
             if copy.state is not RemoteLogSegmentState.COPY_SEGMENT_FINISHED:
-                return self._continue(state, state.attempt)
+                # Another leader may have begun to delete it.
+                attempt.is_discarded |= copy.state is RemoteLogSegmentState.DELETE_SEGMENT_STARTED
+                return self._continue(state, attempt)
             # An acknowledgement was lost. The copy counts as finished on all brokers: it is not discarded any more.
-            self._end_finished(state, state.attempt)
+            self._end_finished(state, attempt)
         if not log.is_tiered or state.is_copying_stopped:
             return None
         segment = next_segment(log)
@@ -173,7 +177,13 @@ class CopyTask:
 
     async def _finish(self, state: PartitionState, attempt: Attempt) -> None:
         """Store COPY_SEGMENT_FINISHED. After a failure the attempt stays, and `prepare` looks at what is stored."""
-        await self._changes.change(attempt.metadata, RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
+        try:
+            await self._changes.change(attempt.metadata, RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
+        except (RemoteResourceNotFound, IllegalStateTransition):
+            # Another leader has deleted the copy, perhaps before the store had all of it.
+            attempt.is_discarded = True
+            await self._delete_objects(attempt)
+            raise
         self._end_finished(state, attempt)
         if state.leads and state.partition.log.is_tiered:
             seed_leader(state, self._metadata)
@@ -216,7 +226,7 @@ class CopyTask:
         return True
 
     async def _delete_objects(self, attempt: Attempt) -> None:
-        """Without the metadata: the partition is not assigned to this broker any more, and its topic may be deleted."""
+        """Without the metadata, which may not be assigned to this broker any more, or name the copy no more."""
         try:
             await self._transfers.delete(attempt.metadata)
         except Exception as error:  # noqa: BLE001 (of any kind)

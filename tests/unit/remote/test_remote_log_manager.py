@@ -9,7 +9,7 @@ from protocol.records.builder import build_batch, simple_records
 from protocol.records.control import EndTransactionMarker, build_end_transaction_marker
 from protocol.remote.records import RemoteLogSegmentState as State
 from protocol.types import TopicPartition
-from remote.errors import RetriableRemoteStorageError
+from remote.errors import RemoteResourceNotFound, RetriableRemoteStorageError
 from runtime.simulated import Simulation
 from storage.log import AppendOrigin
 from tests.harness.remote_tier import TIERED, RemoteTier
@@ -302,6 +302,27 @@ def test_a_copy_that_fails_does_not_count_for_the_quota(simulation, tmp_path):
         leader.write_segment(*"abcdefgh")
         await asyncio.sleep(1)
         assert leader.own.manager.copy_quota.try_take(1)
+
+    simulation.run(story())
+
+
+@pytest.mark.logs("has failed, the next attempt")
+def test_a_copy_that_another_leader_has_deleted_before_its_end_leaves_nothing(simulation, tmp_path):
+    """Also if this broker is not the leader afterwards: no metadata name the objects."""
+
+    async def story():
+        leader = OneLeader(simulation, tmp_path)
+        leader.broker.runtime.interleaving.is_on = True
+        leader.broker.runtime.interleaving.operation_s = lambda operation, path: 0.0
+        leader.own.store.duration_s = 10.0
+        leader.write_segment("a")
+        await asyncio.sleep(5)
+        leader.own.metadata.failure = RemoteResourceNotFound("deleted")
+        await asyncio.sleep(5.1)
+        assert len(leader.tier.objects()) == 1
+        leader.own.on_stopped(leader.partition, is_topic_deleted=False)
+        await asyncio.sleep(60)
+        assert leader.tier.objects() == set()
 
     simulation.run(story())
 
