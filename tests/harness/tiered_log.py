@@ -3,89 +3,22 @@
 As `tiered_replicas`, for one log without brokers. The metadata is in memory.
 """
 
-from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from uuid import UUID
 
 from protocol.remote.records import RemoteLogSegmentState
 from protocol.types import TopicPartition
-from remote.errors import MetadataNotReady
 from remote.lineage import remote_end_offset, without_empty_epochs
-from remote.metadata_cache import RemoteLogMetadataCache
-from remote.metadata_manager import RemoteLogMetadataManager
 from remote.segment_metadata import (
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
-    RemotePartitionDeleteMetadata,
     TopicIdPartition,
 )
 from remote.storage_manager import LogSegmentData, RemoteStorageManager
 from storage.log import Log
 from storage.tiered_log import SegmentToCopy
-
-
-class Metadata(RemoteLogMetadataManager):
-    """The metadata of all partitions, as every broker has it that has read the topic to its end."""
-
-    def __init__(self) -> None:
-        self._caches: dict[TopicIdPartition, RemoteLogMetadataCache] = {}
-        #: Nothing is read yet: look-ups fail.
-        self.is_late = False
-        #: As of a new leader: what its predecessor wrote last is not read yet.
-        self.is_catching_up = False
-
-    def cache(self, partition: TopicIdPartition) -> RemoteLogMetadataCache:
-        return self._caches.setdefault(partition, RemoteLogMetadataCache(partition))
-
-    def configure(self, configs: Mapping[str, object]) -> None:
-        """Nothing to configure."""
-
-    async def add_remote_log_segment_metadata(self, metadata: RemoteLogSegmentMetadata) -> None:
-        self.cache(metadata.partition).add(metadata)
-
-    async def update_remote_log_segment_metadata(self, update: RemoteLogSegmentMetadataUpdate) -> None:
-        self.cache(update.segment_id.partition).update(update)
-
-    async def put_remote_partition_delete_metadata(self, metadata: RemotePartitionDeleteMetadata) -> None:
-        raise AssertionError(metadata)
-
-    def remote_log_segment_metadata(
-        self, partition: TopicIdPartition, *, epoch: int, offset: int
-    ) -> RemoteLogSegmentMetadata | None:
-        if self.is_late:
-            raise MetadataNotReady("the metadata is still being read")
-        return self.cache(partition).segment(epoch=epoch, offset=offset)
-
-    def next_segment_with_transaction_index(
-        self, partition: TopicIdPartition, *, epoch: int, offset: int
-    ) -> RemoteLogSegmentMetadata | None:
-        return self.cache(partition).next_segment_with_transaction_index(epoch=epoch, offset=offset)
-
-    def highest_offset_for_epoch(self, partition: TopicIdPartition, *, epoch: int) -> int | None:
-        return self.cache(partition).end_offset_for_epoch(epoch)
-
-    def list_remote_log_segments(
-        self, partition: TopicIdPartition, *, epoch: int | None = None
-    ) -> Sequence[RemoteLogSegmentMetadata]:
-        return list(self.cache(partition).segments(epoch))
-
-    def remote_log_size(self, partition: TopicIdPartition, *, epoch: int) -> int:
-        return self.cache(partition).size_bytes(epoch)
-
-    def on_partition_leadership_changes(
-        self, *, leaders: Collection[TopicIdPartition], followers: Collection[TopicIdPartition]
-    ) -> None:
-        """All partitions are known."""
-
-    def on_stop_partitions(self, partitions: Collection[TopicIdPartition]) -> None:
-        """All partitions are known."""
-
-    def is_ready(self, partition: TopicIdPartition) -> bool:
-        return not (self.is_late or self.is_catching_up)
-
-    async def close(self) -> None:
-        """Nothing is open."""
+from tests.harness.remote_metadata import Metadata
 
 
 @dataclass

@@ -16,7 +16,7 @@ from protocol.types import TopicPartition
 from remote.index_cache_files import DIRECTORY, IndexFiles
 from remote.stores.local_directory import LocalDirectory
 from storage.files import Files
-from tests.harness.remote_tier import InMemoryMetadataManager, RemoteMetadataLog
+from tests.harness.remote_metadata import InMemoryMetadataManager, RemoteMetadataLog
 
 
 class ClosedMetadata(InMemoryMetadataManager):
