@@ -247,8 +247,13 @@ class MetadataPartitionReader:
             self.read_count += 1
             if (change := self._decoded(offset, value)) is not None:
                 for subscriber in self._subscribers_of(change):
-                    if subscriber in behind and offset >= subscriber.next_offset:
+                    if (
+                        subscriber in behind
+                        and not subscriber.is_at_tail  # it may have reached the tail in between
+                        and offset >= subscriber.next_offset
+                    ):
                         subscriber.apply(change, offset=offset)
+                        subscriber.next_offset = offset + 1  # the rest of the records may be damaged
             yield
 
     # -- both

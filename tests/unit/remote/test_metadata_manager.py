@@ -1,6 +1,7 @@
 """TopicBasedRemoteLogMetadataManager over a topic in memory, on virtual time (KIP-405)."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from metadata_brokers import copied, ends, partition, scene_of, until_ready
@@ -195,6 +196,38 @@ def test_a_partition_assigned_later_gets_its_older_records_and_disturbs_no_other
         assert topic.read_count - before <= 404 + 4
 
     scene(story)
+
+
+def test_a_read_that_fails_in_the_middle_continues_there(scene):
+    """Each record is applied once: a repetition would be refused, and logged."""
+    other = partition(7)
+
+    async def story(brokers):
+        first, _ = brokers.start(PARTITION)
+        await until_ready(first)
+        for number in range(20):
+            await copied(first, number + 1, number, number + 1)
+        second, topic = brokers.start(other)
+        await until_ready(second, other)
+        failures = iter([15, 3, 1])
+
+        async def read(number, offset, *, max_wait_ms, read=topic.read):
+            found = await read(number, offset, max_wait_ms=max_wait_ms)
+            if max_wait_ms or (count := next(failures, None)) is None:
+                return found
+            return replace(found, records=broken(found.records, count))
+
+        topic.read = read
+        second.on_partition_leadership_changes(leaders=[], followers=[PARTITION])
+        await until_ready(second)
+        assert ends(second) == ends(first)
+
+    scene(story)
+
+
+def broken(records, count):
+    yield from records[:count]
+    raise RetriableRemoteStorageError("a batch is damaged")
 
 
 @pytest.mark.logs("is skipped")
