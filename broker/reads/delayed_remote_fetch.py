@@ -74,5 +74,8 @@ class DelayedRemoteFetch(DelayedResponse[T]):
         super().expire()
 
     def respond(self) -> T:
-        """Read all partitions again, and respond."""
-        return self._respond(self._reads.read(may_block=True))
+        """Read all partitions again, and respond.
+
+        Local data that has left the memory meanwhile is left out: the next Fetch reads it in a thread.
+        """
+        return self._respond(self._reads.read(may_block=False, has_waited=True))

@@ -71,6 +71,7 @@ class LogReads:
 
     __slots__ = (
         "_context",
+        "_has_waited",
         "_is_first",
         "_params",
         "_partition_of",
@@ -102,6 +103,7 @@ class LogReads:
         self._params = params
         #: A follower's progress is recorded once, when its fetch arrives.
         self._is_first = True
+        self._has_waited = False
         #: Reads data that is not in memory; to be called in a thread, before the next read.
         self.cold_reads: list[Callable[[], object]] = []
         #: Reads of the remote tier that are not complete, each with its row.
@@ -115,11 +117,13 @@ class LogReads:
         #: The size of all records read.
         self.size_bytes = 0
 
-    def read(self, *, may_block: bool) -> ResponseRows:
+    def read(self, *, may_block: bool, has_waited: bool = False) -> ResponseRows:
         """The rows to send. Unless it may block, data that is not in memory is left out, and noted in `cold_reads`.
 
-        What has to come from the remote tier is left out in any case, and noted in `pending_reads`.
+        What has to come from the remote tier is left out in any case, and noted in `pending_reads`; if the request
+        `has_waited` for it, a read that has failed is the error of its row.
         """
+        self._has_waited = may_block or has_waited or self._params.max_wait_ms <= 0
         self.pending_reads, self._remote_limit_bytes = [], self._params.max_bytes
         context, replica_id = self._context, self._params.replica_id
         rows: ResponseRows = []
@@ -374,7 +378,7 @@ class LogReads:
             max_offset=end,
             is_read_committed=params.is_read_committed,
             min_one_message=is_first,
-            has_waited=may_block or params.max_wait_ms <= 0,
+            has_waited=self._has_waited,
         )
         if isinstance(found, PendingRead):
             self.pending_reads.append((fetched, found))

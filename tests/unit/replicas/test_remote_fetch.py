@@ -10,6 +10,7 @@ from protocol.records.batch import batches
 from protocol.records.record import records
 from remote.reading.settings import RemoteReadSettings
 from runtime import Pool
+from storage.log import WouldBlock
 from tests.harness.faulty_store import Fault, refuse, truncated
 
 FETCHES = pytest.mark.logs("cannot be read from the remote tier")
@@ -155,6 +156,27 @@ def test_a_store_that_does_not_answer_is_an_error_in_the_end(simulation, tiered)
         (ErrorCode.unknown_server_error, ErrorCode.unknown_server_error)
     }
     assert codes[-1] == [ErrorCode.none, ErrorCode.none]
+
+
+def test_the_loop_does_not_wait_for_a_disk_after_the_wait_for_the_store(simulation, tiered, monkeypatch):
+    """Local data of the same Fetch may leave the memory meanwhile: the next Fetch has it."""
+    tiered.fill(2)
+    tiered.append(1)
+    reader = tiered.partition(1).log.reader
+    really_read, modes = reader.read, []
+
+    def read(*arguments, may_block, **fields):
+        modes.append(may_block)
+        if len(modes) > 1 and not may_block:
+            raise WouldBlock({0})
+        return really_read(*arguments, may_block=may_block, **fields)
+
+    monkeypatch.setattr(reader, "read", read)
+    rows, _ = fetch(simulation, tiered, {0: 0, 1: 0}, min_bytes=10**5)
+    assert (offsets_in(rows[0]), offsets_in(rows[1])) == ([0], [])
+    assert modes == [False, False]
+    rows, _ = fetch(simulation, tiered, {0: 0, 1: 0}, min_bytes=10**5)
+    assert (offsets_in(rows[0]), offsets_in(rows[1])) == ([0], [0])
 
 
 def test_a_short_failure_is_not_seen(simulation, tiered):
