@@ -10,6 +10,9 @@
 | `local-start A-0 2` | wait until its leader's local log starts there |
 | `offset A-0 earliest 0 e0` | what ListOffsets returns: earliest, local, tiered, latest, max or a timestamp; `none` |
 | `read A-0 0 4` | a consumer reads the records of [0, 4), and nothing else is before or between them |
+| `read committed A-0 0 4` | the same with isolation.level=read_committed: without the records of aborted transactions |
+| `transactions-on 1` | `__transaction_state` is on broker 1, which must be Kafka's |
+| `transaction A-0 3 abort` | so many batches in a transaction, then its marker, in one segment or several |
 | `out-of-range A-0 0` | a fetch at this offset is answered OFFSET_OUT_OF_RANGE |
 | `epochs A-0 on 1 0@3` | wait until broker 1's leader-epoch-checkpoint has these entries |
 | `lead A-0 2` | broker 2 becomes leader: it becomes the preferred replica, then a preferred election |
@@ -76,11 +79,16 @@ class Stage:
     def __init__(self, cluster: TieredCluster) -> None:
         self._cluster = cluster
         self._admin = admin_of(cluster.bootstrap)
-        #: Records of each partition so far.
+        #: The next offset of each partition. The value of a record is `k` and its offset.
         self._produced: dict[str, int] = {}
+        #: Offsets of markers, and those of records of aborted transactions.
+        self._markers: dict[str, set[int]] = {}
+        self._aborted: dict[str, set[int]] = {}
         self._commands: dict[str, Callable[..., None]] = {
             "topic": self._create,
             "produce": self._produce,
+            "transactions-on": self._create_transaction_state,
+            "transaction": self._transact,
             "tiered": self._expect_tiered,
             "local-start": self._expect_local_start,
             "offset": self._expect_offset,
@@ -285,24 +293,66 @@ class Stage:
         assert producer.flush(PATIENCE_S) == 0
         assert not errors, errors
 
-    def _read(self, name: str, start: str, end: str) -> None:
+    def _create_transaction_state(self, node_id: str) -> None:
+        new = NewTopic(
+            "__transaction_state",
+            1,
+            replica_assignment=[[int(node_id)]],
+            config={"cleanup.policy": "compact"},
+        )
+        self._admin.create_topics([new])[new.topic].result(PATIENCE_S)
+        self._partition("__transaction_state-0")
+
+    def _transact(self, name: str, count: str, end: str) -> None:
         topic, _, index = name.rpartition("-")
-        count = int(end) - int(start)
+        producer = Producer(
+            {"bootstrap.servers": self._cluster.bootstrap, "transactional.id": f"on-{name}", "linger.ms": 0}
+        )
+        producer.init_transactions(PATIENCE_S)
+        producer.begin_transaction()
+        start = self._produced.get(name, 0)
+        marker = start + int(count)
+        for number in range(start, marker):
+            producer.produce(topic, b"k%d" % number, partition=int(index))
+            assert producer.flush(PATIENCE_S) == 0
+        if end == "abort":
+            producer.abort_transaction(PATIENCE_S)
+            self._aborted.setdefault(name, set()).update(range(start, marker))
+        else:
+            assert end == "commit", end
+            producer.commit_transaction(PATIENCE_S)
+        self._markers.setdefault(name, set()).add(marker)
+        self._produced[name] = marker + 1
+
+    def _read(self, *words: str) -> None:
+        is_committed = words[0] == "committed"
+        name, start, end = words[-3:]
+        topic, _, index = name.rpartition("-")
+        left_out = self._markers.get(name, set()) | (
+            self._aborted.get(name, set()) if is_committed else set()
+        )
+        expected = [
+            (offset, b"k%d" % offset) for offset in range(int(start), int(end)) if offset not in left_out
+        ]
 
         def ask() -> list[tuple[int | None, bytes | None]] | str:
             try:
                 messages = read(
-                    self._cluster.bootstrap, topic, count, partition=int(index), offset=int(start)
+                    self._cluster.bootstrap,
+                    topic,
+                    len(expected),
+                    partition=int(index),
+                    offset=int(start),
+                    isolation_level="read_committed" if is_committed else "read_uncommitted",
                 )
             except AssertionError as error:
                 if not self._cluster.has_kafka:
                     raise
-                return str(
-                    error
-                )  # Kafka answers UNKNOWN_SERVER_ERROR until it has read the metadata of copies
+                # Kafka answers UNKNOWN_SERVER_ERROR until it has read the metadata of copies.
+                return str(error)
             return [(message.offset(), message.value()) for message in messages]
 
-        eventually_equal(ask, [(offset, b"k%d" % offset) for offset in range(int(start), int(end))])
+        eventually_equal(ask, expected)
 
     def _delete_records(self, name: str, offset: str) -> None:
         topic, _, index = name.rpartition("-")
