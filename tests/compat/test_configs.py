@@ -56,6 +56,8 @@ SETTINGS = {
 #: Set by the way the two are started, to different values; and what Kafka does not have.
 OF_THE_START = {
     "metrics.listeners",
+    "remote.log.manager.transfer.deadline.ms",
+    "remote.log.storage.manager.process.enable",
     "listeners",
     "log.dirs",
     "controller.quorum.voters",
