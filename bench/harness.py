@@ -201,7 +201,10 @@ class SectionRun(Generic[T]):
             place=self._place,
             file_system=file_system,
             properties=self._properties,
-            tables=[*tables, *([memory_table(self._memory)] if loads else [])],
+            tables=[
+                *tables,
+                *([memory_table(self._memory, goal_bytes=self._program.memory_goal_bytes)] if loads else []),
+            ],
             warm_ups=self._warm_ups,
         )
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from bench.figures import Figure, Sample, Table
+from bench.memory import LOADED_GOAL_BYTES
 
 
 class Subject(Protocol):
@@ -71,3 +72,5 @@ class Program(Generic[T]):
     properties: Mapping[str, str]
     #: (measure, metric) of the rows that the short tables show, beside the worst one and the memory.
     headlines: Sequence[tuple[str, str]]
+    #: Bound for the private memory of Ottla's largest broker under load.
+    memory_goal_bytes: float = LOADED_GOAL_BYTES

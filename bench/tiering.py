@@ -38,6 +38,8 @@ _HUNDRED_TIMES: Final = Goal(at_least=100, is_absolute=True)
 #: What the fixed costs of a rejoin vary by, from run to run.
 _CONSTANT: Final = Goal(at_most=1.5, is_absolute=True)
 _CPU: Final = "CPU of all brokers"
+#: 80 MB, as of an untiered broker, and 64 MiB of chunks that consumers read from the remote tier.
+_MEMORY_BYTES: Final = 150e6
 
 
 def _paced(
@@ -149,6 +151,7 @@ PROGRAM: Final[Program[Cluster]] = Program(
     settings=("default",),
     places=(DISK,),
     properties=TIER_PROPERTIES,
+    memory_goal_bytes=_MEMORY_BYTES,
     headlines=(
         ("at-rate", "p99_ratio"),
         ("bulk-rate", "p99_ratio"),
