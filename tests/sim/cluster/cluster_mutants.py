@@ -9,6 +9,15 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
+from cluster_tier_mutants import (
+    copied_before_it_is_finished,
+    deleted_topics_keep_their_copies,
+    local_retention_does_not_wait_for_copies,
+    log_start_after_the_deletion,
+    objects_before_the_metadata,
+    unfinished_copies_are_forgotten,
+)
+
 from broker.groups import shard_runtime
 from broker.groups.loader import ReplicaLog
 from broker.groups.log_state import LogState
@@ -293,4 +302,10 @@ MUTANTS = [
     Mutant(a_replay_goes_on_whatever_the_log_says, "groups", range(20), "LoadedIsTheLog"),
     Mutant(a_load_that_is_broken_off_counts_as_complete, "groups", range(20), "LoadedIsTheLog"),
     Mutant(stale_broker_epochs_in_the_isr, "amnesia", range(12, 40), "StrongIsr"),
+    Mutant(local_retention_does_not_wait_for_copies, "tiered", range(10), "NoHoleBetweenTiers"),
+    Mutant(copied_before_it_is_finished, "tiered", range(10), "RemoteEndIsCopied"),
+    Mutant(log_start_after_the_deletion, "tiered", range(10), "NoHoleBetweenTiers"),
+    Mutant(unfinished_copies_are_forgotten, "tiered", range(2, 12), "EventuallyCopiesAreDecided"),
+    Mutant(objects_before_the_metadata, "tiered", range(10), "FinishedCopiesStay"),
+    Mutant(deleted_topics_keep_their_copies, "tiered", range(10), "NothingIsOrphaned"),
 ]

@@ -24,11 +24,8 @@ CHOICES = {
 SMALLEST = {name: min(sizes) for name, sizes in CHOICES.items()}
 
 
-#: Calls of the remote tier are given up after seconds; in production after half an hour, by no configuration.
-TRANSFER_DEADLINE_MS = 3_000
-_DEADLINES = partial(
-    RemoteLogManagerSettings, transfer_deadline_ms=TRANSFER_DEADLINE_MS, metadata_deadline_ms=2_500
-)
+#: Changes of the remote tier's metadata are given up after seconds; in production after two minutes, by no configuration.
+_DEADLINES = partial(RemoteLogManagerSettings, metadata_deadline_ms=2_500)
 
 
 @contextmanager

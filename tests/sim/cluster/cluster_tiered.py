@@ -22,6 +22,8 @@ _SETTINGS: dict[str, object] = {
     f"{_PREFIX}.topic.num.partitions": 2,
     f"{_PREFIX}.consume.wait.ms": 2000,
     "remote.log.manager.task.interval.ms": 300,
+    # In production half an hour.
+    "remote.log.manager.transfer.deadline.ms": 3000,
     "remote.log.manager.task.retry.backoff.ms": 50,
     "remote.log.manager.task.retry.backoff.max.ms": 500,
     "log.initial.task.delay.ms": 100,

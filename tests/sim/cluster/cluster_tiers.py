@@ -13,6 +13,7 @@ The judge reads the records of `__remote_log_metadata` as they are committed, in
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import UUID
@@ -72,14 +73,16 @@ class _Seen(NamedTuple):
 class TierJudge:
     """See the module."""
 
-    def __init__(self, bucket: Bucket) -> None:
+    def __init__(self, bucket: Bucket, unclean: AbstractSet[str]) -> None:
+        """`unclean`: topics whose leaders may be elected uncleanly."""
         self._bucket = bucket
+        self._unclean = unclean
         bucket.on_delete = self._on_delete
         self.copies: dict[Key, Copies] = {}
         #: Metadata partition -> the next offset of its ledger.
         self._positions: dict[Key, int] = {}
         self._seen: dict[Partition, _Seen] = {}
-        #: The largest log start offset that a leader has had: a new leader may yet have to find it.
+        #: The largest log start offset that a replica has had: a new leader may yet have to find it.
         self._starts: dict[Key, int] = {}
         #: Records that ask for what the diagram does not have.
         self.refused_count = 0
@@ -153,8 +156,8 @@ class TierJudge:
         """Hold a replica against the copies; cheap where nothing has changed."""
         log = partition.log
         key = (partition.topic_id, partition.topic_partition.partition)
-        if partition.is_leader:
-            self._starts[key] = max(self._starts.get(key, 0), log.log_start_offset)
+        # Followers have it from a leader; one event may advance it on a leader, and depose that.
+        self._starts[key] = max(self._starts.get(key, 0), log.log_start_offset)
         if not log.is_tiered:
             return
         copies = self.copies.setdefault(key, Copies())
@@ -172,6 +175,8 @@ class TierJudge:
         # Of a replica that is not in sync the leader's log start, and with it what must be there, may be unknown.
         if known is None or known.leader_epoch != partition.leader_epoch or machine.node_id not in known.isr:
             return
+        if topic is not None and topic.name in self._unclean and not partition.is_leader:
+            return  # a leader of another branch may have deleted what it lacks; the present one may have it locally
         # A power cut may take the epochs of the remote part: a leader restores them before it serves that (`remote.lost_lineage`).
         if self._seen.get(partition) == now or not log.has_whole_lineage:
             return
@@ -179,7 +184,11 @@ class TierJudge:
         start = max(log.log_start_offset, self._starts.get(key, 0))
         where = f"{partition} on {machine}: {offsets}"
         self._is_covered("NoHoleBetweenTiers", where, now.lineage, copies, start, log.local_log_start_offset)
-        if offsets.remote_end_offset is not None:
+        # Where tiering is switched off copies are deleted; a follower learns of that by and by.
+        is_switched = "remote.log.delete.on.disable" in image.config(
+            ConfigResource(ConfigResourceType.TOPIC, partition.topic_partition.topic)
+        )
+        if offsets.remote_end_offset is not None and (partition.is_leader or not is_switched):
             start = max(start, log.local_log_start_offset)
             self._is_covered(
                 "RemoteEndIsCopied", where, now.lineage, copies, start, offsets.remote_end_offset

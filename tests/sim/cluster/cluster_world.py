@@ -113,7 +113,7 @@ class World:
         for machine in self.machines:
             machine.on_loop_wait = partial(self._on_loop_wait, machine)
         self.bucket.disks = {machine.node_id: machine for machine in self.machines}
-        self.tiers = TierJudge(self.bucket)
+        self.tiers = TierJudge(self.bucket, self.history.unclean)
         self.judge = Judge(self.machines, self.history, self.tiers)
         self.history.on_poll = self._on_poll
         #: Topics whose tiering is switched on; and whether also off, with their copies deleted.

@@ -1,0 +1,95 @@
+"""Bugs planted into the remote tier; see `cluster_mutants`."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+from broker.tiering.partition_removers import PartitionRemovers
+from protocol.remote.records import RemoteLogSegmentState
+from remote.log_manager import expiration_task
+from remote.log_manager.copy_task import CopyTask
+from remote.log_manager.deletions import CopyDeletions
+from remote.log_manager.expiration_task import ExpirationTask
+from remote.log_manager.partition_state import Attempt, PartitionState
+from remote.segment_metadata import RemoteLogSegmentMetadata
+from storage import retention
+
+
+@contextmanager
+def local_retention_does_not_wait_for_copies() -> Iterator[None]:
+    """A segment is removed when local.retention.bytes is exceeded, copied or not."""
+    with patch.object(retention, "_copied_end", lambda offsets, limits: offsets.log_end_offset):
+        yield
+
+
+@contextmanager
+def copied_before_it_is_finished() -> Iterator[None]:
+    """A segment counts as copied as soon as its copy begins."""
+    begin = CopyTask._copy
+
+    async def hasty(self: CopyTask, state: PartitionState, attempt: Attempt) -> Any:
+        state.partition.log.update_remote_end_offset(attempt.segment.end_offset)
+        return await begin(self, state, attempt)
+
+    with patch.object(CopyTask, "_copy", hasty):
+        yield
+
+
+@contextmanager
+def log_start_after_the_deletion() -> Iterator[None]:
+    """The log start offset advances when the expired copies are deleted."""
+    expire = ExpirationTask._expire
+
+    async def late(self: ExpirationTask, state: PartitionState, found: Any) -> bool:
+        result = await expire(self, state, replace(found, log_start_offset=None))
+        if found.log_start_offset is not None and state.leads:
+            log = state.partition.log
+            log.maybe_increment_log_start_offset(min(found.log_start_offset, log.high_watermark))
+        return result
+
+    with patch.object(ExpirationTask, "_expire", late):
+        yield
+
+
+@contextmanager
+def unfinished_copies_are_forgotten() -> Iterator[None]:
+    """Expiration deletes finished copies only."""
+    prepare = expiration_task.expire
+
+    def expire(*args: Any, **named: Any) -> Any:
+        found = prepare(*args, **named)
+        found.deleted[:] = [
+            each for each in found.deleted if each[0].state is not RemoteLogSegmentState.COPY_SEGMENT_STARTED
+        ]
+        return found
+
+    with patch.object(expiration_task, "expire", expire):
+        yield
+
+
+@contextmanager
+def objects_before_the_metadata() -> Iterator[None]:
+    """The objects of a copy are deleted before DELETE_SEGMENT_STARTED is stored."""
+
+    async def delete(self: CopyDeletions, copy: RemoteLogSegmentMetadata) -> None:
+        await self._transfers.delete(copy)
+        await self.complete(await self.begin(copy))
+
+    with patch.object(CopyDeletions, "delete", delete):
+        yield
+
+
+@contextmanager
+def deleted_topics_keep_their_copies() -> Iterator[None]:
+    """No partition remover runs: as in Kafka, if the leader is down."""
+    with (
+        patch.object(PartitionRemovers, "start", lambda self: None),
+        patch.object(PartitionRemovers, "stop", _nothing),
+    ):
+        yield
+
+
+async def _nothing(self: PartitionRemovers) -> None:
+    """See `deleted_topics_keep_their_copies`."""
