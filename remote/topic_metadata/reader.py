@@ -40,9 +40,20 @@ class MetadataPartitionReader:
     """See the module. Runs from the first subscription on until `stop`."""
 
     def __init__(
-        self, runtime: Runtime, topic: MetadataTopic, partition: int, *, first_offset: int = 0
+        self,
+        runtime: Runtime,
+        topic: MetadataTopic,
+        partition: int,
+        *,
+        first_offset: int = 0,
+        applying: asyncio.Lock | None = None,
     ) -> None:
-        """`first_offset`: the tail begins there, or where the first subscriber continues if that is later."""
+        """`first_offset`: the tail begins there, or where the first subscriber continues if that is later.
+
+        `applying` is shared by the readers of several partitions: one of them applies what it has read, the others wait.
+        Each ends its turn after some milliseconds; together they would take all of them in one round of the loop.
+        """
+        self._applying = applying or asyncio.Lock()
         self._runtime = runtime
         self._topic = topic
         self.partition = partition
@@ -152,7 +163,8 @@ class MetadataPartitionReader:
             else:
                 self._restart(f"the end of the partition is {error.end_offset}, before {position}")
             return
-        await in_turns(self._runtime, self._apply_to_tail(found, generation))
+        async with self._applying:
+            await in_turns(self._runtime, self._apply_to_tail(found, generation))
         self._advance()
 
     def _apply_to_tail(self, found: MetadataRecords, generation: int) -> Iterator[None]:
@@ -228,7 +240,8 @@ class MetadataPartitionReader:
             self._skip(start, error.start_offset)
             found = MetadataRecords(records=(), next_offset=error.start_offset)
         # Only those of before the read: one that subscribes while records are applied has missed the first of them.
-        await in_turns(self._runtime, self._apply_to_newcomers(found, set(behind), generation))
+        async with self._applying:
+            await in_turns(self._runtime, self._apply_to_newcomers(found, set(behind), generation))
         if generation != self._generation:
             return
         for each in behind:

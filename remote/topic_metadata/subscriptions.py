@@ -60,6 +60,7 @@ class Subscriptions:
         self._has_pending = asyncio.Event()
         #: By metadata partition.
         self._readers: dict[int, MetadataPartitionReader] = {}
+        self._applying = asyncio.Lock()
         #: Where committed offsets are, once started, and what was last read or written.
         self._log_dir: Path | None = None
         self._committed: dict[int, int] | None = None
@@ -143,7 +144,9 @@ class Subscriptions:
         reader = self._readers.get(number)
         if reader is None:
             first_offset = (self._committed or {}).get(number, 0)
-            reader = MetadataPartitionReader(self._runtime, self._topic, number, first_offset=first_offset)
+            reader = MetadataPartitionReader(
+                self._runtime, self._topic, number, first_offset=first_offset, applying=self._applying
+            )
             self._readers[number] = reader
         return reader
 

@@ -6,6 +6,7 @@ A real MinIO behind a proxy that fails as a test says, and real brokers with bot
 
 import time
 from collections.abc import Iterator
+from uuid import uuid4
 
 import pytest
 
@@ -48,10 +49,9 @@ def minio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MinioServer]:
 
 
 @pytest.fixture
-def store(minio: MinioServer, request: pytest.FixtureRequest) -> Iterator[BadStore]:
-    bucket = request.node.name.replace("_", "-").replace("[", "-").replace("]", "")[-60:].strip("-")
+def store(minio: MinioServer) -> Iterator[BadStore]:
     with FaultyProxy(minio.endpoint) as proxy:
-        yield BadStore(minio, proxy, bucket)
+        yield BadStore(minio, proxy, f"bucket-{uuid4()}")
 
 
 OUTAGE = (
@@ -196,3 +196,31 @@ def test_an_upload_survives_the_death_of_its_process_and_of_its_broker(client, s
         reader.read_to(26)
         assert reader.offsets == list(range(26))
         reader.close()
+
+
+@pytest.mark.parametrize(
+    ("client", "key", "value", "words"),
+    [
+        ("s3", "secret.key", "wrong", "signature"),
+        ("s3", "endpoint", "http://127.0.0.1:1", "Could not connect"),
+        ("minio", "bucket", "nowhere-at-all", "bucket does not exist"),
+    ],
+)
+def test_a_store_that_refuses_everything_is_one_sentence(client, store, tmp_path, key, value, words):
+    tier = store.tier(client, **({} if key == "bucket" else {key: value}))
+    if key == "bucket":
+        tier = tier.replace(f"//{store.bucket}?", f"//{value}?")
+    with TieredServer(tmp_path, tier) as broker:
+        create_topic(broker.bootstrap, "t", config=TIERED)
+        produce(broker.bootstrap, "t", [bytes(300_000)] * 5)
+
+        def warnings() -> list[str]:
+            return [line for line in broker.server.child.output().splitlines() if " WARNING " in line]
+
+        wait_until(warnings)
+        time.sleep(1.0)  # attempts that fail again are not logged again
+        (line,) = warnings()
+        assert "the copying of" in line
+        assert words in line, line
+        assert broker.metric(LAG_SEGMENTS, "t") == 1
+        assert "Traceback" not in broker.server.child.output()

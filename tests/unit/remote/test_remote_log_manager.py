@@ -100,6 +100,37 @@ def test_closed_segments_are_copied_in_order(simulation, tmp_path):
     simulation.run(story())
 
 
+def test_the_copy_lag_grows_while_the_store_does_not_answer(simulation, tmp_path):
+    async def story():
+        leader = OneLeader(simulation, tmp_path, local_retention_ms="1000000")
+        metrics = leader.own.metrics
+        leader.broker.runtime.interleaving.is_on = True
+        leader.broker.runtime.interleaving.operation_s = lambda operation, path: 0.0
+
+        def lag():
+            for _ in metrics.update_gauges():
+                pass
+            gauges = metrics.partition(ORDERS)
+            return gauges.remote_copy_lag_segments, gauges.remote_copy_lag_bytes
+
+        leader.write_segment("a")
+        await asyncio.sleep(60)
+        assert lag() == (0, 0)
+        leader.own.store.duration_s = 1500.0
+        closed_bytes = 0
+        for number, value in enumerate("bcd", 1):
+            before = leader.log.segments.size_bytes
+            leader.write_segment(value)
+            closed_bytes += leader.log.segments.size_bytes - before
+            await asyncio.sleep(60)
+            assert lag() == (number, closed_bytes)
+        leader.own.store.duration_s = 0.0
+        await asyncio.sleep(2 * 3600)
+        assert lag() == (0, 0)
+
+    simulation.run(story())
+
+
 def test_an_open_transaction_and_the_active_segment_are_not_copied(simulation, tmp_path):
     async def story():
         leader = OneLeader(simulation, tmp_path)
