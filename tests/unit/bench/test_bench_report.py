@@ -149,7 +149,10 @@ def test_readme_gets_the_figures_between_its_markers_and_stays_as_it_is_elsewher
 def test_readme_has_the_figures_of_the_latest_results():
     text = README.read_text()
     assert text == with_figures(text), "make figures"
-    assert all(f"<!-- figures of bench.{name} -->" in text for name in ("compare", "replication", "quorum"))
+    assert all(
+        f"<!-- figures of bench.{name} -->" in text
+        for name in ("compare", "replication", "tiering", "quorum")
+    )
 
 
 # Goals
