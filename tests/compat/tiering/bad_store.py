@@ -21,7 +21,7 @@ from tests.harness.processes import free_port, wait_until
 
 #: The time without an answer after which a request to the store fails. A store that is only slow must not exceed it: what it
 #: writes after the deletion of the copy would be left over.
-REQUEST_TIMEOUT_MS = 1_500
+REQUEST_TIMEOUT_MS = 2_500
 #: Everything periodic is often, so that a test does not wait.
 _SETTINGS = {
     "rlmm.config.remote.log.metadata.topic.num.partitions": "2",

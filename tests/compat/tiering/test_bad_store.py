@@ -11,7 +11,15 @@ from uuid import uuid4
 import pytest
 
 from tests.compat.admin import create_topic, eventually_equal, produce
-from tests.compat.tiering.bad_store import BadStore, PacedProducer, Reader, TieredServer, quantile, readers
+from tests.compat.tiering.bad_store import (
+    REQUEST_TIMEOUT_MS,
+    BadStore,
+    PacedProducer,
+    Reader,
+    TieredServer,
+    quantile,
+    readers,
+)
 from tests.harness.http_proxy import (
     AnswerFlipped,
     Delayed,
@@ -79,8 +87,9 @@ def test_producers_and_local_readers_do_not_notice_an_outage(client, store, tmp_
             assert len(reader.offsets) == producer.count - begin
         during.sort()
         assert reader.errors == []
-        assert quantile(during, 0.9) < quantile(usual, 0.9) + 0.010, (usual, during)
-        assert during[-1] < 0.5, during
+        # One that waits for the store waits for its time-out.
+        assert quantile(during, 0.9) < quantile(usual, 0.9) + 0.050, (usual, during)
+        assert during[-1] < REQUEST_TIMEOUT_MS / 1000 / 2, during
         # What is not in the store is here, and the metrics say how much that is.
         copied, local = store.segments("t"), broker.local_segments("t")
         closed = local[:-1]
