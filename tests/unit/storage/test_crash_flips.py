@@ -61,7 +61,7 @@ def test_a_flipped_bit(seed):
             damaged = next(offset for end, offset in places if position < end)
             expected = {last: data for last, data in expected.items() if last < damaged}
         if path.name == checkpoints.LOG_START_OFFSET_FILE:  # it has to be believed
-            expected = {last: data for last, data in expected.items() if last >= log.log_start_offset}
+            expected = {last: data for last, data in expected.items() if last >= log.local_log_start_offset}
         assert expected.items() <= verified_batches(log).items(), path
     check_fixed_point(story, is_recovered=not is_clean)
 
@@ -79,7 +79,7 @@ def verified_batches(log: Log) -> dict[int, bytes]:
     found = {}
     end = 0  # the first one may begin before the log start
     try:
-        for header, data in log.reader.records_since(log.log_start_offset):
+        for header, data in log.reader.records_since(log.local_log_start_offset):
             if header.base_offset < end or not crc_is_valid(data):
                 break
             found[header.last_offset] = bytes(data)
@@ -92,7 +92,7 @@ def verified_batches(log: Log) -> dict[int, bytes]:
 def is_sound(log: Log) -> bool:
     """Whether a reader comes to the end."""
     try:
-        batches = [bytes(data) for _, data in log.reader.records_since(log.log_start_offset)]
+        batches = [bytes(data) for _, data in log.reader.records_since(log.local_log_start_offset)]
     except UNREADABLE:
         return False
     return batches == list(verified_batches(log).values())
