@@ -68,6 +68,17 @@ from tests.compat.tiering.tiered_cluster import TieredCluster
 from tests.harness.blocking_wire import BlockingWire
 
 _TOPIC = 2
+#: Errors of a broker that has not learnt of an election yet, or of one that the client's metadata does not show.
+_NOT_YET = frozenset(
+    {
+        ErrorCode.unknown_topic_or_partition,
+        ErrorCode.leader_not_available,
+        ErrorCode.not_leader_or_follower,
+        ErrorCode.fenced_leader_epoch,
+        ErrorCode.unknown_leader_epoch,
+        ErrorCode.offset_not_available,
+    }
+)
 _SPECIAL = {"latest": -1, "earliest": -2, "max": -3, "local": -4, "tiered": -5}
 #: The size of an entry of the time index: a segment is rolled when one of its indexes is full.
 _INDEX_ENTRY_BYTES = 12
@@ -360,10 +371,15 @@ class Stage:
         request = DeleteRecordsRequest(
             topics=[DeleteRecordsTopic(name=topic, partitions=[row])], timeout_ms=60_000
         )
-        with BlockingWire(self._port(self._leader(name))) as wire:
-            (answer,) = wire.call(ApiKey.DELETE_RECORDS, 2, request).topics
-        (found,) = answer.partitions
-        assert (found.error_code, found.low_watermark) == (ErrorCode.none, int(offset)), found
+
+        def ask() -> tuple[int, int]:
+            with BlockingWire(self._port(self._leader(name))) as wire:
+                (answer,) = wire.call(ApiKey.DELETE_RECORDS, 2, request).topics
+            (found,) = answer.partitions
+            return found.error_code, found.low_watermark
+
+        found = once(ask, lambda answer: answer[0] not in _NOT_YET)
+        assert found == (ErrorCode.none, int(offset)), found
 
     # -- what is expected ------------------------------------------------------------------------------
 
@@ -388,7 +404,7 @@ class Stage:
         eventually_equal(keys, [])
 
     def _list_offsets(self, name: str, timestamp: int) -> tuple[int, int] | None:
-        """(offset, leader epoch), or None."""
+        """(offset, leader epoch), or None; (error code, -2) while the broker does not lead yet."""
         topic, _, index = name.rpartition("-")
         row = ListOffsetsPartition(partition_index=int(index), timestamp=timestamp)
         request = ListOffsetsRequest(
@@ -397,8 +413,9 @@ class Stage:
         with BlockingWire(self._port(self._leader(name))) as wire:
             (answer,) = wire.call(ApiKey.LIST_OFFSETS, 10, request).topics
         (found,) = answer.partitions
-        if found.error_code != ErrorCode.none:
-            raise AssertionError(found)
+        if found.error_code in _NOT_YET:
+            return found.error_code, -2
+        assert found.error_code == ErrorCode.none, found
         return None if found.offset < 0 else (found.offset, found.leader_epoch)
 
     def _expect_local_start(self, name: str, offset: str) -> None:
