@@ -54,6 +54,12 @@ class Brokers:
         self.managers.append(manager)
         return manager, topic
 
+    async def ready(self, *partitions, folder=None):
+        """Start one, and wait until it has read what the topic has of these partitions."""
+        manager, topic = self.start(*partitions, folder=folder)
+        await until_ready(manager, *partitions)
+        return manager, topic
+
     async def stop(self):
         for manager in self.managers:
             if not manager._is_closed:
@@ -91,6 +97,12 @@ async def copied(manager, number, start, end, *, user_partition=PARTITION):
     await manager.update_remote_log_segment_metadata(
         of(user_partition, to(number, State.COPY_SEGMENT_FINISHED))
     )
+
+
+async def copied_in_a_row(manager, count, *, user_partition=PARTITION):
+    """So many copies of one record each, from offset 0 on."""
+    for number in range(count):
+        await copied(manager, number + 1, number, number + 1, user_partition=user_partition)
 
 
 def ends(manager, user_partition=PARTITION):

@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from metadata_brokers import copied, ends, partition, scene_of, until_ready
+from metadata_brokers import copied, copied_in_a_row, ends, partition, scene_of, until_ready
 from remote_support import PARTITION, copy_of, to
 
 from protocol.remote.records import RemoteLogSegmentState as State
@@ -20,8 +20,7 @@ def scene(tmp_path):
 
 def test_a_change_is_seen_when_it_returns(scene):
     async def story(brokers):
-        manager, _ = brokers.start(PARTITION)
-        await until_ready(manager)
+        manager, _ = await brokers.ready(PARTITION)
         await manager.add_remote_log_segment_metadata(copy_of(1, 0, 10))
         assert manager.remote_log_segment_metadata(PARTITION, epoch=0, offset=3) is None
         await manager.update_remote_log_segment_metadata(to(1, State.COPY_SEGMENT_FINISHED))
@@ -35,10 +34,8 @@ def test_a_change_is_seen_when_it_returns(scene):
 
 def test_other_brokers_see_it_soon(scene):
     async def story(brokers):
-        leader, _ = brokers.start(PARTITION)
-        follower, _ = brokers.start(PARTITION)
-        await until_ready(leader)
-        await until_ready(follower)
+        leader, _ = await brokers.ready(PARTITION)
+        follower, _ = await brokers.ready(PARTITION)
         await copied(leader, 1, 0, 10)
         await asyncio.sleep(1)
         assert follower.highest_offset_for_epoch(PARTITION, epoch=0) == 10
@@ -48,8 +45,7 @@ def test_other_brokers_see_it_soon(scene):
 
 def test_look_ups_wait_until_the_topic_was_read(scene):
     async def story(brokers):
-        first, _ = brokers.start(PARTITION)
-        await until_ready(first)
+        first, _ = await brokers.ready(PARTITION)
         for number in range(300):
             await copied(first, number + 1, number * 10, number * 10 + 10)
         second, topic = brokers.start(PARTITION)
@@ -70,10 +66,8 @@ def test_a_new_leader_is_ready_when_it_has_what_its_predecessor_stored(scene):
     """One that lags would take a finished copy for an abandoned one, and delete it."""
 
     async def story(brokers):
-        former, _ = brokers.start(PARTITION)
-        manager, topic = brokers.start(PARTITION)
-        await until_ready(former)
-        await until_ready(manager)
+        former, _ = await brokers.ready(PARTITION)
+        manager, topic = await brokers.ready(PARTITION)
         await copied(former, 1, 0, 10)
         await asyncio.sleep(1)
         topic.faults.fail_read = 1
@@ -109,8 +103,7 @@ def test_what_is_not_assigned_is_an_error(scene):
 
 def test_a_change_of_an_unknown_copy_is_refused_before_it_is_written(scene):
     async def story(brokers):
-        manager, _ = brokers.start(PARTITION)
-        await until_ready(manager)
+        manager, _ = await brokers.ready(PARTITION)
         with pytest.raises(RemoteResourceNotFound):
             await manager.update_remote_log_segment_metadata(to(1, State.COPY_SEGMENT_FINISHED))
         await manager.update_remote_log_segment_metadata(to(1, State.DELETE_SEGMENT_FINISHED))
@@ -128,10 +121,8 @@ def test_a_change_that_comes_too_late_fails(scene):
     """The former leader finishes a copy that its successor has begun to delete."""
 
     async def story(brokers):
-        former, topic = brokers.start(PARTITION)
-        leader, _ = brokers.start(PARTITION)
-        await until_ready(former)
-        await until_ready(leader)
+        former, topic = await brokers.ready(PARTITION)
+        leader, _ = await brokers.ready(PARTITION)
         await former.add_remote_log_segment_metadata(copy_of(1, 0, 10))
         await asyncio.sleep(1)
         topic.faults.max_delay_s = 2
@@ -151,8 +142,7 @@ def test_a_change_that_comes_too_late_fails(scene):
 
 def test_a_topic_that_does_not_answer_is_a_retriable_error(scene):
     async def story(brokers):
-        manager, topic = brokers.start(PARTITION)
-        await until_ready(manager)
+        manager, topic = await brokers.ready(PARTITION)
         topic.faults.fail_read = 1
         await asyncio.sleep(1)  # a read that waits already would find the record
         with pytest.raises(RetriableRemoteStorageError, match="5000 ms"):
@@ -203,12 +193,9 @@ def test_a_read_that_fails_in_the_middle_continues_there(scene):
     other = partition(7)
 
     async def story(brokers):
-        first, _ = brokers.start(PARTITION)
-        await until_ready(first)
-        for number in range(20):
-            await copied(first, number + 1, number, number + 1)
-        second, topic = brokers.start(other)
-        await until_ready(second, other)
+        first, _ = await brokers.ready(PARTITION)
+        await copied_in_a_row(first, 20)
+        second, topic = await brokers.ready(other)
         failures = iter([15, 3, 1])
 
         async def read(number, offset, *, max_wait_ms, read=topic.read):
@@ -233,8 +220,7 @@ def broken(records, count):
 @pytest.mark.logs("is skipped")
 def test_malformed_and_newer_records_are_skipped(scene):
     async def story(brokers):
-        manager, _ = brokers.start(PARTITION)
-        await until_ready(manager)
+        manager, _ = await brokers.ready(PARTITION)
         for value in (None, b"", b"\x07", b"\x01\x63\x00"):
             await brokers.topic.append(0, value)
         await copied(manager, 1, 0, 10)
@@ -245,13 +231,11 @@ def test_malformed_and_newer_records_are_skipped(scene):
 
 def test_removed_records_are_no_obstacle(scene):
     async def story(brokers):
-        first, _ = brokers.start(PARTITION)
-        await until_ready(first)
+        first, _ = await brokers.ready(PARTITION)
         for number in range(20):
             await copied(first, number + 1, number * 10, number * 10 + 10)
         brokers.topic.partitions.start_offsets[0] = 20
-        second, _ = brokers.start(PARTITION)
-        await until_ready(second)
+        second, _ = await brokers.ready(PARTITION)
         assert ends(second) == ends(first)[10:]
 
     scene(story)
@@ -260,8 +244,7 @@ def test_removed_records_are_no_obstacle(scene):
 @pytest.mark.logs("created again")
 def test_a_topic_that_is_created_again_is_read_from_its_beginning(scene):
     async def story(brokers):
-        manager, _ = brokers.start(PARTITION)
-        await until_ready(manager)
+        manager, _ = await brokers.ready(PARTITION)
         await copied(manager, 1, 0, 10)
         await brokers.topic.create_again()
         await asyncio.sleep(2)
@@ -277,8 +260,7 @@ def test_a_topic_that_lost_its_end_is_read_again(scene):
     """Its leader was elected uncleanly."""
 
     async def story(brokers):
-        manager, _ = brokers.start(PARTITION)
-        await until_ready(manager)
+        manager, _ = await brokers.ready(PARTITION)
         await copied(manager, 1, 0, 10)
         await copied(manager, 2, 10, 20)
         del brokers.topic.partitions.values[0][2:]

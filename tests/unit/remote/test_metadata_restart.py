@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from metadata_brokers import copied, ends, partition, scene_of, until_ready
+from metadata_brokers import copied, copied_in_a_row, ends, partition, scene_of, until_ready
 from remote_support import to
 
 from protocol.remote.records import RemoteLogSegmentState as State
@@ -17,9 +17,9 @@ def scene(tmp_path):
     return scene_of(tmp_path)
 
 
-async def restarted(brokers, manager, *partitions, folder=0):
+async def restarted(brokers, manager, *partitions):
     await manager.close()
-    return brokers.start(*partitions, folder=folder)
+    return await brokers.ready(*partitions, folder=0)
 
 
 def copies(manager, *partitions):
@@ -30,15 +30,13 @@ def test_a_restart_reads_nothing_again(scene):
     """Also for partitions without any change, and for those whose last change is long ago."""
 
     async def story(brokers):
-        manager, _ = brokers.start(ONE, TWO, THREE)
-        await until_ready(manager, ONE, TWO, THREE)
+        manager, _ = await brokers.ready(ONE, TWO, THREE)
         await copied(manager, 1, 0, 10, user_partition=ONE)
         await asyncio.sleep(3600)
         for number in range(100):
             await copied(manager, number + 10, number, number + 1, user_partition=TWO)
         expected = copies(manager, ONE, TWO, THREE)
         manager, topic = await restarted(brokers, manager, ONE, TWO, THREE)
-        await until_ready(manager, ONE, TWO, THREE)
         assert copies(manager, ONE, TWO, THREE) == expected
         assert topic.read_count == 0
         await copied(manager, 2, 10, 20, user_partition=ONE)
@@ -50,14 +48,11 @@ def test_a_restart_reads_nothing_again(scene):
 
 def test_a_stop_writes_also_what_is_not_due(scene):
     async def story(brokers):
-        manager, _ = brokers.start(ONE)
-        await until_ready(manager, ONE)
-        for number in range(100):
-            await copied(manager, number + 1, number, number + 1, user_partition=ONE)
+        manager, _ = await brokers.ready(ONE)
+        await copied_in_a_row(manager, 100, user_partition=ONE)
         await asyncio.sleep(3600)
         await copied(manager, 101, 100, 101, user_partition=ONE)
         manager, topic = await restarted(brokers, manager, ONE)
-        await until_ready(manager, ONE)
         assert ends(manager, ONE)[-1] == 101
         assert topic.read_count == 0
 
@@ -69,15 +64,12 @@ def test_a_header_is_not_ahead_of_its_columns(scene, crash_after_s):
     """A change that is not due yet keeps the offset of the whole snapshot back."""
 
     async def story(brokers):
-        manager, _ = brokers.start(ONE)
-        await until_ready(manager, ONE)
-        for number in range(100):
-            await copied(manager, number + 1, number, number + 1, user_partition=ONE)
+        manager, _ = await brokers.ready(ONE)
+        await copied_in_a_row(manager, 100, user_partition=ONE)
         await asyncio.sleep(500)
         await copied(manager, 101, 100, 101, user_partition=ONE)
         await asyncio.sleep(crash_after_s)
-        second, _ = brokers.start(ONE, folder=0)
-        await until_ready(second, ONE)
+        second, _ = await brokers.ready(ONE, folder=0)
         assert copies(second, ONE) == copies(manager, ONE)
 
     scene(story)
@@ -86,11 +78,9 @@ def test_a_header_is_not_ahead_of_its_columns(scene, crash_after_s):
 @pytest.mark.parametrize("turns", range(12))
 def test_a_partition_that_is_removed_while_its_snapshot_is_read(scene, turns):
     async def story(brokers):
-        manager, _ = brokers.start(ONE, TWO)
-        await until_ready(manager, ONE, TWO)
+        manager, _ = await brokers.ready(ONE, TWO)
         await copied(manager, 1, 0, 10, user_partition=ONE)
         manager, _ = await restarted(brokers, manager, TWO)
-        await until_ready(manager, TWO)
         manager.on_partition_leadership_changes(leaders=[ONE], followers=[])
         for _ in range(turns):
             await asyncio.sleep(0)
@@ -109,15 +99,13 @@ def test_after_a_crash_little_is_read_again(scene):
     """Snapshots that were written when they were due: on the order of what changed since."""
 
     async def story(brokers):
-        manager, _ = brokers.start(ONE, TWO)
-        await until_ready(manager, ONE, TWO)
+        manager, _ = await brokers.ready(ONE, TWO)
         for number in range(300):
             await copied(manager, number + 1, number, number + 1, user_partition=ONE)
             await asyncio.sleep(60)
         expected = copies(manager, ONE, TWO)
         # No stop: another process with the same folder.
-        second, topic = brokers.start(ONE, TWO, folder=0)
-        await until_ready(second, ONE, TWO)
+        second, topic = await brokers.ready(ONE, TWO, folder=0)
         assert copies(second, ONE, TWO) == expected
         assert 0 < topic.read_count <= 2 * 11
 
@@ -126,8 +114,7 @@ def test_after_a_crash_little_is_read_again(scene):
 
 def test_a_partition_without_a_snapshot_does_not_delay_the_others(scene):
     async def story(brokers):
-        manager, _ = brokers.start(ONE, TWO)
-        await until_ready(manager, ONE, TWO)
+        manager, _ = await brokers.ready(ONE, TWO)
         for number in range(500):
             await copied(manager, number + 1, number, number + 1, user_partition=(ONE, TWO)[number % 2])
         expected = copies(manager, ONE, TWO)
@@ -147,10 +134,8 @@ def test_a_partition_without_a_snapshot_does_not_delay_the_others(scene):
 @pytest.mark.parametrize("damage", ["cut", "another topic", "no committed offsets"])
 def test_a_file_that_cannot_be_used_costs_a_replay(scene, damage):
     async def story(brokers):
-        manager, _ = brokers.start(ONE)
-        await until_ready(manager, ONE)
-        for number in range(50):
-            await copied(manager, number + 1, number, number + 1, user_partition=ONE)
+        manager, _ = await brokers.ready(ONE)
+        await copied_in_a_row(manager, 50, user_partition=ONE)
         expected = copies(manager, ONE)
         await manager.close()
         file = brokers.folder / "0" / str(ONE.topic_partition) / UserPartition.file_name
@@ -164,8 +149,7 @@ def test_a_file_that_cannot_be_used_costs_a_replay(scene, damage):
             content = bytearray(file.read_bytes())
             content[20] ^= 1
             file.write_bytes(content)
-        manager, topic = brokers.start(ONE, folder=0)
-        await until_ready(manager, ONE)
+        manager, topic = await brokers.ready(ONE, folder=0)
         assert copies(manager, ONE) == expected
         assert topic.read_count == (0 if "offsets" in damage else 100)
 
@@ -174,18 +158,14 @@ def test_a_file_that_cannot_be_used_costs_a_replay(scene, damage):
 
 def test_the_snapshots_of_a_former_topic_are_not_used(scene):
     async def story(brokers):
-        manager, _ = brokers.start(ONE)
-        await until_ready(manager, ONE)
-        for number in range(5):
-            await copied(manager, number + 1, number, number + 1, user_partition=ONE)
+        manager, _ = await brokers.ready(ONE)
+        await copied_in_a_row(manager, 5, user_partition=ONE)
         await manager.close()
         await brokers.topic.create_again()
-        other, _ = brokers.start(ONE)
-        await until_ready(other, ONE)
+        other, _ = await brokers.ready(ONE)
         for number in range(20):
             await copied(other, number + 100, number, number + 1, user_partition=ONE)
-        manager, _ = brokers.start(ONE, folder=0)
-        await until_ready(manager, ONE)
+        manager, _ = await brokers.ready(ONE, folder=0)
         assert copies(manager, ONE) == copies(other, ONE)
 
     scene(story)
@@ -195,14 +175,11 @@ def test_snapshots_that_are_ahead_of_the_topic_are_not_used(scene):
     """The topic has lost its end while the broker was down."""
 
     async def story(brokers):
-        manager, _ = brokers.start(ONE)
-        await until_ready(manager, ONE)
-        for number in range(5):
-            await copied(manager, number + 1, number, number + 1, user_partition=ONE)
+        manager, _ = await brokers.ready(ONE)
+        await copied_in_a_row(manager, 5, user_partition=ONE)
         await manager.close()
         del brokers.topic.partitions.values[0][6:]
-        manager, _ = brokers.start(ONE, folder=0)
-        await until_ready(manager, ONE)
+        manager, _ = await brokers.ready(ONE, folder=0)
         assert ends(manager, ONE) == [1, 2, 3]
 
     scene(story)
@@ -212,15 +189,12 @@ def test_a_partition_that_is_assigned_later_does_not_use_a_snapshot_ahead_of_the
     """The topic has lost its end, and has grown since: the snapshot has what was lost, and lacks what came instead."""
 
     async def story(brokers):
-        manager, _ = brokers.start(ONE, TWO)
-        await until_ready(manager, ONE, TWO)
+        manager, _ = await brokers.ready(ONE, TWO)
         await copied(manager, 1, 0, 10, user_partition=TWO)
-        for number in range(5):
-            await copied(manager, number + 1, number, number + 1, user_partition=ONE)
+        await copied_in_a_row(manager, 5, user_partition=ONE)
         await manager.close()
         del brokers.topic.partitions.values[0][6:]
-        manager, _ = brokers.start(TWO, folder=0)
-        await until_ready(manager, TWO)
+        manager, _ = await brokers.ready(TWO, folder=0)
         manager.on_partition_leadership_changes(leaders=[ONE], followers=[])
         await until_ready(manager, ONE)
         await copied(manager, 9, 2, 7, user_partition=ONE)
@@ -233,8 +207,7 @@ def test_deleted_copies_are_not_in_the_snapshot(scene):
     """KIP-1266: what a restart reads is bounded by the copies that there are, not by those that there were."""
 
     async def story(brokers):
-        manager, _ = brokers.start(ONE)
-        await until_ready(manager, ONE)
+        manager, _ = await brokers.ready(ONE)
         for number in range(1, 301):
             await copied(manager, number, number, number + 1, user_partition=ONE)
             for state in (State.DELETE_SEGMENT_STARTED, State.DELETE_SEGMENT_FINISHED):
@@ -242,8 +215,7 @@ def test_deleted_copies_are_not_in_the_snapshot(scene):
         await manager.close()
         size = (brokers.folder / "0" / str(ONE.topic_partition) / UserPartition.file_name).stat().st_size
         assert size < 500
-        manager, topic = brokers.start(ONE, folder=0)
-        await until_ready(manager, ONE)
+        manager, topic = await brokers.ready(ONE, folder=0)
         assert ends(manager, ONE) == []
         assert manager.highest_offset_for_epoch(ONE, epoch=0) == 301
         assert topic.read_count == 0

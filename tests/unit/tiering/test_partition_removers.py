@@ -78,8 +78,12 @@ class Cluster:
             ),
         )  # fmt: skip
 
-    def delete(self, topic_id):
-        self.commit(r.RemoveTopicRecord(topic_id=topic_id))
+    def create_tiered(self, topic, count, *, leader):
+        """The topic that `partition(topic, ...)` names."""
+        self.create(f"t{topic}", UUID(int=topic), count, leader)
+
+    def delete(self, topic):
+        self.commit(r.RemoveTopicRecord(topic_id=UUID(int=topic)))
 
     def elect(self, leader):
         """Broker `leader` leads all partitions of the metadata topic."""
@@ -185,6 +189,9 @@ class Cluster:
             while not condition():  # noqa: ASYNC110 (virtual time)
                 await asyncio.sleep(0.1)
 
+    async def until_deleted(self, *partitions):
+        await self.until(lambda: all(self.states(each)[-1:] == ["FINISHED"] for each in partitions))
+
 
 class Broker:
     def __init__(self, cluster, node_id):
@@ -262,14 +269,14 @@ def play(tmp_path, request):
 def test_all_copies_of_a_deleted_topic_are_deleted_and_no_others(play):
     async def story(cluster):
         async with cluster.running(1):
-            cluster.create("t1", UUID(int=1), 2, leader=1)
-            cluster.create("t2", UUID(int=2), 1, leader=1)
+            cluster.create_tiered(1, 2, leader=1)
+            cluster.create_tiered(2, 1, leader=1)
             broker = cluster.brokers[1]
             for at in (partition(1, 0), partition(1, 0), partition(1, 1), partition(2)):
                 last = await cluster.copy(broker, at)
-            cluster.delete(UUID(int=1))
-            await cluster.until(lambda: cluster.states(partition(1, 0))[-1:] == ["FINISHED"])
-            await cluster.until(lambda: cluster.states(partition(1, 1))[-1:] == ["FINISHED"])
+            cluster.delete(1)
+            await cluster.until_deleted(partition(1, 0))
+            await cluster.until_deleted(partition(1, 1))
             assert cluster.objects() == {last.segment_id.id.int}
             assert cluster.states(partition(1, 0)) == ["MARKED", "STARTED", "FINISHED"]
             assert cluster.states(partition(2)) == []
@@ -282,14 +289,14 @@ def test_all_copies_of_a_deleted_topic_are_deleted_and_no_others(play):
 
 def test_the_only_broker_was_down_when_the_topic_was_deleted(play):
     async def story(cluster):
-        cluster.create("t1", UUID(int=1), 1, leader=1)
+        cluster.create_tiered(1, 1, leader=1)
         async with cluster.running(1):
             await cluster.copy(cluster.brokers[1], partition(1))
             await cluster.stop(1)
-            cluster.delete(UUID(int=1))
+            cluster.delete(1)
             assert cluster.objects()
             cluster.start(1)
-            await cluster.until(lambda: cluster.states(partition(1))[-1:] == ["FINISHED"])
+            await cluster.until_deleted(partition(1))
             assert cluster.objects() == set()
 
     play(story)
@@ -301,7 +308,7 @@ def test_a_broker_that_lags_deletes_nothing_of_a_topic_that_it_does_not_know_yet
         async with cluster.running(1):
             cluster.elect(leader=2)
             behind = len(cluster.log)
-            cluster.create("t1", UUID(int=1), 1, leader=1)
+            cluster.create_tiered(1, 1, leader=1)
             copied = await cluster.copy(cluster.brokers[1], partition(1))
             lagging = cluster.start(2, offset=behind)
             assert lagging.cache.topic("t1") is None
@@ -321,15 +328,15 @@ def test_a_broker_that_lags_deletes_nothing_of_a_topic_that_it_does_not_know_yet
 @pytest.mark.logs("whether topics are deleted is not known")
 def test_nothing_is_deleted_while_no_controller_confirms_it(play):
     async def story(cluster):
-        cluster.create("t1", UUID(int=1), 1, leader=1)
+        cluster.create_tiered(1, 1, leader=1)
         async with cluster.running(1):
             await cluster.copy(cluster.brokers[1], partition(1))
             cluster.is_controller_up = False
-            cluster.delete(UUID(int=1))
+            cluster.delete(1)
             await asyncio.sleep(600)
             assert cluster.states(partition(1)) == []
             cluster.is_controller_up = True
-            await cluster.until(lambda: cluster.states(partition(1))[-1:] == ["FINISHED"])
+            await cluster.until_deleted(partition(1))
             assert cluster.objects() == set()
 
     play(story)
@@ -341,19 +348,19 @@ def test_nothing_is_deleted_while_no_controller_confirms_it(play):
 )
 def test_a_store_that_fails_for_an_hour_is_retried_until_it_answers(play, failure):
     async def story(cluster):
-        cluster.create("t1", UUID(int=1), 1, leader=1)
+        cluster.create_tiered(1, 1, leader=1)
         async with cluster.running(1):
             for _ in range(12):
                 await cluster.copy(cluster.brokers[1], partition(1))
             cluster.store.failure = failure
-            cluster.delete(UUID(int=1))
+            cluster.delete(1)
             await asyncio.sleep(3600)
             assert cluster.states(partition(1)) == ["MARKED", "STARTED"]
             assert len(cluster.objects()) == 12
             errors = cluster.brokers[1].metrics.all_topics.remote_delete_errors
             assert 100 < errors < 2000, "it backs off"
             cluster.store.failure = None
-            await cluster.until(lambda: cluster.states(partition(1))[-1:] == ["FINISHED"])
+            await cluster.until_deleted(partition(1))
             assert cluster.objects() == set()
 
     play(story)
@@ -362,19 +369,19 @@ def test_a_store_that_fails_for_an_hour_is_retried_until_it_answers(play, failur
 @pytest.mark.logs("its topic is deleted, its copies in the remote tier cannot be")
 def test_the_next_leader_of_the_metadata_continues(play):
     async def story(cluster):
-        cluster.create("t1", UUID(int=1), 1, leader=1)
+        cluster.create_tiered(1, 1, leader=1)
         async with cluster.running(1, 2):
             for _ in range(3):
                 await cluster.copy(cluster.brokers[1], partition(1))
             cluster.store.failure = RetriableRemoteStorageError("503")
-            cluster.delete(UUID(int=1))
+            cluster.delete(1)
             await cluster.until(lambda: cluster.states(partition(1)) == ["MARKED", "STARTED"])
             await cluster.stop(1)
             cluster.store.failure = None
             await asyncio.sleep(100)
             assert len(cluster.objects()) == 3, "broker 2 does not lead"
             cluster.elect(leader=2)
-            await cluster.until(lambda: cluster.states(partition(1))[-1:] == ["FINISHED"])
+            await cluster.until_deleted(partition(1))
             assert cluster.objects() == set()
 
     play(story)
@@ -382,16 +389,16 @@ def test_the_next_leader_of_the_metadata_continues(play):
 
 def test_a_copy_that_its_leader_has_not_finished_is_deleted_again_when_it_cannot_be_written_any_more(play):
     async def story(cluster):
-        cluster.create("t1", UUID(int=1), 1, leader=2)
+        cluster.create_tiered(1, 1, leader=2)
         async with cluster.running(1, 2):
             copy = await cluster.copy(cluster.brokers[2], partition(1), is_finished=False)
             began = cluster.runtime.monotonic()
-            cluster.delete(UUID(int=1))
+            cluster.delete(1)
             await cluster.until(lambda: not cluster.objects())
             assert cluster.runtime.monotonic() - began < 30, "at once"
             await asyncio.sleep(DEADLINE_MS / 1000 / 2)
             cluster.write(copy)  # its leader does not know of the deletion yet
-            await cluster.until(lambda: cluster.states(partition(1))[-1:] == ["FINISHED"])
+            await cluster.until_deleted(partition(1))
             assert cluster.runtime.monotonic() - began >= DEADLINE_MS / 1000
             assert cluster.objects() == set()
 
@@ -400,20 +407,18 @@ def test_a_copy_that_its_leader_has_not_finished_is_deleted_again_when_it_cannot
 
 def test_partitions_that_wait_for_unfinished_copies_do_not_delay_others(play):
     async def story(cluster):
-        cluster.create("t1", UUID(int=1), 12, leader=1)
-        cluster.create("t2", UUID(int=2), 1, leader=1)
+        cluster.create_tiered(1, 12, leader=1)
+        cluster.create_tiered(2, 1, leader=1)
         async with cluster.running(1):
             for number in range(12):
                 await cluster.copy(cluster.brokers[1], partition(1, number), is_finished=False)
             await cluster.copy(cluster.brokers[1], partition(2))
             began = cluster.runtime.monotonic()
-            cluster.delete(UUID(int=1))
-            cluster.delete(UUID(int=2))
-            await cluster.until(lambda: cluster.states(partition(2))[-1:] == ["FINISHED"])
+            cluster.delete(1)
+            cluster.delete(2)
+            await cluster.until_deleted(partition(2))
             assert cluster.runtime.monotonic() - began < DEADLINE_MS / 1000
-            await cluster.until(
-                lambda: all(cluster.states(partition(1, each))[-1:] == ["FINISHED"] for each in range(12))
-            )
+            await cluster.until_deleted(*(partition(1, each) for each in range(12)))
             assert cluster.runtime.monotonic() - began < 2 * DEADLINE_MS / 1000
             assert cluster.objects() == set()
 
@@ -424,18 +429,18 @@ def test_partitions_that_wait_for_unfinished_copies_do_not_delay_others(play):
 @pytest.mark.logs("its topic is deleted, its copies in the remote tier cannot be")
 def test_a_leader_that_does_not_know_of_the_deletion_begins_no_further_copy(play):
     async def story(cluster):
-        cluster.create("t1", UUID(int=1), 1, leader=2)
+        cluster.create_tiered(1, 1, leader=2)
         async with cluster.running(1, 2):
             late = cluster.brokers[2]
             await cluster.copy(late, partition(1))
             late.limit = len(cluster.log)
             cluster.store.failure = RetriableRemoteStorageError("503")
-            cluster.delete(UUID(int=1))
+            cluster.delete(1)
             await cluster.until(lambda: cluster.states(partition(1)) == ["MARKED", "STARTED"])
             with pytest.raises(RemoteStorageError, match="is being deleted"):
                 await cluster.copy(late, partition(1))
             cluster.store.failure = None
-            await cluster.until(lambda: cluster.states(partition(1))[-1:] == ["FINISHED"])
+            await cluster.until_deleted(partition(1))
             assert cluster.objects() == set()
 
     play(story)
@@ -443,13 +448,13 @@ def test_a_leader_that_does_not_know_of_the_deletion_begins_no_further_copy(play
 
 def test_a_copy_that_is_begun_after_the_deletion_was_finished_is_deleted_too(play):
     async def story(cluster):
-        cluster.create("t1", UUID(int=1), 1, leader=2)
+        cluster.create_tiered(1, 1, leader=2)
         async with cluster.running(1, 2):
             late = cluster.brokers[2]
             await cluster.copy(late, partition(1))
             late.limit = len(cluster.log)
-            cluster.delete(UUID(int=1))
-            await cluster.until(lambda: cluster.states(partition(1))[-1:] == ["FINISHED"])
+            cluster.delete(1)
+            await cluster.until_deleted(partition(1))
             await cluster.copy(late, partition(1))
             assert cluster.objects()
             await cluster.until(lambda: cluster.states(partition(1)).count("FINISHED") == 2)
@@ -460,16 +465,16 @@ def test_a_copy_that_is_begun_after_the_deletion_was_finished_is_deleted_too(pla
 
 def test_a_restarted_remover_continues_where_the_records_end(play):
     async def story(cluster):
-        cluster.create("t1", UUID(int=1), 1, leader=2)
+        cluster.create_tiered(1, 1, leader=2)
         async with cluster.running(1, 2):
             await cluster.copy(cluster.brokers[2], partition(1), is_finished=False)
-            cluster.delete(UUID(int=1))
+            cluster.delete(1)
             await cluster.until(lambda: cluster.states(partition(1)) == ["MARKED", "STARTED"])
             for _ in range(3):
                 await asyncio.sleep(20)
                 await cluster.stop(1)
                 cluster.start(1)
-            await cluster.until(lambda: cluster.states(partition(1))[-1:] == ["FINISHED"])
+            await cluster.until_deleted(partition(1))
             assert cluster.states(partition(1)) == ["MARKED", "STARTED", "FINISHED"]
             assert cluster.objects() == set()
 
@@ -478,14 +483,12 @@ def test_a_restarted_remover_continues_where_the_records_end(play):
 
 def test_many_partitions(play):
     async def story(cluster):
-        cluster.create("t1", UUID(int=1), 30, leader=1)
+        cluster.create_tiered(1, 30, leader=1)
         async with cluster.running(1):
             for number in range(30):
                 await cluster.copy(cluster.brokers[1], partition(1, number))
-            cluster.delete(UUID(int=1))
-            await cluster.until(
-                lambda: all(cluster.states(partition(1, each))[-1:] == ["FINISHED"] for each in range(30))
-            )
+            cluster.delete(1)
+            await cluster.until_deleted(*(partition(1, each) for each in range(30)))
             assert cluster.objects() == set()
 
     play(story)
