@@ -19,6 +19,8 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
+from runtime.jitter import jittered
+
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
@@ -27,8 +29,6 @@ T = TypeVar("T")
 FIRST_BACKOFF_S: Final = 0.1
 #: The longest pause. After a run that was longer than this, the backoff starts with the first pause again.
 MAX_BACKOFF_S: Final = 10.0
-#: The random part of each pause, shorter or longer: services that fail together are not restarted together.
-JITTER: Final = 0.2
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -102,7 +102,7 @@ class Supervisor:
             if self._loop.time() - started_at > MAX_BACKOFF_S:
                 failures_in_a_row = 0
             pause_s = min(FIRST_BACKOFF_S * 2**failures_in_a_row, MAX_BACKOFF_S)
-            pause_s *= 1 + JITTER * (2 * self._random.random() - 1)
+            pause_s = jittered(pause_s, self._random)
             failures_in_a_row = min(failures_in_a_row + 1, 20)
             log.error(
                 "background task %s failed; it is started again in %.1f s", name, pause_s, exc_info=failure

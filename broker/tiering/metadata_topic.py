@@ -37,6 +37,7 @@ from remote.topic_metadata.topic import (
     MetadataTopicUnusable,
 )
 from runtime import Runtime
+from runtime.jitter import jittered
 from storage.log_config import LogConfig
 
 _LOG: Final = getLogger(__name__)
@@ -47,7 +48,6 @@ REQUEST_TIMEOUT_S: Final = 30.0
 _CREATE_TIMEOUT_MS: Final = 30_000
 _FIRST_BACKOFF_S: Final = 0.1
 _MAX_BACKOFF_S: Final = 1.0
-_JITTER: Final = 0.2
 #: With topic ids (KIP-516).
 _FETCH_VERSIONS: Final = range(13, 19)
 
@@ -121,7 +121,7 @@ class BrokerMetadataTopic:
                 return await lane.submit(partition, value)
             except RetriableRemoteStorageError as error:
                 pause_s = min(_FIRST_BACKOFF_S * 2 ** min(failures, 10), _MAX_BACKOFF_S)
-                pause_s *= 1 + _JITTER * (2 * self._runtime.random.random() - 1)
+                pause_s = jittered(pause_s, self._runtime.random)
                 failures += 1
                 if self._is_closed or self._runtime.monotonic() + pause_s >= deadline:
                     raise

@@ -32,6 +32,7 @@ from remote.topic_metadata.manager import TopicBasedRemoteLogMetadataManager
 from remote.topic_metadata.partitioner import metadata_partition
 from remote.topic_metadata.topic import TOPIC
 from runtime import Runtime
+from runtime.jitter import jittered
 
 _LOG: Final = getLogger(__name__)
 
@@ -39,7 +40,6 @@ _LOG: Final = getLogger(__name__)
 _CHECK_S: Final = 10.0
 #: The pause while overviews are being read.
 _READING_S: Final = 0.5
-_JITTER: Final = 0.2
 #: The pauses after failures, and the failures in a row after which they are reported once.
 _FIRST_BACKOFF_S: Final = 0.5
 _MAX_BACKOFF_S: Final = 30.0
@@ -120,7 +120,7 @@ class PartitionRemovers:
                     "whether topics are deleted is not known, attempt %d: %s", failures, error,
                 )  # fmt: skip
             try:
-                async with asyncio.timeout(pause_s * (1 + _JITTER * (2 * self._runtime.random.random() - 1))):
+                async with asyncio.timeout(jittered(pause_s, self._runtime.random)):
                     await self._has_work.wait()
             except TimeoutError:
                 pass

@@ -6,6 +6,7 @@ Source: `remote.log.manager.task.retry.*` of Kafka 4.3.1, where they are defined
 from typing import TYPE_CHECKING
 
 from remote.log_manager.settings import RemoteLogManagerSettings
+from runtime.jitter import jittered
 
 if TYPE_CHECKING:
     from random import Random
@@ -22,4 +23,4 @@ def backoff_ms(failures: int, settings: RemoteLogManagerSettings, random: "Rando
     assert failures > 0, failures
     doubled = settings.retry_backoff_ms << min(failures - 1, _MAX_DOUBLINGS)
     pause_ms = min(doubled, settings.retry_backoff_max_ms)
-    return max(1, round(pause_ms * (1 + settings.retry_jitter * (2 * random.random() - 1))))
+    return max(1, round(jittered(pause_ms, random, jitter=settings.retry_jitter)))

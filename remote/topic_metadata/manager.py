@@ -38,13 +38,13 @@ from remote.topic_metadata.subscriber import Subscriber, UserPartition
 from remote.topic_metadata.subscriptions import Subscriptions
 from remote.topic_metadata.topic import TOPIC, MetadataTopic, MetadataTopicUnusable
 from runtime import Runtime
+from runtime.jitter import jittered
 from storage.files import Files
 
 _LOG: Final = getLogger(__name__)
 
 #: The longest pause between attempts to open the topic; they begin with the configured interval.
 _MAX_OPENING_PAUSE_S: Final = 10.0
-_JITTER: Final = 0.2
 
 
 class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
@@ -110,7 +110,7 @@ class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
                 if reported != self._problem and (is_final or self._runtime.monotonic() >= reported_at):
                     reported = self._problem
                     _LOG.error("the remote tier is not available: %s", error)
-                await asyncio.sleep(pause_s * (1 + _JITTER * (2 * self._runtime.random.random() - 1)))
+                await asyncio.sleep(jittered(pause_s, self._runtime.random))
                 pause_s = min(pause_s * 2, _MAX_OPENING_PAUSE_S)
         self._subscriptions.start(settings.log_dir)
 

@@ -24,6 +24,7 @@ from remote.topic_metadata.records import Change, from_value, user_partition_of
 from remote.topic_metadata.subscriber import Subscriber, UserPartition
 from remote.topic_metadata.topic import TOPIC, MetadataOffsetOutOfRange, MetadataRecords, MetadataTopic
 from runtime import Runtime
+from runtime.jitter import jittered
 from runtime.turns import in_turns
 
 _LOG: Final = getLogger(__name__)
@@ -31,7 +32,6 @@ _LOG: Final = getLogger(__name__)
 _POLL_MS: Final = 500
 _FIRST_BACKOFF_S: Final = 0.1
 _MAX_BACKOFF_S: Final = 5.0
-_JITTER: Final = 0.2
 #: Failures in a row after which they are reported once: elections of a leader take less.
 _REPORTED_FAILURES: Final = 10
 
@@ -336,4 +336,4 @@ class MetadataPartitionReader:
             report = _LOG.warning if failures == _REPORTED_FAILURES else _LOG.info
             report("%s-%d cannot be read, attempt %d: %s", TOPIC, self.partition, failures, error)
         pause_s = min(_FIRST_BACKOFF_S * 2 ** min(failures - 1, 20), _MAX_BACKOFF_S)
-        await asyncio.sleep(pause_s * (1 + _JITTER * (2 * self._runtime.random.random() - 1)))
+        await asyncio.sleep(jittered(pause_s, self._runtime.random))

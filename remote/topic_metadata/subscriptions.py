@@ -22,6 +22,7 @@ from remote.topic_metadata.snapshots import Snapshots
 from remote.topic_metadata.subscriber import Subscriber, UserPartition
 from remote.topic_metadata.topic import TOPIC, MetadataTopic
 from runtime import Pool, Runtime
+from runtime.jitter import jittered
 from storage.checkpoints import CorruptCheckpoint
 from storage.files import Files
 
@@ -29,7 +30,6 @@ _LOG: Final = getLogger(__name__)
 
 #: How often is checked which snapshots are due.
 _SAVE_CHECK_S: Final = 30.0
-_JITTER: Final = 0.2
 #: The longest time that the stop of a broker waits for the last snapshots.
 _LAST_SAVE_S: Final = 15.0
 #: The pause after the topic's id could not be found out.
@@ -152,7 +152,7 @@ class Subscriptions:
 
     async def _save(self) -> None:
         while True:
-            await asyncio.sleep(_SAVE_CHECK_S * (1 + _JITTER * (2 * self._runtime.random.random() - 1)))
+            await asyncio.sleep(jittered(_SAVE_CHECK_S, self._runtime.random))
             try:
                 await self._save_once()
             except RemoteStorageError as error:

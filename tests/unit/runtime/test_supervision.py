@@ -4,9 +4,10 @@ import asyncio
 
 import pytest
 
+from runtime.jitter import JITTER
 from runtime.production import run
 from runtime.simulated import SimulatedRuntime
-from runtime.supervision import JITTER, MAX_BACKOFF_S
+from runtime.supervision import MAX_BACKOFF_S
 
 
 class Service:
