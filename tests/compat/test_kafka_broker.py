@@ -9,6 +9,7 @@ from tests.compat.admin import PATIENCE_S, admin_of, eventually_equal, once, pro
 from tests.compat.replicated import Topic
 from tests.harness.cluster import OttlaCluster
 from tests.harness.kafka import java_command, tool
+from tests.harness.listed_brokers import wait_until_listed
 from tests.harness.processes import Child, answers, free_port
 
 KAFKA_ID = 7
@@ -43,8 +44,9 @@ class Mixed:
     def start_kafka(self):
         command = [*java_command(heap="512m"), "kafka.Kafka", str(self.properties)]
         self._child = Child(command, log=self.folder / "kafka.log")
-        # It is unfenced first, and listens a moment later.
-        self._child.wait_until(lambda: KAFKA_ID in self.alive() and answers(self.port), interval_s=0.5)
+        self._child.wait_until(lambda: answers(self.port), interval_s=0.5)
+        (ottla,) = self.cluster.plan.brokers
+        wait_until_listed({ottla.node_id: ottla.port, KAFKA_ID: self.port})
 
     def stop_kafka(self):
         self._child.stop()

@@ -24,6 +24,7 @@ from tests.compat.admin import PATIENCE_S, admin_of, eventually_equal, once, pro
 from tests.compat.replicated import Topic
 from tests.harness.blocking_wire import BlockingWire
 from tests.harness.cluster import OttlaCluster
+from tests.harness.listed_brokers import wait_until_listed
 from tests.harness.nodes import KafkaNode, OttlaNode, broker
 from tests.harness.processes import free_port
 
@@ -93,6 +94,7 @@ class Mixture:
         else:
             self.kafka.start()
         self.ottla.heal()
+        self.wait_until_listed()
 
     def stop_brokers(self) -> None:
         self.kafka.stop()
@@ -103,6 +105,11 @@ class Mixture:
         self.kafka.end()
         self.successor.end()
 
+    def wait_until_listed(self) -> None:
+        """Until all brokers list each other."""
+        ottlas = {node_id: self.ottla.node(node_id).port for node_id in OTTLA}
+        wait_until_listed({**ottlas, KAFKA: self.kafka.port})
+
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mixture]:
@@ -111,6 +118,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mixture]:
         mixture = Mixture(ottla, folder / "kafka")
         try:
             mixture.kafka.start()
+            mixture.wait_until_listed()
             yield mixture
             mixture.stop_brokers()
             report = compare(*mixture.data_dirs(), files=Files())

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.compat.admin import PATIENCE_S, admin_of, eventually_equal, once, produce, read, wait_until
+from tests.compat.admin import PATIENCE_S, admin_of, once, produce, read, wait_until
 from tests.compat.quorum import has_all, leader_of
 from tests.compat.replicated import Topic
 from tests.harness.kafka import tool
+from tests.harness.listed_brokers import wait_until_listed
 from tests.harness.nodes import KafkaNode, Node, OttlaNode, broker, controller
 from tests.harness.processes import free_port
 
@@ -74,6 +75,10 @@ class Mixture:
             assert [message.value() for message in found] == values
             topic.wait_in_sync([1, 2])
 
+    def wait_until_listed(self) -> None:
+        """Until both brokers list each other."""
+        wait_until_listed({node.node_id: node.port for node in (self.ottla, self.kafka)})
+
     def end(self) -> None:
         for node in (self.ottla, self.kafka, *self.voters.values()):
             node.end()
@@ -98,6 +103,7 @@ def ottlas_broker_works_under_kafkas_controllers(mixture: Mixture) -> None:
     mixture.kafka.spawn()
     mixture.ottla.start()
     mixture.kafka.wait_ready()
+    mixture.wait_until_listed()
     wait_until(lambda: mixture.leader in KAFKAS)
     mixture.work("under-kafka")
     moves = Topic.create(mixture.bootstrap, "moves", [1, 2])
@@ -105,8 +111,7 @@ def ottlas_broker_works_under_kafkas_controllers(mixture: Mixture) -> None:
     moves.wait(leaders=[2])
     mixture.ottla.start()
     moves.wait_in_sync([1, 2])
-    admin = admin_of(mixture.ottla.listener)
-    eventually_equal(lambda: sorted(admin.list_topics(timeout=PATIENCE_S).brokers), [1, 2])
+    mixture.wait_until_listed()
 
 
 def ottlas_controller_joins_and_leads(mixture: Mixture) -> None:

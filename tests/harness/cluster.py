@@ -15,6 +15,7 @@ from typing import Self
 from broker.commands.cluster import prepare
 from broker.commands.cluster_plan import ClusterPlan, NodePlan, make_plan
 from broker.config.tier import metadata_topic_properties, tier_properties
+from tests.harness.listed_brokers import wait_until_listed
 from tests.harness.processes import Child, steady_ports
 
 _READY = re.compile(r"^READY ", re.MULTILINE)
@@ -89,8 +90,7 @@ class OttlaCluster:
         try:
             for node in self.plan.nodes:
                 self.spawn(node.node_id)
-            for node in self.plan.nodes:
-                self.wait_ready(node.node_id)
+            self._wait_all_ready()
         except BaseException:
             self.kill(*self.running)
             raise
@@ -113,10 +113,21 @@ class OttlaCluster:
         child = self._children[node_id]
         child.wait_until(lambda: _READY.search(child.output()) is not None)
 
+    def _wait_all_ready(self) -> None:
+        for node in self.plan.nodes:
+            self.wait_ready(node.node_id)
+        self._wait_until_brokers_listed()
+
+    def _wait_until_brokers_listed(self) -> None:
+        """Until the brokers that run list each other; none is paused."""
+        running = set(self.running)
+        wait_until_listed({node.node_id: node.port for node in self.plan.brokers if node.node_id in running})
+
     def start_node(self, node_id: int) -> None:
         """Start a node that was stopped or killed, and wait for it."""
         self.spawn(node_id)
         self.wait_ready(node_id)
+        self._wait_until_brokers_listed()
 
     def heal(self) -> None:
         """Start every node that was stopped, and wait until all are ready."""
@@ -126,8 +137,7 @@ class OttlaCluster:
                 child.resume()
             else:
                 self.spawn(node.node_id)
-        for node in self.plan.nodes:
-            self.wait_ready(node.node_id)
+        self._wait_all_ready()
 
     def kill(self, *node_ids: int) -> None:
         """As a crash."""

@@ -27,12 +27,11 @@
 | `without-checkpoints 1` | remove its log-start-offset-checkpoint and recovery-point-offset-checkpoint, while it is stopped |
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Producer
-from confluent_kafka.admin import NewPartitions, NewTopic
 
 from protocol.api_keys import ApiKey
 from protocol.config_def import AlterOperation
@@ -46,6 +45,17 @@ from protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
+)
+from protocol.messages.create_partitions import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
 )
 from protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -63,7 +73,7 @@ from protocol.messages.incremental_alter_configs import (
 )
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponsePartition
-from tests.compat.admin import PATIENCE_S, admin_of, eventually_equal, once, produce, read
+from tests.compat.admin import PATIENCE_S, eventually_equal, once, produce, read
 from tests.compat.tiering.tiered_cluster import TieredCluster
 from tests.harness.blocking_wire import BlockingWire
 
@@ -89,7 +99,6 @@ class Stage:
 
     def __init__(self, cluster: TieredCluster) -> None:
         self._cluster = cluster
-        self._admin = admin_of(cluster.bootstrap)
         #: The next offset of each partition. The value of a record is `k` and its offset.
         self._produced: dict[str, int] = {}
         #: Offsets of markers, and those of records of aborted transactions.
@@ -117,7 +126,7 @@ class Stage:
             "restart": self._restart,
             "stop": lambda node_id: self._node(node_id).stop(),
             "kill": lambda node_id: self._node(node_id).kill(),
-            "start": lambda node_id: self._node(node_id).start(),
+            "start": lambda node_id: cluster.start(int(node_id)),
             "wipe": lambda node_id: cluster.wipe(int(node_id)),
             "without-checkpoints": self._remove_checkpoints,
         }
@@ -137,7 +146,7 @@ class Stage:
 
     def _restart(self, node_id: str) -> None:
         self._node(node_id).stop()
-        self._node(node_id).start()
+        self._cluster.start(int(node_id))
 
     def _remove_checkpoints(self, node_id: str) -> None:
         for directory in self._node(node_id).log_dirs:
@@ -148,18 +157,21 @@ class Stage:
         return self._cluster.brokers[node_id].port
 
     def _any_port(self) -> int:
-        return next(node.port for node in self._cluster.brokers.values() if node.child.is_running)
+        return next(iter(self._cluster.running.values())).port
+
+    def _partitions(self, topic: str) -> dict[int, MetadataResponsePartition]:
+        """The partitions that a running broker knows."""
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+        with BlockingWire(self._any_port()) as wire:
+            (found,) = wire.call(ApiKey.METADATA, 12, request).topics
+        return {row.partition_index: row for row in found.partitions}
 
     def _partition(self, name: str) -> MetadataResponsePartition:
         """The partition as a running broker sees it, once it has a leader."""
         topic, _, index = name.rpartition("-")
-        request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
 
         def ask() -> MetadataResponsePartition | None:
-            with BlockingWire(self._any_port()) as wire:
-                (found,) = wire.call(ApiKey.METADATA, 12, request).topics
-            rows = [row for row in found.partitions if row.partition_index == int(index)]
-            return rows[0] if rows else None
+            return self._partitions(topic).get(int(index))
 
         found = once(ask, lambda row: row is not None and row.leader_id > 0)
         assert found is not None
@@ -183,19 +195,39 @@ class Stage:
             "retention.ms": "-1",
             **dict(each.split("=", 1) for each in more),
         }
-        new = NewTopic(topic, len(replicas), replica_assignment=replicas, config=config)
-        self._admin.create_topics([new])[topic].result(PATIENCE_S)
+        self._create_topic(topic, replicas, config)
         for index, row in enumerate(replicas):
             once(
                 lambda index=index: self._partition(f"{topic}-{index}"),
                 lambda found, row=row: set(found.isr_nodes) == set(row),
             )
 
+    def _create_topic(self, topic: str, replicas: Sequence[list[int]], config: Mapping[str, str]) -> None:
+        new = CreatableTopic(
+            name=topic,
+            num_partitions=-1,
+            replication_factor=-1,
+            assignments=[
+                CreatableReplicaAssignment(partition_index=index, broker_ids=row)
+                for index, row in enumerate(replicas)
+            ],
+            configs=[CreatableTopicConfig(name=name, value=value) for name, value in config.items()],
+        )
+        with BlockingWire(self._any_port()) as wire:
+            request = CreateTopicsRequest(topics=[new], timeout_ms=60_000)
+            (row,) = wire.call(ApiKey.CREATE_TOPICS, 7, request).topics
+        assert row.error_code == ErrorCode.none, row
+
     def _add_partitions(self, topic: str, *rows: str) -> None:
-        replicas = [[int(each) for each in row.split(",")] for row in rows]
-        count = len(self._admin.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions)
-        new = NewPartitions(topic, count + len(rows), replica_assignment=replicas)
-        self._admin.create_partitions([new])[topic].result(PATIENCE_S)
+        count = len(self._partitions(topic))
+        assignments = [
+            CreatePartitionsAssignment(broker_ids=[int(each) for each in row.split(",")]) for row in rows
+        ]
+        new = CreatePartitionsTopic(name=topic, count=count + len(rows), assignments=assignments)
+        with BlockingWire(self._any_port()) as wire:
+            request = CreatePartitionsRequest(topics=[new], timeout_ms=60_000)
+            (answer,) = wire.call(ApiKey.CREATE_PARTITIONS, 3, request).results
+        assert answer.error_code == ErrorCode.none, answer
         for index in range(count, count + len(rows)):
             self._partition(f"{topic}-{index}")
 
@@ -305,13 +337,7 @@ class Stage:
         assert not errors, errors
 
     def _create_transaction_state(self, node_id: str) -> None:
-        new = NewTopic(
-            "__transaction_state",
-            1,
-            replica_assignment=[[int(node_id)]],
-            config={"cleanup.policy": "compact"},
-        )
-        self._admin.create_topics([new])[new.topic].result(PATIENCE_S)
+        self._create_topic("__transaction_state", [[int(node_id)]], {"cleanup.policy": "compact"})
         self._partition("__transaction_state-0")
 
     def _transact(self, name: str, count: str, end: str) -> None:

@@ -10,6 +10,7 @@ from remote.stores.local_directory import LocalDirectory
 from remote.stores.object_storage import ObjectStorage, StoredObject
 from remote.stores.s3 import S3Storage
 from storage.kafka_uuid import to_text
+from tests.harness.listed_brokers import wait_until_listed
 from tests.harness.minio import MinioServer
 from tests.harness.nodes import KafkaNode, Node, OttlaNode, broker, controller
 from tests.harness.processes import free_port
@@ -122,6 +123,7 @@ class TieredCluster:
                 node.spawn()
             for node in self.brokers.values():
                 node.wait_ready()
+            self._wait_until_listed()
         except BaseException:
             self.__exit__()
             raise
@@ -130,6 +132,19 @@ class TieredCluster:
     def __exit__(self, *_: object) -> None:
         for node in (*self.brokers.values(), self.controller):
             node.end()
+
+    @property
+    def running(self) -> dict[int, Node]:
+        """The brokers whose processes run."""
+        return {node_id: node for node_id, node in self.brokers.items() if node.child.is_running}
+
+    def start(self, node_id: int) -> None:
+        """Start a broker that was stopped or killed, and wait for it."""
+        self.brokers[node_id].start()
+        self._wait_until_listed()
+
+    def _wait_until_listed(self) -> None:
+        wait_until_listed({node_id: node.port for node_id, node in self.running.items()})
 
     @property
     def bootstrap(self) -> str:

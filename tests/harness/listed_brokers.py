@@ -1,0 +1,31 @@
+"""Brokers that list each other in their metadata.
+
+librdkafka removes a broker that a Metadata response does not list, and the requests that wait for it fail with
+_DESTROY_BROKER. So a test uses its clients once each broker lists all: one that has just started learns of the others a
+moment later, and Kafka's accepts connections before it is unfenced.
+"""
+
+from collections.abc import Mapping
+
+from protocol.api_keys import ApiKey
+from protocol.messages.metadata import MetadataRequest
+from tests.harness.blocking_wire import BlockingWire
+from tests.harness.processes import wait_until
+
+
+def listed_at(port: int) -> set[int]:
+    """The ids of the brokers in one broker's metadata."""
+    with BlockingWire(port) as wire:
+        answer = wire.call(ApiKey.METADATA, 12, MetadataRequest(topics=[]))
+    return {row.node_id for row in answer.brokers}
+
+
+def wait_until_listed(ports: Mapping[int, int]) -> None:
+    """Until each of these brokers, which run, lists all of them: their ids and ports."""
+    found: dict[int, set[int]] = {}
+
+    def are_listed() -> bool:
+        found.update({node_id: listed_at(port) for node_id, port in ports.items()})
+        return all(listed >= ports.keys() for listed in found.values())
+
+    wait_until(are_listed, detail=lambda: f"the brokers that each lists: {found}")
