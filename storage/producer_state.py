@@ -12,6 +12,7 @@ Source: ProducerStateManager of Kafka 4.3.1, and UnifiedLog.analyzeAndValidatePr
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from protocol.records.batch import CONTROL_FLAG, BatchHeader
@@ -46,6 +47,7 @@ class ProducerUpdates(NamedTuple):
 
 
 NO_UPDATES: Final = ProducerUpdates()
+_first_offset: Final = attrgetter("first_offset")
 
 
 def default_producer_id_expiration_ms() -> int:
@@ -155,16 +157,22 @@ class ProducerStateManager:
                 state.coordinator_epoch = new.coordinator_epoch
                 state.last_timestamp = new.last_timestamp
                 state.transaction_first_offset = new.transaction_first_offset
-            for transaction in append.transactions:
-                self._ongoing[transaction.first_offset] = transaction
+        # A follower's append has batches of several producers in turn: by producer they are not in the order of offsets.
+        begun = [transaction for append in updates.appends for transaction in append.transactions]
+        for transaction in sorted(begun, key=_first_offset):
+            self._ongoing[transaction.first_offset] = transaction
 
     # Transactions
 
     def last_stable_offset_after(self, completed: CompletedTransaction) -> int:
-        """The last stable offset after the completion, for the transaction index. Called before `complete`."""
-        for transaction in self._ongoing.values():
-            if transaction.producer_id != completed.producer_id:
-                return transaction.first_offset
+        """The last stable offset after the completion, for the transaction index. Called before `complete`.
+
+        In a follower's append the same producer may have begun its next transaction, which Kafka leaves out: the index
+        would say that no later one is aborted in what is before the next transaction of another producer.
+        """
+        for first_offset in self._ongoing:
+            if first_offset != completed.first_offset:
+                return first_offset
         return completed.last_offset + 1
 
     def complete(self, completed: CompletedTransaction) -> None:
@@ -264,5 +272,5 @@ class ProducerStateManager:
             for state in self._producers.values()
             if state.transaction_first_offset is not None
         ]
-        for transaction in sorted(transactions, key=lambda transaction: transaction.first_offset):
+        for transaction in sorted(transactions, key=_first_offset):
             self._ongoing[transaction.first_offset] = transaction

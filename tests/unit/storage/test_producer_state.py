@@ -211,6 +211,40 @@ def test_last_stable_offset_after_a_completion():
     assert log.producers.first_unstable_offset == 0
 
 
+def transactional(offset, producer, sequence):
+    return build_batch(
+        [Record(offset, NOW, b"k", b"v")],
+        base_offset=offset,
+        producer_id=producer,
+        producer_epoch=0,
+        base_sequence=sequence,
+        is_transactional=True,
+    )
+
+
+def abort(offset, producer):
+    return build_end_transaction_marker(
+        EndTransactionMarker(False, 0, NOW), producer_id=producer, producer_epoch=0, base_offset=offset
+    )
+
+
+def test_transactions_that_begin_in_turn_in_one_fetch_of_a_follower():
+    log = Log()
+    fetched = [transactional(0, 1, 0), transactional(1, 2, 0), abort(2, 1), transactional(3, 1, 1)]
+    log.append(b"".join(fetched), origin=REPLICATION)
+    log.producers.on_high_watermark(4)
+    assert log.producers.first_undecided_offset == 1
+    assert log.producers.first_unstable_offset == 1
+
+
+def test_the_next_transaction_of_the_producer_in_the_same_fetch_is_unstable_too():
+    log = Log()
+    fetched = [transactional(0, 1, 0), abort(1, 1), transactional(2, 1, 1), transactional(3, 2, 0)]
+    log.append(b"".join(fetched), origin=REPLICATION)
+    # Not 3: then the transaction of offset 2, if it is aborted, would not be looked for.
+    assert [each.last_stable_offset for each in log.transactions] == [2]
+
+
 def test_begun_and_ended_in_one_fetch_of_a_follower():
     log = Log()
     data = build_batch(
