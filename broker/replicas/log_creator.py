@@ -1,7 +1,8 @@
 """Log creation for new partitions, in parts, so that the event loop stays responsive: a topic may have thousands.
 
     wanted --few, and no creation is running--> created at once
-    wanted --else--> waiting --> planned --in a thread, a few at a time--> created: the partition gets its role
+    wanted --else--> waiting --> planned --in a thread, a few at a time--> ready --in turns--> the partition gets its role
+                            '--> existing, as at a start ------------------^
     any    --the topic is deleted, or the replica is moved away--> cancelled, without notification
 
 Deleted logs are put aside here, a few at once and more in turns of the loop, before the next logs are created.
@@ -10,10 +11,11 @@ logs in the thread that applies the metadata (LogManager.getOrCreateLog), with t
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from protocol.errors import KafkaError
+from protocol.errors import KafkaError, KafkaStorageError
 from protocol.types import TopicPartition
 from runtime import Pool, Runtime
 from runtime.turns import in_turns
@@ -24,8 +26,10 @@ from storage.manager.log_manager import LogManager
 #: Up to this many logs are created on the loop, at 0.2 ms each: a small topic is usable as soon as it is created. The
 #: same number of deleted logs is put aside on the loop, at 0.1 ms each.
 _AT_ONCE: Final = 16
-#: Logs that one call of a thread creates; then their partitions get their roles.
+#: Logs that one call of a thread creates.
 _PART: Final = 32
+#: How many partitions get their roles in one step of a turn, at up to 0.2 ms each.
+_STEP: Final = 4
 
 #: A partition's log, or why it has none.
 CreatedLog = tuple[TopicPartition, Log | KafkaError]
@@ -46,6 +50,8 @@ class LogCreator:
         self._planned: set[TopicPartition] = set()
         #: The creation that the task carries out.
         self._creation: LogCreation | None = None
+        #: Logs that exist, or errors, for which `on_created` is called next: at most one for each planned partition.
+        self._ready: deque[CreatedLog] = deque()
         self._task: asyncio.Task[None] | None = None
         self._is_stopped = False
 
@@ -60,8 +66,7 @@ class LogCreator:
     def create(self, wanted: Sequence[NewLog]) -> None:
         """Create the logs, or find existing ones; put deleted ones aside first.
 
-        Unless a creation is running or many logs are deleted, existing ones and up to 16 new ones are ready before this
-        returns.
+        Up to 16 logs are ready before this returns, unless a creation is running or many logs are deleted.
         """
         if self._is_stopped:
             return  # the node still follows the metadata, but the LogManager may be closing the logs in a thread
@@ -75,13 +80,14 @@ class LogCreator:
             pass
         if wanted:
             creation = self._plan(wanted)
-            if creation.planned_count <= _AT_ONCE:
-                part = creation.next_part(_AT_ONCE)
-                creation.run(part)
-                self._finish(creation, part)
-            else:
-                self._creation = creation
+            if len(wanted) > _AT_ONCE:
                 self._begin()
+                return
+            part = creation.next_part(_AT_ONCE)
+            creation.run(part)
+            self._finish(creation, part)
+            for _ in self._hand_over():
+                pass
 
     def cancel(self, topic_partition: TopicPartition) -> None:
         """The partition is not hosted any more. The caller deletes its log, which is not created again."""
@@ -97,6 +103,7 @@ class LogCreator:
         """Stop creating logs and renaming strays, also in `create`; returns when no thread creates one."""
         self._is_stopped = True
         self._waiting.clear()
+        self._ready.clear()
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -107,13 +114,15 @@ class LogCreator:
 
     def _plan(self, wanted: Sequence[NewLog]) -> LogCreation:
         self._planned = {new.topic_partition for new in wanted}
-        creation = self._logs.creation(wanted, now_ms=self._runtime.now_ms())
-        self._notify([*creation.logs.items(), *creation.errors.items()])
+        self._creation = creation = self._logs.creation(wanted, now_ms=self._runtime.now_ms())
+        self._ready.extend((*creation.logs.items(), *creation.errors.items()))
         return creation
 
     async def _work(self) -> None:
         while True:
             await in_turns(self._runtime, self._logs.rename_deleted(self._runtime.now_ms()))
+            # What a run that has failed has left: before logs are planned again.
+            await in_turns(self._runtime, self._hand_over())
             if (creation := self._next_creation()) is None:
                 return
             await self._carry_out(creation)
@@ -126,7 +135,10 @@ class LogCreator:
         return self._creation
 
     async def _carry_out(self, creation: LogCreation) -> None:
-        while part := creation.next_part(_PART):
+        while True:
+            await in_turns(self._runtime, self._hand_over())
+            if not (part := creation.next_part(_PART)):
+                return
             running = asyncio.ensure_future(self._runtime.run_blocking(creation.run, part, pool=Pool.LOGS))
             try:
                 # A running thread cannot be stopped, and the caller of `stop` relies on its end.
@@ -143,21 +155,32 @@ class LogCreator:
     def _want_again(self, creation: LogCreation, part: Sequence[PlannedLog]) -> None:
         """The thread has failed with a bug, not an I/O error: the next run plans its missing logs again."""
         creation.finish(part)
-        self._notify(
-            [(at, creation.logs[at]) for new, _ in part if (at := new.topic_partition) in creation.logs]
-        )
         for new, _ in part:
-            if new.topic_partition in self._planned:
-                self._planned.discard(new.topic_partition)
-                self._waiting[new.topic_partition] = new
+            at = new.topic_partition
+            if at in creation.logs:
+                self._ready.append((at, creation.logs[at]))
+            elif at in self._planned:
+                self._planned.discard(at)
+                self._waiting[at] = new
 
     def _finish(self, creation: LogCreation, part: Sequence[PlannedLog]) -> None:
         creation.finish(part)
-        places = [new.topic_partition for new, _ in part]
-        self._notify([(at, creation.logs.get(at) or creation.errors[at]) for at in places])
+        for new, _ in part:
+            at = new.topic_partition
+            self._ready.append((at, creation.logs.get(at) or creation.errors[at]))
 
-    def _notify(self, created: Sequence[CreatedLog]) -> None:
-        wanted = [(at, result) for at, result in created if at in self._planned]
-        self._planned.difference_update(at for at, _ in wanted)
-        if wanted:
-            self._on_created(wanted)
+    def _hand_over(self) -> Iterator[None]:
+        """Call `on_created` for what is ready, a few in each step."""
+        while self._ready:
+            some = [self._ready.popleft() for _ in range(min(_STEP, len(self._ready)))]
+            wanted = [(at, self._present(at, result)) for at, result in some if at in self._planned]
+            self._planned.difference_update(at for at, _ in wanted)
+            if wanted:
+                self._on_created(wanted)
+            yield
+
+    def _present(self, topic_partition: TopicPartition, result: Log | KafkaError) -> Log | KafkaError:
+        """The result as of now: the log's directory may have failed since the log was created or found."""
+        if isinstance(result, KafkaError) or self._logs.get(topic_partition) is result:
+            return result
+        return KafkaStorageError(f"The log directory of {result.directory} is offline")

@@ -24,6 +24,7 @@ from broker.replicas.log_creator import CreatedLog, LogCreator
 from broker.replicas.log_moves import LogMoves
 from broker.replicas.partition import Partition
 from broker.replicas.replication_throttle import LeaderThrottle
+from broker.replicas.role_changes import RoleChanges
 from broker.replicas.tier_listener import NoTier, TierListener
 from broker.replicas.topic_stats import BrokerTopicStats
 from broker.replication.replication_quota import ReplicationQuota
@@ -109,6 +110,8 @@ class ReplicaManager:
             on_promoted=self._on_promoted,
         )
         self._log_creator = LogCreator(runtime, logs, on_created=self._on_created)
+        #: The roles that hosted partitions get from the metadata.
+        self.roles = RoleChanges(runtime, last_offset=lambda: metadata.last_applied_offset)
         #: Called when `directory_of` replicas becomes known, with their (topic id, index); the broker reports the
         #: directories to the controller.
         self.on_placed: Callable[[Sequence[tuple[UUID, int]]], None] = lambda places: None
@@ -139,12 +142,14 @@ class ReplicaManager:
             self._check_isrs()
 
     def _check_isrs(self) -> None:
-        now_ms = self.runtime.now_ms()
         for partition in list(self.partitions()):
-            try:
-                partition.check_isr(now_ms)
-            except Exception:  # a bug, which must not end the checks of the others
-                logger.exception("The ISR of %s cannot be checked", partition)
+            self._check_isr(partition)
+
+    def _check_isr(self, partition: Partition) -> None:
+        try:
+            partition.check_isr(self.runtime.now_ms())
+        except Exception:  # a bug, which must not end the checks of the others
+            logger.exception("The ISR of %s cannot be checked", partition)
 
     # -- metadata --------------------------------------------------------------------------------------
 
@@ -171,12 +176,12 @@ class ReplicaManager:
         self._apply_partitions(
             ((topic, topic.partitions) for topic in image.topics_by_id.values()), is_new=False
         )
-        for topic_partition in list(self.logs.future_logs):
-            if (partition := self.hosted.get(topic_partition)) is not None:
-                self.moves.begin(partition)
 
     def apply_delta(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """Apply a change of the image: deletions first, since a new topic may have the name of a deleted one."""
+        """Apply a change of the image: deletions first, since a new topic may have the name of a deleted one.
+
+        Many other changes take a while (`roles`, `all_created`).
+        """
         for topic in delta.topics_deleted.values():
             for index in topic.partitions:
                 self._stop_replica(topic, index, is_topic_deleted=True)
@@ -191,18 +196,19 @@ class ReplicaManager:
             if topic_id in image.topics_by_id
         )
         if delta.brokers_changed:
-            self._check_isrs()  # a broker that was fenced, or had another epoch, may join
-            for partition in self.partitions():
-                self.purgatory.signal(partition)  # DeleteRecords waits for live replicas only
+            places = [(each.topic_id, each.topic_partition.partition) for each in self.partitions()]
+            self.roles.add(self._on_brokers_changed, places)
+        self.roles.begin()
 
     async def all_created(self) -> None:
         """Wait until every partition that is known now has its log, or an error."""
         await self._log_creator.idle()
 
     async def stop(self) -> None:
-        """Create and move no more logs; returns when no thread works on one."""
+        """Create and move no more logs; returns when no thread works on one, and no role is pending."""
         await self.moves.stop()
         await self._log_creator.stop()
+        await self.roles.stop()
 
     def change_defaults(self, topic_config: Callable[[str], LogConfig]) -> None:
         """The broker's own defaults of topic configurations have changed."""
@@ -243,17 +249,17 @@ class ReplicaManager:
         self, changed: Iterable[tuple[TopicImage, Iterable[int]]], *, is_new: bool = True
     ) -> None:
         """Apply the image to these partitions; new ones get their roles when their logs are created."""
+        hosted: list[tuple[UUID, int]] = []
         wanted: list[NewLog] = []
         for topic, indexes in changed:
             config: LogConfig | None = None
             for index in indexes:
                 image = topic.partitions[index]
-                partition = self.hosted.get((topic.topic_id, index))
                 topic_partition = TopicPartition(topic.name, index)
-                if self.node_id not in image.replicas:
+                if (topic.topic_id, index) in self.hosted.by_key:
+                    hosted.append((topic.topic_id, index))
+                elif self.node_id not in image.replicas:
                     self._stop_replica(topic, index)
-                elif partition is not None:
-                    self._apply_role(partition, image)
                 elif not self._log_creator.is_wanted(topic_partition):
                     config = config or self._topic_config(topic.name)
                     wanted.append(
@@ -265,7 +271,26 @@ class ReplicaManager:
                             leader_epoch=image.leader_epoch if image.leader == self.node_id else None,
                         )
                     )
+        self.roles.add(self._apply_present, hosted)
+        self.roles.begin()
         self._log_creator.create(wanted)
+
+    def _apply_present(self, topic_id: UUID, index: int) -> None:
+        """Apply the present image to a partition that was hosted when it changed."""
+        topic, partition = self.metadata.image.topics_by_id.get(topic_id), self.hosted.get((topic_id, index))
+        if topic is None or partition is None:  # deleted meanwhile, or its log directory has failed
+            return
+        image = topic.partitions[index]
+        if self.node_id in image.replicas:
+            self._apply_role(partition, image)
+        else:
+            self._stop_replica(topic, index)
+            self._log_creator.create(())  # puts the deleted log aside
+
+    def _on_brokers_changed(self, topic_id: UUID, index: int) -> None:
+        if (partition := self.hosted.get((topic_id, index))) is not None:
+            self._check_isr(partition)  # a broker that was fenced, or had another epoch, may join
+            self.purgatory.signal(partition)  # DeleteRecords waits for live replicas only
 
     def _on_created(self, created: Sequence[CreatedLog]) -> None:
         """Logs were created or failed: the partitions get their roles from the present image."""
@@ -284,6 +309,8 @@ class ReplicaManager:
                 log.update_config(config[1])
             partition = self._host(topic, log)
             self._apply_role(partition, topic.partitions[index])
+            if topic_partition in self.logs.future_logs:
+                self.moves.begin(partition)
             placed.append((topic.topic_id, index))
         self.on_placed(placed)
 

@@ -84,6 +84,7 @@ class BrokerRole:
             located=self._located,
         )
         self.broker.replicas.on_placed = self._assignments.check_replicas
+        self.broker.replicas.roles.on_failure = self._on_failure
         self.broker.replicas.moves.on_directory = lambda place: self._assignments.check_replicas([place])
         self._gate = Gate(runtime)
         #: The requests of clients and other brokers.
@@ -113,7 +114,7 @@ class BrokerRole:
             runtime=runtime,
             config=config,
             controller=heartbeats,
-            applied_offset=lambda: metadata.last_applied_offset,
+            applied_offset=lambda: replicas.roles.applied_offset,
             offline_log_dirs=self._offline_log_dirs,
             features=lambda: claimed_features(metadata.finalized_features),
             cordoned_log_dirs=self._cordoned_log_dirs,
@@ -222,6 +223,7 @@ class BrokerRole:
         await broker.replicas.all_created()
         await broker.lifecycle.serve()
         await self._until_shown_unfenced()
+        await broker.replicas.roles.idle()
         self._gate.open(Dispatcher(broker, self.request_stats))
         self.is_serving = True
         self._maintenance.start()

@@ -85,6 +85,49 @@ def test_a_small_topic_is_there_at_once(simulation):
     simulation.run(story())
 
 
+def test_at_a_start_the_partitions_of_existing_logs_get_their_roles_in_turns(simulation):
+    async def story():
+        async with one_broker(simulation) as (cluster, broker):
+            create(cluster)
+            await broker.replicas.all_created()
+            await broker.replicas.stop()
+            await broker.crash(Loss.NOTHING)
+            broker.start()
+            assert len(broker.logs.logs) == COUNT
+            with pytest.raises(NotLeaderOrFollower, match="being created"):
+                broker.partition(PARTITIONS[0])
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            # A topic that is deleted before all have their turn.
+            assert broker.partition(PARTITIONS[0]).is_leader
+            cluster.commit(RemoveTopicRecord(topic_id=TOPIC_ID))
+            create(cluster, UUID(int=0xB))
+            await broker.replicas.all_created()
+            assert {broker.partition(at).topic_id for at in PARTITIONS} == {UUID(int=0xB)}
+
+    simulation.run(story())
+
+
+@pytest.mark.logs("Log directory", "has no log, and is offline on this broker")
+def test_at_a_start_a_directory_fails_before_its_partitions_have_their_roles(simulation):
+    async def story():
+        async with one_broker(simulation, [A, B]) as (cluster, broker):
+            create(cluster)
+            await broker.replicas.all_created()
+            await broker.replicas.stop()
+            await broker.crash(Loss.NOTHING)
+            broker.start()
+            broker.logs.on_dir_failure = lambda path, error: broker.replicas.handle_log_dir_failure(path)
+            broker.logs.take_offline(B, OSError(errno.EIO, "I/O error"))
+            await broker.replicas.all_created()
+            offline = [at for at in PARTITIONS if broker.replicas.hosted.is_offline(at)]
+            assert len(offline) == len(broker.logs.logs) == COUNT // 2
+            with pytest.raises(KafkaStorageError):
+                broker.partition(offline[0])
+
+    simulation.run(story())
+
+
 def test_the_role_is_that_of_the_moment_when_the_log_is_there(simulation):
     async def story():
         async with one_broker(simulation) as (cluster, broker):
