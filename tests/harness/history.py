@@ -2,8 +2,19 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import inf
 
 from protocol.errors import ErrorCode
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Transaction:
+    """Several batches that readers of committed records get together, or never."""
+
+    #: The marker that its producer sends; None: it is not decided yet.
+    is_committed: bool | None = None
+    #: When it was decided: before that no reader of committed records may get it.
+    decided_s: float = inf
 
 
 @dataclass(slots=True, kw_only=True)
@@ -22,6 +33,7 @@ class Send:
     errors: list[ErrorCode] = field(default_factory=list)
     began_s: float = 0.0
     ended_s: float | None = None
+    transaction: Transaction | None = None
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -38,6 +50,10 @@ class Poll:
     broker_id: int
     high_watermark: int
     time_s: float
+    #: The consumer's isolation level.
+    is_read_committed: bool = False
+    #: From where to where, exclusive, the consumer's position has moved; None: unknown.
+    positions: tuple[int, int] | None = None
 
 
 @dataclass(slots=True)
@@ -63,6 +79,7 @@ class History:
         return send
 
     def polled(self, poll: Poll) -> None:
-        """A fetch has returned records."""
-        self.polls.append(poll)
+        """A fetch has returned batches; perhaps none of their records is for the reader."""
+        if poll.found:
+            self.polls.append(poll)
         self.on_poll(poll)

@@ -10,14 +10,17 @@
 | `poll-skip`, `int-poll-skip` | a consumer skipped records that others read |
 | `nonmonotonic-send`, `int-nonmonotonic-send` | a producer's later value is before an earlier one, of two batches or of one |
 | `int-send-skip` | another value is between the values of one batch: allowed by design |
-| `G1a` | a value was read that was certainly not written: its producer received an error |
+| `G1a` | a value was read that was certainly not written: its producer received an error, or the reader gets committed records and the transaction was aborted |
+| `precommitted-read` | a reader of committed records got a value before its producer had decided to commit it |
 
-Values of batches with an unknown outcome may be there or not. Of Jepsen's names `precommitted-read` and the cycles G0
-and G1c are missing: they are errors of transactions, which are not served yet.
+Values of batches with an unknown outcome may be there or not. The two isolation levels are two views of a log, which are
+checked one after the other: to a reader of committed records aborted values were never written. Of Jepsen's names the cycles
+G0 and G1c are missing: they need transactions of several partitions.
 """
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from math import inf
 
@@ -49,23 +52,39 @@ def check(history: History, *, final: Sequence[Poll]) -> Errors:
         sends[send.topic, send.partition].append(send)
     errors: Errors = {}
     for key in sorted(polls.keys() | sends.keys() | last.keys()):
-        is_unclean = key[0] in history.unclean
-        seen = last[key] if is_unclean else polls[key] + last[key]
-        found = check_partition(
-            sends[key],
-            seen,
-            has_all=key in last,
-            log_start_offset=_log_start_offset(last[key]) if key[0] in history.trimmed else 0,
-        )
-        allowed = ALLOWED_WITH_ACKS_1 if any(send.acks != -1 for send in sends[key]) else ALLOWED
-        if is_unclean:
-            allowed = ALLOWED_UNCLEAN
-        elif key[0] in history.trimmed | history.compacted:
-            allowed = allowed | ALLOWED_TRIMMED
-        for name, cases in found.items():
-            if name not in allowed:
-                errors.setdefault(name, []).extend(f"{key[0]}-{key[1]}: {case}" for case in cases)
+        for is_read_committed in (False, True):
+            at_end = [poll for poll in last[key] if poll.is_read_committed is is_read_committed]
+            seen = at_end if key[0] in history.unclean else polls[key] + at_end
+            seen = [poll for poll in seen if poll.is_read_committed is is_read_committed]
+            if is_read_committed and not seen:
+                continue  # no such reader, or nothing was committed
+            found = check_partition(
+                [_as_committed(send) for send in sends[key]] if is_read_committed else sends[key],
+                seen,
+                has_all=bool(at_end),
+                log_start_offset=_log_start_offset(at_end) if key[0] in history.trimmed else 0,
+            )
+            allowed = _allowed(history, key[0], sends[key], is_read_committed=is_read_committed)
+            for name, cases in found.items():
+                if name not in allowed:
+                    errors.setdefault(name, []).extend(f"{key[0]}-{key[1]}: {case}" for case in cases)
     return errors
+
+
+def _allowed(
+    history: History, topic: str, sends: Sequence[Send], *, is_read_committed: bool
+) -> frozenset[str]:
+    if topic in history.unclean:
+        # The marker may be lost: then the next one of the producer decides about both transactions.
+        return ALLOWED_UNCLEAN | {"G1a", "precommitted-read"} if is_read_committed else ALLOWED_UNCLEAN
+    allowed = ALLOWED_WITH_ACKS_1 if any(send.acks != -1 for send in sends) else ALLOWED
+    return allowed | ALLOWED_TRIMMED if topic in history.trimmed | history.compacted else allowed
+
+
+def _as_committed(send: Send) -> Send:
+    """As a reader of committed records sees it: what is not committed at the end was not written."""
+    is_hidden = send.transaction is not None and not send.transaction.is_committed
+    return replace(send, is_ok=False) if is_hidden else send
 
 
 def _log_start_offset(final: Sequence[Poll]) -> float:
@@ -96,9 +115,21 @@ def check_partition(
     ]
     _check_offsets(acknowledged, at, offsets, errors, log_start_offset=log_start_offset)
     _check_written(sends, acknowledged, offsets, highest=max(at, default=-1), has_all=has_all, errors=errors)
+    _check_decided(sends, polls, errors)
     _check_polls(polls, sorted(at), errors)
     _check_order(sends, {value: min(places) for value, places in offsets.items()}, errors)
     return {name: cases for name, cases in errors.items() if cases}
+
+
+def _check_decided(sends: Sequence[Send], polls: Sequence[Poll], errors: Errors) -> None:
+    """Readers of committed records wait for the decision."""
+    decided = {
+        value: send.transaction.decided_s for send in sends if send.transaction for value in send.values
+    }
+    for poll in polls if decided else ():
+        early = [value for _, value in poll.found if poll.time_s < decided.get(value, poll.time_s)]
+        if early and poll.is_read_committed:
+            errors["precommitted-read"].append(f"{poll.client}: {early}")
 
 
 def _check_polls(polls: Sequence[Poll], known: Sequence[int], errors: Errors) -> None:

@@ -20,7 +20,7 @@ from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.records.builder import build_batch, simple_records
 from runtime.simulated import Simulation
-from tests.harness.history import History, Send
+from tests.harness.history import History, Send, Transaction
 
 #: What a request may end with besides an answer.
 UNANSWERED = (OSError, TimeoutError, KafkaError)
@@ -155,31 +155,38 @@ class Producer(Client):
             if self._producer is None:
                 self._producer = await self._init() if self._is_idempotent else (-1, -1)
                 self._sequence = 0
-            producer_id, epoch = self._producer
-            values = [self._next_value() for _ in range(self.random.choice((1, 1, 1, 2, 5)))]
-            pairs = [(self._key(), value) for value in values]
-            if self._keys and self.random.random() < 0.1:
-                values, pairs = [], [(self._key(), None)]
-            batch = build_batch(
-                simple_records(pairs, timestamp=self.runtime.now_ms()),
-                producer_id=producer_id,
-                producer_epoch=epoch,
-                base_sequence=self._sequence if self._is_idempotent else -1,
-            )
-            send = self._history.begin(
-                Send(
-                    client=self.name,
-                    topic=self._topic,
-                    partition=self._partition,
-                    values=values,
-                    acks=self._acks,
-                ),
-                self.simulation.loop.time(),
-            )
-            await self._send(batch, send)
-            send.ended_s = self.simulation.loop.time()
-            self._sequence += len(pairs)
+            await self._write()
             await asyncio.sleep(self.random.uniform(0, 2 * pause_s))
+
+    async def _write(self, transaction: Transaction | None = None) -> None:
+        """The next batch, perhaps of a transaction."""
+        assert self._producer is not None
+        producer_id, epoch = self._producer
+        values = [self._next_value() for _ in range(self.random.choice((1, 1, 1, 2, 5)))]
+        pairs = [(self._key(), value) for value in values]
+        if self._keys and self.random.random() < 0.1:
+            values, pairs = [], [(self._key(), None)]
+        batch = build_batch(
+            simple_records(pairs, timestamp=self.runtime.now_ms()),
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            base_sequence=self._sequence if self._is_idempotent else -1,
+            is_transactional=transaction is not None,
+        )
+        send = self._history.begin(
+            Send(
+                client=self.name,
+                topic=self._topic,
+                partition=self._partition,
+                values=values,
+                acks=self._acks,
+                transaction=transaction,
+            ),
+            self.simulation.loop.time(),
+        )
+        await self._send(batch, send)
+        send.ended_s = self.simulation.loop.time()
+        self._sequence += len(pairs)
 
     def _key(self) -> bytes | None:
         return f"k{self.random.randrange(self._keys)}".encode() if self._keys else None

@@ -16,11 +16,15 @@ from protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from protocol.records.batch import batches
+from protocol.records.batch import BatchHeader, batches
+from protocol.records.control import end_transaction_marker
 from protocol.records.record import records as records_of
 from protocol.special_timestamps import EARLIEST
 from runtime.simulated import Simulation
 from tests.harness.history import History, Poll
+
+#: Replica ids of requests: DEBUGGING is answered by followers, too.
+CONSUMER, DEBUGGING = -1, -2
 
 
 class Read(NamedTuple):
@@ -52,11 +56,15 @@ class Consumer(Client):
         partition: int,
         rack: str = "",
         validates: bool = False,
+        is_read_committed: bool = False,
+        replica: int | None = None,
     ) -> None:
+        """`replica`: it reads from this one only, whichever leads."""
         super().__init__(simulation, random, brokers, name=name)
         self._history = history
         self.topic, self.partition = topic, partition
         self._rack, self._validates = rack, validates
+        self.is_read_committed, self._replica = is_read_committed, replica
         self.position = 0
         #: The leader epoch of the batch before the position; the batch may be empty, in a compacted topic. -1: none was read.
         self._last_epoch = -1
@@ -70,6 +78,8 @@ class Consumer(Client):
         while not is_over(self.position):
             leader, epoch = await self.leader_of(self.topic, self.partition)
             source = leader if self._preferred is None else self._preferred
+            if self._replica is not None:
+                source = self._replica
             try:
                 if self._validates and epoch != self.agreed_epoch and self._last_epoch >= 0:
                     await self._validate(leader, epoch)
@@ -98,14 +108,20 @@ class Consumer(Client):
             partition_max_bytes=self.random.choice((100, 400, 100_000)),
         )
         topic = FetchTopic(topic=self.topic, topic_id=self._topic_ids[self.topic], partitions=[wanted])
-        return FetchRequest(max_wait_ms=300, min_bytes=1, topics=[topic], rack_id=self._rack)
+        return FetchRequest(
+            max_wait_ms=300,
+            min_bytes=1,
+            topics=[topic],
+            rack_id=self._rack,
+            isolation_level=int(self.is_read_committed),
+        )
 
     async def _take(self, row: Any, source: int, epoch: int, *, is_leader: bool) -> None:
         code = ErrorCode(row.error_code)
         if code == ErrorCode.offset_not_available:
             await asyncio.sleep(BACKOFF_S)
             return
-        if code == ErrorCode.offset_out_of_range and not is_leader:
+        if code == ErrorCode.offset_out_of_range and not is_leader and self._replica is None:
             # A follower that has not so much yet, or not any more: the leader knows (KIP-392, case 4).
             await self._look_again()
             return
@@ -130,8 +146,10 @@ class Consumer(Client):
             partition_index=self.partition, current_leader_epoch=epoch, timestamp=EARLIEST
         )
         topic = ListOffsetsTopic(name=self.topic, partitions=[partition])
+        # A replica may begin behind its leader, which had no time to save where an operator wanted it to begin.
+        asking = CONSUMER if self._replica is None else DEBUGGING
         response = await self.request(
-            leader, ApiKey.LIST_OFFSETS, ListOffsetsRequest(replica_id=-1, topics=[topic])
+            leader, ApiKey.LIST_OFFSETS, ListOffsetsRequest(replica_id=asking, topics=[topic])
         )
         row = response.topics[0].partitions[0]
         if row.error_code != ErrorCode.none:
@@ -146,9 +164,12 @@ class Consumer(Client):
 
     def _read(self, row: Any, source: int) -> None:
         read = []
+        start = self.position
+        aborted = _Aborted(row.aborted_transactions or ()) if self.is_read_committed else None
         for header, batch in batches(memoryview(row.records or b"")):
             epoch = header.partition_leader_epoch
-            for record in records_of(batch):
+            is_hidden = aborted is not None and aborted.hides(header, batch)
+            for record in () if is_hidden or header.is_control else records_of(batch):
                 if record.offset >= self.position:
                     key, value = (
                         None if each is None else bytes(each) for each in (record.key, record.value)
@@ -158,7 +179,7 @@ class Consumer(Client):
                 self.position, self._last_epoch = header.next_offset, epoch
         self.view += read
         found = [each for each in read if each.value is not None]
-        if found:
+        if self.position > start:
             self._history.polled(
                 Poll(
                     client=self.name,
@@ -169,6 +190,8 @@ class Consumer(Client):
                     broker_id=source,
                     high_watermark=row.high_watermark,
                     time_s=self.simulation.loop.time(),
+                    is_read_committed=self.is_read_committed,
+                    positions=(start, self.position),
                 )
             )
 
@@ -205,3 +228,22 @@ class Consumer(Client):
             self.position = self.view.pop().offset
         self.position = min(self.position, end_offset)
         self._last_epoch = min(self._last_epoch, epoch)
+
+
+class _Aborted:
+    """The aborted transactions of a response, applied to its batches as Kafka's own consumer does."""
+
+    def __init__(self, transactions: Sequence[Any]) -> None:
+        self._pending = sorted((each.first_offset, each.producer_id) for each in transactions)
+        self._producers: set[int] = set()
+
+    def hides(self, header: BatchHeader, batch: memoryview) -> bool:
+        """Whether the next batch belongs to one of them."""
+        while self._pending and self._pending[0][0] <= header.last_offset:
+            self._producers.add(self._pending.pop(0)[1])
+        if header.is_control:
+            marker = end_transaction_marker(batch)
+            if marker is not None and not marker.is_commit:
+                self._producers.discard(header.producer_id)
+            return False
+        return header.is_transactional and header.producer_id in self._producers

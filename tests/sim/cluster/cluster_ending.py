@@ -7,7 +7,7 @@ from cluster_consumer import Consumer
 from cluster_ledger import Batch, Committed, batches_of, records_in
 from cluster_violated import Violated
 
-from protocol.metadata.image import PartitionImage
+from protocol.metadata.image import ConfigResource, ConfigResourceType, MetadataImage, PartitionImage
 from storage.log import Log
 from tests.harness.history import History
 
@@ -164,7 +164,11 @@ class Ending:
                 contents = [_content(log, start) for log in logs]
             if any(content != contents[0] for content in contents):
                 raise Violated(f"LogMatching: {name}-{index} differs: {contents}")
-        everything = History(unclean=self._world.history.unclean, trimmed=self._world.history.trimmed)
+        everything = History(
+            unclean=self._world.history.unclean,
+            trimmed=self._world.history.trimmed,
+            on_poll=self._world.history.on_poll,
+        )
         written = {(send.topic, send.partition) for send in self._world.history.sends}
         for topic, partition in sorted(written):
             if topic not in self._world.judge.image.topics_by_name:
@@ -174,6 +178,8 @@ class Ending:
             assert ends is not None
             reader = self._world.consumer(f"final-{topic}-{partition}", topic, partition, everything)
             await self._read_until(reader, ends[1])
+            if _is_tiered(self._world.judge.image, topic):
+                await self._read_replicas(topic, partition, image, everything, ends[1])
             if topic in self._world.history.unclean:
                 await self._compare_views(reader)
             if topic in self._world.history.compacted:
@@ -196,10 +202,28 @@ class Ending:
             text = f"{reader.topic}-{reader.partition} cannot be read by {reader.name}: at {reader.position} of {end}"
             raise Violated(text) from None
 
+    async def _read_replicas(
+        self, topic: str, partition: int, image: PartitionImage, history: History, end: int
+    ) -> None:
+        """All offsets are read from each replica, in both isolation levels; what they have to get, the judge knows."""
+        for broker_id in image.replicas:
+            for is_read_committed in (False, True):
+                reader = self._world.consumer(
+                    f"final-{topic}-{partition}-{broker_id}-{is_read_committed}",
+                    topic,
+                    partition,
+                    history,
+                    is_read_committed=is_read_committed,
+                    replica=broker_id,
+                )
+                await self._read_until(reader, end)
+
     async def _compare_views(self, reader: Consumer) -> None:
         """A consumer that learned of all truncations has what a reader finds that was there for none (KIP-320)."""
         for consumer in self._world.consumers:
-            if (consumer.topic, consumer.partition) == (reader.topic, reader.partition):
+            # A marker that is lost, and decided otherwise afterwards, is behind what the other level has read.
+            is_comparable = not consumer.is_read_committed
+            if is_comparable and (consumer.topic, consumer.partition) == (reader.topic, reader.partition):
                 await self._read_until(consumer, reader.position)
                 if consumer.view != reader.view:
                     raise Violated(
@@ -224,6 +248,12 @@ class Ending:
             if image.leader is not None and (name, index) in self._world.judge.deleted
             for replica in image.replicas
         )
+
+
+def _is_tiered(image: MetadataImage, topic: str) -> bool:
+    return (
+        image.config(ConfigResource(ConfigResourceType.TOPIC, topic)).get("remote.storage.enable") == "true"
+    )
 
 
 def _content(log: Log, start: int) -> tuple[int, list[tuple[Batch, bytes]]]:

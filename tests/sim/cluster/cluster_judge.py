@@ -34,7 +34,9 @@ from protocol.metadata.image import (
     TopicImage,
 )
 from protocol.types import TopicPartition
+from runtime.virtual_process import Process
 from storage.log import Log
+from storage.log_offsets import LogOffsets
 from tests.harness.history import History, Poll, Send
 
 #: A partition: (topic id, index).
@@ -397,6 +399,25 @@ class Judge:
                     f"{poll.topic}-{poll.partition} on {poll.broker_id}, committed is {known} "
                     f"(ends {[ledger.end for ledger in ledgers]})"
                 )
+        if poll.topic not in self._history.compacted and ledgers:
+            self._is_complete(poll, ledgers)
+
+    def _is_complete(self, poll: Poll, ledgers: Sequence[Ledger]) -> None:
+        """IsolatedRead: a consumer gets all that its isolation level shows of where it has been, and nothing else."""
+        assert poll.positions is not None
+        start, end = poll.positions
+        found = [offset for offset, _ in poll.found]
+        level = poll.is_read_committed
+        expected = []
+        for ledger in ledgers:  # of more than one, a replica that is behind may still serve an older one
+            expected.append(ledger.shown(start, end, is_read_committed=level))
+            known = [offset for offset in found if offset >= ledger.known_from]
+            is_decided = not level or end <= ledger.last_stable_offset
+            if known == expected[-1] and is_decided and end <= ledger.end:
+                return
+        raise Violated(
+            f"IsolatedRead: {poll}: not {expected}, last stable offsets {[each.last_stable_offset for each in ledgers]}"
+        )
 
     # -- what clients' answers are held against ------------------------------------------------------
 
@@ -411,6 +432,17 @@ class Judge:
         broker = next(machine.broker for machine in self._machines if machine.node_id == broker_id)
         partition = None if broker is None else broker.replicas.hosted.get((topic, index))
         return 2**62 if partition is None else partition.log.log_start_offset
+
+    def process_of(self, broker_id: int) -> Process | None:
+        """The last process of this broker."""
+        return next(machine.process for machine in self._machines if machine.node_id == broker_id)
+
+    def offsets_of_leader(self, topic: str, index: int, broker_id: int, epoch: int) -> LogOffsets | None:
+        """Those of this broker's log, if it still leads in the epoch."""
+        broker = next(machine.broker for machine in self._machines if machine.node_id == broker_id)
+        partition = None if broker is None else broker.replicas.hosted.get((topic, index))
+        is_leader = partition is not None and partition.is_leader and partition.leader_epoch == epoch
+        return partition.log.offsets if partition is not None and is_leader else None
 
     def committed_end(self, topic: str, index: int) -> int:
         """Up to where the partition is committed."""

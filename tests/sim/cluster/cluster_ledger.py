@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from cluster_isolation import Isolation
+
 from protocol.records.record import records as records_of
 from storage.log import Log
 
@@ -49,6 +51,8 @@ class Ledger:
     start: int = 0
     #: leader epoch -> how much of this was committed when it began: everything that its leader has to know of.
     begun: dict[int, int] = field(default_factory=dict)
+    #: What each isolation level shows of it.
+    isolation: Isolation = field(default_factory=Isolation)
 
     def commit(self, log: Log) -> None:
         """A leader's high watermark may have moved beyond all that was committed."""
@@ -66,11 +70,26 @@ class Ledger:
             self.batches[header.base_offset] = Batch(
                 header.base_offset, header.next_offset, epoch, header.crc
             )
+            self.isolation.add(header, data)
             for record in records_of(data):
                 key, value = (None if each is None else bytes(each) for each in (record.key, record.value))
                 self.records[record.offset] = Committed(epoch, record.timestamp, key, value)
                 self.last[key] = record.offset
         self.end = end
+
+    @property
+    def last_stable_offset(self) -> int:
+        """What is before is committed, and belongs to no open transaction."""
+        return self.isolation.last_stable_offset(self.end)
+
+    def shown(self, start: int, end: int, *, is_read_committed: bool) -> list[int]:
+        """The offsets of [start, end) that readers of this isolation level get, as far as they are known."""
+        is_visible = self.isolation.is_visible
+        return [
+            offset
+            for offset in range(max(start, self.known_from), end)
+            if offset in self.records and is_visible(offset, is_read_committed=is_read_committed)
+        ]
 
     def end_under(self, leader_epoch: int) -> int:
         """How much was committed before a newer leader came, which an older one need not know."""

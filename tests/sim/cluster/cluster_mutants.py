@@ -15,6 +15,9 @@ from cluster_tier_mutants import (
     local_retention_does_not_wait_for_copies,
     log_start_after_the_deletion,
     objects_before_the_metadata,
+    one_transaction_index_is_read,
+    transactions_in_the_order_of_their_producers,
+    undecided_segments_are_copied,
     unfinished_copies_are_forgotten,
 )
 
@@ -308,4 +311,7 @@ MUTANTS = [
     Mutant(unfinished_copies_are_forgotten, "tiered", range(2, 12), "EventuallyCopiesAreDecided"),
     Mutant(objects_before_the_metadata, "tiered", range(10), "FinishedCopiesStay"),
     Mutant(deleted_topics_keep_their_copies, "tiered", range(10), "NothingIsOrphaned"),
+    Mutant(undecided_segments_are_copied, "tiered_transactions", range(10), "CopiesAreDecided"),
+    Mutant(one_transaction_index_is_read, "tiered_transactions", range(10), "IsolatedRead"),
+    Mutant(transactions_in_the_order_of_their_producers, "tiered_transactions", range(3, 13), "IsolatedRead"),
 ]

@@ -2,8 +2,7 @@
 
 | question | what must hold, where a leader answers in its epoch |
 | --- | --- |
-| earliest | it never moves back, and is committed |
-| latest | all that was committed when the epoch began, and all that was returned before in it (KIP-207), and not more than is committed |
+| earliest and latest, also of one tier, or of what is decided | they are in order, and never move back (`cluster_bounds`); latest is all that was committed when the epoch began (KIP-207) |
 | a time | the first record that is not older, among those of the ledger |
 | the largest timestamp | a record of the ledger, and none that was committed when the epoch began is newer (KIP-734) |
 | the end of an epoch | behind every committed record of it, and before those of newer ones (KIP-101, 279); that of the present one within what is committed (KIP-392) |
@@ -14,6 +13,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
+from cluster_bounds import TIMESTAMPS, Bounds
 from cluster_clients import BACKOFF_S, UNANSWERED, Client
 from cluster_judge import Judge
 from cluster_ledger import Ledger
@@ -27,7 +27,7 @@ from protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from protocol.special_timestamps import EARLIEST, LATEST, MAX_TIMESTAMP
+from protocol.special_timestamps import LATEST, MAX_TIMESTAMP
 from runtime.simulated import Simulation
 
 
@@ -48,8 +48,7 @@ class Inquirer(Client):
         super().__init__(simulation, random, brokers, name=name)
         self._judge = judge
         self._topic, self._partition = topic, partition
-        #: (leader epoch, EARLIEST or LATEST) -> the last answer
-        self._answered: dict[tuple[int, int], int] = {}
+        self._bounds = Bounds()
         self.answer_count = 0
 
     async def ask(self, *, pause_s: float, is_over: Callable[[], bool]) -> None:
@@ -85,50 +84,61 @@ class Inquirer(Client):
     async def _ask_offset(self, broker_id: int, epoch: int) -> ErrorCode:
         now_ms = self.runtime.now_ms()
         timestamp = self.random.choice(
-            (EARLIEST, LATEST, LATEST, MAX_TIMESTAMP, now_ms - self.random.randint(0, 3000))
+            (*TIMESTAMPS, LATEST, MAX_TIMESTAMP, now_ms - self.random.randint(0, 3000))
         )
+        is_read_committed = self.random.random() < 0.5
         partition = ListOffsetsPartition(
             partition_index=self._partition, current_leader_epoch=epoch, timestamp=timestamp
         )
+        process = self._judge.process_of(broker_id)
         response = await self.request(
             broker_id,
             ApiKey.LIST_OFFSETS,
             ListOffsetsRequest(
-                replica_id=-1, topics=[ListOffsetsTopic(name=self._topic, partitions=[partition])]
+                replica_id=-1,
+                isolation_level=int(is_read_committed),
+                topics=[ListOffsetsTopic(name=self._topic, partitions=[partition])],
             ),
         )
         row = response.topics[0].partitions[0]
         if row.error_code == ErrorCode.none:
             ledger = self._ledger(broker_id, epoch)
             where = f"{self._topic}-{self._partition} by {broker_id} in epoch {epoch}: {row}"
-            if timestamp in (EARLIEST, LATEST):
-                self._check_bound(timestamp, row.offset, ledger, epoch, where)
-            elif row.offset >= 0:
-                self._check_found(timestamp, row, self._start(broker_id), ledger, epoch, where)
+            if process is not self._judge.process_of(broker_id):
+                return ErrorCode.none  # it has restarted: which of the two has responded is unknown
+            if timestamp in TIMESTAMPS:
+                self._bounds.check(
+                    timestamp,
+                    row,
+                    is_read_committed=is_read_committed,
+                    epoch=epoch,
+                    process=process,
+                    ledger=ledger,
+                    now=self._judge.offsets_of_leader(self._topic, self._partition, broker_id, epoch),
+                    where=where,
+                )
+                return ErrorCode.none
+            end = ledger.begun[epoch]
+            if is_read_committed:
+                end = min(end, self._bounds.least_stable(epoch, process))
+            if row.offset >= 0:
+                self._check_found(timestamp, row, self._start(broker_id), end, ledger, where)
             elif timestamp != MAX_TIMESTAMP:
-                self._check_none(timestamp, self._start(broker_id), ledger.begun[epoch], ledger, where)
+                self._check_none(timestamp, self._start(broker_id), end, ledger, where)
         return ErrorCode(row.error_code)
 
     def _start(self, broker_id: int) -> int:
         """Where the leader's log begins by now: an answer may have known what was before."""
         return self._judge.log_start_offset(self._topic, self._partition, broker_id)
 
-    def _check_bound(self, timestamp: int, offset: int, ledger: Ledger, epoch: int, where: str) -> None:
-        answered = self._answered.get((epoch, timestamp), 0)
-        if timestamp == LATEST:
-            answered = max(answered, ledger.begun[epoch])
-        if not answered <= offset <= ledger.end:
-            raise Violated(f"OffsetsAreTrue: returned was {answered}, committed is {ledger.end}: {where}")
-        self._answered[epoch, timestamp] = offset
-
     def _check_found(
-        self, timestamp: int, row: Any, start: int, ledger: Ledger, epoch: int, where: str
+        self, timestamp: int, row: Any, start: int, end: int, ledger: Ledger, where: str
     ) -> None:
         record = ledger.records.get(row.offset)
         if record is None or (record.timestamp, record.leader_epoch) != (row.timestamp, row.leader_epoch):
             raise Violated(f"OffsetsAreTrue: committed there is {record}: {where}")
         if timestamp == MAX_TIMESTAMP:
-            self._check_none(row.timestamp + 1, start, ledger.begun[epoch], ledger, where)
+            self._check_none(row.timestamp + 1, start, end, ledger, where)
         elif row.timestamp < timestamp:
             raise Violated(f"OffsetsAreTrue: older than {timestamp}: {where}")
         else:

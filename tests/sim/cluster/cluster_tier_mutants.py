@@ -8,13 +8,15 @@ from unittest.mock import patch
 
 from broker.tiering.partition_removers import PartitionRemovers
 from protocol.remote.records import RemoteLogSegmentState
-from remote.log_manager import expiration_task
+from remote.log_manager import copying, expiration_task
 from remote.log_manager.copy_task import CopyTask
 from remote.log_manager.deletions import CopyDeletions
 from remote.log_manager.expiration_task import ExpirationTask
 from remote.log_manager.partition_state import Attempt, PartitionState
+from remote.reader import RemoteLogReader
 from remote.segment_metadata import RemoteLogSegmentMetadata
-from storage import retention
+from storage import producer_state, retention
+from storage.tiered_log import SegmentToCopy, segments_to_copy
 
 
 @contextmanager
@@ -78,6 +80,36 @@ def objects_before_the_metadata() -> Iterator[None]:
         await self.complete(await self.begin(copy))
 
     with patch.object(CopyDeletions, "delete", delete):
+        yield
+
+
+@contextmanager
+def undecided_segments_are_copied() -> Iterator[None]:
+    """Segments are copied up to the high watermark, not to the last stable offset."""
+    with patch.object(copying, "segments_to_copy", _up_to_high_watermark):
+        yield
+
+
+def _up_to_high_watermark(*args: Any, **named: Any) -> list[SegmentToCopy]:
+    return segments_to_copy(*args, **{**named, "end_offset": 2**62})
+
+
+@contextmanager
+def one_transaction_index_is_read() -> Iterator[None]:
+    """A remote read looks for aborted transactions in the segment of its records only, not in later ones."""
+    read = RemoteLogReader._aborted_of_copy
+
+    async def read_one(self: RemoteLogReader, *args: Any) -> Any:
+        return (await read(self, *args))[0], True
+
+    with patch.object(RemoteLogReader, "_aborted_of_copy", read_one):
+        yield
+
+
+@contextmanager
+def transactions_in_the_order_of_their_producers() -> Iterator[None]:
+    """The first unstable offset is that of the first producer in a follower's append."""
+    with patch.object(producer_state, "_first_offset", lambda transaction: 0):
         yield
 
 

@@ -55,6 +55,30 @@ async def tiered(world: World) -> None:
     await Nemesis(world).rage(for_s=5, kinds=kinds)
 
 
+async def tiered_transactions(world: World) -> None:
+    """Transactions span segments and tiers, some of them open for long, while brokers come and go, lose their disks, and records expire."""
+    await world.create_topic("kept", **_SMALL)
+    await world.create_topic("sized", retention_bytes=2500, **_SMALL)
+    await world.create_topic("deleted", is_deletable=True, **_SMALL)
+    for topic in ("kept", "sized", "deleted"):
+        for _ in range(2):
+            world.produce(topic, is_transactional=True)
+        world.produce(topic, pause_s=0.1)
+        world.consume(topic, is_read_committed=True, rack=world.random.choice("abc"))
+        world.consume(topic, is_read_committed=True)
+        world.consume(topic)
+        world.ask(topic)
+    kinds = (
+        "kill", "kill", "stop", "torn", "power", "isolate", "pause", "elect", "elect", "reassign", "reassign",
+        "new_disk", "delete_records", "store_slow", "store_unacknowledged",
+    )  # fmt: skip
+    nemesis, until = Nemesis(world), world.now + 6
+    while world.now < until:
+        await nemesis.rage(for_s=1.5, kinds=kinds)
+        # One that was not there, and reads what has been copied meanwhile.
+        world.consume(world.random.choice(("kept", "sized", "deleted")), is_read_committed=True)
+
+
 async def tiered_store(world: World) -> None:
     """The store fails in every way, while leaders change or while nothing else fails: then no producer notices."""
     random = world.random
@@ -129,6 +153,7 @@ async def tiered_switches(world: World) -> None:
 #: What their worlds have to have.
 WORLDS: dict[str, dict[str, Any]] = {
     "tiered": {"settings": {**_SETTINGS, "log.dirs": "/disk/a,/disk/b"}},
+    "tiered_transactions": {"settings": _SETTINGS},
     "tiered_store": {"settings": _SETTINGS},
     # As in `unclean`.
     "tiered_unclean": {"controllers": 1, "is_combined": False, "settings": _SETTINGS},

@@ -7,6 +7,7 @@ The judge reads the records of `__remote_log_metadata` as they are committed, in
 | NoHoleBetweenTiers | what a leader or a member of the ISR lacks locally, from the log start on, is in finished copies of its lineage, whose objects exist |
 | RemoteEndIsCopied | what a replica believes to be copied, and has in its local segments yet, is in such copies |
 | CopiesAreTrue | a finished copy has the batches that were committed, no more and no fewer, with all indexes |
+| CopiesAreDecided | it has no record of an open transaction, and a transaction index with the aborted ones that end in it |
 | FinishedCopiesStay | no object of a finished copy is deleted before its DELETE_SEGMENT_STARTED |
 | RemoteStateAdvances | what a broker's cache has of a copy is a state that its records have reached; the records follow the diagram |
 | NothingIsOrphaned | at the end each object is of a finished copy, and each finished copy of a topic that exists |
@@ -15,6 +16,7 @@ The judge reads the records of `__remote_log_metadata` as they are committed, in
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from struct import Struct
 from typing import NamedTuple
 from uuid import UUID
 
@@ -40,9 +42,12 @@ from remote.topic_metadata.records import from_value
 from remote.topic_metadata.topic import TOPIC
 from storage.leader_epoch_cache import EpochEntry
 from storage.log import Log
+from storage.transaction_index import AbortedTransaction
 
 _FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
 _GONE = RemoteLogSegmentState.DELETE_SEGMENT_FINISHED
+#: Of a transaction index: its version, and the fields of AbortedTransaction.
+_ENTRY = Struct(">hqqqq")
 #: What every copy has besides its batches.
 _INDEXES = (IndexType.OFFSET, IndexType.TIMESTAMP, IndexType.PRODUCER_SNAPSHOT, IndexType.LEADER_EPOCH)
 
@@ -87,6 +92,8 @@ class TierJudge:
         #: Records that ask for what the diagram does not have.
         self.refused_count = 0
         self.finished_count = 0
+        #: Aborted transactions in the indexes of copies.
+        self.aborted_count = 0
         #: Raised in the next check: objects are deleted in threads.
         self._violation: Violated | None = None
 
@@ -139,8 +146,17 @@ class TierJudge:
             Batch(header.base_offset, header.next_offset, header.partition_leader_epoch, header.crc)
             for header, _ in batches(memoryview(body))
         ]
-        if not any(_is_of(ledger, copy, found) for ledger in ledgers):
+        of = [ledger for ledger in ledgers if _is_of(ledger, copy, found)]
+        if not of:
             raise Violated(f"CopiesAreTrue: {copy} has {found}, which no leader has committed")
+        body = self._bucket.objects.get(key_of(copy, IndexType.TRANSACTION))
+        index = [] if body is None else [AbortedTransaction(*each[1:]) for each in _ENTRY.iter_unpack(body)]
+        if copy.is_transaction_index_empty != (body is None) or not any(
+            _is_decided(ledger, copy, index) for ledger in of
+        ):
+            known = [(each.last_stable_offset, each.isolation.aborted) for each in of]
+            raise Violated(f"CopiesAreDecided: {copy} has {index}, committed is {known}")
+        self.aborted_count += len(index)
 
     def _on_delete(self, key: str) -> None:
         found = parse_key(key, 0)
@@ -299,6 +315,18 @@ def _is_of(ledger: Ledger, copy: RemoteLogSegmentMetadata, found: Sequence[Batch
     ]
     start = max(ledger.known_from, copy.start_offset)
     return ledger.end >= copy.end_offset and known == [each for each in found if each.base_offset >= start]
+
+
+def _is_decided(ledger: Ledger, copy: RemoteLogSegmentMetadata, index: Sequence[AbortedTransaction]) -> bool:
+    """Whether all transactions in the copy have ended, and the index has those that were aborted in it."""
+    start = ledger.known_from
+    expected = [
+        each
+        for each in ledger.isolation.aborted
+        if copy.start_offset <= each.last_offset < copy.end_offset and each.first_offset >= start
+    ]
+    found = [each._replace(last_stable_offset=-1) for each in index if each.first_offset >= start]
+    return copy.end_offset <= ledger.last_stable_offset and found == expected
 
 
 def _key_of(partition: TopicIdPartition) -> Key:

@@ -26,6 +26,7 @@ from cluster_questions import Inquirer
 from cluster_services import Injected
 from cluster_sizes import small_sizes
 from cluster_tiers import TierJudge
+from cluster_transactions import TransactionalProducer, are_served
 from cluster_violated import Violated
 
 from protocol.api_keys import ApiKey
@@ -137,6 +138,7 @@ class World:
     def __enter__(self) -> Self:
         self._patches.enter_context(self._patched)
         self._patches.enter_context(self.bucket.is_open())
+        self._patches.enter_context(are_served())
         logging.getLogger().addHandler(self._alarm)
         if self._is_quiet:
             logging.disable(logging.WARNING)  # nodes complain of each other all the time here
@@ -309,9 +311,10 @@ class World:
         keys: int = 0,
         pause_s: float = 0.05,
         is_idempotent: bool = True,
+        is_transactional: bool = False,
     ) -> None:
         """A producer that writes until the end."""
-        producer = Producer(
+        producer = (TransactionalProducer if is_transactional else Producer)(
             self.simulation,
             Random(self.random.getrandbits(64)),
             self.broker_ids,
@@ -326,10 +329,25 @@ class World:
         self._clients.append(producer)
         self.begin(producer.produce(pause_s=pause_s, is_over=lambda: self.is_stopping))
 
-    def consume(self, topic: str, partition: int = 0, *, rack: str = "", validates: bool = False) -> None:
+    def consume(
+        self,
+        topic: str,
+        partition: int = 0,
+        *,
+        rack: str = "",
+        validates: bool = False,
+        is_read_committed: bool = False,
+    ) -> None:
         """A consumer that reads until the end."""
-        name = f"c{len(self._clients)}"
-        consumer = self.consumer(name, topic, partition, self.history, rack=rack, validates=validates)
+        consumer = self.consumer(
+            f"c{len(self._clients)}",
+            topic,
+            partition,
+            self.history,
+            rack=rack,
+            validates=validates,
+            is_read_committed=is_read_committed,
+        )
         self.consumers.append(consumer)
         self.begin(consumer.consume(is_over=lambda position: self.is_stopping))
 
@@ -356,6 +374,8 @@ class World:
         *,
         rack: str = "",
         validates: bool = False,
+        is_read_committed: bool = False,
+        replica: int | None = None,
     ) -> Consumer:
         """A consumer that does not read yet, and adds what it sees to this history."""
         consumer = Consumer(
@@ -368,6 +388,8 @@ class World:
             partition=partition,
             rack=rack,
             validates=validates,
+            is_read_committed=is_read_committed,
+            replica=replica,
         )
         self._clients.append(consumer)
         return consumer

@@ -39,6 +39,7 @@ SEEDS = {
     "slow_reads": 4,
     "groups": 8,
     "tiered": 5,
+    "tiered_transactions": 5,
     "tiered_store": 5,
     "tiered_unclean": 4,
     "tiered_switches": 3,

@@ -1,8 +1,10 @@
 """The checker of histories finds what it has names for, each in the smallest history that shows it."""
 
+from dataclasses import replace
+
 import pytest
 
-from tests.harness.history import History, Poll, Send
+from tests.harness.history import History, Poll, Send, Transaction
 from tests.harness.history_checker import check
 
 
@@ -64,3 +66,28 @@ def test_a_log_without_its_first_records(sends, polls, final, errors):
 def test_a_log_without_any_record():
     history = History(sends=[sent("a", 1)], polls=[read("0a")], trimmed={"t"})
     assert check(history, final=[]) == {}
+
+
+COMMITTED, ABORTED = (Transaction(is_committed=each, decided_s=5) for each in (True, False))
+
+
+def of(transaction, values, at):
+    return replace(sent(values, at), transaction=transaction)
+
+
+@pytest.mark.parametrize(("sends", "found", "time_s", "errors"), [
+    # a transaction that is decided at 5 s    read committed     what is wrong
+    ([of(COMMITTED, "ab", 0)],                "0a 1b",     9,    set()),
+    ([of(COMMITTED, "ab", 0)],                "0a 1b",     4,    {"precommitted-read"}),
+    ([of(COMMITTED, "ab", 0), sent("c", 2)],  "2c",        9,    {"lost-write"}),
+    ([of(ABORTED, "ab", 0), sent("c", 2)],    "2c",        9,    set()),
+    ([of(ABORTED, "ab", 0), sent("c", 2)],    "0a 1b 2c",  9,    {"G1a"}),
+])  # fmt: skip
+def test_readers_of_committed_records(sends, found, time_s, errors):
+    polls = [replace(read(found, client="reader"), is_read_committed=True, time_s=time_s)]
+    assert set(check(History(sends=sends), final=polls)) == errors
+
+
+def test_readers_of_all_records_get_aborted_ones():
+    history = History(sends=[of(ABORTED, "a", 0)], polls=[read("0a")])
+    assert check(history, final=[read("0a", client="reader")]) == {}

@@ -1,0 +1,70 @@
+"""Which committed records each isolation level shows (KIP-98), as the judge works it out from the batches of a ledger.
+
+    offset    0  1  2  3  4  5  6  7  8
+    batch     a  P  b  Q  A  P  c  C  ...     P, Q: of transactions; A aborts that of P, C commits that of Q
+
+    read_uncommitted   0 1 2 3 5 6        everything but markers
+    read_committed     0 2 3              up to the last stable offset, 5, as the second transaction of P is open
+
+Nothing of the brokers' own producer state is used.
+"""
+
+from dataclasses import dataclass, field
+
+from protocol.records.batch import BatchHeader
+from protocol.records.control import end_transaction_marker
+from storage.transaction_index import AbortedTransaction
+
+
+@dataclass(slots=True, eq=False)
+class _Transaction:
+    first_offset: int
+    #: None while it is open.
+    is_committed: bool | None = None
+
+
+@dataclass(slots=True)
+class Isolation:
+    """See the module; of one ledger, in the order of its batches."""
+
+    #: producer id -> its transaction without a marker
+    _open: dict[int, _Transaction] = field(default_factory=dict)
+    #: offset -> the transaction of the record there
+    _of: dict[int, _Transaction] = field(default_factory=dict)
+    markers: set[int] = field(default_factory=set)
+    #: In the order of their markers; without the last stable offset.
+    aborted: list[AbortedTransaction] = field(default_factory=list)
+    committed_count: int = 0
+
+    def add(self, header: BatchHeader, data: memoryview) -> None:
+        """The next committed batch."""
+        if header.is_control:
+            self.markers.add(header.base_offset)
+            self._end(header, data)
+        elif header.is_transactional:
+            transaction = self._open.setdefault(header.producer_id, _Transaction(header.base_offset))
+            self._of.update(dict.fromkeys(range(header.base_offset, header.next_offset), transaction))
+
+    def _end(self, header: BatchHeader, data: memoryview) -> None:
+        marker = end_transaction_marker(data) if header.producer_id >= 0 else None
+        transaction = self._open.pop(header.producer_id, None)
+        if marker is None or transaction is None:
+            return
+        transaction.is_committed = marker.is_commit
+        if marker.is_commit:
+            self.committed_count += 1
+        else:
+            self.aborted.append(
+                AbortedTransaction(header.producer_id, transaction.first_offset, header.base_offset, -1)
+            )
+
+    def last_stable_offset(self, end: int) -> int:
+        """The first offset of an open transaction, or where the ledger ends."""
+        return min((each.first_offset for each in self._open.values()), default=end)
+
+    def is_visible(self, offset: int, *, is_read_committed: bool) -> bool:
+        """Whether readers of this level get the record there. Precondition for read_committed: it is decided."""
+        if offset in self.markers:
+            return False
+        transaction = self._of.get(offset)
+        return not is_read_committed or transaction is None or transaction.is_committed is True
