@@ -70,6 +70,10 @@ class RemoteLogReader:
             raise MetadataNotReady(f"The metadata of {partition.topic_partition} is still being read")
         return found
 
+    def trim_memory(self) -> None:
+        """Free the memory of chunks that are not in use any more."""
+        self._segments.memory.trim()
+
     def no_copy(self, partition: TieredPartition, offset: int) -> OffsetOutOfRange:
         """The error of an offset before the local log start that no copy holds."""
         return OffsetOutOfRange(f"{partition.topic_partition}: no copy in the remote tier holds {offset}")

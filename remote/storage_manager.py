@@ -18,6 +18,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Protocol
 
+from remote.errors import RetriableRemoteStorageError
 from remote.segment_metadata import RemoteLogSegmentMetadata
 
 
@@ -65,6 +66,29 @@ class RemoteStream(Protocol):
         """Release the connection, also before the end."""
 
 
+#: Fills a part of a buffer, as soon as there are bytes; returns their number, 0 at the end only.
+Fill = Callable[[memoryview], int]
+
+
+def filling(stream: RemoteStream, *, piece_bytes: int) -> Fill:
+    """How to read a stream into memory: its own `readinto1` (as of `io.BufferedIOBase`), which is optional, or its `read`.
+
+    A `read` may wait for all that it is asked for, so that is at most `piece_bytes`.
+    """
+    readinto1: Fill | None = getattr(stream, "readinto1", None)
+    if readinto1 is not None:
+        return readinto1
+
+    def fill(buffer: memoryview) -> int:
+        data = stream.read(min(piece_bytes, len(buffer)))
+        if len(data) > len(buffer):
+            raise RetriableRemoteStorageError(f"{len(data)} bytes were sent instead of {len(buffer)} at most")
+        buffer[: len(data)] = data
+        return len(data)
+
+    return fill
+
+
 class RemoteStorageManager(ABC):
     """A store of segments; see the module."""
 
@@ -74,6 +98,9 @@ class RemoteStorageManager(ABC):
 
         Raises InvalidConfig for a setting that cannot be used: with the key, the value and the remedy.
         """
+
+    def open(self) -> None:  # noqa: B027 (an implementation that is cheap to use at first needs none)
+        """Called once, after `configure`: import and open what the first read would wait for. May be slow, and may fail."""
 
     @abstractmethod
     def copy_log_segment_data(self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData) -> bytes | None:

@@ -25,7 +25,13 @@ import pytest
 from protocol.types import TopicPartition
 from remote.errors import RemoteResourceNotFound, RemoteStorageError
 from remote.segment_metadata import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
-from remote.storage_manager import IndexType, LogSegmentData, RemoteStorageManager, RemoteStream
+from remote.storage_manager import (
+    IndexType,
+    LogSegmentData,
+    RemoteStorageManager,
+    RemoteStream,
+    filling,
+)
 from storage.leader_epoch_cache import EpochEntry
 
 #: Larger than any part of a multipart upload that stores have by default (5 to 16 MiB).
@@ -105,6 +111,20 @@ class RemoteStorageManagerContract:
                     assert 0 < len(piece) <= 100
                     pieces += piece
             assert pieces == copied.log[10 : 10 + len(pieces)]
+
+    def test_a_stream_is_read_into_memory(
+        self, manager: RemoteStorageManager, segment: Callable[..., "Segment"]
+    ) -> None:
+        """By `readinto1`, where a stream has it: some bytes each time, and 0 at the end only."""
+        copied = segment(size=700_000).copy_to(manager)
+        with closing(
+            manager.fetch_log_segment(copied.metadata, start_position=10, end_position=600_000)
+        ) as stream:
+            fill, left = filling(stream, piece_bytes=65_536), memoryview(bytearray(650_000))
+            body = left
+            while size := fill(left):
+                left = left[size:]
+        assert body[: -len(left)] == copied.log[10:600_000]
 
     def test_a_segment_without_aborted_transactions_has_no_transaction_index(
         self, manager: RemoteStorageManager, segment: Callable[..., "Segment"]

@@ -10,12 +10,18 @@ from typing import Final
 
 from remote.errors import RetriableRemoteStorageError
 from remote.segment_metadata import RemoteLogSegmentMetadata
-from remote.storage_manager import IndexType, LogSegmentData, RemoteStorageManager, RemoteStream
+from remote.storage_manager import (
+    IndexType,
+    LogSegmentData,
+    RemoteStorageManager,
+    RemoteStream,
+    filling,
+)
 
 #: At least so much, or all that is left, in each window of so many seconds: 35 kB/s.
 MIN_BYTES: Final = 1024 * 1024
 WINDOW_S: Final = 30.0
-#: The largest read: a client does not return before it has all of it, so that the time is compared once for each.
+#: The largest read of a stream that may wait for all of it: the time is compared once for each.
 _PIECE_BYTES: Final = 64 * 1024
 
 
@@ -30,6 +36,10 @@ class WatchedReads(RemoteStorageManager):
     def configure(self, configs: Mapping[str, object]) -> None:
         """The store is configured already."""
         raise AssertionError("WatchedReads is made from a storage manager that is configured")
+
+    def open(self) -> None:
+        """See RemoteStorageManager."""
+        self.store.open()
 
     def copy_log_segment_data(self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData) -> bytes | None:
         """See RemoteStorageManager."""
@@ -61,6 +71,7 @@ class WatchedReads(RemoteStorageManager):
 class _WatchedStream:
     def __init__(self, stream: RemoteStream, name: str, monotonic: Callable[[], float]) -> None:
         self._stream = stream
+        self._fill = filling(stream, piece_bytes=_PIECE_BYTES)
         self._name = name
         self._monotonic = monotonic
         #: Of the present window.
@@ -70,14 +81,23 @@ class _WatchedStream:
     def read(self, size: int = -1, /) -> bytes:
         """See RemoteStream. Raises RetriableRemoteStorageError for a store that is too slow."""
         data = self._stream.read(_PIECE_BYTES if size < 0 else min(size, _PIECE_BYTES))
-        self._bytes += len(data)
+        self._count(len(data))
+        return data
+
+    def readinto1(self, buffer: memoryview, /) -> int:
+        """See `filling`. Raises as `read`."""
+        size = self._fill(buffer)
+        self._count(size)
+        return size
+
+    def _count(self, size: int) -> None:
+        self._bytes += size
         if self._bytes >= MIN_BYTES:
             self._begin_s, self._bytes = self._monotonic(), 0
-        elif data and self._monotonic() - self._begin_s > WINDOW_S:
+        elif size and self._monotonic() - self._begin_s > WINDOW_S:
             raise RetriableRemoteStorageError(
                 f"{self._name}: only {self._bytes} bytes have come within {WINDOW_S:g} s"
             )
-        return data
 
     def close(self) -> None:
         """See RemoteStream."""

@@ -109,8 +109,16 @@ class RemoteTier:
     def on_broker_ready(self) -> None:
         """Clients are served, this broker's own among them: open the metadata topic."""
         self.metadata.on_broker_ready()
+        self._runtime.create_task(self._open_store(), name="opening of the remote store")
         if self.removers is not None:
             self.removers.start()
+
+    async def _open_store(self) -> None:
+        """Spare the first consumer the import of the store's client. What fails is repeated by each use of the store."""
+        try:
+            await self._runtime.run_blocking(self.store.open, pool=Pool.REMOTE_READS)
+        except Exception as error:  # noqa: BLE001 (whatever a plugin raises)
+            logger.warning("the remote store cannot be opened: %s", error)
 
     def on_role(self, partition: Partition) -> None:
         """See TierListener. Ignored after `stop`: the broker follows the cluster's metadata to its end."""

@@ -3,7 +3,7 @@
 One cache serves three purposes: a read that outlives the wait of its Fetch answers the next one; what is read ahead is there
 when it is asked for; consumers of the same records share them.
 
-Bound: `limit_bytes`. Chunks that were read to their end go first, then the least recently used. A chunk that was not used
+Bound: `limit_bytes`, what is reserved for chunks that are read ahead included. Chunks that were read to their end go first, then the least recently used. A chunk that was not used
 for `TTL_MS` goes, too.
 """
 
@@ -38,6 +38,7 @@ class ChunkCache:
     def __init__(self, *, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.size_bytes = 0
+        self._reserved_bytes = 0
         #: Of the chunks that were read to their end.
         self._finished_bytes = 0
         #: The next one to go first: chunks that were read to their end, then the others by last use.
@@ -70,6 +71,20 @@ class ChunkCache:
         self.size_bytes += chunk.size_bytes
         self._make_room(besides=chunk)
 
+    def reserve(self, size_bytes: int) -> bool:
+        """Keep room for a chunk of this size, until `release`; False if one that may still be wanted would have to go."""
+        wanted_bytes = self.size_bytes - self._finished_bytes + self._reserved_bytes
+        if wanted_bytes + size_bytes > self.limit_bytes:
+            return False
+        self._reserved_bytes += size_bytes
+        self._make_room()
+        return True
+
+    def release(self, size_bytes: int) -> None:
+        """The chunk has been read, and is added next, or has not."""
+        self._reserved_bytes -= size_bytes
+        assert self._reserved_bytes >= 0, self._reserved_bytes
+
     def touch(self, chunk: Chunk, *, is_read_to_end: bool, now_ms: float) -> None:
         """The chunk has answered a read. One that was read to its end is the next one to go."""
         kept = self._kept.get(chunk)
@@ -79,10 +94,6 @@ class ChunkCache:
                 kept.is_read_to_end = True
                 self._finished_bytes += chunk.size_bytes
             self._kept.move_to_end(chunk, last=not kept.is_read_to_end)
-
-    def has_room(self, size_bytes: int) -> bool:
-        """Whether so many bytes fit without the removal of a chunk that may still be wanted."""
-        return self.size_bytes - self._finished_bytes + size_bytes <= self.limit_bytes
 
     def expire(self, *, now_ms: float) -> None:
         """Remove what was not used for long."""
@@ -94,10 +105,12 @@ class ChunkCache:
         for chunk in list(self._by_partition.get(partition, ())):
             self._remove(chunk)
 
-    def _make_room(self, *, besides: Chunk) -> None:
-        while self.size_bytes > self.limit_bytes and len(self._kept) > 1:
+    def _make_room(self, *, besides: Chunk | None = None) -> None:
+        while self.size_bytes + self._reserved_bytes > self.limit_bytes and self._kept:
             oldest = next(iter(self._kept))
             if oldest is besides:
+                if len(self._kept) == 1:
+                    return
                 self._kept.move_to_end(oldest)
                 continue
             self._remove(oldest)

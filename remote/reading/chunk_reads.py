@@ -179,13 +179,11 @@ class ChunkReads:
         stream = self._ahead.advance(
             id_of(partition), offset, found.end_offset, size_bytes=len(found.records), now_ms=now_ms
         )
+        if not stream.is_sequential or stream.ahead_of == chunk.end_offset:
+            return
         size = self._ahead.next_chunk_bytes(stream)
-        if (
-            stream.is_sequential
-            and self._cache.has_room(size)
-            and self._read_ahead(partition, chunk, size, is_read_committed=is_read_committed)
-        ):
-            stream.chunk_bytes = size
+        if self._read_ahead(partition, chunk, size, is_read_committed=is_read_committed):
+            stream.chunk_bytes, stream.ahead_of = size, chunk.end_offset
 
     def forget(self, partition: TieredPartition) -> None:
         """The partition's role has changed, or it is not here any more: its log may have been truncated."""
@@ -237,11 +235,15 @@ class ChunkReads:
                 return False
         except (KafkaError, RemoteStorageError):
             return False  # of no interest before a consumer asks for it
+        if not self._cache.reserve(size_bytes):
+            return False
         if not self._slots.try_enter_ahead():
+            self._cache.release(size_bytes)
             return False
         try:
             read = self._new_read(key)
         except (RemoteStorageError, RemoteReadsThrottled):
+            self._cache.release(size_bytes)
             self._slots.leave()
             return False
         continuation = None
@@ -271,17 +273,23 @@ class ChunkReads:
                 continuation=continuation,
             )
 
+        async def attempt_with_room() -> Chunk:
+            try:
+                return await attempt()
+            finally:
+                self._cache.release(max_bytes)
+
         if is_ahead:
-            run = self._run_ahead(read, partition, attempt)
+            run = self._run_ahead(read, partition, attempt_with_room())
         else:
             run = self._run(read, partition, self._repeated(read, attempt))
         self._runtime.create_task(run, name=f"remote read of {partition.topic_partition}")
 
     async def _run_ahead(
-        self, read: PendingRead, partition: TieredPartition, attempt: Callable[[], Coroutine[Any, Any, Chunk]]
+        self, read: PendingRead, partition: TieredPartition, chunk: Coroutine[Any, Any, Chunk]
     ) -> None:
         try:
-            await self._run(read, partition, attempt())
+            await self._run(read, partition, chunk)
         finally:
             self._slots.leave()
 
@@ -296,6 +304,7 @@ class ChunkReads:
             self._on_failed(read, error)
         else:
             self._quota.record(found.data_bytes)
+            self._ahead.on_read(found.data_bytes, took_ms=self._now_ms() - read.began_ms)
             del self._reads[read.key]
             read.data_bytes, read.error = found.data_bytes, None
             # Of an older leader epoch, it may have records that were truncated meanwhile: it is read again.
@@ -364,6 +373,7 @@ class ChunkReads:
         now_ms = self._now_ms()
         self._cache.expire(now_ms=now_ms)
         self._ahead.expire(now_ms=now_ms)
+        self._reader.trim_memory()
         for key, read in list(self._reads.items()):
             if read.is_done and now_ms - read.used_ms >= _FAILURE_TTL_MS:
                 del self._reads[key]

@@ -21,8 +21,9 @@ from protocol.records.record import records as parse_records
 from remote.errors import RetriableRemoteStorageError
 from remote.index_cache_files import IndexFiles
 from remote.reading.chunk import Batches, Chunk, CorruptCopy, parse
+from remote.reading.chunk_memory import ChunkMemory
 from remote.segment_metadata import RemoteLogSegmentMetadata
-from remote.storage_manager import RemoteStorageManager
+from remote.storage_manager import RemoteStorageManager, filling
 from storage.index import OffsetIndex, OffsetPosition, TimestampOffset
 from storage.transaction_index import AbortedTransaction
 
@@ -43,7 +44,7 @@ class _Piece(NamedTuple):
     """A range of a copy: `body` from `position` on, and the whole batches in it."""
 
     position: int
-    body: bytes
+    body: memoryview
     batches: Batches
 
 
@@ -53,6 +54,7 @@ class SegmentReads:
     def __init__(self, store: RemoteStorageManager, indexes: IndexFiles) -> None:
         self._store = store
         self._indexes = indexes
+        self.memory = ChunkMemory()
 
     def read(
         self,
@@ -175,23 +177,22 @@ class SegmentReads:
                 wanted = read_header(body).size_bytes if is_header else HEADER_SIZE_BYTES
                 hints.ignore_end = True
 
-    def _fetch(self, copy: RemoteLogSegmentMetadata, start: int, end: int) -> bytes:
+    def _fetch(self, copy: RemoteLogSegmentMetadata, start: int, end: int) -> memoryview:
         """Exactly the bytes [start, end) of the segment. Raises RemoteStorageError."""
-        pieces, left = [], end - start
+        body = self.memory.take(end - start)
+        left = body
         with closing(self._store.fetch_log_segment(copy, start_position=start, end_position=end)) as stream:
-            while left:
-                data = stream.read(left)
-                if not data:
+            fill = filling(stream, piece_bytes=len(left))
+            while len(left):
+                size = fill(left)
+                if not size:
                     raise RetriableRemoteStorageError(
-                        f"{copy.segment_id}: the body of [{start}, {end}) ended {left} bytes early"
+                        f"{copy.segment_id}: the body of [{start}, {end}) ended {len(left)} bytes early"
                     )
-                if len(data) > left:
-                    raise CorruptCopy(f"{copy.segment_id}: more than [{start}, {end}) was sent")
-                pieces.append(data)
-                left -= len(data)
+                left = left[size:]
             if stream.read(1):
                 raise CorruptCopy(f"{copy.segment_id}: more than [{start}, {end}) was sent")
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        return body
 
 
 class _IndexHints:
@@ -251,7 +252,7 @@ def _chunk(
     end = found.ends[last - 1]
     return Chunk(
         segment_id=copy.segment_id.id,
-        data=piece.body[begin:end] if begin or end < len(piece.body) else piece.body,
+        data=piece.body[begin:end],
         batches=kept,
         start_offset=offset,
         end_offset=kept.next_offsets[-1],
@@ -260,7 +261,7 @@ def _chunk(
 
 
 def _first_record(piece: _Piece, timestamp: int, *, start_offset: int) -> TimestampOffset | None:
-    view, begin = memoryview(piece.body), 0
+    view, begin = piece.body, 0
     for end in piece.batches.ends:
         header = read_header(view, begin)
         if header.max_timestamp >= timestamp and header.last_offset >= start_offset:

@@ -83,7 +83,7 @@ class DirectoryStore:
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> RemoteStream:
         """A stream of the file."""
         with _storage_errors(key):
-            file = (self._root / key).open("rb")
+            file = (self._root / key).open("rb", buffering=0)
             file.seek(start)
         return _FileStream(key, file, None if end is None else end - start)
 
@@ -118,7 +118,7 @@ class DirectoryStore:
 class _FileStream:
     """The next bytes of a file, at most `left`, or all."""
 
-    def __init__(self, key: str, file: BinaryIO, left: int | None) -> None:
+    def __init__(self, key: str, file: FileIO, left: int | None) -> None:
         self._key = key
         self._file = file
         self._left = left
@@ -132,6 +132,14 @@ class _FileStream:
         if self._left is not None:
             self._left -= len(data)
         return data
+
+    def readinto1(self, buffer: memoryview, /) -> int:
+        """See `remote.storage_manager.filling`."""
+        with _storage_errors(self._key):
+            size = self._file.readinto(buffer if self._left is None else buffer[: self._left])
+        if self._left is not None:
+            self._left -= size
+        return size
 
     def close(self) -> None:
         """See RemoteStream."""

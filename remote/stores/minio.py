@@ -30,7 +30,7 @@ from remote.errors import RemoteResourceNotFound, RemoteStorageError, RetriableR
 from remote.storage_manager import RemoteStream
 from remote.stores.metered_body import MeteredBody
 from remote.stores.object_storage import ListedObject, ObjectStorage, ObjectStore, Source
-from remote.stores.response_body import ResponseBody
+from remote.stores.response_body import PooledResponse, ResponseBody
 from remote.stores.s3_settings import S3Settings
 from storage.file_names import LOG
 
@@ -152,7 +152,9 @@ class MinioStore:
             found = response.headers.get("Content-Range")
             response.release_conn()
             raise RemoteStorageError(f"{key}: a request from {start} on was answered with {found!r}")
-        return ResponseBody(key, _Pooled(response), int(response.headers["Content-Length"]), _storage_errors)
+        return ResponseBody(
+            key, PooledResponse(response), int(response.headers["Content-Length"]), _storage_errors
+        )
 
     def delete(self, keys: Iterable[str]) -> None:
         """DeleteObjects, in requests of up to 1,000 keys; then uploads in parts that were interrupted are aborted."""
@@ -189,23 +191,6 @@ class MinioStore:
     def close(self) -> None:
         """Close the connections."""
         self._pool.clear()
-
-
-class _Pooled:
-    """A response whose connection is used again if it was read to the end, else closed."""
-
-    def __init__(self, response: urllib3.BaseHTTPResponse) -> None:
-        self._response = response
-
-    def read(self, size: int, /) -> bytes:
-        """See Response."""
-        return self._response.read(size)
-
-    def close(self) -> None:
-        """See Response."""
-        if self._response.length_remaining:
-            self._response.close()
-        self._response.release_conn()
 
 
 @contextmanager

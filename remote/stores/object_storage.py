@@ -95,7 +95,7 @@ class ObjectStorage(RemoteStorageManager):
 
     @abstractmethod
     def open_store(self) -> ObjectStore:
-        """The store of the settings; called once, by the first call that needs it: a client takes half a second to import."""
+        """The store of the settings; called once, by `open` or the first call that needs it: a client takes half a second to import."""
 
     @property
     def store(self) -> ObjectStore:
@@ -104,6 +104,10 @@ class ObjectStorage(RemoteStorageManager):
             if self._store is None:
                 self._store = self.open_store()
             return self._store
+
+    def open(self) -> None:
+        """See RemoteStorageManager."""
+        _ = self.store
 
     def copy_log_segment_data(self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData) -> None:
         """Copy the indexes, then the segment: what has the segment has all of it."""

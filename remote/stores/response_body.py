@@ -2,19 +2,48 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Final, Protocol
+
+import urllib3
 
 from remote.errors import RetriableRemoteStorageError
+
+#: More than one read of a socket returns, and little enough that the allocator uses the same memory again.
+_PIECE_BYTES: Final = 256 * 1024
 
 
 class Response(Protocol):
     """What both clients' responses have."""
 
     def read(self, size: int, /) -> bytes:
-        """Up to `size` bytes; empty at the end, also where the connection broke."""
+        """`size` bytes, or what remains; empty at the end, also where the connection broke."""
+
+    def read1(self, size: int, /) -> bytes:
+        """Up to `size` bytes, as soon as there are some; empty as above."""
 
     def close(self) -> None:
         """Close the connection, unless it was read to the end."""
+
+
+class PooledResponse:
+    """A response of urllib3, whose connection is used again if it was read to the end, else closed."""
+
+    def __init__(self, response: urllib3.BaseHTTPResponse) -> None:
+        self._response = response
+
+    def read(self, size: int, /) -> bytes:
+        """See Response."""
+        return self._response.read(size, decode_content=False)
+
+    def read1(self, size: int, /) -> bytes:
+        """See Response."""
+        return self._response.read1(size, decode_content=False)
+
+    def close(self) -> None:
+        """See Response."""
+        if self._response.length_remaining:
+            self._response.close()
+        self._response.release_conn()
 
 
 class ResponseBody:
@@ -38,10 +67,21 @@ class ResponseBody:
     def read(self, size: int = -1, /) -> bytes:
         """See RemoteStream."""
         wanted = self._left if size < 0 else min(size, self._left)
-        if self._response is None or not wanted:
+        return b"" if self._response is None else self._next(self._response.read, wanted)
+
+    def readinto1(self, buffer: memoryview, /) -> int:
+        """See `remote.storage_manager.filling`."""
+        if self._response is None:
+            return 0
+        data = self._next(self._response.read1, min(len(buffer), self._left, _PIECE_BYTES))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def _next(self, read: Callable[[int], bytes], wanted: int) -> bytes:
+        if not wanted:
             return b""
         with self._errors(self._key):
-            data = self._response.read(wanted)
+            data = read(wanted)
         if not data:
             raise RetriableRemoteStorageError(f"{self._key}: the body ended {self._left} bytes early")
         self._left -= len(data)

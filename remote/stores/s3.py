@@ -1,7 +1,7 @@
 """S3Storage: Amazon S3 and compatible stores as remote tier, by boto3.
 
 The settings are in `s3_settings.py`, the keys in `object_storage.py`, the requests in `s3_store.py`, which is imported when
-the store is used for the first time: boto3 takes half a second and 30 MB, and a broker may have no copy to read.
+the store is opened: boto3 takes half a second and 30 MB.
 """
 
 from collections.abc import Mapping

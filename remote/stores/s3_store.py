@@ -24,17 +24,19 @@ from botocore.exceptions import (
     HTTPClientError,
     IncompleteReadError,
 )
+from urllib3.exceptions import HTTPError
 
 from remote.errors import RemoteResourceNotFound, RemoteStorageError, RetriableRemoteStorageError
 from remote.storage_manager import RemoteStream
 from remote.stores.metered_body import MeteredBody
 from remote.stores.object_storage import ListedObject, Source
-from remote.stores.response_body import ResponseBody
+from remote.stores.response_body import PooledResponse, ResponseBody
 from remote.stores.s3_settings import S3Settings
 from storage.file_names import LOG
 
 #: The bound of DeleteObjects.
 _KEYS_A_REQUEST: Final = 1000
+_PIECE_BYTES: Final = 64 * 1024
 _NOT_FOUND: Final = frozenset({"404", "NoSuchKey", "NotFound"})
 _TRANSIENT: Final = frozenset(
     {"RequestTimeout", "RequestTimeTooSkewed", "SlowDown", "Throttling", "TooManyRequests", "InternalError",
@@ -165,7 +167,9 @@ class S3Store:
             raise RemoteStorageError(
                 f"{key}: {range_['Range']} was answered with {response.get('ContentRange')!r}"
             )
-        return ResponseBody(key, response["Body"], response["ContentLength"], _storage_errors)
+        # boto3 verifies the checksum of a whole object as it is read. Of a part the store sends none: its batches have theirs.
+        body = PooledResponse(response["Body"]._raw_stream) if range_ else _Whole(response["Body"])
+        return ResponseBody(key, body, response["ContentLength"], _storage_errors)
 
     def delete(self, keys: Iterable[str]) -> None:
         """DeleteObjects, in requests of up to 1,000 keys; then uploads in parts that were interrupted are aborted."""
@@ -215,13 +219,32 @@ class S3Store:
         self._client.close()
 
 
+class _Whole:
+    """The body of a whole object, verified by boto3."""
+
+    def __init__(self, body: Any) -> None:  # noqa: ANN401 (boto3 has no types)
+        self._body = body
+
+    def read(self, size: int, /) -> bytes:
+        """See Response."""
+        return bytes(self._body.read(size))
+
+    def read1(self, size: int, /) -> bytes:
+        """See Response: boto3 waits for all that it is asked for."""
+        return bytes(self._body.read(min(size, _PIECE_BYTES)))
+
+    def close(self) -> None:
+        """See Response."""
+        self._body.close()
+
+
 @contextmanager
 def _storage_errors(key: str) -> Iterator[None]:
     try:
         yield
     except ClientError as error:
         raise _translated(key, error) from error
-    except (ConnectionError, HTTPClientError, IncompleteReadError) as error:
+    except (ConnectionError, HTTPClientError, IncompleteReadError, HTTPError) as error:
         raise RetriableRemoteStorageError(f"{key}: {error}") from error
     except BotoCoreError as error:
         raise RemoteStorageError(f"{key}: {error}") from error

@@ -44,6 +44,10 @@ class WorkerStore(RemoteStorageManager):
         """Both stores are configured already."""
         raise AssertionError("a WorkerStore is made from a storage manager that is configured")
 
+    def open(self) -> None:
+        """See RemoteStorageManager: the store that reads."""
+        self.store.open()
+
     def copy_log_segment_data(self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData) -> bytes | None:
         """See RemoteStorageManager."""
         request = CopyRequest(metadata=metadata, data=replace(data, on_bytes=no_limit))

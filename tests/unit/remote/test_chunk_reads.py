@@ -7,7 +7,14 @@ from reading_support import NOW_MS, TieredTwins
 
 from remote.reading.chunk_cache import TTL_MS, ChunkCache
 from remote.reading.chunk_reads import ChunkReads, PendingRead
-from remote.reading.read_ahead import MAX_CHUNK_BYTES, MAX_STREAMS, MIN_CHUNK_BYTES, ReadAhead
+from remote.reading.read_ahead import (
+    MAX_CHUNK_BYTES,
+    MAX_STREAMS,
+    MIN_CHUNK_BYTES,
+    QUICK_MS,
+    USUAL_CHUNK_BYTES,
+    ReadAhead,
+)
 from remote.reading.read_slots import ReadSlots, TooManyRemoteReads
 from remote.reading.settings import RemoteReadSettings
 from runtime import Pool
@@ -61,8 +68,10 @@ def test_what_was_read_to_its_end_goes_first_then_the_oldest(simulation, twins):
     for at, chunk in enumerate(chunks[:3]):
         cache.add(twins.partition.id, chunk, now_ms=at)
     cache.touch(chunks[2], is_read_to_end=True, now_ms=3)
-    assert cache.has_room(size)
-    assert not cache.has_room(2 * size)
+    assert not cache.reserve(2 * size)
+    assert cache.reserve(size)
+    assert not cache.reserve(1)
+    cache.release(size)
 
     def kept():
         return [number for number, each in enumerate(chunks) if cache.find(each.segment_id, number) is each]
@@ -77,6 +86,21 @@ def test_what_was_read_to_its_end_goes_first_then_the_oldest(simulation, twins):
     assert kept() == [0, 4]
     cache.remove_partition(twins.partition.id)
     assert (kept(), cache.size_bytes) == ([], 0)
+
+
+def test_room_for_what_is_read_ahead_is_made_before_it_arrives(simulation, twins):
+    chunks = chunks_of(simulation, twins, 3)
+    size = chunks[0].size_bytes
+    cache = ChunkCache(limit_bytes=2 * size)
+    cache.add(twins.partition.id, chunks[0], now_ms=0)
+    cache.add(twins.partition.id, chunks[1], now_ms=0)
+    cache.touch(chunks[0], is_read_to_end=True, now_ms=0)
+    assert cache.reserve(size)
+    assert len(cache) == 1
+    assert cache.find(chunks[1].segment_id, 1) is chunks[1]
+    cache.release(size)
+    cache.add(twins.partition.id, chunks[2], now_ms=0)
+    assert cache.size_bytes == 2 * size
 
 
 def test_a_chunk_larger_than_the_cache_is_kept_until_the_next_one(simulation, twins):
@@ -146,16 +170,33 @@ def test_chunks_grow_while_a_consumer_goes_on(twins):
     stream = ahead.advance(at, 0, 10, size_bytes=300_000, now_ms=0)
     assert not stream.is_sequential
     sizes = []
-    for offset in range(10, 80, 10):
+    for offset in range(10, 100, 10):
         stream = ahead.advance(at, offset, offset + 10, size_bytes=300_000, now_ms=0)
         assert stream.is_sequential
         stream.chunk_bytes = ahead.next_chunk_bytes(stream)
+        ahead.on_read(stream.chunk_bytes, took_ms=QUICK_MS)
         sizes.append(stream.chunk_bytes)
-    assert sizes == sorted(sizes)
-    assert sizes[0] == 600_000
-    assert sizes[-1] == MAX_CHUNK_BYTES
-    assert ahead.first_chunk_bytes(at, 80, max_bytes=1) == MAX_CHUNK_BYTES
+    assert sizes == [2**19, 2**20, 2**21, 2**22, 2**23, *[MAX_CHUNK_BYTES] * 4]
+    assert ahead.first_chunk_bytes(at, 100, max_bytes=1) == USUAL_CHUNK_BYTES
+    assert ahead.first_chunk_bytes(at, 4711, max_bytes=2**30) == USUAL_CHUNK_BYTES
     assert ahead.first_chunk_bytes(at, 4711, max_bytes=1) == MIN_CHUNK_BYTES
+
+
+def test_chunks_are_small_while_the_store_is_slow(twins):
+    """None of a chunk can be consumed before all of it is there."""
+    ahead, at = ReadAhead(memory_bytes=2**26), twins.partition.id
+    ahead.advance(at, 0, 10, size_bytes=2**20, now_ms=0)
+    stream = ahead.advance(at, 10, 20, size_bytes=2**20, now_ms=0)
+
+    def read(took_ms):
+        stream.chunk_bytes = ahead.next_chunk_bytes(stream)
+        ahead.on_read(stream.chunk_bytes, took_ms=took_ms)
+        return stream.chunk_bytes
+
+    slow = QUICK_MS + 1
+    assert [read(slow) for _ in range(4)] == [2**21, *[USUAL_CHUNK_BYTES] * 3]
+    assert [read(1) for _ in range(3)] == [USUAL_CHUNK_BYTES, 2 * USUAL_CHUNK_BYTES, MAX_CHUNK_BYTES]
+    assert [read(slow) for _ in range(2)] == [MAX_CHUNK_BYTES, USUAL_CHUNK_BYTES]
 
 
 def test_many_consumers_share_the_memory(twins):

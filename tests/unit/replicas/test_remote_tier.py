@@ -13,6 +13,7 @@ from broker.tiering.remote_tier import RemoteTier
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.metadata.records import PartitionChangeRecord
 from protocol.types import TopicPartition
+from remote.errors import RemoteStorageError
 from remote.index_cache_files import DIRECTORY, IndexFiles
 from remote.stores.local_directory import LocalDirectory
 from storage.files import Files
@@ -123,3 +124,25 @@ def test_roles_that_change_after_the_stop_are_ignored(play):
         broker.lead_again()
 
     play(story)
+
+
+def test_the_store_is_open_before_the_first_read(play, monkeypatch, caplog):
+    """The import of a store's client takes long. What fails now is an error of each use of the store, not of the start."""
+    opened = []
+
+    def fails():
+        opened.append(False)
+        raise RemoteStorageError("no such region")
+
+    async def story(broker):
+        monkeypatch.setattr(broker.remote.store, "open_store", fails)
+        broker.remote.on_broker_ready()
+        await asyncio.sleep(1)
+        assert opened == [False]
+        monkeypatch.undo()
+        await broker.write_segments(1)
+
+    play(story)
+    assert [record.message for record in caplog.records] == [
+        "the remote store cannot be opened: no such region"
+    ]
