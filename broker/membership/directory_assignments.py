@@ -10,7 +10,8 @@ Kafka 4.3.1.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Final
 from uuid import UUID
 
@@ -28,6 +29,7 @@ from protocol.metadata.features import DIRECTORIES_3_7_IV2
 from protocol.metadata.image import MetadataDelta, MetadataImage
 from protocol.types import TopicPartition
 from runtime import Runtime
+from runtime.turns import in_turns
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +37,9 @@ logger = logging.getLogger(__name__)
 MAX_PER_REQUEST: Final = 2250
 FIRST_BACKOFF_S: Final = 0.1
 MAX_BACKOFF_S: Final = 10.0
+#: Up to this many replicas are checked at once, at 4 us each, more in turns of the loop; and how many in one step.
+_AT_ONCE: Final = 100
+_STEP: Final = 10
 #: Maximum exponent of the backoff. The pause reaches its maximum long before; without it a float would overflow.
 _MAX_DOUBLINGS: Final = 30
 
@@ -89,6 +94,8 @@ class DirectoryAssignments:
         #: Replicas that may have to be reported, at most all that this broker has. Ordered, so that a simulation is
         #: reproducible.
         self._pending: dict[TopicIdPartition, None] = {}
+        #: Replicas that are to be looked at, likewise.
+        self._unchecked: dict[TopicIdPartition, None] = {}
         self._sending: asyncio.Task[None] | None = None
         self._failures = 0
 
@@ -120,13 +127,26 @@ class DirectoryAssignments:
             self._sending.cancel()
 
     def _note(self, places: Iterable[TopicIdPartition]) -> None:
-        found = misplaced(self._image(), places, node_id=self._node_id, located=self._located)
-        self._pending.update(dict.fromkeys(found))
-        if self._pending and (self._sending is None or self._sending.done()):
+        self._unchecked.update(dict.fromkeys(places))
+        if len(self._unchecked) <= _AT_ONCE:
+            for _ in self._check():
+                pass
+        if (self._unchecked or self._pending) and (self._sending is None or self._sending.done()):
             self._sending = self._runtime.supervise(self._send_pending, name="directory-assignments")
 
+    def _check(self) -> Iterator[None]:
+        """Find the misplaced among the unchecked, a few in each step."""
+        while self._unchecked:
+            some = list(islice(self._unchecked, _STEP))
+            for place in some:
+                del self._unchecked[place]
+            found = misplaced(self._image(), some, node_id=self._node_id, located=self._located)
+            self._pending.update(dict.fromkeys(found))
+            yield
+
     async def _send_pending(self) -> None:
-        while self._pending:
+        while self._unchecked or self._pending:
+            await in_turns(self._runtime, self._check())
             asked = list(self._pending)[:MAX_PER_REQUEST]
             for place in asked:
                 del self._pending[place]

@@ -196,8 +196,7 @@ class ReplicaManager:
             if topic_id in image.topics_by_id
         )
         if delta.brokers_changed:
-            places = [(each.topic_id, each.topic_partition.partition) for each in self.partitions()]
-            self.roles.add(self._on_brokers_changed, places)
+            self.roles.add(self._on_brokers_changed, self.partitions())
         self.roles.begin()
 
     async def all_created(self) -> None:
@@ -249,16 +248,17 @@ class ReplicaManager:
         self, changed: Iterable[tuple[TopicImage, Iterable[int]]], *, is_new: bool = True
     ) -> None:
         """Apply the image to these partitions; new ones get their roles when their logs are created."""
-        hosted: list[tuple[UUID, int]] = []
+        hosted: list[Partition] = []
         wanted: list[NewLog] = []
         for topic, indexes in changed:
             config: LogConfig | None = None
             for index in indexes:
+                if (partition := self.hosted.get((topic.topic_id, index))) is not None:
+                    hosted.append(partition)
+                    continue
                 image = topic.partitions[index]
                 topic_partition = TopicPartition(topic.name, index)
-                if (topic.topic_id, index) in self.hosted.by_key:
-                    hosted.append((topic.topic_id, index))
-                elif self.node_id not in image.replicas:
+                if self.node_id not in image.replicas:
                     self._stop_replica(topic, index)
                 elif not self._log_creator.is_wanted(topic_partition):
                     config = config or self._topic_config(topic.name)
@@ -275,11 +275,12 @@ class ReplicaManager:
         self.roles.begin()
         self._log_creator.create(wanted)
 
-    def _apply_present(self, topic_id: UUID, index: int) -> None:
-        """Apply the present image to a partition that was hosted when it changed."""
-        topic, partition = self.metadata.image.topics_by_id.get(topic_id), self.hosted.get((topic_id, index))
-        if topic is None or partition is None:  # deleted meanwhile, or its log directory has failed
-            return
+    def _apply_present(self, partition: Partition) -> None:
+        """Apply the present image to a hosted partition."""
+        topic, index = (
+            self.metadata.image.topics_by_id[partition.topic_id],
+            partition.topic_partition.partition,
+        )
         image = topic.partitions[index]
         if self.node_id in image.replicas:
             self._apply_role(partition, image)
@@ -287,10 +288,9 @@ class ReplicaManager:
             self._stop_replica(topic, index)
             self._log_creator.create(())  # puts the deleted log aside
 
-    def _on_brokers_changed(self, topic_id: UUID, index: int) -> None:
-        if (partition := self.hosted.get((topic_id, index))) is not None:
-            self._check_isr(partition)  # a broker that was fenced, or had another epoch, may join
-            self.purgatory.signal(partition)  # DeleteRecords waits for live replicas only
+    def _on_brokers_changed(self, partition: Partition) -> None:
+        self._check_isr(partition)  # a broker that was fenced, or had another epoch, may join
+        self.purgatory.signal(partition)  # DeleteRecords waits for live replicas only
 
     def _on_created(self, created: Sequence[CreatedLog]) -> None:
         """Logs were created or failed: the partitions get their roles from the present image."""

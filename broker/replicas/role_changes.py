@@ -14,8 +14,8 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
-from uuid import UUID
 
+from broker.replicas.partition import Partition
 from runtime import Runtime
 from runtime.turns import in_turns
 
@@ -24,9 +24,7 @@ logger = logging.getLogger(__name__)
 #: Up to this many steps are made at once. A new leader takes 0.2 ms, most of it for its leader-epoch-checkpoint.
 _AT_ONCE: Final = 16
 
-#: Of a partition: (topic id, index).
-Place = tuple[UUID, int]
-Step = Callable[[UUID, int], None]
+Step = Callable[[Partition], None]
 
 
 class RoleChanges:
@@ -37,7 +35,7 @@ class RoleChanges:
         self._runtime = runtime
         self._last_offset = last_offset
         #: In this order; at most one of each step for each partition.
-        self._pending: dict[tuple[Step, Place], None] = {}
+        self._pending: dict[tuple[Step, Partition], None] = {}
         #: The last offset of the image that has no pending steps.
         self._applied_offset = -1
         self._task: asyncio.Task[None] | None = None
@@ -54,9 +52,10 @@ class RoleChanges:
     def _is_busy(self) -> bool:
         return self._task is not None and not self._task.done()
 
-    def add(self, step: Step, places: Iterable[Place]) -> None:
+    def add(self, step: Step, partitions: Iterable[Partition]) -> None:
         """Make this step for each of the partitions, after those that are pending."""
-        self._pending.update(dict.fromkeys((step, place) for place in places))
+        for partition in partitions:
+            self._pending[step, partition] = None
 
     def begin(self) -> None:
         """All steps of the present image are added: make them, unless others are being made."""
@@ -89,7 +88,8 @@ class RoleChanges:
 
     def _steps(self) -> Iterator[None]:
         while self._pending:
-            step, place = next(iter(self._pending))
-            del self._pending[step, place]
-            step(*place)
+            step, partition = next(iter(self._pending))
+            del self._pending[step, partition]
+            if not partition.is_deleted:  # nor is its log directory offline, since it was added
+                step(partition)
             yield

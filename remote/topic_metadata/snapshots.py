@@ -8,6 +8,7 @@ So the cost grows with what changes, and a restart reads what the topic got sinc
 loop, one in a turn, so that each is of one moment; the files are read and written in a thread.
 """
 
+import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -131,6 +132,7 @@ class Snapshots:
             steps = self._encode_due(some, position, metadata_topic_id, is_last=is_last, jobs=jobs)
             await in_turns(self._runtime, steps)
             if not jobs:
+                await asyncio.sleep(0)
                 continue
             for job in await self._runtime.run_blocking(self._write, jobs, pool=Pool.UPKEEP):
                 job.subscriber.unsaved_count -= job.change_count
