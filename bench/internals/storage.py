@@ -5,89 +5,24 @@
 Prints tables and writes them, with every sample, to bench/results/<date>-storage.{md,json}.
 """
 
-import argparse
-import shutil
-import sys
-import tempfile
-import time
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Final, Protocol
-
-from bench import environment
+from bench.internals import command
 from bench.internals.storage_compaction import compaction
 from bench.internals.storage_idle import idle
 from bench.internals.storage_io import appends, lookups, reads
 from bench.internals.storage_recovery import recovery
-from bench.internals.storage_report import Section, as_text, preface, save
-from bench.report import RESULTS
-from bench.servers import end_on_signals
-from bench.settings import file_system_of
-
-_QUICK_SCALE: Final = 0.1
 
 
-class _Measure(Protocol):
-    """What makes one table."""
-
-    def __call__(self, folder: Path, *, runs: int, scale: float) -> Section: ...
-
-
-_MEASURES: Final[dict[str, _Measure]] = {
-    "append": appends,
-    "read": reads,
-    "lookup": lookups,
-    "recovery": recovery,
-    "compaction": compaction,
-    "idle": idle,
-}
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
+def main() -> None:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.internals.storage", description=(__doc__ or "").split("\n")[0]
-    )
-    parser.add_argument("--quick", action="store_true", help="one run of a tenth of the volume")
-    parser.add_argument("--runs", type=int, metavar="N", help="measured runs; medians are shown (default: 3)")
-    parser.add_argument(
-        "--only",
-        action="append",
-        choices=sorted(_MEASURES),
-        help="only this table; may be repeated (default: all)",
-    )
-    parser.add_argument(
-        "--data-dir", type=Path, metavar="FOLDER", help="where the files go (default: $TMPDIR, or /tmp)"
-    )
-    parser.add_argument(
-        "--allow-dirty",
-        action="store_true",
-        help="measure although the tree differs from its commit; the report says so",
-    )
-    parser.add_argument("--no-save", action="store_true", help="print only")
-    options = parser.parse_args(arguments)
-    end_on_signals()
-    try:
-        where = environment.current(allow_dirty=options.allow_dirty)
-    except environment.DirtyTree as error:
-        sys.exit(str(error))
-    runs = options.runs or (1 if options.quick else 3)
-    scale = _QUICK_SCALE if options.quick else 1.0
-    folder = Path(tempfile.mkdtemp(prefix="ottla-storage-", dir=options.data_dir))
-    file_system = file_system_of(folder)
-    sections = []
-    began = time.monotonic()
-    try:
-        print(preface(where, file_system, runs))
-        for name in options.only or _MEASURES:
-            sections.append(_MEASURES[name](folder, runs=runs, scale=scale))
-            print(as_text(sections[-1]), flush=True)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    print(f"took {time.monotonic() - began:.0f} s", file=sys.stderr)
-    if not options.no_save:
-        for path in save(where, file_system, sections, runs=runs, folder=RESULTS):
-            print(f"written: {path}")
+    measures: dict[str, command.Measure] = {
+        "append": appends,
+        "read": reads,
+        "lookup": lookups,
+        "recovery": recovery,
+        "compaction": compaction,
+        "idle": idle,
+    }
+    command.run("storage", measures, description=__doc__)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The figures of `bench.internals.storage` as tables and as data."""
+"""The figures of `bench.internals.command` as tables and as data."""
 
 import json
 import statistics
@@ -89,11 +89,17 @@ def preface(environment: Environment, file_system: str, runs: int) -> str:
 
 
 def save(
-    environment: Environment, file_system: str, sections: Sequence[Section], *, runs: int, folder: Path
+    program: str,
+    environment: Environment,
+    file_system: str,
+    sections: Sequence[Section],
+    *,
+    runs: int,
+    folder: Path,
 ) -> list[Path]:
-    """Write <date>-storage.json and .md."""
+    """Write <date>-<program>.json and .md."""
     folder.mkdir(exist_ok=True)
-    paths = [folder / f"{environment.date}-storage{ending}" for ending in (".json", ".md")]
+    paths = [folder / f"{environment.date}-{program}{ending}" for ending in (".json", ".md")]
     data = {
         "environment": asdict(environment),
         "file_system": file_system,

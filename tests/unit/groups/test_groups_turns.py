@@ -2,11 +2,11 @@
 
 import asyncio
 import gc
-import time
 from uuid import UUID
 
 import pytest
 
+from bench.internals.loop_turns import LoopTurns
 from broker.groups.config import GroupConfig
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.offsets import CommittedOffset, OffsetAt, offset_key, offset_value
@@ -20,29 +20,6 @@ from tests.unit.groups.coordinator_support import COUNT, PARTITION, MemoryLog, a
 _TOPIC = UUID(int=7)
 #: Processor time of the loop's thread, seconds: what others make it wait for is not counted.
 _LONGEST_TURN_S = 0.010
-
-
-class Turns:
-    """The longest turn since the last look."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._longest_s = 0.0
-        self._last_s = time.thread_time()
-        self._handle = self._loop.call_soon(self._tick)
-
-    def _tick(self) -> None:
-        now_s = time.thread_time()
-        self._longest_s = max(self._longest_s, now_s - self._last_s)
-        self._last_s = time.thread_time()
-        self._handle = self._loop.call_soon(self._tick)
-
-    def longest_s(self) -> float:
-        longest_s, self._longest_s = self._longest_s, 0.0
-        return longest_s
-
-    def stop(self) -> None:
-        self._handle.cancel()
 
 
 @pytest.fixture(autouse=True)
@@ -93,34 +70,34 @@ def test_turns_are_short():
     async def main(runtime):
         config = GroupConfig(offsets_load_buffer_bytes=2**20)
         groups = GroupCoordinator(config=config, log=log, runtime=runtime, partition_count=lambda: COUNT)
-        turns = Turns()
+        turns = LoopTurns()
         groups.start()
         await tasks_are_done()
-        longest["load"] = turns.longest_s()
+        longest["load"] = turns.longest().cpu_s
         shard = groups.shards.by_partition[PARTITION].shard
         assert (len(shard.groups), len(shard.groups["large"].members)) == (1_701, 5_000)
 
         kept = groups.shards.by_partition[PARTITION].state
         resign(groups.shards, PARTITION, 1)
         await tasks_are_done()
-        longest["unload"] = turns.longest_s()
+        longest["unload"] = turns.longest().cpu_s
         elect(groups.shards, PARTITION, 2)
         await tasks_are_done()
         assert groups.shards.by_partition[PARTITION].state is kept
-        longest["load again"] = turns.longest_s()
+        longest["load again"] = turns.longest().cpu_s
 
         groups.on_topics_deleted([(_TOPIC, "t")])
         await tasks_are_done()
         assert kept.offsets.group_ids == []
-        longest["forget a topic"] = turns.longest_s()
+        longest["forget a topic"] = turns.longest().cpu_s
         await groups.shards.expire_all()
         assert list(groups.shards.by_partition[PARTITION].shard.groups) == ["large"]
-        longest["expire"] = turns.longest_s()
+        longest["expire"] = turns.longest().cpu_s
 
         resign(groups.shards, PARTITION, 2)
         groups.shards.drop_resumable(PARTITION, groups.shards.resumables[PARTITION])
         await tasks_are_done()
-        longest["give up"] = turns.longest_s()
+        longest["give up"] = turns.longest().cpu_s
         turns.stop()
         groups.stop()
 
