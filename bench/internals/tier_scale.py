@@ -58,7 +58,7 @@ def tier_scale(folder: Path, *, runs: int, scale: float) -> Section:
         title=f"{partitions:,} tiered partitions with {copies:,} copies each",
         note=(
             "Snapshots of the metadata: alone, in a process without a broker. The others are phases of one broker, which is a "
-            f"whole cluster: the count is that of partitions it leads, copies it knows or has looked at, or bytes that "
+            f"whole cluster: the count is that of partitions it leads, copies it knows or has checked, or bytes that "
             f"{readers} consumers have read from the store at the same time. The longest turn of the event "
             "loop is in processor time, which other work on the machine does not lengthen, and as it was. Memory: private, at "
             "the end of the phase; of the readers: the most during it."

@@ -27,8 +27,8 @@ _TASK_INTERVAL_S: Final = 0.005
 _POLL_S: Final = 0.02
 
 
-async def _until_looked_at(node: Node) -> int:
-    """Wait until the expiration task has looked at every partition once more; how many copies it has found."""
+async def _until_checked(node: Node) -> int:
+    """Wait until the expiration task has checked every partition once more; how many copies it has found."""
     assert node.broker.remote is not None
     metrics = node.broker.remote.metrics
     gauges = [metrics.partition(place.topic_partition) for place in places_of(node)]
@@ -72,7 +72,7 @@ async def _measure(
     with phases.phase("until all is known") as figures:
         figures[COUNT] = await until_known(node, partition_count)
     with phases.phase("all tasks, nothing is due") as figures:
-        figures[COUNT] = await _until_looked_at(node)
+        figures[COUNT] = await _until_checked(node)
     consumers = await _readers(node, reader_count)
     with phases.phase("readers") as figures, PeakMemory([os.getpid()]) as memory:
         output, _ = await consumers.communicate(b"\n")

@@ -2,7 +2,7 @@
 
 python -m bench.internals.tier_scale_folder FOLDER PARTITIONS COPIES READ
 
-The topic is made by a broker. Then its logs are moved behind their tiered part, which nobody has copied: each copy is a row
+The topic is made by a broker. Then its logs are moved behind their tiered part, which no broker has copied: each copy is a row
 of the metadata, and only the first ones of the first READ partitions are in the store, to be read. All of it is in snapshots
 of the metadata, none in `__remote_log_metadata`: a start reads the snapshots, and finds that the topic has no more. Prints
 what the snapshots took, as JSON.

@@ -94,7 +94,7 @@ class DirectoryAssignments:
         #: Replicas that may have to be reported, at most all that this broker has. Ordered, so that a simulation is
         #: reproducible.
         self._pending: dict[TopicIdPartition, None] = {}
-        #: Replicas that are to be looked at, likewise.
+        #: Replicas that are to be checked, likewise.
         self._unchecked: dict[TopicIdPartition, None] = {}
         self._sending: asyncio.Task[None] | None = None
         self._failures = 0
