@@ -126,11 +126,16 @@ class RemoteLogSegmentMetadata:
     def __post_init__(self) -> None:
         if not 0 <= self.start_offset < self.end_offset <= _MAX_OFFSET:
             raise ValueError(f"{self.segment_id}: offsets [{self.start_offset}, {self.end_offset})")
+        if self.segment_size_bytes < 0:
+            raise ValueError(f"{self.segment_id} has {self.segment_size_bytes} bytes")
         if not self.leader_epochs:
             raise ValueError(f"{self.segment_id} has no leader epochs")
         for before, after in zip(self.leader_epochs, self.leader_epochs[1:], strict=False):
             if not (before.epoch < after.epoch and before.start_offset <= after.start_offset):
                 raise ValueError(f"{self.segment_id}: leader epochs {before} and {after} do not grow")
+        first = self.leader_epochs[0]
+        if first.epoch < 0 or first.start_offset < self.start_offset:
+            raise ValueError(f"{self.segment_id} starts at {self.start_offset}, and with {first}")
         if self.leader_epochs[-1].start_offset >= self.end_offset:
             raise ValueError(f"{self.segment_id} ends at {self.end_offset}, before {self.leader_epochs[-1]}")
 

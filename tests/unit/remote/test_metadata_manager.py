@@ -7,10 +7,12 @@ import pytest
 from metadata_brokers import copied, copied_in_a_row, ends, partition, scene_of, until_ready
 from remote_support import PARTITION, copy_of, to
 
+from protocol.remote.record_codec import decode, encode
 from protocol.remote.records import RemoteLogSegmentState as State
 from remote.errors import RemoteResourceNotFound, RemoteStorageError, RetriableRemoteStorageError
 from remote.metadata_cache import IllegalStateTransition
 from remote.topic_metadata.manager import TopicBasedRemoteLogMetadataManager
+from remote.topic_metadata.records import to_value
 
 
 @pytest.fixture
@@ -221,7 +223,9 @@ def broken(records, count):
 def test_malformed_and_newer_records_are_skipped(scene):
     async def story(brokers):
         manager, _ = await brokers.ready(PARTITION)
-        for value in (None, b"", b"\x07", b"\x01\x63\x00"):
+        impossible = decode(to_value(copy_of(2, 10, 20)))
+        impossible.segment_size_in_bytes = -1
+        for value in (None, b"", b"\x07", b"\x01\x63\x00", encode(impossible)):
             await brokers.topic.append(0, value)
         await copied(manager, 1, 0, 10)
         assert ends(manager) == [10]

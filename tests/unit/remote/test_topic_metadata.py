@@ -83,6 +83,8 @@ def test_a_record_that_means_nothing_is_malformed(value):
         (0, 9, [(0, 0), (1, 10)]),
         (0, 9, [(0, 5), (1, 0)]),
         (0, 9, [(0, 0), (0, 5)]),
+        (5, 9, [(0, 4), (1, 7)]),
+        (0, 9, [(-1, 0)]),
     ],
 )
 def test_a_copy_with_impossible_offsets_is_malformed(start, last, epochs):
@@ -92,6 +94,14 @@ def test_a_copy_with_impossible_offsets_is_malformed(start, last, epochs):
         SegmentLeaderEpochEntry(leader_epoch=epoch, offset=at) for epoch, at in epochs
     ]
     with pytest.raises(MalformedMessage):
+        from_value(encode(record))
+
+
+def test_a_copy_of_negative_size_is_malformed():
+    """Its size would be subtracted from that of the partition's copies, and retention would keep too many."""
+    record = decode(to_value(copy_of(1, 0, 10)))
+    record.segment_size_in_bytes = -1
+    with pytest.raises(MalformedMessage, match="-1 bytes"):
         from_value(encode(record))
 
 
