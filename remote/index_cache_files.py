@@ -14,6 +14,7 @@ Source: RemoteIndexCache of Kafka 4.3.1, which has no checksums, and ignores the
 import re
 from collections.abc import Iterable
 from contextlib import closing
+from logging import getLogger
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
@@ -27,6 +28,8 @@ from storage.files import Files
 from storage.index import CorruptIndex, OffsetIndex, TimeIndex
 from storage.kafka_uuid import TEXT_LENGTH, from_text, to_text
 from storage.transaction_index import TransactionIndex
+
+_LOG = getLogger(__name__)
 
 DIRECTORY: Final = "remote-log-index-cache"
 
@@ -62,12 +65,15 @@ class IndexFiles:
         self._store = store
 
     def open(self) -> list[CachedIndex]:
-        """What an earlier process has left, the oldest first; incomplete files are removed. Raises OSError."""
+        """What an earlier process has left, the oldest first; incomplete files are removed. Raises OSError.
+
+        Of several files for one index, as a copied directory may have under other start offsets, the newest is kept.
+        """
         files, directory = self.files, self.directory
         files.make_dir(directory)
         names = files.list(directory)
         known = set(names)
-        found = []
+        found: dict[tuple[UUID, IndexType], tuple[int, CachedIndex]] = {}
         for name in names:
             path = directory / name
             index = name.removesuffix(_CHECKSUM)
@@ -78,8 +84,22 @@ class IndexFiles:
                 entry = CachedIndex(
                     from_text(match["id"]), IndexType(match["type"]), path, files.size_of(path) or 0
                 )
-                found.append((files.modified_ms(path), entry))
-        return [entry for _, entry in sorted(found, key=lambda each: each[0])]
+                self._keep_newest(found, files.modified_ms(path), entry)
+        return [entry for _, entry in sorted(found.values(), key=lambda each: each[0])]
+
+    def _keep_newest(
+        self,
+        found: dict[tuple[UUID, IndexType], tuple[int, CachedIndex]],
+        modified_ms: int,
+        entry: CachedIndex,
+    ) -> None:
+        key = (entry.segment_id, entry.index_type)
+        kept, removed = (modified_ms, entry), found.get(key)
+        if removed is not None:
+            kept, removed = sorted((kept, removed), key=lambda each: each[0], reverse=True)
+            _LOG.warning("%s is removed: %s is an index of the same segment", removed[1].path, kept[1].path)
+            self.remove([removed[1].path])
+        found[key] = kept
 
     def is_valid(self, path: Path) -> bool:
         """Whether the file has its checksum. Cost: reads all of it, 0.2 ms per MiB from memory."""

@@ -15,6 +15,7 @@ from runtime import Pool
 from runtime.simulated import Simulation
 from storage.files import Files
 from tests.harness.faulty_store import Fault, from_elsewhere, refuse
+from tests.unit.storage.storage_support import NOW_MS
 
 #: The disk space of an empty index, as that of a single batch, and its checksum.
 SMALL = 4096
@@ -159,6 +160,31 @@ def test_a_damaged_file_is_fetched_again(simulation, twins, change):
     cache = restarted(simulation, twins)
     assert simulation.run(use(cache, copy, IndexType.TRANSACTION)) == data
     assert twins.store.count("txnindex") == 2
+    cache.close()
+
+
+@pytest.mark.logs("is an index of the same segment")
+@pytest.mark.parametrize("is_newer", [True, False])
+def test_of_two_files_for_one_index_the_newest_is_kept(simulation, twins, caplog, is_newer):
+    """The content of a disk is no assertion: a directory may have been copied, or repaired by hand."""
+    copy = twins.copies[0]
+    data = simulation.run(use(twins.cache, copy))
+    files = twins.cache.files
+    (path,) = files.directory.glob("*.index")
+    other = path.with_name(path.name.replace("0_", "17_", 1))
+    for suffix in ("", ".crc32c"):
+        other.with_name(other.name + suffix).write_bytes(path.with_name(path.name + suffix).read_bytes())
+    files.files.set_modified_ms(path, NOW_MS)
+    files.files.set_modified_ms(other, NOW_MS + (1 if is_newer else -1))
+    cache = restarted(simulation, twins)
+    kept = other if is_newer else path
+    assert sorted(files.directory.iterdir()) == [kept, kept.with_name(kept.name + ".crc32c")]
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert len(cache) == 1
+    assert cache.size_bytes == twins.cache.size_bytes
+    assert simulation.run(use(cache, copy)) == data
+    assert twins.store.count("index") == 1
     cache.close()
 
 
