@@ -107,14 +107,15 @@ MEASURES: Final[tuple[Measure[Cluster], ...]] = (
         name="rejoin",
         title="3: a wiped broker rejoins the ISR",
         note="Stopped, wiped, started: from when it has created the replica until it is in the ISR. All but a tail below 1 MB "
-        "of three partitions is tiered; another one has no remote tier, and is copied in full.",
+        "of three partitions is tiered; others have no remote tier, and are copied in full, the larger one once.",
         figures=(
             Figure(metric="data_bytes", title="data, D", unit=MEGABYTES),
             Figure(metric="small_s", title="D/16 tiered", unit=SECONDS),
             Figure(metric="middle_s", title="D/4 tiered", unit=SECONDS),
             Figure(metric="large_s", title="D tiered", unit=SECONDS, goal=Goal(at_most=1.0)),
             Figure(metric="growth", title="D tiered / D/16 tiered", unit=TIMES, goal=_CONSTANT),
-            Figure(metric="full_s", title="D not tiered", unit=SECONDS),
+            Figure(metric="full_s", title="D/16 not tiered", unit=SECONDS),
+            Figure(metric="huge_s", title="D not tiered", unit=SECONDS),
             Figure(metric="speed_up", title="D not tiered / D tiered", unit=TIMES, goal=_HUNDRED_TIMES),
             Figure(metric="moved_bytes", title="bytes moved, D tiered", unit=MEGABYTES),
             Figure(
