@@ -9,6 +9,7 @@ what the snapshots took, as JSON.
 """
 
 import asyncio
+import gc
 import json
 import sys
 from collections.abc import Iterator, Sequence
@@ -21,6 +22,7 @@ from bench.internals.storage_support import NOW_MS, append, batch_of, open_log
 from bench.internals.tier_scale_phases import COUNT, Phases
 from broker.config import BrokerConfig
 from broker.config.load import load_config
+from broker.main import collect_rarely
 from broker.node import Node
 from broker.replicas.partition import Partition
 from protocol.api_keys import ApiKey
@@ -106,6 +108,7 @@ async def _build(
     runtime: ProductionRuntime, folder: Path, partition_count: int, copy_count: int, read_count: int
 ) -> dict[str, dict[str, float]]:
     allow_open_files()
+    collect_rarely()
     segments = list(_segments(folder / "source"))
     per_segment = segments[0].end_offset
     partitions, metadata_topic_id = await _make_partitions(
@@ -123,6 +126,7 @@ async def _build(
     for subscriber in subscribers[:read_count]:
         for copy, segment in zip(subscriber.cache.segments(), segments, strict=False):
             _store(store, copy, segment)
+    gc.freeze()  # else a collection visits what the broker has left, in the middle of a phase
     phases = Phases(LoopTurns())
     await _snapshots(runtime, folder, subscribers, metadata_topic_id, phases)
     phases.stop()
