@@ -25,7 +25,7 @@ from remote.metadata_manager import RemoteLogMetadataManager
 from remote.metrics import RemoteStorageMetrics
 from remote.reading.chunk import Chunk, CorruptCopy
 from remote.reading.copies_of_log import FoundCopy, agreed_end, find_copy
-from remote.reading.segment_reads import Continuation, SegmentReads
+from remote.reading.segment_reads import MAX_BATCH_BYTES, Continuation, SegmentReads
 from remote.storage_manager import IndexType, RemoteStorageManager
 from runtime import Pool, Runtime
 from storage.index import CorruptIndex, TimestampOffset
@@ -50,12 +50,14 @@ class RemoteLogReader:
         index_cache: IndexCache,
         metrics: RemoteStorageMetrics,
         runtime: Runtime,
+        max_batch_bytes: int = MAX_BATCH_BYTES,
     ) -> None:
+        """`max_batch_bytes`: no larger batch is in the store, as far as no index says so."""
         self.metadata = metadata
         self.index_cache = index_cache
         self.metrics = metrics
         self._runtime = runtime
-        self._segments = SegmentReads(store, index_cache.files)
+        self._segments = SegmentReads(store, index_cache.files, max_batch_bytes=max_batch_bytes)
         #: Segments whose next read does not use their index. At most `_MAX_SUSPECTED`.
         self._suspected: dict[UUID, None] = {}
 

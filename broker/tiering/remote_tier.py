@@ -27,6 +27,7 @@ from remote.log_manager.tiered_partition import id_of
 from remote.metadata_manager import RemoteLogMetadataManager
 from remote.metrics import RemoteStorageMetrics
 from remote.reader import RemoteLogReader
+from remote.reading.segment_reads import MAX_BATCH_BYTES
 from remote.reading.settings import RemoteReadSettings
 from remote.segment_metadata import RemoteLogSegmentMetadata
 from remote.storage_manager import RemoteStorageManager
@@ -75,6 +76,8 @@ class RemoteTier:
                 index_cache=self.index_cache,
                 metrics=self.metrics,
                 runtime=runtime,
+                # One that was lowered does not make older batches unreadable.
+                max_batch_bytes=max(MAX_BATCH_BYTES, config.socket_request_max_bytes),
             ),
             settings=self._settings_of_reads,
             quota=self.manager.fetch_quota,

@@ -5,7 +5,8 @@
 
 The index gives both ends of a range, so that it begins and ends with whole batches. It is a hint only: what counts are the
 batches, and without an index the copy is read from its beginning. No range is larger than `max_bytes`, or the batch
-that is larger than that.
+that is larger than that. The length of such a batch is what the store says: it is believed as far as the index confirms
+it, or up to `max_batch_bytes`.
 
 Source: RemoteLogManager.read and lookupTimestamp of Kafka 4.3.1, which leaves the end of the GET open.
 """
@@ -31,6 +32,8 @@ from storage.transaction_index import AbortedTransaction
 SEARCH_BYTES: Final = 128 * 1024
 #: A range may be longer than wanted by this, if it ends with its first batch then: max.message.bytes by default.
 _LARGE_BATCH_BYTES: Final = 1024 * 1024 + 12
+#: No request of a producer is larger: socket.request.max.bytes by default.
+MAX_BATCH_BYTES: Final = 100 * 1024 * 1024
 
 
 class Continuation(NamedTuple):
@@ -51,9 +54,12 @@ class _Piece(NamedTuple):
 class SegmentReads:
     """See the module."""
 
-    def __init__(self, store: RemoteStorageManager, indexes: IndexFiles) -> None:
+    def __init__(
+        self, store: RemoteStorageManager, indexes: IndexFiles, *, max_batch_bytes: int = MAX_BATCH_BYTES
+    ) -> None:
         self._store = store
         self._indexes = indexes
+        self._max_batch_bytes = max_batch_bytes
         self.memory = ChunkMemory()
 
     def read(
@@ -173,9 +179,25 @@ class SegmentReads:
                 raise CorruptCopy(f"{copy.segment_id} ends with a part of a batch, at {position}")
             else:
                 # The first batch is larger than the range (KIP-74): its header gives its size.
-                is_header = len(body) >= HEADER_SIZE_BYTES
-                wanted = read_header(body).size_bytes if is_header else HEADER_SIZE_BYTES
+                wanted = HEADER_SIZE_BYTES
+                if len(body) >= HEADER_SIZE_BYTES:
+                    wanted = read_header(body).size_bytes
+                    self._check_length(copy, hints, position, wanted)
                 hints.ignore_end = True
+
+    def _check_length(
+        self, copy: RemoteLogSegmentMetadata, hints: "_IndexHints", position: int, size_bytes: int
+    ) -> None:
+        """Raise CorruptCopy if a batch cannot have this length: the memory for it is not taken.
+
+        Its checksum is known only with all of it, and a wrong length may reach to the end of the segment.
+        """
+        following = hints.following(position)
+        limit = self._max_batch_bytes if following is None else following - position
+        if size_bytes > limit:
+            raise CorruptCopy(
+                f"{copy.segment_id}: a batch at {position} has {size_bytes} bytes, where at most {limit} are possible"
+            )
 
     def _fetch(self, copy: RemoteLogSegmentMetadata, start: int, end: int) -> memoryview:
         """Exactly the bytes [start, end) of the segment. Raises RemoteStorageError."""
@@ -227,6 +249,11 @@ class _IndexHints:
         if indexed is not None and indexed.position <= target + _LARGE_BATCH_BYTES:
             return indexed.position
         return target
+
+    def following(self, position: int) -> int | None:
+        """The first position behind `position` at which a batch begins by the index."""
+        indexed = None if self._index is None else self._index.after(position)
+        return None if indexed is None else indexed.position
 
     def between(self, position: int, end: int) -> list[OffsetPosition]:
         """Indexed batches that begin in [position, end): the first one and the last one."""

@@ -7,6 +7,9 @@ from reading_support import NOW_MS, TieredTwins, committed, values_of
 
 from protocol.errors import OffsetOutOfRange
 from remote.errors import RemoteStorageError
+from remote.reading.chunk import CorruptCopy
+from remote.reading.segment_reads import SegmentReads
+from remote.storage_manager import IndexType
 from runtime.simulated import Simulation
 from tests.harness.faulty_store import Fault, flipped, from_elsewhere, refuse, truncated
 
@@ -80,6 +83,34 @@ def test_a_batch_larger_than_the_limit_is_read_whole(simulation, twins):
     found = chunk.read(0, max_bytes=10, max_offset=2, min_one_message=True)
     assert values_of(found.records)[0][2] == b"y" * 300
     assert not chunk.read(0, max_bytes=10, max_offset=2, min_one_message=False).records
+
+
+def longer(body):
+    """The first batch claims to be 20 bytes longer than it is."""
+    return body[:8] + (int.from_bytes(body[8:12]) + 20).to_bytes(4) + body[12:]
+
+
+@pytest.mark.parametrize("has_index", [True, False])
+def test_no_memory_is_taken_for_a_length_that_no_batch_can_have(simulation, twins, has_index):
+    """A wrong length may reach to the end of the segment: it is refused before so much is requested."""
+    twins.producer.append(value=b"y" * 100)
+    twins.producer.append(value=b"z" * 100)
+    twins.producer.roll()
+    (copy,) = twins.offload(2)
+    size = copy.segment_size_bytes // 2
+    twins.store.faults.append(Fault("segment", longer, times=9))
+    reads = SegmentReads(twins.store, twins.cache.files, max_batch_bytes=size + 10)
+
+    async def main():
+        async with twins.cache.use(copy, IndexType.OFFSET) as path:
+            return reads.read(
+                copy, path if has_index else None, offset=0, end_offset=2, continuation=None, max_bytes=100
+            )
+
+    limit = size if has_index else size + 10
+    with pytest.raises(CorruptCopy, match=f"has {size + 20} bytes, where at most {limit} are possible"):
+        simulation.run(main())
+    assert all(call.end - call.start <= size for call in twins.store.calls if call.operation == "segment")
 
 
 @pytest.mark.parametrize(
