@@ -2,14 +2,15 @@
 
 It completes when a partition that it reads is deleted or led elsewhere, when the request's leader epoch is not the
 partition's any more, when enough bytes have arrived, or when a follower can advance its high watermark. Then it reads
-all of its partitions again: what was read before is not kept.
+all of its partitions again: what was read before is not kept. One whose offset is in the remote tier waits for the metadata
+of its copies, too, if that is still being read.
 
 Source: Kafka's DelayedFetch. Kafka watches a fetch under each of its partitions; here a fetch of a session is watched
 under the session alone.
 """
 
 from collections.abc import Callable, Hashable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from broker.purgatory.delayed_response import DelayedResponse
 from broker.reads.fetch_contexts import FetchContext
@@ -20,6 +21,10 @@ from broker.reads.response_rows import ResponseRows
 from broker.replicas.replica_manager import ReplicaManager
 
 T = TypeVar("T")
+
+#: Between two looks whether metadata is read, at first and at most: it takes some hundred milliseconds after a start.
+_FIRST_LOOK_S: Final = 0.01
+_MAX_LOOK_S: Final = 0.2
 
 
 class DelayedFetch(DelayedResponse[T]):
@@ -94,6 +99,17 @@ class DelayedFetch(DelayedResponse[T]):
             self.check_soon()
             is_stale = False
         return is_stale or size_bytes >= params.min_bytes
+
+    def await_metadata(self, pause_s: float = _FIRST_LOOK_S) -> None:
+        """Complete when the metadata of copies, which a row lacks, is read: look for it, less and less often.
+
+        The read from the remote tier begins then, and answers the next Fetch.
+        """
+        if self._reads.has_metadata_now():
+            self.force_complete()
+        elif not self.is_done:
+            next_pause_s = min(2 * pause_s, _MAX_LOOK_S)
+            self._replicas.runtime.call_later(pause_s, lambda: self.await_metadata(next_pause_s))
 
     def check_soon(self) -> None:
         """Check the condition again in the next turn of the loop."""

@@ -77,6 +77,8 @@ def fetch(
     future = delayed.watch(replicas.purgatory, timeout_ms=params.max_wait_ms)
     if reads.is_high_watermark_stale:
         delayed.check_soon()
+    if reads.lacks_metadata:
+        delayed.await_metadata()
     return future
 
 

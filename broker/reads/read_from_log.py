@@ -79,6 +79,7 @@ class LogReads:
         "_remote",
         "_remote_limit_bytes",
         "_replicas",
+        "_without_metadata",
         "cold_reads",
         "is_high_watermark_stale",
         "is_urgent",
@@ -110,12 +111,24 @@ class LogReads:
         self.pending_reads: list[tuple[FetchedPartition, PendingRead]] = []
         #: What the pending reads may add to the response, estimated as their rows' limits.
         self._remote_limit_bytes = 0
+        #: Partitions whose rows are empty as the metadata of their copies was still being read.
+        self._without_metadata: list[Partition] = []
         #: A follower's fetch: even a response without records would advance the follower's high watermark.
         self.is_high_watermark_stale = False
         #: One of the rows must be sent at once.
         self.is_urgent = False
         #: The size of all records read.
         self.size_bytes = 0
+
+    @property
+    def lacks_metadata(self) -> bool:
+        """Whether a row is empty as the metadata of its partition's copies was still being read."""
+        return bool(self._without_metadata)
+
+    def has_metadata_now(self) -> bool:
+        """Whether it is read now, of one of these rows."""
+        remote = self._remote
+        return remote is not None and any(map(remote.has_metadata, self._without_metadata))
 
     def read(self, *, may_block: bool, has_waited: bool = False) -> ResponseRows:
         """The rows to send. Unless it may block, data that is not in memory is left out, and noted in `cold_reads`.
@@ -125,6 +138,7 @@ class LogReads:
         """
         self._has_waited = may_block or has_waited or self._params.max_wait_ms <= 0
         self.pending_reads, self._remote_limit_bytes = [], self._params.max_bytes
+        self._without_metadata = []
         context, replica_id = self._context, self._params.replica_id
         rows: ResponseRows = []
         limit_bytes = self._params.max_bytes
@@ -389,6 +403,8 @@ class LogReads:
             )
         elif found is not None:
             row.records, row.aborted_transactions = found
+        elif not self._remote.has_metadata(partition):
+            self._without_metadata.append(partition)
 
     def _read_local_from(
         self,

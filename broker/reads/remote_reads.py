@@ -25,6 +25,7 @@ from protocol.errors import KafkaError, UnknownServerError
 from protocol.messages.fetch import AbortedTransaction
 from protocol.special_timestamps import MAX_TIMESTAMP
 from remote.errors import MetadataNotReady, RemoteStorageError, RetriableRemoteStorageError
+from remote.log_manager.tiered_partition import id_of
 from remote.reader import RemoteLogReader
 from remote.reading.chunk_reads import ChunkReads, FetchQuota, PendingRead, RemoteReadsThrottled
 from remote.reading.read_slots import ReadSlots
@@ -81,6 +82,10 @@ class RemoteReads:
     def close(self) -> None:
         """Start nothing by itself any more."""
         self._chunks.close()
+
+    def has_metadata(self, partition: Partition) -> bool:
+        """Whether the metadata of the partition's copies is read."""
+        return self.reader.metadata.is_ready(id_of(partition))
 
     def on_role(self, partition: Partition) -> None:
         """The partition's role, leader epoch or configuration has changed, or it is not on this broker any more."""

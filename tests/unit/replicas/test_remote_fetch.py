@@ -225,6 +225,18 @@ def test_the_metadata_of_copies_is_still_being_read(simulation, tiered):
     assert offsets_in(rows[0]) == [0]
 
 
+def test_a_fetch_is_answered_when_the_metadata_of_copies_is_read(simulation, tiered):
+    """Its consumer does not wait for the rest of max_wait_ms, and its next Fetch returns the records."""
+    tiered.fill(2)
+    tiered.tier.metadata.is_late = True
+    simulation.loop.call_later(0.1, lambda: setattr(tiered.tier.metadata, "is_late", False))
+    rows, took = fetch(simulation, tiered, {0: 0})
+    assert rows[0].error_code == 0
+    assert 0.1 <= took < 0.2
+    rows, _ = fetch(simulation, tiered, {0: 0})
+    assert offsets_in(rows[0]) == [0]
+
+
 def test_a_new_leader_serves_what_it_has_read_as_a_follower(simulation, tiered):
     """The metadata topic may have no leader for a while: consumers of the copies that are known do not notice."""
     tiered.fill(3)
