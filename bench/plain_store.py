@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -23,6 +23,9 @@ class PlainStore(Protocol):
 
     def put_s(self, paths: Sequence[Path]) -> float:
         """Store these files durably, and remove them again; seconds for storing."""
+
+    def cpu_s(self) -> float:
+        """What processes of the store's own have used so far."""
 
 
 class PlainDirectory:
@@ -66,12 +69,17 @@ class PlainDirectory:
             copy.unlink()
         return took_s
 
+    def cpu_s(self) -> float:
+        """See PlainStore: there are none."""
+        return 0.0
+
 
 class PlainBucket:
     """A bucket, by boto3 with its defaults."""
 
-    def __init__(self, settings: dict[str, object]) -> None:
-        """The settings of remote/stores/s3_settings.py."""
+    def __init__(self, settings: dict[str, object], *, cpu_s: Callable[[], float]) -> None:
+        """The settings of remote/stores/s3_settings.py, and the CPU of the server."""
+        self._cpu_s = cpu_s
         self._bucket = str(settings["bucket"])
         self._client: Any = boto3.session.Session().client(
             "s3",
@@ -114,3 +122,7 @@ class PlainBucket:
         for path in paths:
             self._client.delete_object(Bucket=self._bucket, Key=f"plain-{path.name}")
         return took_s
+
+    def cpu_s(self) -> float:
+        """See PlainStore."""
+        return self._cpu_s()

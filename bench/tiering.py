@@ -73,11 +73,15 @@ _UPLOAD: Final = (
 _RATE: Final = Figure(metric="bytes_per_s", title="catch-up", unit=MEGABYTES_A_SECOND)
 _CATCH_UP: Final = (
     Figure(metric="cpu_s_per_gb", title=f"catch-up: {_CPU}", unit=SECONDS_A_GIGABYTE),
+    Figure(metric="consumer_cpu_s_per_gb", title="catch-up: CPU of the consumer", unit=SECONDS_A_GIGABYTE),
+    Figure(metric="store_cpu_s_per_gb", title="catch-up: CPU of the store", unit=SECONDS_A_GIGABYTE),
     Figure(metric="plain_get_bytes_per_s", title="a plain client's get", unit=MEGABYTES_A_SECOND),
     Figure(
         metric="local_bytes_per_s", title="the same consumer, from local segments", unit=MEGABYTES_A_SECOND
     ),
     Figure(metric="share", title="catch-up / the slower of both", unit=TIMES, goal=_OF_A_PLAIN_CLIENT),
+    Figure(metric="both_bytes_per_s", title="both at once, without a remote read", unit=MEGABYTES_A_SECOND),
+    Figure(metric="share_of_both", title="catch-up / both at once", unit=TIMES),
     Figure(metric="first_s", title="until the first record", unit=SECONDS),
     Figure(metric="local_first_s", title="the same, from local segments", unit=SECONDS),
 )
@@ -92,7 +96,8 @@ MEASURES: Final[tuple[Measure[Cluster], ...]] = (
         title="2: a consumer catches up, from a directory",
         note="A backlog of closed segments is copied as soon as tiering is switched on, then removed locally, then read by "
         "librdkafka from offset 0. Rates from the first record on. The plain client copies and flushes, or reads, the same files one after the "
-        "other; a store cannot deliver more than that, nor a consumer take more than from local segments.",
+        "other; a store cannot deliver more than that, nor a consumer take more than from local segments. Both at once: the plain "
+        "client reads the store while the consumer reads local segments, the most that the processors of this machine allow.",
         figures=(*_UPLOAD, replace(_RATE, goal=Goal(at_least=1.0)), *_CATCH_UP),
         run=catch_up_from_remote,
     ),

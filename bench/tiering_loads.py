@@ -1,6 +1,7 @@
 """KIP-405's test cases 1 and 2: produce while segments are copied to the remote tier; consumers that read from there."""
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -25,12 +26,9 @@ _MEGABYTES: Final = 300
 _SEGMENT_BYTES: Final = 32 * _MIB
 _MINIO_MEGABYTES: Final = 150
 _BUCKET: Final = "ottla-bench"
-#: Untiered at first; what is copied later is removed here.
-_NOT_YET_TIERED: Final = {
-    **TIERED,
-    "remote.storage.enable": "false",
-    "segment.bytes": str(_SEGMENT_BYTES),
-}
+_NOT_YET_TIERED: Final = {"segment.bytes": str(_SEGMENT_BYTES)}
+_COPIED: Final = {"remote.storage.enable": "true"}
+_FIRST_RECORD_POLL_S: Final = 0.001
 
 
 def store_of(cluster: Cluster) -> PlainDirectory:
@@ -99,7 +97,9 @@ def catch_up_from_minio(cluster: Cluster, scale: float) -> Sample:
         one = OttlaCluster(Path(name) / "cluster", properties, brokers=1, controllers=1)
         try:
             one.start()
-            return _there_and_back(one, PlainBucket(settings), megabytes=_MINIO_MEGABYTES * scale)
+            return _there_and_back(
+                one, PlainBucket(settings, cpu_s=server.cpu_seconds), megabytes=_MINIO_MEGABYTES * scale
+            )
         finally:
             one.kill()
 
@@ -110,18 +110,20 @@ def _there_and_back(cluster: Cluster, store: PlainStore, *, megabytes: float) ->
     with tiered_topic(cluster, "backlog", _NOT_YET_TIERED) as topic, cluster.client() as client:
         produce(cluster, topic.name, count=count)
         topic.check(client, count)
-        local = _consume(topic, count)
+        local = _consume(topic, count, store)
         closed = topic.segments()[:-1]
         size_bytes = sum(path.stat().st_size for path in closed)
         plain_put_s = store.put_s(closed)
         put_s, put_cpu_s = _copied(topic, store)
+        both_s = _both_at_once(topic, count, store)
+        topic.alter(TIERED)
         topic.wait_until_tail_is_local()
         plain_get_s, found_bytes = store.get_s(topic.name)
         if found_bytes != size_bytes:
             raise LoadFailed(
                 f"{cluster.name}: {found_bytes} of {size_bytes} bytes of {topic.name} were copied"
             )
-        remote = _consume(topic, count)
+        remote = _consume(topic, count, store)
     plain_get, plain_put = found_bytes / plain_get_s, size_bytes / plain_put_s
     return {
         "upload_bytes_per_s": size_bytes / put_s,
@@ -131,7 +133,9 @@ def _there_and_back(cluster: Cluster, store: PlainStore, *, megabytes: float) ->
         **remote,
         "plain_get_bytes_per_s": plain_get,
         "local_bytes_per_s": local["bytes_per_s"],
+        "both_bytes_per_s": size_bytes / both_s,
         "share": remote["bytes_per_s"] / min(plain_get, local["bytes_per_s"]),
+        "share_of_both": remote["bytes_per_s"] / (size_bytes / both_s),
         "local_first_s": local["first_s"],
     }
 
@@ -139,21 +143,43 @@ def _there_and_back(cluster: Cluster, store: PlainStore, *, megabytes: float) ->
 def _copied(topic: TieredTopic, store: PlainStore) -> tuple[float, float]:
     """Switch tiering on: from the first object until the last segment is copied: (seconds, CPU seconds)."""
     before = topic.cluster.usage()
-    topic.alter({"remote.storage.enable": "true"})
+    topic.alter(_COPIED)
     began = poll_until(lambda: store.has_any_of(topic.name), f"a first object of {topic.name}")
     ended = topic.wait_until_copied()
     return ended - began, topic.cluster.usage().cpu_s - before.cpu_s
 
 
-def _consume(topic: TieredTopic, count: int) -> Sample:
+def _consumer(topic: TieredTopic) -> librdkafka.Consumer:
+    return librdkafka.Consumer({"bootstrap.servers": topic.cluster.bootstrap, **CONSUMER_SETTINGS})
+
+
+def _consume(topic: TieredTopic, count: int, store: PlainStore) -> Sample:
     """Consume all records with librdkafka; the rate is that from the first one on."""
-    settings = {"bootstrap.servers": topic.cluster.bootstrap, **CONSUMER_SETTINGS}
-    with librdkafka.Consumer(settings) as consumer:
+    size_bytes = count * RECORD_BYTES
+    with _consumer(topic) as consumer:
         before, began = topic.cluster.usage(), time.perf_counter()
+        own_s, store_s = time.process_time(), store.cpu_s()
         consumer.consume(topic.name, partitions=range(1), count=count)
         ended = time.perf_counter()
+        own_s, store_s = time.process_time() - own_s, store.cpu_s() - store_s
         cpu_s = topic.cluster.usage().cpu_s - before.cpu_s
     return {
         "first_s": consumer.first_at - began,
-        **bulk_sample(cpu_s=cpu_s, took_s=ended - consumer.first_at, size_bytes=count * RECORD_BYTES),
+        "consumer_cpu_s_per_gb": own_s / (size_bytes / GIGABYTE),
+        "store_cpu_s_per_gb": store_s / (size_bytes / GIGABYTE),
+        **bulk_sample(cpu_s=cpu_s, took_s=ended - consumer.first_at, size_bytes=size_bytes),
     }
+
+
+def _both_at_once(topic: TieredTopic, count: int, store: PlainStore) -> float:
+    """The plain client reads the store while the consumer reads local segments: seconds until both have all of it.
+
+    Nothing is handed from the one to the other, and nothing is verified: no broker on this machine can be faster.
+    """
+    with _consumer(topic) as consumer, ThreadPoolExecutor(1) as threads:
+        consuming = threads.submit(consumer.consume, topic.name, partitions=range(1), count=count)
+        while not consumer.first_at and not consuming.done():
+            time.sleep(_FIRST_RECORD_POLL_S)
+        store.get_s(topic.name)
+        consuming.result()
+        return time.perf_counter() - consumer.first_at

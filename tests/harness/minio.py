@@ -65,6 +65,10 @@ class MinioServer:
             "secret.key": SECRET_KEY,
         }
 
+    def cpu_seconds(self) -> float:
+        """What the server has used so far."""
+        return self._child.cpu_seconds()
+
     def _is_ready(self) -> bool:
         try:
             with urllib.request.urlopen(f"{self.endpoint}/minio/health/cluster", timeout=5) as response:
