@@ -34,7 +34,7 @@ from remote.storage_manager import (
 )
 from storage.leader_epoch_cache import EpochEntry
 
-#: Larger than any part of a multipart upload that stores have by default (5 to 16 MiB).
+#: Larger than the smallest part of a multipart upload: 5 MiB.
 _LARGE_BYTES = 20 * 1024 * 1024
 #: The most that is reported at once.
 _PIECE_BYTES = 1024 * 1024

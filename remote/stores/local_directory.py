@@ -3,7 +3,8 @@
     <dir>/kafka-tiered-storage/<key>            the keys of `remote.stores.object_storage`
 
 Brokers of Kafka with LocalTieredStorage may share the directory. A file is written under its final name: it is not read
-before its metadata says that the copy is finished, and by then all of it is flushed to the disk.
+before its metadata says that the copy is finished, and by then all of it is flushed to the disk: the files of a copy together,
+as one at a time costs a commit of the file system's journal for each.
 
 Source: LocalTieredStorage of Kafka 4.3.1's tests. Differs: files are flushed, and the directory of a partition is removed
 with its last segment.
@@ -11,7 +12,7 @@ with its last segment.
 
 import errno
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from io import BytesIO, FileIO
 from pathlib import Path
@@ -19,9 +20,10 @@ from typing import BinaryIO, Final
 
 from protocol.errors import InvalidConfig
 from remote.errors import RemoteResourceNotFound, RemoteStorageError, RetriableRemoteStorageError
-from remote.storage_manager import RemoteStream
+from remote.segment_metadata import RemoteLogSegmentMetadata
+from remote.storage_manager import IndexType, LogSegmentData, RemoteStream
 from remote.stores.metered_body import PIECE_BYTES
-from remote.stores.object_storage import ListedObject, ObjectStorage, Source
+from remote.stores.object_storage import ListedObject, ObjectStorage, Source, key_of
 
 ROOT: Final = "kafka-tiered-storage"
 #: The setting that names the directory: `rsm.config.dir`.
@@ -56,6 +58,13 @@ class LocalDirectory(ObjectStorage):
         """See ObjectStorage."""
         return DirectoryStore(self._root)
 
+    def copy_log_segment_data(self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData) -> None:
+        """See RemoteStorageManager."""
+        super().copy_log_segment_data(metadata, data)
+        without = IndexType.TRANSACTION if data.transaction_index is None else None
+        keys = (key_of(metadata), *(key_of(metadata, each) for each in IndexType if each is not without))
+        _flush([self._root / key for key in keys])
+
 
 class DirectoryStore:
     """Objects as files below a directory: a key is a folder and a name."""
@@ -64,21 +73,18 @@ class DirectoryStore:
         self._root = root
 
     def put(self, key: str, source: Source) -> None:
-        """Write and flush the file, then its directory. A copy that fails leaves a part of it, until it is deleted."""
+        """Write the file, for `_flush`. A copy that fails leaves a part of it, until it is deleted."""
         path = self._root / key
         with _storage_errors(key):
             if not path.parent.exists():
                 # Another broker may have removed it, with the partition's last segment.
                 path.parent.mkdir(exist_ok=True)
-                _flush_directory(self._root)
+                _fsync(self._root)
             target = path.open("wb", buffering=0)
         with target:
             for start, end in _pieces(source):
                 with _storage_errors(key):
                     _copy(source.file, target, start, end)
-            with _storage_errors(key):
-                os.fsync(target.fileno())
-                _flush_directory(path.parent)
 
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> RemoteStream:
         """A stream of the file."""
@@ -113,6 +119,13 @@ class DirectoryStore:
 
     def close(self) -> None:
         """Nothing is open."""
+
+
+def _flush(paths: Sequence[Path]) -> None:
+    """Flush the files of one folder, and the folder, to the disk."""
+    for path in (*paths, paths[0].parent):
+        with _storage_errors(str(path)):
+            _fsync(path)
 
 
 class _FileStream:
@@ -187,13 +200,13 @@ def _remove_if_empty(directory: Path) -> None:
     except OSError as error:
         if error.errno != errno.ENOTEMPTY:
             raise
-        _flush_directory(directory)
+        _fsync(directory)
     else:
-        _flush_directory(directory.parent)
+        _fsync(directory.parent)
 
 
-def _flush_directory(directory: Path) -> None:
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+def _fsync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)
     finally:

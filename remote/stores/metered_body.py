@@ -26,6 +26,8 @@ class MeteredBody(RawIOBase):
         self._size_bytes = size_bytes
         self._on_bytes = on_bytes
         self._position = 0
+        #: None: something else may have read the file before. Clients send 16 KiB at a time: a seek each would be a third.
+        self._source_position: int | None = None
         #: None before sending; then the bytes that were reported, of which some are not read yet.
         self._reported_bytes: int | None = None
         #: What a read has raised: clients wrap it in an error of theirs.
@@ -43,8 +45,10 @@ class MeteredBody(RawIOBase):
             return b""
         try:
             self._report(self._position + wanted)
-            self._source.seek(self._start + self._position)
+            if self._source_position != self._start + self._position:
+                self._source.seek(self._start + self._position)
             data = self._source.read(wanted)
+            self._source_position = self._start + self._position + len(data)
             if len(data) < wanted:
                 raise RemoteStorageError(
                     f"the file ended {left - len(data)} bytes early: it changed during its copy"

@@ -34,6 +34,8 @@ from remote.stores.response_body import PooledResponse, ResponseBody
 from remote.stores.s3_settings import S3Settings
 from storage.file_names import LOG
 
+#: What a copy has in memory.
+_PART_BYTES: Final = 16 * 1024 * 1024
 _NOT_FOUND: Final = frozenset({"NoSuchKey", "NoSuchObject", "NotFound"})
 _TRANSIENT: Final = frozenset(
     {"RequestTimeout", "SlowDown", "SlowDownRead", "SlowDownWrite", "TooManyRequests", "InternalError", "BadDigest",
@@ -115,7 +117,7 @@ class MinioStore:
         self._client = client
         self._bucket = settings.bucket
         self._prefix = settings.prefix
-        self._part_size_bytes = settings.part_size_bytes
+        self._part_size_bytes = settings.part_size_bytes or _PART_BYTES
         self._pool = pool
 
     def put(self, key: str, source: Source) -> None:

@@ -23,7 +23,8 @@ SETTINGS: Final = ConfigDef(
         ConfigKey("access.key", ConfigType.STRING, None, "The key's id; with secret.key, or neither of them."),
         ConfigKey("secret.key", ConfigType.PASSWORD, None, "The key's secret."),
         ConfigKey(
-            "part.size.bytes", ConfigType.INT, 16 * _MIB, "Larger files are uploaded in parts of this size.",
+            "part.size.bytes", ConfigType.INT, None,
+            "Larger files are uploaded in parts of this size: by default 64 MiB, with the minio client 16 MiB.",
             check=Between(5 * _MIB, 1024 * _MIB),
         ),
         ConfigKey(
@@ -46,7 +47,8 @@ class S3Settings(NamedTuple):
     is_path_style: bool
     #: None: the client's own chain of credentials.
     credentials: tuple[str, Password] | None
-    part_size_bytes: int
+    #: None: the client's own default.
+    part_size_bytes: int | None
     request_timeout_s: float
     max_connections: int
 
@@ -77,7 +79,7 @@ class S3Settings(NamedTuple):
         if endpoint is not None and not _is_url(str(endpoint)):
             raise InvalidConfig(f"rsm.config.endpoint is {endpoint!r}: set it to the store's http(s):// URL")
         assert isinstance(prefix, str)
-        assert isinstance(part_size, int)
+        assert part_size is None or isinstance(part_size, int)
         assert isinstance(timeout_ms, int)
         assert isinstance(connections, int)
         return cls(

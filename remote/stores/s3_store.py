@@ -37,6 +37,8 @@ from storage.file_names import LOG
 #: The bound of DeleteObjects.
 _KEYS_A_REQUEST: Final = 1000
 _PIECE_BYTES: Final = 64 * 1024
+#: Three more requests for each upload in parts cost as much time as 5 to 10 MB.
+_PART_BYTES: Final = 64 * 1024 * 1024
 _NOT_FOUND: Final = frozenset({"404", "NoSuchKey", "NotFound"})
 _TRANSIENT: Final = frozenset(
     {"RequestTimeout", "RequestTimeTooSkewed", "SlowDown", "Throttling", "TooManyRequests", "InternalError",
@@ -51,7 +53,7 @@ class S3Store:
         self._client = client
         self._bucket = settings.bucket
         self._prefix = settings.prefix
-        self._part_size_bytes = settings.part_size_bytes
+        self._part_size_bytes = settings.part_size_bytes or _PART_BYTES
         #: The body of this thread's request. boto3 reads it for checksums, and reports when it begins to send it.
         self._upload = local()
         client.meta.events.register("before-send.s3", self._begin_sending)

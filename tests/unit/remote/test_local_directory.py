@@ -1,6 +1,7 @@
 """The local directory keeps the contract, and has the layout of Kafka's LocalTieredStorage."""
 
 import os
+from pathlib import Path
 from random import Random
 from uuid import UUID
 
@@ -58,6 +59,22 @@ class TestContract(RemoteStorageManagerContract):
         assert {*found} == {key_of(copied.metadata, each) for each in (None, *IndexType)}
         listed = found[key_of(copied.metadata)]
         assert (listed.size_bytes, listed.modified_ms) == (100, 1_700_000_000_123)
+
+    def test_all_files_of_a_copy_and_their_directory_are_on_the_disk_when_it_ends(
+        self, manager, segment, tmp_path, monkeypatch
+    ):
+        flushed = []
+        monkeypatch.setattr(
+            "os.fsync", lambda fd: flushed.append(str(Path(f"/proc/self/fd/{fd}").readlink()))
+        )
+        for is_transactional in (True, False):
+            flushed.clear()
+            copied = segment(11, is_transactional=is_transactional).copy_to(manager)
+            root = (tmp_path / "tier" / "kafka-tiered-storage").resolve()
+            files = sorted(root.glob(f"*/*{key_of(copied.metadata)[-26:-4]}*"))
+            assert len(files) == (6 if is_transactional else 5)
+            assert {*map(str, files), str(files[0].parent)} <= {*flushed}
+            assert flushed[-1] == str(files[0].parent)
 
     def test_a_directory_that_cannot_be_written_is_a_storage_error(self, manager, segment, tmp_path):
         (tmp_path / "tier" / "kafka-tiered-storage").rmdir()
