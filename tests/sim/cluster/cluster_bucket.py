@@ -4,13 +4,16 @@
     BucketStorage     the storage manager of the nodes' configuration: the real layout of objects over that bucket
 
 A call pauses its thread for virtual time, before and after it takes effect. So a process dies with half of a copy stored, with
-all of it and without the response, or waits for a call that returns long after its deadline. A broker never lists objects, so
+all of it and without the response, or waits for a call that returns long after its deadline. What the store has received of a
+process that dies meanwhile may take effect later. A broker never lists objects, so
 stale lists are not simulated.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import Context
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from random import Random
@@ -51,6 +54,10 @@ class Weather:
     #: A call waits for `hang_s`, and goes on then.
     hanging: float = 0.0
     hang_s: float = 8.0
+    #: The store has the whole request, and carries it out a little later, whether its process still lives or not.
+    late: float = 0.0
+    #: The longest time until then: shorter than the deadline of a call.
+    late_s: float = 2.0
     #: The longest time that other calls take.
     delay_s: float = 0.0
 
@@ -68,6 +75,8 @@ class Bucket:
         #: Broker id -> the machine on which it runs.
         self.disks: Mapping[int, Disk] = {}
         self.weather = Weather()
+        #: The simulation's; not known to the store, so that a call is never late.
+        self.call_later: Callable[..., object] = lambda delay_s, effect, context: effect()
         #: Called before an object is removed, with its key.
         self.on_delete: Callable[[str], None] = lambda key: None
         #: How often each kind of failure has happened, and each operation.
@@ -87,7 +96,7 @@ class Bucket:
     def put(self, runtime: Runtime, key: str, body: bytes) -> None:
         """Store an object, or replace it: all of it or nothing."""
         self._before("put", runtime)
-        self.objects[key] = body
+        self._carry_out(runtime, lambda: self.objects.update({key: body}))
         self._after(runtime)
 
     def get(self, runtime: Runtime, key: str, start: int, end: int | None) -> bytes:
@@ -106,11 +115,33 @@ class Bucket:
         for key in keys:
             if key in self.objects:
                 self._before("delete", runtime)
-                # Perhaps another call was faster meanwhile.
-                if key in self.objects:
-                    self.on_delete(key)
-                    del self.objects[key]
+                self._carry_out(runtime, partial(self._remove, key))
                 self._after(runtime)
+
+    def _remove(self, key: str) -> None:
+        # Perhaps another call was faster.
+        if key in self.objects:
+            self.on_delete(key)
+            del self.objects[key]
+
+    def _carry_out(self, runtime: Runtime, effect: Callable[[], None]) -> None:
+        if not self._happens("late", self.weather.late):
+            effect()
+            return
+        delay_s = self._random.uniform(0, self.weather.late_s)
+        pending = [effect]
+
+        def take_effect() -> None:
+            if pending:
+                pending.pop()()
+
+        # In no process: a callback of the caller's ends with that.
+        self.call_later(delay_s, take_effect, context=Context())
+        while pending:
+            began_s = runtime.monotonic()
+            runtime.pause_thread(delay_s)  # a pause may end early
+            if runtime.monotonic() == began_s:
+                take_effect()  # this call is made in one turn of the loop
 
     def _before(self, operation: str, runtime: Runtime) -> None:
         weather, draw = self.weather, self._random
@@ -200,9 +231,18 @@ class BucketStorage(ObjectStorage):
             IndexType.PRODUCER_SNAPSHOT: data.producer_snapshot,
             None: data.log_segment,
         }
-        bodies = {IndexType.LEADER_EPOCH: data.leader_epoch_index} | {
-            index_type: self._files.read(path) for index_type, path in files.items() if path is not None
-        }
-        for index_type, body in bodies.items():
-            size = metadata.segment_size_bytes if index_type is None else len(body)
-            self.store.put(key_of(metadata, index_type), Source(BytesIO(body), size, data.on_bytes))
+        self._put(metadata, IndexType.LEADER_EPOCH, data.leader_epoch_index, data)
+        for index_type, path in files.items():
+            if path is not None:
+                # Each when it is its turn: it may have been truncated meanwhile.
+                self._put(metadata, index_type, self._files.read(path), data)
+
+    def _put(
+        self,
+        metadata: RemoteLogSegmentMetadata,
+        index_type: IndexType | None,
+        body: bytes,
+        data: LogSegmentData,
+    ) -> None:
+        size = metadata.segment_size_bytes if index_type is None else len(body)
+        self.store.put(key_of(metadata, index_type), Source(BytesIO(body), size, data.on_bytes))

@@ -155,6 +155,10 @@ class Consumer(Client):
         if row.error_code != ErrorCode.none:
             await self._look_again()
             return
+        if self.topic in self._history.trimmed and self.position == row.offset:
+            # Its former leader has expired the first copies, which a new one finds out in a moment.
+            await self._look_again()
+            return
         is_trimmed = self.topic in self._history.trimmed and self.position < row.offset
         if not is_trimmed and self.topic not in self._history.unclean:
             self._history.errors.append(f"{self.name}: {self.position} is out of range of {leader}: {row}")

@@ -250,9 +250,15 @@ class Judge:
         self, machine: Machine, partition: Partition, seen: _Seen | None, ledger: Ledger | None
     ) -> None:
         """Only forward, never beyond what is wanted, and on a follower not beyond what a leader has said."""
-        start = partition.log.log_start_offset
+        log = partition.log
+        start = log.log_start_offset
         topic, index = partition.topic_partition
-        if seen is not None and start < seen.log_start_offset and topic not in self._history.unclean:
+        # One that continues behind the remote part of its leader's log begins where that does; both are deleted later.
+        is_rebuilt = (
+            log.is_tiered and not partition.is_leader and log.local_log_start_offset == log.log_end_offset
+        )
+        is_kept = topic in self._history.unclean or is_rebuilt
+        if seen is not None and start < seen.log_start_offset and not is_kept:
             raise Violated(f"LogStartNeverMovesBack: {partition} on {machine}: {seen}, then {start}")
         if ledger is None or topic in self.aging:
             return

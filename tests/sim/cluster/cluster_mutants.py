@@ -11,11 +11,14 @@ from unittest.mock import patch
 
 from cluster_tier_mutants import (
     copied_before_it_is_finished,
+    copies_are_read_to_their_end,
+    copies_of_any_epoch_count,
     deleted_topics_keep_their_copies,
     local_retention_does_not_wait_for_copies,
     log_start_after_the_deletion,
     objects_before_the_metadata,
     one_transaction_index_is_read,
+    the_remote_end_outlives_a_truncation,
     transactions_in_the_order_of_their_producers,
     undecided_segments_are_copied,
     unfinished_copies_are_forgotten,
@@ -313,5 +316,10 @@ MUTANTS = [
     Mutant(deleted_topics_keep_their_copies, "tiered", range(10), "NothingIsOrphaned"),
     Mutant(undecided_segments_are_copied, "tiered_transactions", range(10), "CopiesAreDecided"),
     Mutant(one_transaction_index_is_read, "tiered_transactions", range(10), "IsolatedRead"),
-    Mutant(transactions_in_the_order_of_their_producers, "tiered_transactions", range(3, 13), "IsolatedRead"),
+    Mutant(
+        transactions_in_the_order_of_their_producers, "tiered_transactions", range(18, 30), "IsolatedRead"
+    ),
+    Mutant(copies_are_read_to_their_end, "tiered_branches", range(1, 15), "-poll"),
+    Mutant(copies_of_any_epoch_count, "tiered_branches", range(1, 10), "RemoteEndIsCopied"),
+    Mutant(the_remote_end_outlives_a_truncation, "tiered_branches", range(2, 12), "AssertionError in _check"),
 ]

@@ -40,6 +40,10 @@ class StoreFaults:
         """Calls end after their deadline only."""
         self._rate("hanging")
 
+    def late(self) -> None:
+        """Calls take effect later, also if their process dies meanwhile."""
+        self._rate("late")
+
     def slow(self) -> None:
         """Calls take their time."""
         longest_s = self._random.choice((0.05, 0.3, 1.0))

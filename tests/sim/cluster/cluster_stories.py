@@ -12,7 +12,15 @@ from cluster_operator import Operator
 from cluster_parked import parked
 from cluster_sizes import SMALLEST
 from cluster_tiered import WORLDS as TIERED_WORLDS
-from cluster_tiered import tiered, tiered_store, tiered_switches, tiered_transactions, tiered_unclean
+from cluster_tiered import (
+    tiered,
+    tiered_branches,
+    tiered_clocks,
+    tiered_store,
+    tiered_switches,
+    tiered_transactions,
+    tiered_unclean,
+)
 from cluster_violated import Violated
 from cluster_world import Story, World
 
@@ -280,6 +288,8 @@ STORIES: dict[str, Story] = {
         tiered_transactions,
         tiered_store,
         tiered_unclean,
+        tiered_branches,
+        tiered_clocks,
         tiered_switches,
     )
 }

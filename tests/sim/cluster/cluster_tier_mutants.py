@@ -13,9 +13,12 @@ from remote.log_manager.copy_task import CopyTask
 from remote.log_manager.deletions import CopyDeletions
 from remote.log_manager.expiration_task import ExpirationTask
 from remote.log_manager.partition_state import Attempt, PartitionState
+from remote.metadata_cache import RemoteLogMetadataCache
 from remote.reader import RemoteLogReader
+from remote.reading import copies_of_log
 from remote.segment_metadata import RemoteLogSegmentMetadata
 from storage import producer_state, retention
+from storage.log_offsets import LogOffsets
 from storage.tiered_log import SegmentToCopy, segments_to_copy
 
 
@@ -110,6 +113,43 @@ def one_transaction_index_is_read() -> Iterator[None]:
 def transactions_in_the_order_of_their_producers() -> Iterator[None]:
     """The first unstable offset is that of the first producer in a follower's append."""
     with patch.object(producer_state, "_first_offset", lambda transaction: 0):
+        yield
+
+
+@contextmanager
+def copies_are_read_to_their_end() -> Iterator[None]:
+    """A read does not end where the copy's lineage parts from the log's: as in Kafka."""
+
+    def whole(copy: RemoteLogSegmentMetadata, *_: object, **__: object) -> int:
+        return copy.end_offset
+
+    with patch.object(copies_of_log, "agreed_end", whole):
+        yield
+
+
+@contextmanager
+def copies_of_any_epoch_count() -> Iterator[None]:
+    """What is copied of an offset counts, whichever leader has written it."""
+    covered = RemoteLogMetadataCache.covered_until
+
+    def by_any(self: RemoteLogMetadataCache, *, epoch: int, offset: int) -> int:
+        return max(covered(self, epoch=each, offset=offset) for each in (epoch, *self._epochs))
+
+    with patch.object(RemoteLogMetadataCache, "covered_until", by_any):
+        yield
+
+
+@contextmanager
+def the_remote_end_outlives_a_truncation() -> Iterator[None]:
+    """A truncation below the remote end leaves it as it was."""
+    begin = LogOffsets.begin_truncation
+
+    def forgetful(self: LogOffsets, end_offset: int) -> None:
+        remote_end, self.remote_end_offset = self.remote_end_offset, None
+        begin(self, end_offset)
+        self.remote_end_offset = remote_end
+
+    with patch.object(LogOffsets, "begin_truncation", forgetful):
         yield
 
 

@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+from cluster_branches import give_up_a_branch
 from cluster_bucket import CLASS_NAME
 from cluster_fleeting import fleeting
 from cluster_nemesis import Nemesis
@@ -30,6 +31,8 @@ _SETTINGS: dict[str, object] = {
     "log.retention.check.interval.ms": 500,
     "log.segment.delete.delay.ms": 400,
 }
+#: More than the difference of two clocks, one of which is an hour late, the other one an hour early.
+_LONG_MS = 3 * 3_600_000
 #: The longest time that an acknowledgement takes where nothing but the store fails.
 _UNDISTURBED_S = 1.0
 #: An outage that lasts longer than every deadline and back-off.
@@ -94,7 +97,7 @@ async def tiered_store(world: World) -> None:
     world.consume("kept")
     kinds = [
         "store_outage", "store_refused", "store_forbidden", "store_unacknowledged", "store_unacknowledged",
-        "store_truncated", "store_hanging", "store_slow", "store_slow",
+        "store_truncated", "store_hanging", "store_slow", "store_slow", "store_late", "store_late",
     ]  # fmt: skip
     if is_calm := random.random() < 0.4:
         await Nemesis(world).rage(for_s=4, kinds=kinds)
@@ -111,6 +114,37 @@ async def tiered_store(world: World) -> None:
             raise Violated(f"ProducersDoNotNotice: {send}")
 
 
+async def tiered_clocks(world: World) -> None:
+    """Clocks are wrong by an hour, and jump: nothing is lost that is to be kept for longer."""
+    await world.create_topic("kept", **_SMALL)
+    # Longer than two clocks differ.
+    await world.create_topic("long", retention_ms=_LONG_MS, local_retention_ms=300, **_SMALL)
+    stamped = {"message_timestamp_type": "LogAppendTime", "segment_ms": 400}
+    await world.create_topic("stamped", retention_ms=_LONG_MS, local_retention_ms=300, **_SMALL, **stamped)
+    await world.create_topic("aged", retention_ms=1500, **_SMALL)
+    world.judge.aging -= {"long", "stamped"}
+    world.history.trimmed -= {"long", "stamped"}
+    for topic in ("kept", "long", "stamped", "aged"):
+        world.produce(topic, is_transactional=topic == "long")
+        world.consume(topic, is_read_committed=topic == "long")
+    world.begin(fleeting(world, 0, _SMALL))
+    kinds = (
+        "clock",
+        "clock",
+        "clock",
+        "clock",
+        "kill",
+        "kill",
+        "stop",
+        "torn",
+        "isolate",
+        "elect",
+        "elect",
+        "store_slow",
+    )
+    await Nemesis(world).rage(for_s=6, kinds=kinds)
+
+
 async def tiered_unclean(world: World) -> None:
     """Leaders are elected uncleanly, where the tier has copies of the branch that is given up."""
     configs = {**_SMALL, "min_insync_replicas": 1}
@@ -119,13 +153,31 @@ async def tiered_unclean(world: World) -> None:
     for topic in ("eager", "asked"):
         for _ in range(2):
             world.produce(topic, pause_s=0.06)
+        world.produce(topic, is_transactional=True)
         world.consume(topic)
         world.consume(topic, validates=True)
+        world.consume(topic, is_read_committed=True)
     kinds = (
         "kill", "power", "isolate", "isolate", "pause", "stop", "torn", "orphan", "orphan", "orphan",
         "elect_uncleanly", "elect_uncleanly", "elect", "reassign",
     )  # fmt: skip
     await Nemesis(world).rage(for_s=5, kinds=kinds)
+
+
+async def tiered_branches(world: World) -> None:
+    """One branch after the other is copied, and given up: leaders go on alone, are deposed, truncate, and lead again."""
+    await world.create_topic(
+        "eager",
+        is_unclean=True,
+        unclean_leader_election_enable="true",
+        **{**_SMALL, "min_insync_replicas": 1},
+    )
+    world.produce("eager", pause_s=0.04)
+    world.produce("eager", is_transactional=True)
+    world.consume("eager", is_read_committed=True)
+    await asyncio.sleep(0.5)
+    for _ in range(2):
+        await give_up_a_branch(world, "eager")
 
 
 async def tiered_switches(world: World) -> None:
@@ -155,7 +207,10 @@ WORLDS: dict[str, dict[str, Any]] = {
     "tiered": {"settings": {**_SETTINGS, "log.dirs": "/disk/a,/disk/b"}},
     "tiered_transactions": {"settings": _SETTINGS},
     "tiered_store": {"settings": _SETTINGS},
+    "tiered_clocks": {"settings": _SETTINGS},
     # As in `unclean`.
     "tiered_unclean": {"controllers": 1, "is_combined": False, "settings": _SETTINGS},
+    # Enough brokers for the metadata, where one replica of the topic is left.
+    "tiered_branches": {"brokers": 5, "controllers": 1, "is_combined": False, "settings": _SETTINGS},
     "tiered_switches": {"settings": _SETTINGS},
 }

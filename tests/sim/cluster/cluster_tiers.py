@@ -152,7 +152,8 @@ class TierJudge:
         body = self._bucket.objects.get(key_of(copy, IndexType.TRANSACTION))
         index = [] if body is None else [AbortedTransaction(*each[1:]) for each in _ENTRY.iter_unpack(body)]
         if copy.is_transaction_index_empty != (body is None) or not any(
-            _is_decided(ledger, copy, index) for ledger in of
+            _is_decided(ledger, copy, index, log_start_offset=self._starts.get(_key_of(copy.partition), 0))
+            for ledger in of
         ):
             known = [(each.last_stable_offset, each.isolation.aborted) for each in of]
             raise Violated(f"CopiesAreDecided: {copy} has {index}, committed is {known}")
@@ -317,9 +318,18 @@ def _is_of(ledger: Ledger, copy: RemoteLogSegmentMetadata, found: Sequence[Batch
     return ledger.end >= copy.end_offset and known == [each for each in found if each.base_offset >= start]
 
 
-def _is_decided(ledger: Ledger, copy: RemoteLogSegmentMetadata, index: Sequence[AbortedTransaction]) -> bool:
-    """Whether all transactions in the copy have ended, and the index has those that were aborted in it."""
-    start = ledger.known_from
+def _is_decided(
+    ledger: Ledger,
+    copy: RemoteLogSegmentMetadata,
+    index: Sequence[AbortedTransaction],
+    *,
+    log_start_offset: int,
+) -> bool:
+    """Whether all transactions in the copy have ended, and the index has those that were aborted in it.
+
+    Of one that began before the log start, a replica that was emptied and fetches from there may know a part, or nothing.
+    """
+    start = max(ledger.known_from, log_start_offset)
     expected = [
         each
         for each in ledger.isolation.aborted

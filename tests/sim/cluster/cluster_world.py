@@ -88,6 +88,7 @@ class World:
         self.bucket = Bucket(Random(f"bucket {seed}"))
         self.simulation = Simulation(seed=seed)
         self.simulation.loop.set_exception_handler(self._on_loop_exception)
+        self.bucket.call_later = self.simulation.loop.call_later
         self.history = History()
         self.failures: list[BaseException] = []
         #: (machine, why): nodes that gave up by themselves.

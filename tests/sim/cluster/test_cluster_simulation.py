@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.logs(""),
 ]
 
-#: Seeds of the checks, by story: 190 together, fewer of those that cost most.
+#: Seeds of the checks, by story: 218 together, fewer of those that cost most.
 SEEDS = {
     "crashes": 24,
     "bad_network": 26,
@@ -42,6 +42,8 @@ SEEDS = {
     "tiered_transactions": 5,
     "tiered_store": 5,
     "tiered_unclean": 4,
+    "tiered_branches": 3,
+    "tiered_clocks": 3,
     "tiered_switches": 3,
 }
 #: More of them, behind those.

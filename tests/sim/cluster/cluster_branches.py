@@ -1,0 +1,100 @@
+"""A branch of a tiered log that is copied and given up: its leader goes on alone, and another one is elected uncleanly.
+
+    leader      0 ........ 40 ........... 80     others stopped at 40; 40 to 60 is copied
+    elected     0 ........ 40 ....... 70         without what is behind 40
+    leader      0 ........ 40 ....... 70         back as a follower: truncated; and perhaps leads again
+
+Either the leader dies, or it cannot reach the controller: then the same process, with a copy under way perhaps, truncates its
+log, and leads again.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+from cluster_machine import Machine
+from cluster_operator import Operator
+from cluster_violated import Violated
+from cluster_world import World
+
+from protocol.metadata.image import PartitionImage
+
+_PATIENCE_S = 4.0
+
+
+async def give_up_a_branch(world: World, topic: str) -> None:
+    """Once; it may come to nothing where other faults prevent it."""
+    with suppress(_NotNow):
+        await _Branch(world, topic).give_up()
+
+
+class _NotNow(Exception):
+    """What has to come does not come in time."""
+
+
+class _Branch:
+    def __init__(self, world: World, topic: str) -> None:
+        self._world = world
+        self._random = world.random
+        self._topic = topic
+
+    async def give_up(self) -> None:
+        """See the module."""
+        world = self._world
+        await self._until(lambda: self._image.leader is not None and len(self._image.isr) == 3)
+        [leader] = [each for each in world.brokers if each.node_id == self._image.leader]
+        others = [
+            each for each in world.brokers if each.node_id in self._image.replicas and each is not leader
+        ]
+        world.note(f"{leader} goes on alone")
+        for machine in others:
+            machine.stop()
+        await self._until(lambda: self._image.isr == (leader.node_id,) and not any(o.is_up for o in others))
+        alone_from = world.judge.committed_end(self._topic, 0)
+        with suppress(_NotNow):
+            await self._until(lambda: self._copied_end() > alone_from)
+        world.bucket.weather.delay_s = self._random.choice((0.0, 0.3, 1.0))
+        await asyncio.sleep(self._random.uniform(0, 0.6))
+        if self._random.random() < 0.4:
+            leader.kill()
+            world.note(f"kill {leader}")
+        else:
+            world.note(f"depose {leader}")
+            self._reach(leader, is_possible=False)
+        for machine in others:
+            machine.start()
+        try:
+            await self._until(lambda: self._image.leader not in (None, leader.node_id))
+            await asyncio.sleep(self._random.choice((0.0, 0.3, 1.0)))
+        finally:
+            self._reach(leader, is_possible=True)
+            leader.start()
+        with suppress(_NotNow):
+            await self._until(lambda: leader.node_id in self._image.isr)
+            if self._random.random() < 0.7:
+                Operator(world).crown(self._topic, 0, leader.node_id)
+            await asyncio.sleep(self._random.uniform(0.3, 1.0))
+        world.bucket.weather.delay_s = 0.0
+
+    @property
+    def _image(self) -> PartitionImage:
+        return self._world.judge.image.topics_by_name[self._topic].partitions[0]
+
+    def _copied_end(self) -> int:
+        copies = self._world.tiers.copies[self._world.judge.image.topics_by_name[self._topic].topic_id, 0]
+        return max((copy.end_offset for copy in copies.finished()), default=0)
+
+    def _reach(self, leader: Machine, *, is_possible: bool) -> None:
+        """Whether it reaches the controller."""
+        for machine in self._world.machines:
+            if machine.is_controller:
+                change = (
+                    self._world.simulation.network.heal if is_possible else self._world.simulation.network.cut
+                )
+                change(leader.host, machine.host)
+
+    async def _until(self, holds: Callable[[], bool]) -> None:
+        try:
+            await self._world.until("a branch", holds, within_s=_PATIENCE_S)
+        except Violated:
+            raise _NotNow from None
