@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 from uuid import UUID
 
+from protocol.local_log import LocalLogState
 from protocol.schema import Request, Response, Versions
 from protocol.types import ZERO_UUID
 
@@ -20,6 +21,8 @@ class BrokerState:
     """Versions 3+."""
     broker_epoch: int = field(default=-1, metadata={"kafka_type": "int64"})
     """Versions 3+."""
+    local_log: LocalLogState | None = field(default=None, metadata={"nullable": "3+", "tag": 13030})
+    """Versions 3+; may be null; tag 13030."""
 
 
 @dataclass(slots=True, kw_only=True)

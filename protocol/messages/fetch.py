@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 from uuid import UUID
 
+from protocol.local_log import LocalLogState
 from protocol.schema import Request, Response, Versions
 from protocol.types import ZERO_UUID
 
@@ -45,6 +46,10 @@ class FetchPartition:
         default=9223372036854775807, metadata={"kafka_type": "int64", "versions": "18+", "tag": 1}
     )
     """Versions 18+; tag 1."""
+    local_log: LocalLogState | None = field(
+        default=None, metadata={"versions": "12+", "nullable": "12+", "tag": 13030}
+    )
+    """Versions 12+; may be null; tag 13030."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Final
 from uuid import UUID
 
+from protocol.local_log import LOCAL_LOG_TAG, ReplicaLocalLog
 from protocol.schema import Record, Versions
 from protocol.types import ZERO_UUID
 
@@ -123,6 +124,10 @@ class PartitionRecord(MetadataRecord):
     last_known_elr: list[int] | None = field(
         default=None, metadata={"kafka_type": "int32", "versions": "2+", "nullable": "2+", "tag": 2}
     )
+    #: The replicas whose local logs are known (draft KIP-1303); null: none.
+    local_logs: list[ReplicaLocalLog] | None = field(
+        default=None, metadata={"nullable": "0+", "tag": LOCAL_LOG_TAG}
+    )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -174,6 +179,10 @@ class PartitionChangeRecord(MetadataRecord):
     )
     last_known_elr: list[int] | None = field(
         default=None, metadata={"kafka_type": "int32", "versions": "2+", "nullable": "2+", "tag": 7}
+    )
+    #: All replicas whose local logs are known from here on (draft KIP-1303); null: unchanged.
+    local_logs: list[ReplicaLocalLog] | None = field(
+        default=None, metadata={"nullable": "0+", "tag": LOCAL_LOG_TAG}
     )
 
 

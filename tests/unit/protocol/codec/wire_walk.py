@@ -12,7 +12,10 @@ def walk(plan: StructPlan, message, *, foreign=()):
     if plan.is_flexible:
         tags = dict(foreign)
         for field in plan.tagged:
-            tags[field.tag] = value(field, getattr(message, field.name), True, foreign)
+            content = getattr(message, field.name)
+            # KIP-893: null in a tagged struct is 0.
+            is_null_struct = content is None and isinstance(field.kind, StructPlan) and not field.is_array
+            tags[field.tag] = b"\0" if is_null_struct else value(field, content, True, foreign)
         parts.append(encode_uvarint(len(tags)))
         for tag in sorted(tags):
             parts += [encode_uvarint(tag), encode_uvarint(len(tags[tag])), tags[tag]]
