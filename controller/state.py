@@ -28,7 +28,10 @@ from protocol.metadata.image import (
     PartitionImage,
     TopicImage,
 )
+from protocol.metadata.leader_preference import LeaderPreference
 from protocol.metadata.records import MetadataRecord, RegisterBrokerRecord, UnregisterBrokerRecord
+from storage.log_config import TOPIC_CONFIGS, LogConfig
+from storage.topic_configs import LEADER_PREFERENCE_CONFIGS
 
 if TYPE_CHECKING:
     from random import Random
@@ -165,6 +168,14 @@ class ClusterState:
     def is_unclean_election_enabled(self, topic: TopicImage) -> bool:
         """Whether the topic allows unclean elections, which may lose records."""
         return self.topic_setting(topic.name, "unclean.leader.election.enable").strip().lower() == "true"
+
+    def leader_preference(self, topic: TopicImage) -> LeaderPreference:
+        """How elections of the topic take local logs into account (draft KIP-1303)."""
+        keys = ("remote.storage.enable", *LEADER_PREFERENCE_CONFIGS)
+        config = LogConfig.from_values(
+            {key: TOPIC_CONFIGS[key].parse(self.topic_setting(topic.name, key)) for key in keys}
+        )
+        return config.leader_preference
 
     def brokers(self) -> list[BrokerImage]:
         """All registered brokers, by id."""

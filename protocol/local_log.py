@@ -8,8 +8,9 @@ without them skips them, and a message without them means "unknown". The draft a
 versions of Fetch and AlterPartition; these version numbers may get another meaning in Kafka until the KIP is accepted.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 #: The tag of each field that carries a `LocalLogState`.
 LOCAL_LOG_TAG: Final = 13030
@@ -33,3 +34,42 @@ class ReplicaLocalLog:
 
     replica_id: int = field(default=-1, metadata={"kafka_type": "int32"})
     state: LocalLogState = field(default_factory=LocalLogState)
+
+
+class LocalLog(NamedTuple):
+    """One replica's local log, as decisions use it; `LocalLogState` is its form on the wire."""
+
+    #: The earliest offset in local segments.
+    start_offset: int
+    #: The size of all local segments.
+    size_bytes: int
+    #: Timestamp of the first local batch; None: there is none.
+    oldest_timestamp_ms: int | None
+
+    @classmethod
+    def from_state(cls, state: LocalLogState) -> "LocalLog":
+        """From the wire."""
+        oldest = state.oldest_local_timestamp
+        return cls(state.local_log_start_offset, state.local_log_bytes, None if oldest < 0 else oldest)
+
+    def to_state(self) -> LocalLogState:
+        """For the wire."""
+        return LocalLogState(
+            local_log_start_offset=self.start_offset,
+            local_log_bytes=self.size_bytes,
+            oldest_local_timestamp=-1 if self.oldest_timestamp_ms is None else self.oldest_timestamp_ms,
+        )
+
+
+#: The known local logs of a partition: (replica, local log), by replica.
+LocalLogs = tuple[tuple[int, LocalLog], ...]
+
+
+def local_logs_from(replicas: Iterable[ReplicaLocalLog]) -> LocalLogs:
+    """A partition's local logs from a metadata record."""
+    return tuple(sorted((each.replica_id, LocalLog.from_state(each.state)) for each in replicas))
+
+
+def replica_local_logs(local_logs: LocalLogs) -> list[ReplicaLocalLog]:
+    """A partition's local logs for a metadata record."""
+    return [ReplicaLocalLog(replica_id=replica, state=log.to_state()) for replica, log in local_logs]

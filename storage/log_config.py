@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from protocol.config_def import ConfigValue, InvalidConfigValue
 from protocol.errors import InvalidConfig
+from protocol.metadata.leader_preference import NO_PREFERENCE, LeaderPreference
 from storage.topic_configs import DAY_MS, HOUR_MS, MAX_LONG, SERVER_SYNONYMS, TOPIC_CONFIGS, ServerSynonym
 
 __all__ = [
@@ -22,7 +23,10 @@ __all__ = [
 MAX_VALUE_LENGTH = 2**15 - 1
 
 #: Keys for which a negative number means that there is no bound.
-_BOUNDS = ("retention.bytes", "retention.ms", "local.retention.ms", "local.retention.bytes")
+_BOUNDS = (
+    "retention.bytes", "retention.ms", "local.retention.ms", "local.retention.bytes",
+    "leader.election.eligible.local.log.ms", "leader.election.eligible.local.log.bytes",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +71,10 @@ class LogConfig:
     local_retention_bytes: int | None = None
     remote_log_copy_disable: bool = False
     remote_log_delete_on_disable: bool = False
+    leader_election_prefer_early_local_log_start_offset: bool = False
+    leader_election_local_log_start_offset_threshold: int = 10_000
+    leader_election_eligible_local_log_ms: int | None = None
+    leader_election_eligible_local_log_bytes: int | None = None
 
     @classmethod
     def from_values(cls, values: Mapping[str, ConfigValue]) -> Self:
@@ -139,6 +147,18 @@ class LogConfig:
     def effective_local_retention_bytes(self) -> int | None:
         """Local size beyond which tiered segments are removed; None is without limit."""
         return self.retention_bytes if self.local_retention_bytes is None else self.local_retention_bytes
+
+    @property
+    def leader_preference(self) -> LeaderPreference:
+        """How elections take local logs into account; only those of tiered topics do (draft KIP-1303)."""
+        if not self.is_tiered:
+            return NO_PREFERENCE
+        return LeaderPreference(
+            prefers_early_start=self.leader_election_prefer_early_local_log_start_offset,
+            start_offset_threshold=self.leader_election_local_log_start_offset_threshold,
+            eligible_local_ms=self.leader_election_eligible_local_log_ms,
+            eligible_local_bytes=self.leader_election_eligible_local_log_bytes,
+        )
 
 
 def default_topic_values() -> dict[str, ConfigValue]:

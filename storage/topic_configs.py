@@ -1,4 +1,4 @@
-"""Every topic configuration of Kafka 4.3.1, and the broker keys that topics fall back to.
+"""Every topic configuration of Kafka 4.3.1 and of the draft KIP-1303, and the broker keys that topics fall back to.
 
 Source: org.apache.kafka.storage.internals.log.LogConfig and ServerTopicConfigSynonyms.
 """
@@ -8,7 +8,7 @@ from typing import NamedTuple
 from protocol.config_def import ConfigDef, ConfigKey, ConfigType
 from protocol.config_values import Between, Distinct, GzipLevel, OneOf, ThrottledReplicas
 
-__all__ = ["SERVER_SYNONYMS", "TOPIC_CONFIGS", "ServerSynonym"]
+__all__ = ["LEADER_PREFERENCE_CONFIGS", "SERVER_SYNONYMS", "TOPIC_CONFIGS", "ServerSynonym"]
 
 MAX_LONG = 2**63 - 1
 HOUR_MS = 60 * 60 * 1000
@@ -69,7 +69,23 @@ _KEYS = (
      "Stops copying to the remote tier; what is there stays readable (KIP-950)."),
     ("remote.log.delete.on.disable", _BOOLEAN, False, None,
      "Whether the records in the remote tier are deleted when tiering is disabled (KIP-950)."),
+    ("leader.election.prefer.early.local.log.start.offset", _BOOLEAN, False, None,
+     "Whether elections prefer replicas with an early local log start; tiered topics only (draft KIP-1303)."),
+    ("leader.election.local.log.start.offset.threshold", _LONG, 10_000, _AT_LEAST_0,
+     "Difference of local log starts from which an election that prefers early ones distinguishes replicas (draft KIP-1303)."),
+    ("leader.election.eligible.local.log.ms", _LONG, -1, Between(-1),
+     "Age of a replica's oldest local record from which elections prefer it; tiered topics only, -1 is off (draft KIP-1303)."),
+    ("leader.election.eligible.local.log.bytes", _LONG, -1, Between(-1),
+     "Size of a replica's local log from which elections prefer it; tiered topics only, -1 is off (draft KIP-1303)."),
 )  # fmt: skip
+
+#: What `LeaderPreference` is made of. The broker's keys have the same names.
+LEADER_PREFERENCE_CONFIGS = (
+    "leader.election.prefer.early.local.log.start.offset",
+    "leader.election.local.log.start.offset.threshold",
+    "leader.election.eligible.local.log.ms",
+    "leader.election.eligible.local.log.bytes",
+)
 
 #: All topic configurations, with the defaults for keys that the broker's properties do not set.
 TOPIC_CONFIGS = ConfigDef(
@@ -132,4 +148,5 @@ SERVER_SYNONYMS: dict[str, tuple[ServerSynonym, ...]] = {
     "message.timestamp.after.max.ms": _of("log.message.timestamp.after.max.ms"),
     "local.retention.ms": _of("log.local.retention.ms"),
     "local.retention.bytes": _of("log.local.retention.bytes"),
+    **{name: _of(name) for name in LEADER_PREFERENCE_CONFIGS},
 }

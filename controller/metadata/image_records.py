@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from controller.metadata.record_versions import ELR_4_0_IV1
+from protocol.local_log import replica_local_logs
 from protocol.metadata import records as r
 from protocol.metadata.features import CORDONED_DIRECTORIES_4_3_IV0, DIRECTORIES_3_7_IV2
 from protocol.metadata.image import (
@@ -150,6 +151,7 @@ def _partition(
         # Tagged fields: empty lists are left out.
         eligible_leader_replicas=list(partition.elr) or None,
         last_known_elr=list(partition.last_known_elr) or None,
+        local_logs=replica_local_logs(partition.local_logs) or None,
     )
 
 

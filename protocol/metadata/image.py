@@ -20,6 +20,7 @@ from enum import IntEnum
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
+from protocol.local_log import LocalLogs, local_logs_from
 from protocol.metadata import records as r
 from protocol.types import ZERO_UUID
 
@@ -95,6 +96,8 @@ class PartitionImage(NamedTuple):
     adding_replicas: tuple[int, ...] = ()
     removing_replicas: tuple[int, ...] = ()
     leader_recovery_state: LeaderRecoveryState = LeaderRecoveryState.RECOVERED
+    #: The local logs of replicas as leaders have reported them; a replica without one is unknown (draft KIP-1303).
+    local_logs: LocalLogs = ()
 
 
 @dataclass(slots=True)
@@ -280,6 +283,7 @@ class MetadataImage:
             share(record.adding_replicas) if record.adding_replicas else (),
             share(record.removing_replicas) if record.removing_replicas else (),
             _recovery_state(record.leader_recovery_state),
+            local_logs_from(record.local_logs) if record.local_logs else (),
         )
         topic.partitions[record.partition_id] = _new_tuple(PartitionImage, values)
         delta.partition_changed(record.topic_id, record.partition_id)
@@ -300,7 +304,7 @@ class MetadataImage:
         share = self._share
         (
             replicas, isr, leader, leader_epoch, partition_epoch, directories,
-            elr, last_known_elr, adding_replicas, removing_replicas, leader_recovery_state,
+            elr, last_known_elr, adding_replicas, removing_replicas, leader_recovery_state, local_logs,
         ) = partition  # fmt: skip
         if record.leader != LEADER_UNCHANGED:
             leader = None if record.leader == NO_LEADER else record.leader
@@ -324,9 +328,11 @@ class MetadataImage:
                 directories = share((DIRECTORY_MIGRATING,) * len(replicas))
         if record.directories is not None:
             directories = share(record.directories)
+        if record.local_logs is not None:
+            local_logs = local_logs_from(record.local_logs)
         values = (
             replicas, isr, leader, leader_epoch, partition_epoch + 1, directories,
-            elr, last_known_elr, adding_replicas, removing_replicas, leader_recovery_state,
+            elr, last_known_elr, adding_replicas, removing_replicas, leader_recovery_state, local_logs,
         )  # fmt: skip
         return _new_tuple(PartitionImage, values)
 

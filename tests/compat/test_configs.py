@@ -25,6 +25,7 @@ from protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from storage.topic_configs import LEADER_PREFERENCE_CONFIGS
 from tests.harness.blocking_wire import BlockingWire
 from tests.harness.kafka import KafkaServer
 from tests.harness.ottla import OttlaServer
@@ -58,6 +59,7 @@ OF_THE_START = {
     "metrics.listeners",
     "remote.log.manager.transfer.deadline.ms",
     "remote.log.storage.manager.process.enable",
+    *LEADER_PREFERENCE_CONFIGS,
     "listeners",
     "log.dirs",
     "controller.quorum.voters",

@@ -1,6 +1,6 @@
 """Followers, leaders and elections.
 
-Names, types, defaults and bounds are Kafka 4.3.1's.
+Names, types, defaults and bounds are Kafka 4.3.1's; those of `leader.election.*` are the draft KIP-1303's.
 """
 
 from broker.config.definitions.features import LAST_TIERED_OFFSET
@@ -16,7 +16,7 @@ from broker.config.definitions.shorthand import (
     STRING,
 )
 from protocol.config_def import ConfigKey, NoMeaning
-from protocol.config_values import OneOf
+from protocol.config_values import Between, OneOf
 
 KEYS = (
     ConfigKey("controller.socket.timeout.ms", INT, 30000,
@@ -90,4 +90,20 @@ KEYS = (
               "Whether an empty follower starts at the first offset that is not yet tiered (KIP-1023).",
               MEDIUM, update_mode=CLUSTER_WIDE,
               unread=LAST_TIERED_OFFSET),
+    ConfigKey("leader.election.prefer.early.local.log.start.offset", BOOLEAN, False,
+              "Whether elections prefer replicas with an early local log start, for tiered topics that do not set it "
+              "(draft KIP-1303).",
+              MEDIUM, update_mode=CLUSTER_WIDE),
+    ConfigKey("leader.election.local.log.start.offset.threshold", LONG, 10_000,
+              "Difference of local log starts from which an election that prefers early ones distinguishes replicas, for "
+              "topics that do not set it (draft KIP-1303).",
+              MEDIUM, check=AT_LEAST_0, update_mode=CLUSTER_WIDE),
+    ConfigKey("leader.election.eligible.local.log.ms", LONG, -1,
+              "Age of a replica's oldest local record from which elections prefer it, for tiered topics that do not set it; "
+              "-1 is off (draft KIP-1303).",
+              MEDIUM, check=Between(-1), update_mode=CLUSTER_WIDE),
+    ConfigKey("leader.election.eligible.local.log.bytes", LONG, -1,
+              "Size of a replica's local log from which elections prefer it, for tiered topics that do not set it; "
+              "-1 is off (draft KIP-1303).",
+              MEDIUM, check=Between(-1), update_mode=CLUSTER_WIDE),
 )  # fmt: skip

@@ -31,7 +31,8 @@ _OPENING = """\
 
 Names, types, defaults, bounds and synonyms of all configurations are Apache Kafka 4.3.1's, and a `server.properties`
 file of Kafka loads unchanged; only `metrics.listeners` ([METRICS.md](METRICS.md)),
-`remote.log.storage.manager.process.enable` and `remote.log.manager.transfer.deadline.ms` are not Kafka's. Every configuration that
+`remote.log.storage.manager.process.enable`, `remote.log.manager.transfer.deadline.ms` and the four `leader.election.*` of brokers
+and topics ([KIP-1303](kips/KIP-1303.md)) are not Kafka's. Every configuration that
 is accepted is one of three: {works} of {total} have an effect, as in Kafka; the others are listed here. Each definition says
 which it is (`broker/config/definitions/`, `storage/topic_configs.py`), and `tests/unit/config/test_readers.py` holds the
 definitions equal to the code: a configuration that nothing reads cannot be accepted without a reason, and one that is read

@@ -57,6 +57,11 @@ OWN, CLUSTER = "1", ""
     (OWN,     {"remote.log.manager.copy.max.bytes.per.second": "0"}, "at least 1"),
     (CLUSTER, {"remote.log.index.file.cache.total.size.bytes": "1"}, None),
     (OWN,     {"remote.log.storage.system.enable": "true"}, "Cannot update these configs dynamically"),
+    # Elections (draft KIP-1303)
+    (CLUSTER, {"leader.election.prefer.early.local.log.start.offset": "true"}, None),
+    (CLUSTER, {"leader.election.local.log.start.offset.threshold": "-1"}, "at least 0"),
+    (CLUSTER, {"leader.election.eligible.local.log.ms": "-1"}, None),
+    (CLUSTER, {"leader.election.eligible.local.log.bytes": "-2"}, "at least -1"),
     # A listener's own
     (OWN,     {"listener.name.plaintext.max.connections": "7"},  None),
     (CLUSTER, {"listener.name.plaintext.max.connections": "7"},  None),

@@ -4,6 +4,7 @@ import pytest
 
 from protocol.config_def import InvalidConfigValue
 from protocol.errors import InvalidConfig
+from protocol.metadata.leader_preference import NO_PREFERENCE, LeaderPreference
 from storage.log_config import (
     SERVER_SYNONYMS,
     TOPIC_CONFIGS,
@@ -62,14 +63,37 @@ def test_a_compacted_log_rolls_early_enough_to_compact_in_time():
     assert LogConfig(segment_ms=10, max_compaction_lag_ms=5, cleanup_policy=("compact",)).max_segment_ms == 5
 
 
+TIERED = {"remote.storage.enable": "true"}
+PREFERENCE = {
+    "leader.election.prefer.early.local.log.start.offset": "true",
+    "leader.election.local.log.start.offset.threshold": "5",
+    "leader.election.eligible.local.log.ms": "0",
+}
+
+
+# Draft KIP-1303
+@pytest.mark.parametrize(("broker", "overrides", "preference"), [
+    ({},            {},                                                       NO_PREFERENCE),
+    (PREFERENCE,    {},                                                       LeaderPreference(True, 5, 0, None)),
+    ({},            PREFERENCE,                                               LeaderPreference(True, 5, 0, None)),
+    (PREFERENCE,    {"leader.election.eligible.local.log.ms": "-1"},          LeaderPreference(True, 5, None, None)),
+    (PREFERENCE,    {"leader.election.eligible.local.log.bytes": "7"},        LeaderPreference(True, 5, 0, 7)),
+    (PREFERENCE,    {"leader.election.prefer.early.local.log.start.offset": "false"}, LeaderPreference(False, 5, 0, None)),
+    (PREFERENCE,    {"remote.storage.enable": "false"},                       NO_PREFERENCE),
+    (PREFERENCE,    {"cleanup.policy": "compact"},                            NO_PREFERENCE),
+])  # fmt: skip
+def test_elections_of_tiered_topics_may_prefer_local_data(broker, overrides, preference):
+    defaults = default_topic_values() | {
+        name: TOPIC_CONFIGS[name].parse(text) for name, text in broker.items()
+    }
+    assert LogConfig.from_overrides(defaults, TIERED | overrides).leader_preference == preference
+
+
 @pytest.mark.parametrize(("codec", "level"), [
     ("gzip", -1), ("lz4", 9), ("zstd", 3), ("snappy", None), ("producer", None), ("uncompressed", None),
 ])  # fmt: skip
 def test_the_level_of_a_codec(codec, level):
     assert LogConfig(compression_type=codec).compression_level == level
-
-
-TIERED = {"remote.storage.enable": "true"}
 
 
 @pytest.mark.parametrize(("overrides", "refused"), [
@@ -89,6 +113,10 @@ TIERED = {"remote.storage.enable": "true"}
     ({"nope": "1"},                                            "Unknown topic config name: nope"),
     ({"segment.ms": None},                                     "Null value not supported for topic configs: segment.ms"),
     ({"cleanup.policy": "x" * 40_000},                         "longer than 32767"),
+    ({"leader.election.local.log.start.offset.threshold": "-1"}, "at least 0"),
+    ({"leader.election.eligible.local.log.ms": "-2"},          "at least -1"),
+    ({"leader.election.eligible.local.log.bytes": "1 GiB"},    "a 64-bit integer"),
+    ({"leader.election.prefer.early.local.log.start.offset": "yes"}, "true or false"),
     (TIERED,                                                   "Tiered Storage functionality is disabled"),
 ])  # fmt: skip
 def test_what_may_be_set(overrides, refused):

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from controller.metadata.image_records import UnwritableMetadata, records_of
 from controller.metadata.record_versions import version_of
+from protocol.local_log import LocalLogState, ReplicaLocalLog
 from protocol.metadata import records as r
 from protocol.metadata.frame import decode_record, encode_record
 from protocol.metadata.image import DIRECTORY_MIGRATING, InvalidMetadata, MetadataImage
@@ -55,6 +56,11 @@ class Story:
         values = list(values)
         return self.random.sample(values, self.random.randint(min(least, len(values)), len(values)))
 
+    def local_logs(self, replicas) -> list[ReplicaLocalLog] | None:
+        state = LocalLogState(local_log_start_offset=5, local_log_bytes=2**40, oldest_local_timestamp=-1)
+        known = [ReplicaLocalLog(replica_id=replica, state=state) for replica in self.some(replicas)]
+        return self.random.choice([None, known])
+
     def make_topic(self):
         name = self.random.choice(NAMES)
         if name in self.image.topics_by_name:
@@ -79,6 +85,7 @@ class Story:
                 else [self.uuid() for _ in replicas],
                 eligible_leader_replicas=self.random.choice([None, self.some(replicas)]),
                 last_known_elr=self.random.choice([None, self.some(replicas)]),
+                local_logs=self.local_logs(replicas),
             )
 
     def make_partition_change(self):
@@ -91,6 +98,7 @@ class Story:
                 isr=self.some(topic.partitions[index].replicas),
                 eligible_leader_replicas=self.random.choice([None, []]),
                 leader_recovery_state=self.random.randint(-1, 1),
+                local_logs=self.local_logs(topic.partitions[index].replicas),
             )
 
     def make_topic_end(self):
