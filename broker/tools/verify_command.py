@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from broker.tools.plain import output
+from broker.tools.readable import table
 from storage.files import Files
 from storage.verify import Bound, Finding, PartitionReport, Report, compare, inspect
 
@@ -94,9 +95,10 @@ def _json_lines(report: Report) -> list[str]:
 
 
 def _text_lines(report: Report) -> list[str]:
-    lines = _table(
+    lines = table(
         ("log", "segments", "batches", "bytes", "offsets", "errors"),
         [_cells(each) for each in report.partitions],
+        words=1,
     )
     errors = [finding for finding in report.findings if finding.is_error]
     notes = [finding for finding in report.findings if not finding.is_error]
@@ -115,18 +117,6 @@ def _cells(report: PartitionReport) -> tuple[str, ...]:
         f"[{first}, {report.end_offset})",
         str(report.errors_count),
     )
-
-
-def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """Aligned columns: names to the left, numbers to the right."""
-    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    return [
-        "  ".join(
-            cell.rjust(width) if number else cell.ljust(width)
-            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in (head, *rows)
-    ]
 
 
 def _summary(report: Report, errors: Sequence[Finding], notes: Sequence[Finding]) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 from uuid import UUID
 
+from broker.commands.bootstrap import TIMEOUT_S, ClusterError, metadata
 from broker.network.client import Address, NodeClient
 from broker.tiering import metadata_topic_messages as messages
 from protocol.api_keys import ApiKey
@@ -29,15 +30,10 @@ from runtime import Runtime
 
 T = TypeVar("T")
 
-_TIMEOUT_S: Final = 30.0
 _PATIENCE_S: Final = 60.0
 _PAUSE_S: Final = 0.5
 #: With topic ids (KIP-516).
 _FETCH_VERSIONS: Final = range(13, 19)
-
-
-class ClusterError(Exception):
-    """The cluster cannot be asked; the message is a sentence for an operator."""
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -73,17 +69,8 @@ class ClusterClient:
         """All topics, or those of these names that exist. Raises ClusterError."""
         asked = None if names is None else [MetadataRequestTopic(name=name) for name in names]
         request = MetadataRequest(topics=asked, allow_auto_topic_creation=False)
-        problems = []
-        for address in self._bootstrap:
-            try:
-                response: MetadataResponse = await self._client.request(
-                    address, ApiKey.METADATA, request, timeout_s=_TIMEOUT_S
-                )
-            except (OSError, TimeoutError, KafkaError) as error:
-                problems.append(str(error))
-                continue
-            return _topics_of(response)
-        raise ClusterError(f"No broker answers: {'; '.join(problems)}.")
+        _, response = await metadata(self._client, self._bootstrap, request)
+        return _topics_of(response)
 
     async def offsets(
         self, partitions: Mapping[TopicPartition, Leader], timestamp: int
@@ -103,11 +90,11 @@ class ClusterClient:
         found: dict[TopicPartition, int | None] = dict.fromkeys(partitions)
         for address, topics in by_address.items():
             request = ListOffsetsRequest(
-                replica_id=-1, topics=list(topics.values()), timeout_ms=round(_TIMEOUT_S * 1000)
+                replica_id=-1, topics=list(topics.values()), timeout_ms=round(TIMEOUT_S * 1000)
             )
             try:
                 response: ListOffsetsResponse = await self._client.request(
-                    address, ApiKey.LIST_OFFSETS, request, timeout_s=_TIMEOUT_S
+                    address, ApiKey.LIST_OFFSETS, request, timeout_s=TIMEOUT_S
                 )
             except UnsupportedVersion:
                 continue
@@ -146,7 +133,7 @@ class ClusterClient:
                     topic_id, [(partition, at)], leader_epochs={partition: leader.epoch}, max_wait_ms=500
                 )
                 response = await self._client.request(
-                    leader.address, ApiKey.FETCH, request, timeout_s=_TIMEOUT_S, versions=_FETCH_VERSIONS
+                    leader.address, ApiKey.FETCH, request, timeout_s=TIMEOUT_S, versions=_FETCH_VERSIONS
                 )
                 return _only(messages.fetched(response), partition)
 
@@ -163,11 +150,11 @@ class ClusterClient:
             request = messages.produce_request(
                 topic_id,
                 {partition: values},
-                timeout_ms=round(_TIMEOUT_S * 1000),
+                timeout_ms=round(TIMEOUT_S * 1000),
                 now_ms=self._runtime.now_ms(),
             )
             response = await self._client.request(
-                leader.address, ApiKey.PRODUCE, request, timeout_s=_TIMEOUT_S
+                leader.address, ApiKey.PRODUCE, request, timeout_s=TIMEOUT_S
             )
             return _only(messages.base_offsets(response), partition)
 

@@ -10,16 +10,17 @@ from typing import Final
 
 import click
 
+from broker.commands.bootstrap import ClusterError
 from broker.commands.tier import lines
-from broker.commands.tier.cluster_client import ClusterClient, ClusterError
+from broker.commands.tier.cluster_client import ClusterClient
 from broker.commands.tier.comparison import Finding, Orphan, OrphanKind, certain, findings, orphans
 from broker.commands.tier.listing import Listing, list_topics
 from broker.commands.tier.look import Look, look
-from broker.commands.tier.picture import size_text
 from broker.commands.tier.progress import Progress
 from broker.commands.tier.repair import Plan, plan_rebuilding, write_plan
 from broker.commands.tier.target import Target, with_target
 from broker.tools.plain import output
+from broker.tools.readable import size_text
 from remote.stores.object_storage import ObjectStorage
 from remote.topic_metadata.topic import TOPIC
 from runtime import Pool, Runtime

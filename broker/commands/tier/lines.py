@@ -5,8 +5,9 @@ from collections.abc import Iterator, Sequence
 from broker.commands.tier.comparison import Finding, Orphan, orphans
 from broker.commands.tier.listing import Listing
 from broker.commands.tier.look import Look
-from broker.commands.tier.picture import picture, size_text, time_text
+from broker.commands.tier.picture import picture
 from broker.tools.plain import Row, as_json
+from broker.tools.readable import size_text, time_text
 from remote.segment_metadata import RemoteLogSegmentMetadata
 from remote.topic_metadata.topic import TOPIC
 from storage.kafka_uuid import to_text

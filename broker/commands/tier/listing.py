@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from broker.commands.tier.cluster_client import ClusterClient, ClusterError, Leader, partitions_of
+from broker.commands.bootstrap import ClusterError, check_topics
+from broker.commands.tier.cluster_client import ClusterClient, Leader, partitions_of
 from broker.commands.tier.comparison import LogRange
 from broker.commands.tier.known_copies import KnownCopies
 from broker.commands.tier.look import log_ranges, read_metadata
@@ -28,8 +29,7 @@ class Listing:
 async def list_topics(client: ClusterClient, names: Sequence[str], progress: Progress) -> list[Listing]:
     """The partitions of these topics, or all that have copies. Raises ClusterError."""
     topics = await client.topics()
-    if missing := [name for name in names if name not in topics]:
-        raise ClusterError(f"The cluster has no topic {', '.join(missing)}")
+    check_topics(names, topics.__contains__)
     if TOPIC not in topics:
         raise ClusterError(f"The topic {TOPIC} does not exist: no broker has tiered storage (--tier)")
     partitions = partitions_of({name: topics[name] for name in names or topics})

@@ -6,10 +6,10 @@ orders-0   [0, 4711)   leader 1, epoch 3
 """
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from typing import Final
 
 from broker.commands.tier.comparison import LogRange
+from broker.tools.readable import size_text, table, time_text
 from protocol.remote.records import RemoteLogSegmentState
 from protocol.types import TopicPartition
 from remote.segment_metadata import RemoteLogSegmentMetadata
@@ -44,7 +44,7 @@ def picture(
     yield f"  local   {local}  [{log.local_log_start_offset}, {end})"
     if has_table and copies:
         yield ""
-        yield from ("  " + line for line in _table([_cells(copy) for copy in copies]))
+        yield from ("  " + line for line in table(_HEAD, [_cells(copy) for copy in copies]))
 
 
 def bar(
@@ -72,25 +72,6 @@ def bar(
     return "".join(cells)
 
 
-def size_text(size_bytes: int) -> str:
-    """A size for a reader.
-
-    >>> size_text(1023), size_text(1536), size_text(5 * 2**30)
-    ('1023 B', '1.5 KiB', '5.0 GiB')
-    """
-    size, units = float(size_bytes), ["TiB", "GiB", "MiB", "KiB"]
-    if size < 1024:
-        return f"{size_bytes} B"
-    while size >= 1024 and units:
-        size, unit = size / 1024, units.pop()
-    return f"{size:.1f} {unit}"
-
-
-def time_text(time_ms: int) -> str:
-    """UTC, to the second."""
-    return datetime.fromtimestamp(time_ms // 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
-
-
 def _range(copies: Sequence[RemoteLogSegmentMetadata]) -> str:
     if not copies:
         return "nothing"
@@ -107,9 +88,3 @@ def _cells(copy: RemoteLogSegmentMetadata) -> tuple[str, ...]:
         time_text(copy.event_timestamp_ms),
         to_text(copy.segment_id.id),
     )
-
-
-def _table(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    widths = [max(map(len, column)) for column in zip(_HEAD, *rows, strict=True)]
-    for row in (_HEAD, *rows):
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

@@ -4,32 +4,23 @@ from collections.abc import Awaitable, Callable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import click
 
-from broker.commands.tier.cluster_client import ClusterClient, ClusterError
-from broker.config.load import DEFAULT_PORT, read_properties
+from broker.commands.bootstrap import CannotBeDone, addresses_of, ask, bootstrap_option
+from broker.commands.tier.cluster_client import ClusterClient
+from broker.config.load import read_properties
 from broker.config.tier import tier_properties
 from broker.network.client import Address
-from protocol.errors import InvalidConfig, KafkaError
-from remote.errors import RemoteStorageError
+from protocol.errors import InvalidConfig
 from remote.plugins import load_storage_manager
 from remote.storage_manager import RemoteStorageManager
 from remote.stores.object_storage import ObjectStorage
 from runtime import Runtime
-from runtime.production import run
 
 T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., Any])
-
-_CANNOT: Final = 2
-
-
-class CannotBeDone(click.ClickException):
-    """The command could not be carried out; the message is a sentence."""
-
-    exit_code = _CANNOT
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -47,7 +38,7 @@ class Target:
             store = None if properties is None else read_properties(properties)
             if tier is not None:
                 store = (store or {}) | tier_properties(tier)
-            return cls(bootstrap=_addresses(bootstrap), store=store)
+            return cls(bootstrap=addresses_of(bootstrap), store=store)
         except InvalidConfig as error:
             raise CannotBeDone(str(error)) from None
 
@@ -61,10 +52,7 @@ class Target:
             finally:
                 await client.close()
 
-        try:
-            return run(main)
-        except (ClusterError, RemoteStorageError, KafkaError) as error:
-            raise CannotBeDone(str(error)) from error
+        return ask(main)
 
     def ask_both(self, question: Callable[[Runtime, ClusterClient, ObjectStorage], Awaitable[T]]) -> T:
         """Run with a client of the cluster, and the store. Raises CannotBeDone."""
@@ -104,24 +92,7 @@ def with_target(command: Command) -> Command:
             help="A broker's server.properties, which names the store.",
         ),
         click.option("--tier", metavar="DIR|URL", help="The store, as of `ottla broker --tier`."),
-        click.option(
-            "--bootstrap-server",
-            "bootstrap",
-            default=f"127.0.0.1:{DEFAULT_PORT}",
-            show_default=True,
-            metavar="HOST:PORT,...",
-            help="Brokers of the cluster.",
-        ),
+        bootstrap_option,
     ):
         command = option(command)
     return command
-
-
-def _addresses(text: str) -> tuple[Address, ...]:
-    found = []
-    for part in text.split(","):
-        host, colon, port = part.strip().rpartition(":")
-        if not (colon and host and port.isascii() and port.isdigit()):
-            raise CannotBeDone(f"'{part}' is no address of a broker: it must be HOST:PORT.")
-        found.append((host.removeprefix("[").removesuffix("]"), int(port)))
-    return tuple(found)

@@ -1,0 +1,89 @@
+"""What commands that ask a cluster share: --bootstrap-server, the run of a question, and the errors that end a command.
+
+Exit status of such a command: 2 if it could not be carried out.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, TypeVar
+
+import click
+
+from broker.config.load import DEFAULT_PORT
+from broker.network.client import Address, NodeClient
+from protocol.api_keys import ApiKey
+from protocol.errors import KafkaError
+from protocol.messages.metadata import MetadataRequest, MetadataResponse
+from remote.errors import RemoteStorageError
+from runtime import Runtime
+from runtime.production import run
+
+T = TypeVar("T")
+
+#: The timeout of one request.
+TIMEOUT_S: Final = 30.0
+
+_CANNOT: Final = 2
+
+
+class CannotBeDone(click.ClickException):
+    """The command could not be carried out; the message is a sentence."""
+
+    exit_code = _CANNOT
+
+
+class ClusterError(Exception):
+    """The cluster cannot be asked; the message is a sentence for an operator."""
+
+
+bootstrap_option = click.option(
+    "--bootstrap-server",
+    "bootstrap",
+    default=f"127.0.0.1:{DEFAULT_PORT}",
+    show_default=True,
+    metavar="HOST:PORT,...",
+    help="Brokers of the cluster.",
+)
+
+
+def addresses_of(text: str) -> tuple[Address, ...]:
+    """The value of --bootstrap-server. Raises CannotBeDone."""
+    found = []
+    for part in text.split(","):
+        host, colon, port = part.strip().rpartition(":")
+        if not (colon and host and port.isascii() and port.isdigit()):
+            raise CannotBeDone(f"'{part}' is no address of a broker: it must be HOST:PORT.")
+        found.append((host.removeprefix("[").removesuffix("]"), int(port)))
+    return tuple(found)
+
+
+def ask(question: Callable[[Runtime], Awaitable[T]]) -> T:
+    """Run it. Raises CannotBeDone."""
+
+    async def main(runtime: Runtime) -> T:
+        return await question(runtime)
+
+    try:
+        return run(main)
+    except (ClusterError, RemoteStorageError, KafkaError) as error:
+        raise CannotBeDone(str(error)) from error
+
+
+async def metadata(
+    client: NodeClient, bootstrap: Sequence[Address], request: MetadataRequest
+) -> tuple[Address, MetadataResponse]:
+    """The response of the first of these brokers that answers, and its address. Raises ClusterError."""
+    problems = []
+    for address in bootstrap:
+        try:
+            response: Any = await client.request(address, ApiKey.METADATA, request, timeout_s=TIMEOUT_S)
+        except (OSError, TimeoutError, KafkaError) as error:
+            problems.append(str(error))
+            continue
+        return address, response
+    raise ClusterError(f"No broker answers: {'; '.join(problems)}.")
+
+
+def check_topics(names: Sequence[str], known: Callable[[str], bool]) -> None:
+    """Raises ClusterError for names that the cluster does not know."""
+    if missing := [name for name in names if not known(name)]:
+        raise ClusterError(f"The cluster has no topic {', '.join(missing)}")
