@@ -18,6 +18,7 @@ TOOLS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
         "dump-log": ("broker.tools.dump_command", "dump_log"),
         "format": ("broker.commands.storage", "format_directories"),
         "info": ("broker.commands.storage", "show_info"),
+        "partitions": ("broker.commands.partitions.command", "partitions"),
         "random-uuid": ("broker.commands.storage", "random_uuid"),
         "tier": ("broker.commands.tier.command", "tier"),
         "verify-log": ("broker.tools.verify_command", "verify_log"),
