@@ -258,6 +258,7 @@ class Controller:
     def _decide(self, active: _Active, decide: Callable[..., Result[Any]], *arguments: object) -> Result[Any]:
         # Raft appends control records of its own, too.
         active.state.next_offset = self._quorum.end_offset
+        active.state.wall_clock_ms = self._runtime.now_ms()
         return decide(active.state, *arguments, self._now_ms())
 
     def _append(self, active: _Active, batches: Iterable[_Batch]) -> None:

@@ -4,6 +4,7 @@
     offsets     offsets of the brokers' registrations in the log; changed by `replay`, too
     sessions    the last heartbeats of brokers: not in the log, restarted by a new active controller
     kraft       the quorum itself: its version and voters; the shell sets its Raft layer
+    wall clock  the time of the present decision; the shell sets it
 
 Handlers read all of it and return records; they change `sessions` only.
 """
@@ -59,6 +60,8 @@ class ClusterState:
         self.sessions = Sessions(timeout_ms=settings.broker_session_timeout_ms)
         self.kraft: KraftVersionLayer = FixedKraftVersion()
         self.next_offset = next_offset
+        #: For comparisons with timestamps of records, and nothing else: it may go back.
+        self.wall_clock_ms = 0
         # The offsets of earlier registrations are not known; the last offset is an upper bound.
         #: Broker id -> offset of its last RegisterBrokerRecord.
         self.registration_offsets = dict.fromkeys(self.image.brokers, next_offset - 1)

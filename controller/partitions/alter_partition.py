@@ -14,6 +14,9 @@ the leader proposes an ISR, and the controller accepts it if both have the same 
 | a member is unknown, fenced, in controlled shutdown, or of another broker epoch | INELIGIBLE_REPLICA |
 | valid, but the change completes a reassignment that removes the leader | NEW_LEADER_ELECTED; the change is made |
 
+A member may have its local log with it, which elections may prefer it by (draft KIP-1303). A request with the same ISR and
+another local log is a change like others: a new partition epoch, but no election and no new leader epoch.
+
 Versions: v2 has broker ids in the ISR, v3 broker epochs, too: a broker that was restarted in between is not
 the one that was in sync. Rows are independent; OPERATION_NOT_ATTEMPTED is never returned, as in Kafka 4.3.1.
 Differs from Kafka: an unknown leader recovery state is INVALID_REQUEST for the row, and does not fail the request;
@@ -28,6 +31,7 @@ from controller.partitions.draft import Draft
 from controller.result import Result
 from controller.state import ClusterState
 from protocol.error_code import ErrorCode
+from protocol.local_log import LocalLog, LocalLogs
 from protocol.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionResponse,
@@ -75,7 +79,11 @@ def _alter(draft: Draft, broker_id: int, topic_id: UUID, row: PartitionData) -> 
     isr = tuple(member.broker_id for member in members)
     if (error := _check(partition, broker_id, row, isr) or _check_members(draft, members)) is not None:
         return _refused(row, error)
-    wanted = partition._replace(isr=isr, leader_recovery_state=_RECOVERY_STATES[row.leader_recovery_state])
+    wanted = partition._replace(
+        isr=isr,
+        leader_recovery_state=_RECOVERY_STATES[row.leader_recovery_state],
+        local_logs=_local_logs(partition, members),
+    )
     change = draft.change(topic, row.partition_index, wanted)
     now = draft.partition(topic, row.partition_index)
     assert now is not None
@@ -90,6 +98,20 @@ def _alter(draft: Draft, broker_id: int, topic_id: UUID, row: PartitionData) -> 
         leader_recovery_state=now.leader_recovery_state,
         partition_epoch=now.partition_epoch,
     )
+
+
+def _local_logs(partition: PartitionImage, members: Sequence[BrokerState]) -> LocalLogs:
+    """The known local logs after the request: a member that it names none for keeps its own, or is unknown if it joins.
+
+    A leader of another version, or of a topic in which the preference is off, names none.
+    """
+    known = dict(partition.local_logs)
+    for member in members:
+        if member.local_log is not None:
+            known[member.broker_id] = LocalLog.from_state(member.local_log)
+        elif member.broker_id not in partition.isr:
+            known.pop(member.broker_id, None)
+    return tuple(sorted(known.items()))
 
 
 def _check(

@@ -8,6 +8,7 @@ replayed:
 """
 
 from collections.abc import Collection, Iterator
+from functools import partial
 from uuid import UUID
 
 from controller.metadata.record_versions import ISR_SHRINK_KEEPS_EPOCH_3_6_IV0
@@ -23,6 +24,7 @@ from protocol.metadata.image import (
     PartitionImage,
     TopicImage,
 )
+from protocol.metadata.leader_preference import LeaderPreference
 from protocol.metadata.records import MetadataRecord, PartitionChangeRecord
 
 
@@ -39,6 +41,7 @@ class Draft:
         self._changed: dict[tuple[UUID, int], tuple[PartitionImage, PartitionChangeRecord]] = {}
         self._brokers: dict[int, BrokerImage] = {}
         self._rules: dict[tuple[UUID, Election | None], ElectionRules] = {}
+        self._preferences: dict[UUID, LeaderPreference] = {}
 
     def partitions(self) -> Iterator[tuple[TopicImage, int, PartitionImage]]:
         """All partitions, with the changes of this draft."""
@@ -82,7 +85,7 @@ class Draft:
             wanted,
             topic_id=topic.topic_id,
             index=index,
-            rules=self._rules_of(topic, election),
+            rules=self.rules_of(topic, election),
             unclean_shutdown_replicas=unclean_shutdown_replicas,
         )
         if record is not None:
@@ -90,7 +93,8 @@ class Draft:
             self._changed[topic.topic_id, index] = (before, record)
         return record
 
-    def _rules_of(self, topic: TopicImage, election: Election | None) -> ElectionRules:
+    def rules_of(self, topic: TopicImage, election: Election | None) -> ElectionRules:
+        """The rules for partitions of the topic; `election` as for `change`."""
         key = (topic.topic_id, election)
         if (rules := self._rules.get(key)) is None:
             state = self.state
@@ -104,8 +108,15 @@ class Draft:
                 election=election,
                 has_directories=state.metadata_version >= DIRECTORIES_3_7_IV2,
                 is_epoch_bumped_on_shrink=state.metadata_version < ISR_SHRINK_KEEPS_EPOCH_3_6_IV0,
+                leader_preference=partial(self._leader_preference, topic),
+                now_ms=state.wall_clock_ms,
             )
         return rules
+
+    def _leader_preference(self, topic: TopicImage) -> LeaderPreference:
+        if (preference := self._preferences.get(topic.topic_id)) is None:
+            preference = self._preferences[topic.topic_id] = self.state.leader_preference(topic)
+        return preference
 
     def is_acceptable_leader(self, partition: PartitionImage, replica: int) -> bool:
         """Whether the replica could lead: its broker is active, and its directory online as far as is known."""

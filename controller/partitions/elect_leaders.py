@@ -1,6 +1,7 @@
 """ElectLeaders: preferred and unclean elections that a user requests (KIP-183, KIP-460).
 
-    PREFERRED   the first replica of the assignment becomes leader if it may lead; else as ONLINE (`leader_election.py`)
+    PREFERRED   the first replica of the assignment becomes leader if it may lead, and, where the topic prefers local data
+                (draft KIP-1303), has as much of it as the others; else another one may (`leader_election.py`)
     UNCLEAN     only partitions without a leader: a clean election if one is possible, else an unclean one
 
 A request without a list of partitions is for all of them; its response omits those that need no election.
@@ -13,6 +14,7 @@ from enum import IntEnum
 
 from controller.partitions.draft import Draft
 from controller.partitions.leader_election import Election
+from controller.partitions.partition_change import preferred_leader
 from controller.result import Result, check_record_count
 from controller.state import ClusterState
 from protocol.errors import (
@@ -30,7 +32,7 @@ from protocol.messages.elect_leaders import (
     PartitionResult,
     ReplicaElectionResult,
 )
-from protocol.metadata.image import PartitionImage
+from protocol.metadata.image import PartitionImage, TopicImage
 
 
 class ElectionType(IntEnum):
@@ -98,7 +100,7 @@ def elect_leader(draft: Draft, topic_name: str, index: int, election: ElectionTy
     if partition is None:
         raise UnknownTopicOrPartition(f"No such partition as {topic_name}-{index}")
     if election is ElectionType.PREFERRED:
-        if has_preferred_leader(partition):
+        if has_preferred_leader(draft, topic, partition):
             raise ElectionNotNeeded("Leader election not needed for topic partition.")
         if draft.change(topic, index, partition, election=Election.PREFERRED) is None:
             raise PreferredLeaderNotAvailable("The preferred leader was not available.")
@@ -109,9 +111,11 @@ def elect_leader(draft: Draft, topic_name: str, index: int, election: ElectionTy
             raise EligibleLeadersNotAvailable("Eligible topic partition leaders are not available.")
 
 
-def has_preferred_leader(partition: PartitionImage) -> bool:
-    """Whether the first replica of the assignment leads."""
-    return partition.leader == partition.replicas[0]
+def has_preferred_leader(draft: Draft, topic: TopicImage, partition: PartitionImage) -> bool:
+    """Whether the replica leads that a PREFERRED election is held for: see `preferred_leader`."""
+    if not partition.local_logs:
+        return partition.leader == partition.replicas[0]
+    return partition.leader == preferred_leader(partition, draft.rules_of(topic, Election.PREFERRED))
 
 
 def _row(index: int, error: KafkaError | None) -> PartitionResult:

@@ -1,7 +1,8 @@
 """Periodic elections of the active controller: preferred leaders, and unclean elections.
 
     every leader.imbalance.check.interval.seconds, with auto.leader.rebalance.enable:
-        preferred replicas that can lead become leaders
+        preferred replicas that can lead become leaders; in a topic that prefers local data (draft KIP-1303) only those
+        that have enough of it, and a leader that lacks it is replaced by a replica that has it
     every unclean.leader.election.interval.ms:
         partitions without a leader get one, where unclean.leader.election.enable is true: the broker that could be
         elected cleanly may never return, and no other event would start an election
@@ -30,7 +31,7 @@ def balance_leaders(state: ClusterState, now_ms: int) -> Result[bool]:
     for topic, index, partition in state.partitions():
         if len(draft.records) >= MAX_ELECTIONS:
             break
-        if not has_preferred_leader(partition):
+        if not has_preferred_leader(draft, topic, partition):
             draft.change(topic, index, partition, election=Election.PREFERRED)
     return _elected(draft)
 

@@ -4,6 +4,7 @@
         --> a reassignment is completed if it can be      (KIP-455)
         --> ELR: replicas outside the ISR that have all committed records (KIP-966)
         --> election                                      (`leader_election.py`)
+        --> local logs of the replicas that remain        (draft KIP-1303)
         --> resulting ISR, ELR, leader --> record of the differences
 
 Source: PartitionChangeBuilder and PartitionReassignmentReplicas of Kafka 4.3.1.
@@ -15,12 +16,14 @@ from functools import partial
 from uuid import UUID
 
 from controller.partitions.leader_election import Elected, Election, elect
+from protocol.local_log import replica_local_logs
 from protocol.metadata.image import (
     DIRECTORY_MIGRATING,
     NO_LEADER,
     LeaderRecoveryState,
     PartitionImage,
 )
+from protocol.metadata.leader_preference import NO_PREFERENCE, LeaderPreference
 from protocol.metadata.records import PartitionChangeRecord
 
 
@@ -33,6 +36,10 @@ class ElectionRules:
     min_insync_replicas: int
     is_elr_enabled: bool
     election: Election = Election.ONLINE
+    #: How elections take local logs into account; called only if there are any (draft KIP-1303).
+    leader_preference: Callable[[], LeaderPreference] = lambda: NO_PREFERENCE
+    #: The wall clock.
+    now_ms: int = 0
     #: Whether records have the directories of replicas (KIP-858).
     has_directories: bool = True
     #: Before 3.6 brokers needed a new leader epoch when the ISR shrank (KAFKA-15021).
@@ -50,21 +57,21 @@ def partition_change(
 ) -> PartitionChangeRecord | None:
     """The change from `before` to what `wanted` results in; None if nothing differs.
 
-    Of `wanted` the replicas, directories, adding and removing replicas, ISR and leader recovery state are used; the
-    rest follows from them. Replicas after an unclean shutdown may have lost records: they cannot be in the ELR, and
+    Of `wanted` the replicas, directories, adding and removing replicas, ISR, leader recovery state and local logs are
+    used; the rest follows from them. Replicas after an unclean shutdown may have lost records: they cannot be in the ELR, and
     `wanted` does not have them in the ISR. Without an ELR the last member stays in the ISR: an empty one would not
     record which replica has all committed records.
     """
     wanted = maybe_complete_reassignment(wanted)
     isr: Sequence[int] = wanted.isr
     elr = _target_elr(before, wanted, unclean_shutdown_replicas, rules)
-    elected = elect(
-        replicas=wanted.replicas,
-        isr=isr,
+    last_known_leader = _last_known_leader(before, wanted, rules)
+    elected = _elect(
+        wanted,
+        rules,
         elr=elr,
         leader=before.leader,
-        last_known_leader=_last_known_leader(before, wanted, rules),
-        is_acceptable_leader=partial(rules.is_acceptable_leader, wanted),
+        last_known_leader=last_known_leader,
         election=rules.election,
     )
     record = PartitionChangeRecord()
@@ -87,11 +94,51 @@ def partition_change(
         record.leader = NO_LEADER if before.leader is None else before.leader
     if rules.is_elr_enabled:
         _set_last_known_elr(record, before)
+    if before.local_logs or wanted.local_logs:
+        _set_local_logs(record, before, wanted)
     if record == _UNCHANGED:
         return None
     record.partition_id, record.topic_id = index, topic_id
     _assert_valid(before, wanted, record, leader=elected.leader, elr=elr)
     return record
+
+
+def preferred_leader(partition: PartitionImage, rules: ElectionRules) -> int | None:
+    """The replica that a PREFERRED election is held for: the first of the assignment; where that one may lead, but others
+    have more local data, the one that it elects (draft KIP-1303).
+    """
+    first = partition.replicas[0]
+    if first not in (partition.isr or partition.elr) or not rules.is_acceptable_leader(partition, first):
+        return first
+    elr, leader = partition.elr, partition.leader
+    return _elect(
+        partition, rules, elr=elr, leader=leader, last_known_leader=None, election=Election.PREFERRED
+    ).leader
+
+
+def _elect(
+    partition: PartitionImage,
+    rules: ElectionRules,
+    *,
+    elr: Sequence[int],
+    leader: int | None,
+    last_known_leader: int | None,
+    election: Election,
+) -> Elected:
+    local_logs = partition.local_logs
+    return elect(
+        replicas=partition.replicas,
+        isr=partition.isr,
+        elr=elr,
+        leader=leader,
+        last_known_leader=last_known_leader,
+        is_acceptable_leader=partial(rules.is_acceptable_leader, partition),
+        election=election,
+        local_logs=local_logs,
+        # Without any local log the preference would not distinguish the replicas; no partition has one while it is off.
+        preference=rules.leader_preference() if local_logs else NO_PREFERENCE,
+        now_ms=rules.now_ms,
+    )
 
 
 def _assert_valid(
@@ -225,3 +272,12 @@ def _set_last_known_elr(record: PartitionChangeRecord, before: PartitionImage) -
         record.last_known_elr = [before.leader]
     elif record.leader >= 0 and before.last_known_elr:
         record.last_known_elr = []
+
+
+def _set_local_logs(record: PartitionChangeRecord, before: PartitionImage, wanted: PartitionImage) -> None:
+    """Record the local logs where they have changed; those of replicas that are removed are forgotten. A replica that has
+    left the ISR keeps its own: the ELR is elected by it, and AlterPartition replaces it when the replica joins again.
+    """
+    local_logs = tuple(each for each in wanted.local_logs if each[0] in wanted.replicas)
+    if local_logs != before.local_logs:
+        record.local_logs = replica_local_logs(local_logs)

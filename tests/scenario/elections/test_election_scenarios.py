@@ -2,7 +2,7 @@
 
 | command | meaning |
 |---|---|
-| `replicas 1 2 3 min-isr 2` | a new cluster of these brokers, a partition on all of them; `without ELR` may follow |
+| `replicas 1 2 3 min-isr 2` | a new cluster of these brokers, a partition on all of them; `without ELR` or `tiered` may follow |
 | `3 is fenced` | its session expires; all other unfenced brokers send heartbeats |
 | `3 is unfenced` | it sends heartbeats again |
 | `3 begins to shut down` | the first heartbeat of its controlled shutdown |
@@ -14,13 +14,19 @@
 | `1 asks for isr 1 2` | AlterPartition by broker 1, with the current epochs |
 | `... with the former epoch of 2` | the same, with the broker epoch of 2 before its last registration |
 | `... recovered`, `... recovering` | the same, with this leader recovery state |
+| `... local 1@500 2@700:20m`, `... local 3@900:20m:64` | the same, with these local logs: replica @ local log start : age of the oldest record : size |
+| `1 reports 1@500 2@700` | AlterPartition with the current ISR and these local logs |
+| `20m pass` | of the wall clock |
+| `reassign to 3 2` | AlterPartitionReassignments |
 | `elect preferred`, `elect unclean` | ElectLeaders |
 | `balance leaders`, `elect uncleanly` | the controller's periodic elections |
 | `set min.insync.replicas=1` | a configuration of the topic |
 
 The controller's decisions are those of production: registrations, heartbeats, AlterPartition, ElectLeaders, configurations.
+The row of a tiered partition ends with the local log starts that the controller knows.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from uuid import UUID
 
@@ -31,8 +37,16 @@ from controller.membership import brokers
 from controller.partitions import leader_balancing
 from controller.partitions.alter_partition import alter_partition
 from controller.partitions.elect_leaders import elect_leaders
+from controller.partitions.reassignments import alter_partition_reassignments
+from controller.settings import ConfigValidators
 from protocol.errors import ErrorCode
+from protocol.local_log import LocalLogState
 from protocol.messages.alter_partition import AlterPartitionRequest, BrokerState, PartitionData, TopicData
+from protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from protocol.messages.broker_registration import BrokerRegistrationRequest, Feature
 from protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
@@ -43,11 +57,17 @@ from protocol.messages.incremental_alter_configs import (
 )
 from protocol.messages.unregister_broker import UnregisterBrokerRequest
 from protocol.metadata.image import LeaderRecoveryState
+from storage.log_config import validate_topic_configs
 from tests.unit.controller.controller_support import CLUSTER_ID, ELR, Machine, directory
 
 _FILES = sorted(Path(__file__).parent.glob("*.txt"))
 _TOPIC = "t"
-_COLUMNS = "{:<48} {:<6} {:<5} {:<7} {:<5} {:<10} {}"
+#: The event, and what it leads to.
+_COLUMNS = ("{:<48}", "{:<6} {:<5} {:<7} {:<5} {:<10} {}")
+_TIERED_COLUMNS = ("{:<64}", "{:<6} {:<5} {:<7} {:<5} {:<10} {:<10} {}")
+_EARLY = "leader.election.prefer.early.local.log.start.offset"
+_TIER = {"remote.storage.enable": "true", _EARLY: "true"}
+_MINUTE_MS = 60_000
 _RECOVERY = {"recovered": LeaderRecoveryState.RECOVERED, "recovering": LeaderRecoveryState.RECOVERING}
 _ELECTIONS = {"preferred": 0, "unclean": 1}
 _FEATURES = {"metadata.version": (7, 30), ELR: (0, 1)}
@@ -60,22 +80,35 @@ class Stage:
     machine: Machine
     former_epochs: dict[int, int]
     incarnations: int
+    is_tiered: bool
 
     def __call__(self, line: str) -> list[str]:
         """Carry out a command; the rows that it adds to the table."""
         words = line.replace(",", "").split()
         if words[0] == "replicas":
             self._begin(words[1:])
-            header = _COLUMNS.format("event", "leader", "epoch", "isr", "elr", "last known", "recovery")
-            return [header.rstrip(), self._row(line)]
+            names = ("leader", "epoch", "isr", "elr", "last known", "recovery", "local log starts")
+            return [self._line("event", self._columns[1].format(*names)), self._row(line)]
         error = self._play(words)
-        return [self._row(line) if error is ErrorCode.none else f"{line:<48} {error.name.upper()}"]
+        return [self._row(line) if error is ErrorCode.none else self._line(line, error.name.upper())]
+
+    @property
+    def _columns(self) -> tuple[str, str]:
+        return _TIERED_COLUMNS if self.is_tiered else _COLUMNS
 
     def _begin(self, words: list[str]) -> None:
         ids, options = words[: words.index("min-isr")], words[words.index("min-isr") + 1 :]
         replicas = [int(word) for word in ids]
-        self.machine = Machine(brokers=replicas, elr=options[1:] != ["without", "ELR"])
+        self.machine = Machine(
+            brokers=replicas,
+            elr=options[1:] != ["without", "ELR"],
+            validators=ConfigValidators(topic=_validate),
+        )
+        self.machine.state.wall_clock_ms = 1_700_000_000_000
         self.machine.create(_TOPIC, replicas)
+        self.is_tiered = options[1:] == ["tiered"]
+        for name, value in _TIER.items() if self.is_tiered else ():
+            self._configure(name, value)
         self.machine.set_config("min.insync.replicas", options[0], topic=_TOPIC)
         self.former_epochs = {}
         self.incarnations = 0
@@ -84,14 +117,32 @@ class Stage:
         now = self.machine.partition(_TOPIC)
         recovery = "" if now.leader_recovery_state is LeaderRecoveryState.RECOVERED else "recovering"
         leader = "-" if now.leader is None else now.leader
-        row = (leader, now.leader_epoch, _ids(now.isr), _ids(now.elr), _ids(now.last_known_elr), recovery)
-        return _COLUMNS.format(event, *row).rstrip()
+        starts = " ".join(f"{replica}@{log.start_offset}" for replica, log in now.local_logs)
+        row = (
+            leader,
+            now.leader_epoch,
+            _ids(now.isr),
+            _ids(now.elr),
+            _ids(now.last_known_elr),
+            recovery,
+            starts,
+        )
+        return self._line(event, self._columns[1].format(*row))
+
+    def _line(self, event: str, outcome: str) -> str:
+        return f"{self._columns[0].format(event)} {outcome}".rstrip()
 
     def _play(self, words: list[str]) -> ErrorCode:
         machine = self.machine
         match words:
             case [id, "asks", "for", "isr", *rest]:
                 return self._alter(int(id), rest)
+            case [id, "reports", *logs]:
+                return self._alter(int(id), [*map(str, machine.partition(_TOPIC).isr), "local", *logs])
+            case [minutes, "pass"]:
+                machine.state.wall_clock_ms += int(minutes.removesuffix("m")) * _MINUTE_MS
+            case ["reassign", "to", *rest]:
+                self._reassign([int(word) for word in rest])
             case ["elect", "uncleanly"]:
                 machine.do(leader_balancing.elect_unclean(machine.state, machine.now_ms))
             case ["elect", kind]:
@@ -177,6 +228,8 @@ class Stage:
     # -- requests
 
     def _alter(self, sender: int, words: list[str]) -> ErrorCode:
+        logs = words[words.index("local") + 1 :] if "local" in words else []
+        local_logs = dict(self._local_log(word) for word in logs)
         isr = [int(word) for word in words if word.isdigit()]
         stale = None
         if "with" in words:  # "with the former epoch of 2"
@@ -188,7 +241,10 @@ class Stage:
         epochs = {id: broker.epoch for id, broker in registered.items()}
         if stale is not None:
             epochs[stale] = self.former_epochs[stale]
-        members = [BrokerState(broker_id=id, broker_epoch=epochs.get(id, -1)) for id in isr]
+        members = [
+            BrokerState(broker_id=id, broker_epoch=epochs.get(id, -1), local_log=local_logs.get(id))
+            for id in isr
+        ]
         row = PartitionData(
             partition_index=0,
             leader_epoch=now.leader_epoch,
@@ -204,6 +260,26 @@ class Stage:
         )
         response = machine.do(alter_partition(machine.state, request))
         return ErrorCode(response.topics[0].partitions[0].error_code)
+
+    def _local_log(self, word: str) -> tuple[int, LocalLogState]:
+        """The local log of `3@900:20m:64`."""
+        id, _, log = word.partition("@")
+        start, age, size = (*log.split(":"), "", "")[:3]
+        oldest_ms = self.machine.state.wall_clock_ms - int(age.removesuffix("m") or 0) * _MINUTE_MS
+        state = LocalLogState(
+            local_log_start_offset=int(start),
+            local_log_bytes=int(size or 0),
+            oldest_local_timestamp=oldest_ms if age else -1,
+        )
+        return int(id), state
+
+    def _reassign(self, replicas: list[int]) -> None:
+        row = ReassignablePartition(partition_index=0, replicas=replicas)
+        request = AlterPartitionReassignmentsRequest(
+            topics=[ReassignableTopic(name=_TOPIC, partitions=[row])], allow_replication_factor_change=True
+        )
+        response = self.machine.do(alter_partition_reassignments(self.machine.state, request))
+        assert response.responses[0].partitions[0].error_code == 0, response
 
     def _elect(self, kind: int) -> ErrorCode:
         request = ElectLeadersRequest(
@@ -221,6 +297,10 @@ class Stage:
         request = IncrementalAlterConfigsRequest(resources=[resource])
         response = self.machine.do(configs.incremental_alter(self.machine.state, request))
         assert response.responses[0].error_code == 0, response
+
+
+def _validate(name: str, values: Mapping[str, str], existing: Mapping[str, str]) -> None:
+    validate_topic_configs(values, existing=existing, is_remote_storage_system_enabled=True)
 
 
 def _ids(ids: tuple[int, ...]) -> str:

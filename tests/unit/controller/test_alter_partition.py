@@ -8,6 +8,7 @@ from controller_support import Machine, directory
 
 from controller.partitions.alter_partition import alter_partition
 from protocol.errors import ErrorCode, StaleBrokerEpoch
+from protocol.local_log import LocalLogState, ReplicaLocalLog
 from protocol.messages.alter_partition import (
     AlterPartitionRequest,
     BrokerState,
@@ -87,6 +88,103 @@ def test_nothing_changes_is_no_record():
     [answer] = ask(machine, row(machine, 1, 2))
     assert (answer.error_code, answer.isr, answer.partition_epoch) == (ErrorCode.none, [1, 2], 0)
     assert len(machine.log) == before
+
+
+# -- local logs (draft KIP-1303) -------------------------------------------------------------------------
+
+
+def local(start: int, size: int = 0, oldest: int = -1) -> LocalLogState:
+    return LocalLogState(local_log_start_offset=start, local_log_bytes=size, oldest_local_timestamp=oldest)
+
+
+def with_logs(asked: PartitionData, logs: dict[int, LocalLogState]) -> PartitionData:
+    for member in asked.new_isr_with_epochs:
+        member.local_log = logs.get(member.broker_id)
+    return asked
+
+
+ONE, TWO, TEN = local(1), local(2, 20, 200), local(10)
+KNOWN = {1: ONE, 2: TWO}
+
+
+@pytest.mark.parametrize(("before", "isr", "logs", "after"), [
+    # isr before, isr requested, reported                    known then
+    ((1, 2),    (1, 2),    {},                               KNOWN),                # by a leader that does not report them
+    ((1, 2),    (1, 2),    {1: ONE, 2: TEN},                 {1: ONE, 2: TEN}),
+    ((1, 2),    (1, 2),    {2: TEN},                         {1: ONE, 2: TEN}),
+    ((1, 2),    (1, 2, 3), {1: ONE, 2: TWO, 3: TEN},         {1: ONE, 2: TWO, 3: TEN}),
+    ((1, 2),    (1, 2, 3), {1: ONE, 2: TWO},                 KNOWN),                # 3 is unknown
+    ((1, 2, 3), (1, 3),    {1: TEN},                         {1: TEN, 2: TWO}),     # 2 may be of the ELR
+    ((1, 3),    (1, 2, 3), {1: ONE},                         {1: ONE}),             # 2 joins: what it was is out of date
+    ((1, 3),    (1, 2, 3), {1: ONE, 2: TEN},                 {1: ONE, 2: TEN}),
+    ((1,),      (1, 2),    {1: local(0), 2: local(0)},       {1: local(0), 2: local(0)}),
+])  # fmt: skip
+def test_the_controller_keeps_the_local_logs_that_leaders_report(before, isr, logs, after):
+    machine = machine_with(1, 2, 3)
+    known = [ReplicaLocalLog(replica_id=replica, state=log) for replica, log in KNOWN.items()]
+    change(machine, isr=list(before), local_logs=known)
+    [answer] = ask(machine, with_logs(row(machine, *isr), logs))
+    assert (answer.error_code, answer.isr) == (ErrorCode.none, list(isr))
+    now = machine.partition("t")
+    assert {replica: log.to_state() for replica, log in now.local_logs} == after
+    assert (now.leader, now.leader_epoch) == (1, 0)
+
+
+def test_other_values_with_the_same_isr_are_a_change():
+    machine = machine_with(1, 2)
+    end = len(machine.log)
+    [answer] = ask(machine, with_logs(row(machine, 1, 2), {1: ONE, 2: TWO}))
+    assert (answer.error_code, answer.partition_epoch, answer.leader_epoch) == (ErrorCode.none, 1, 0)
+    topic_id = machine.state.image.topics_by_name["t"].topic_id
+    known = [ReplicaLocalLog(replica_id=1, state=ONE), ReplicaLocalLog(replica_id=2, state=TWO)]
+    assert machine.log[end:] == [PartitionChangeRecord(partition_id=0, topic_id=topic_id, local_logs=known)]
+    # The same values again change nothing.
+    [answer] = ask(machine, with_logs(row(machine, 1, 2), {1: ONE, 2: TWO}))
+    assert (answer.error_code, answer.partition_epoch) == (ErrorCode.none, 1)
+    assert len(machine.log) == end + 1
+
+
+def test_a_change_of_the_isr_alone_does_not_repeat_the_values():
+    machine = machine_with(1, 2, 3)
+    ask(machine, with_logs(row(machine, 1, 2, 3), {1: ONE, 2: TWO, 3: TEN}))
+    ask(machine, with_logs(row(machine, 1, 2), {1: ONE, 2: TWO}))
+    assert machine.log[-1].local_logs is None
+    assert len(machine.partition("t").local_logs) == 3
+
+
+def test_stale_values_are_refused_as_a_stale_isr_is():
+    machine = machine_with(1, 2)
+    stale = with_logs(row(machine, 1, 2), {1: TEN, 2: TEN})
+    ask(machine, with_logs(row(machine, 1, 2), {1: ONE, 2: TWO}))
+    assert ask(machine, stale)[0].error_code == ErrorCode.invalid_update_version
+    assert dict(machine.partition("t").local_logs)[1].start_offset == 1
+
+
+def test_a_completed_reassignment_forgets_the_local_logs_of_removed_replicas():
+    machine = machine_with(1, 2)
+    ask(machine, with_logs(row(machine, 1, 2), {1: ONE, 2: TWO}))
+    change(
+        machine, replicas=[1, 3, 2], adding_replicas=[3], removing_replicas=[2],
+        directories=[directory(1), directory(3), directory(2)],
+    )  # fmt: skip
+    ask(machine, with_logs(row(machine, 1, 2, 3), {1: ONE, 2: TWO, 3: TEN}))
+    now = machine.partition("t")
+    assert now.replicas == (1, 3)
+    assert [(replica, log.start_offset) for replica, log in now.local_logs] == [(1, 1), (3, 10)]
+
+
+def test_the_successor_of_a_removed_leader_has_the_most_local_data():
+    machine = machine_with(1, 2, 4)
+    machine.set_config("remote.storage.enable", "true", topic="t")
+    machine.set_config("leader.election.prefer.early.local.log.start.offset", "true")  # of all brokers
+    change(
+        machine, replicas=[3, 2, 1], adding_replicas=[3], removing_replicas=[1],
+        directories=[directory(3), directory(2), directory(1)],
+    )  # fmt: skip
+    [answer] = ask(machine, with_logs(row(machine, 1, 2, 3), {1: local(0), 2: local(0), 3: local(50_000)}))
+    assert answer.error_code == ErrorCode.new_leader_elected
+    now = machine.partition("t")
+    assert (now.replicas, now.leader) == ((3, 2), 2)
 
 
 @pytest.mark.parametrize(

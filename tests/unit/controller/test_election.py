@@ -8,14 +8,15 @@ from hypothesis import strategies as st
 
 from controller.partitions.leader_election import Elected, Election, elect
 from controller.partitions.partition_change import ElectionRules, partition_change
+from protocol.local_log import LocalLog
 from protocol.metadata.image import LeaderRecoveryState, MetadataImage, PartitionImage
+from protocol.metadata.leader_preference import NO_PREFERENCE, LeaderPreference, preference_order
 from protocol.metadata.records import PartitionChangeRecord
 
 P, O, U = Election.PREFERRED, Election.ONLINE, Election.UNCLEAN
 NO_LEADER = Elected(None)
 
 
-# KIP-1303
 @pytest.mark.parametrize(
     ("isr", "elr", "leader", "last", "alive", "election", "expected"),
     [
@@ -75,6 +76,108 @@ def test_a_clean_election_never_leaves_isr_and_elr(isr, elr, alive, election):
     if alive & set(isr or elr):
         assert elected.leader is not None
         assert not elected.is_unclean
+
+
+EARLY = LeaderPreference(prefers_early_start=True)
+
+
+# KIP-1303
+@pytest.mark.parametrize(
+    ("starts", "isr", "elr", "leader", "alive", "election", "expected"),
+    [
+        # The draft's example: 1 and 2 are equivalent, 3 has less local data.
+        ({1: 1_000_000, 2: 1_000_050, 3: 5_000_000}, [1, 2, 3], [],        1,    {2, 3},    O, Elected(2)),
+        ({1: 1_000_050, 2: 1_000_000, 3: 5_000_000}, [1, 2, 3], [],        3,    {1, 2},    O, Elected(1)),
+        ({1: 5_000_000, 2: 1_000_050, 3: 1_000_000}, [1, 2, 3], [],        None, {1, 2, 3}, O, Elected(2)),
+        # Never excluded: only replicas with little local data may lead.
+        ({1: 1_000_000, 2: 1_000_050, 3: 5_000_000}, [1, 2, 3], [],        1,    {3},       O, Elected(3)),
+        ({1: 1_000_000, 2: 1_000_050, 3: 5_000_000}, [3],       [],        1,    {1, 2, 3}, O, Elected(3)),
+        # A leader stays, and moves by a preferred election only.
+        ({1: 5_000_000, 2: 0, 3: 0},                 [1, 2, 3], [],        1,    {1, 2, 3}, O, Elected(1)),
+        ({1: 5_000_000, 2: 0, 3: 0},                 [1, 2, 3], [],        1,    {1, 2, 3}, U, Elected(1)),
+        ({1: 5_000_000, 2: 0, 3: 0},                 [1, 2, 3], [],        1,    {1, 2, 3}, P, Elected(2)),
+        ({1: 5_000_000, 2: 0, 3: 0},                 [1, 2, 3], [],        3,    {1, 2, 3}, P, Elected(3)),
+        ({1: 5_000_000, 2: 0, 3: 0},                 [1, 3],    [],        1,    {1, 2, 3}, P, Elected(3)),
+        ({1: 5_000_000, 2: 0, 3: 0},                 [1],       [],        1,    {1, 2, 3}, P, Elected(1)),
+        ({1: 9_999, 2: 0, 3: 0},                     [1, 2, 3], [],        2,    {1, 2, 3}, P, Elected(1)),
+        # The ELR, where the ISR is empty.
+        ({1: 5_000_000, 2: 5_000_000, 3: 0},         [],        [1, 2, 3], None, {1, 2, 3}, O, Elected(3)),
+        ({1: 5_000_000, 2: 5_000_000, 3: 0},         [1],       [2, 3],    None, {1, 2, 3}, O, Elected(1)),
+        ({1: 5_000_000, 2: 5_000_000, 3: 0},         [],        [1, 2],    None, {1, 2, 3}, O, Elected(1)),
+        # Unclean elections ignore it, and are no alternative to a clean one.
+        ({1: 5_000_000, 2: 0, 3: 0},                 [],        [],        None, {1, 2, 3}, U, Elected(1, True)),
+        ({1: 5_000_000, 2: 0, 3: 0},                 [1],       [],        None, {1, 2, 3}, U, Elected(1)),
+    ],
+)  # fmt: skip
+def test_replicas_with_more_local_data_are_preferred(starts, isr, elr, leader, alive, election, expected):
+    elected = elect(
+        replicas=[1, 2, 3],
+        isr=isr,
+        elr=elr,
+        leader=leader,
+        last_known_leader=None,
+        is_acceptable_leader=alive.__contains__,
+        election=election,
+        local_logs=tuple((replica, LocalLog(start, 0, None)) for replica, start in starts.items()),
+        preference=EARLY,
+    )
+    assert elected == expected
+
+
+LOCAL_LOGS = st.dictionaries(
+    st.integers(1, 5),
+    st.builds(LocalLog, st.integers(0, 30_000), st.integers(0, 9), st.none() | st.integers(0, 9)),
+).map(lambda logs: tuple(sorted(logs.items())))
+PREFERENCES = st.builds(
+    LeaderPreference,
+    st.booleans(),
+    st.sampled_from([0, 1, 10_000]),
+    st.none() | st.integers(0, 9),
+    st.none() | st.integers(0, 9),
+)
+
+
+@given(
+    isr=replica_sets,
+    elr=replica_sets,
+    leader=st.none() | st.integers(1, 5),
+    last=st.none() | st.integers(1, 5),
+    alive=st.sets(st.integers(1, 5)),
+    election=st.sampled_from(Election),
+    local_logs=LOCAL_LOGS,
+    preference=PREFERENCES,
+)
+def test_a_preference_chooses_among_those_that_would_be_elected_without_it(
+    isr, elr, leader, last, alive, election, local_logs, preference
+):
+    def elected(preference, election=election, leader=leader):
+        return elect(
+            replicas=[1, 2, 3, 4, 5],
+            isr=isr,
+            elr=elr,
+            leader=leader,
+            last_known_leader=last,
+            is_acceptable_leader=alive.__contains__,
+            election=election,
+            local_logs=local_logs,
+            preference=preference,
+            now_ms=9,
+        )
+
+    without, with_ = elected(NO_PREFERENCE), elected(preference)
+    may_lead = alive & set(isr or elr)
+    if not may_lead or not preference.is_on:
+        assert with_ == without  # unclean elections and all of those while it is off
+        return
+    # A clean election stays one, and stays in the ISR, or the ELR where that is empty.
+    assert with_.leader in may_lead
+    assert not with_.is_unclean
+    if election is not P and leader in may_lead:
+        assert with_.leader == leader
+    else:
+        first, *_ = preference_order(sorted(may_lead), dict(local_logs), preference, now_ms=9)
+        assert with_.leader in first
+        assert elected(preference, P, with_.leader) == with_  # the next preferred election keeps it
 
 
 TOPIC = UUID(int=1)
