@@ -205,6 +205,8 @@ class Log(LogView):
             log.topic_id = read_topic_id(directory, files)
         if topic_id is not None:
             log.assign_topic_id(topic_id)
+        if (job := tiered_log.local_log_job([log])) is not None:
+            job.complete()
         return log
 
     def assign_topic_id(self, topic_id: UUID) -> None:

@@ -85,13 +85,13 @@ class LogFiles:
         can_be_tiered: bool = True,
     ) -> None:
         self.directory = directory
-        self.config = config
+        self._can_be_tiered = can_be_tiered
+        self._apply_config(config)
         #: Replaced as a whole. The last one is active.
         self.segments = segments
         self.snapshots = snapshots
         self.file_system = file_system
         self._random = random
-        self._can_be_tiered = can_be_tiered
         #: Files that no longer belong to the log; the LogManager removes them.
         self.deleted_files: list[DeletedFiles] = []
         #: Counts truncations and renames of the directory: results of a thread that began before one are invalid.
@@ -119,8 +119,14 @@ class LogFiles:
 
     def update_config(self, config: LogConfig) -> None:
         """Apply a new configuration of the topic; index sizes take effect with the next segment."""
-        self.config = config
+        self._apply_config(config)
         self.segments.active.update_settings(index_interval_bytes=config.index_interval_bytes)
+
+    def _apply_config(self, config: LogConfig) -> None:
+        self.config = config
+        preference = config.leader_preference
+        #: How elections take local logs into account (draft KIP-1303); None: they do not, so none is reported.
+        self.leader_preference = preference if preference.is_on and self._can_be_tiered else None
 
     def take_deleted(self) -> list[DeletedFiles]:
         """The deleted files, for the LogManager, which removes them from now on."""

@@ -6,6 +6,7 @@ The values are those of the log's parts (`storage.log`); hot loops read them fro
 from collections.abc import Sequence
 from pathlib import Path
 
+from protocol.local_log import LocalLog
 from storage import tiered_log
 from storage.leader_epoch_cache import LeaderEpochCache
 from storage.log_availability import LogAvailability
@@ -125,6 +126,11 @@ class LogView:
         return tiered_log.segments_to_copy(
             self.files, self.leader_epochs, from_offset=from_offset, end_offset=end_offset
         )
+
+    @property
+    def local_log(self) -> LocalLog | None:
+        """What elections are to know of this replica's local log; see `storage.tiered_log`."""
+        return tiered_log.local_log(self.files, self.offsets)
 
     def local_only_bytes(self) -> int | None:
         """The size of the local segments that are not copied yet; None while that is unknown."""

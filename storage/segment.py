@@ -137,6 +137,8 @@ class Segment:
         if indexes.known_largest is None:
             indexes.load_largest()
         position = self.log.append(headers, buffers, size_bytes)
+        if not position:
+            self._first_timestamp = headers[0].max_timestamp
         try:
             for header in headers:
                 indexes.add_batch(header, position)
@@ -180,6 +182,16 @@ class Segment:
             self._first_timestamp = self.log.header_at(0).max_timestamp
         first = self._first_timestamp
         return first if first is not None and first >= 0 else None
+
+    @property
+    def is_first_timestamp_in_memory(self) -> bool:
+        """Whether `first_timestamp` reads no file."""
+        return self._first_timestamp is not None or not self.log.size
+
+    def set_first_timestamp(self, timestamp: int) -> None:
+        """A thread has read it, negative: there is none. Ignored if the segment has changed since."""
+        if not self.is_first_timestamp_in_memory:
+            self._first_timestamp = timestamp
 
     def largest_timestamp_ms(self) -> int:
         """The segment's time for retention: its largest timestamp, or the file's modification time without one."""

@@ -13,7 +13,7 @@ from storage.segment import Segment
 class Segments:
     """Segments in offset order; the last one is the active one."""
 
-    __slots__ = ("_bases", "_items", "active", "first")
+    __slots__ = ("_bases", "_closed_bytes", "_items", "active", "first")
 
     def __init__(self, segments: Iterable[Segment]) -> None:
         self._items = tuple(sorted(segments, key=lambda segment: segment.base_offset))
@@ -25,6 +25,8 @@ class Segments:
         self.first = self._items[0]
         #: The newest segment, the only one that is written. Not a property: each append and each read asks for it.
         self.active = self._items[-1]
+        #: Size of all others, which does not change; None: not asked for yet.
+        self._closed_bytes: int | None = None
 
     def __iter__(self) -> Iterator[Segment]:
         return iter(self._items)
@@ -61,5 +63,7 @@ class Segments:
 
     @property
     def size_bytes(self) -> int:
-        """Size of all batches."""
-        return sum(segment.size for segment in self._items)
+        """Size of all batches. Cost: O(1), but for the first call."""
+        if self._closed_bytes is None:
+            self._closed_bytes = sum(segment.size for segment in self.closed)
+        return self._closed_bytes + self.active.size

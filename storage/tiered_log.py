@@ -18,15 +18,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
+from protocol.local_log import LocalLog
 from protocol.topic_names import INTERNAL_TOPICS
 from storage import file_names, leader_epoch_cache, producer_snapshot
 from storage.background import BackgroundJob
 from storage.leader_epoch_cache import EpochEntry, LeaderEpochCache
+from storage.log_availability import LogAvailability
 from storage.log_files import LogFiles
+from storage.log_offsets import LogOffsets
 from storage.producer_state import ProducerStateManager
 from storage.segment import Segment
 from storage.segments import Segments
 from storage.snapshot_files import replay_headers
+from storage.warming import read_first_timestamp
 
 #: Segments that one call returns: 20 us each.
 MAX_SEGMENTS_TO_COPY: Final = 100
@@ -46,6 +50,10 @@ class _Log(Protocol):
     @property
     def files(self) -> LogFiles:
         """Its files."""
+
+    @property
+    def availability(self) -> LogAvailability:
+        """Handles I/O errors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +161,46 @@ def _snapshot_job(files: LogFiles, segment: Segment, end: int) -> BackgroundJob:
             files.file_system.unlink(path)
 
     return BackgroundJob(name=f"producer snapshot {path}", run=run, finish=finish)
+
+
+def local_log(files: LogFiles, offsets: LogOffsets) -> LocalLog | None:
+    """The local log as replicas report it for elections (draft KIP-1303).
+
+    None: elections do not ask for it, or the timestamp of the first local batch is not in memory. After a start or
+    retention `local_log_job` reads that in a thread. Cost: 1 us; no I/O.
+    """
+    if files.leader_preference is None:
+        return None
+    segments = files.segments
+    if not segments.first.is_first_timestamp_in_memory:
+        return None
+    return LocalLog(offsets.local_log_start_offset, segments.size_bytes, segments.first.first_timestamp())
+
+
+def local_log_job(logs: Sequence[_Log]) -> BackgroundJob | None:
+    """A job that reads the timestamps that `local_log` lacks; None: it lacks none."""
+    cold = [
+        (log, log.files.segments.first)
+        for log in logs
+        if log.files.leader_preference is not None
+        and not log.files.segments.first.is_first_timestamp_in_memory
+    ]
+    found: list[tuple[Segment, int]] = []
+
+    def run() -> None:
+        for log, segment in cold:
+            try:
+                found.append((segment, read_first_timestamp(segment, log.files.file_system)))
+            except OSError as error:
+                log.availability.read_failed(error)
+
+    def finish() -> None:
+        for segment, timestamp in found:
+            segment.set_first_timestamp(timestamp)
+
+    if not cold:
+        return None
+    return BackgroundJob(name=f"read the first timestamps of {len(cold)} logs", run=run, finish=finish)
 
 
 def local_only_bytes(segments: Segments, *, remote_end_offset: int | None) -> int | None:

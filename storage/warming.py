@@ -50,6 +50,16 @@ def warm_up_times(segments: Iterable[Segment], *, kept_from_ms: int, files: File
             return
 
 
+def read_first_timestamp(segment: Segment, files: Files) -> int:
+    """What `segment.first_timestamp` reads, for `Segment.set_first_timestamp`; negative without one. [any thread]
+
+    Raises as `warm_up`.
+    """
+    with _separate_segment(segment, files) as separate, suppress(*_DAMAGE):
+        return separate.log.header_at(0).max_timestamp
+    return -1
+
+
 @contextmanager
 def _separate_segment(segment: Segment, files: Files) -> Iterator[Segment]:
     """The segment's files as a Segment object of this thread."""

@@ -22,6 +22,7 @@ from typing import Protocol
 
 from broker.replicas.hosted_partitions import PartitionKey
 from broker.replicas.partition import Partition
+from protocol.local_log import LocalLogState
 
 NO_SESSION = 0
 INITIAL_EPOCH = 0
@@ -38,6 +39,7 @@ class RequestRow(Protocol):
     log_start_offset: int
     partition_max_bytes: int
     high_watermark: int
+    local_log: LocalLogState | None
 
 
 class ResponseRow(Protocol):

@@ -22,6 +22,7 @@ from broker.reads.fetch_sessions import FetchedPartition
 from broker.reads.response_rows import error_row
 from broker.replicas.partition import Partition
 from protocol.errors import ErrorCode, KafkaError, OffsetMovedToTieredStorage, OffsetOutOfRange
+from protocol.local_log import LocalLog
 from protocol.messages.fetch import PartitionData
 from storage.log import Log
 
@@ -58,6 +59,7 @@ def record_progress(
             params.replica_id,
             fetch_offset=request.fetch_offset,
             log_start_offset=request.log_start_offset,
+            local_log=None if request.local_log is None else LocalLog.from_state(request.local_log),
             broker_epoch=params.replica_epoch,
             session=fetched.session,
             now_ms=now_ms,

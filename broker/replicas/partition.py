@@ -13,8 +13,9 @@ A request carries its sender's current leader epoch, and is rejected when it dif
 Source: Kafka's Partition.
 """
 
-from collections.abc import Callable, Hashable
-from typing import assert_never
+from collections.abc import Callable, Hashable, Mapping
+from types import MappingProxyType
+from typing import Final, assert_never
 from uuid import UUID
 
 from broker.replicas.cluster_view import ClusterView
@@ -30,10 +31,13 @@ from protocol.errors import (
     OffsetOutOfRange,
     UnknownLeaderEpoch,
 )
+from protocol.local_log import LocalLog
 from protocol.metadata.image import PartitionImage
 from protocol.types import TopicPartition
 from storage.log import Log
 from storage.replica_rules import has_diverged
+
+_NONE: Final[Mapping[int, LocalLog]] = MappingProxyType({})
 
 
 class Partition:
@@ -42,8 +46,10 @@ class Partition:
     __slots__ = (
         "_cluster",
         "_flush",
+        "_noticed_local_log",
         "_notified_log_start_offset",
         "_propose_isr",
+        "_report_local_logs",
         "appended_bytes",
         "directories",
         "follower",
@@ -53,6 +59,7 @@ class Partition:
         "leader",
         "leader_epoch",
         "leader_id",
+        "local_logs",
         "log",
         "node_id",
         "partition_epoch",
@@ -73,11 +80,13 @@ class Partition:
         signal: Callable[[Hashable], None],
         cluster: ClusterView,
         propose_isr: "Callable[[Partition], None]",
+        report_local_logs: "Callable[[Partition], None]",
         flush: "Callable[[Partition], None]",
         stats: TopicStats | None = None,
     ) -> None:
-        """`propose_isr` asks the controller for `leader.state.proposed_isr`; `flush` flushes the log in a thread
-        (flush.messages), then calls `on_flushed`; `stats` are those of the topic, None: of this partition alone.
+        """`propose_isr` asks the controller for `leader.state.proposed_isr`; `report_local_logs` sends it
+        `leader.local_logs()` soon, if it `is_report_due` then; `flush` flushes the log in a thread (flush.messages), then
+        calls `on_flushed`; `stats` are those of the topic, None: of this partition alone.
         """
         self.topic_partition = topic_partition
         self.topic_id = topic_id
@@ -89,6 +98,7 @@ class Partition:
         self.follower = FollowerReplica(log, listener=self)
         self._cluster = cluster
         self._propose_isr = propose_isr
+        self._report_local_logs = report_local_logs
         self._flush = flush
         self.leader_id: int | None = None
         self.is_leader = False
@@ -102,10 +112,14 @@ class Partition:
         #: The log directory of each replica; empty if no record names them.
         self.directories: tuple[UUID, ...] = ()
         self.isr: frozenset[int] = frozenset()
+        #: What the metadata log has of its replicas' local logs (draft KIP-1303).
+        self.local_logs: Mapping[int, LocalLog] = _NONE
         #: Bytes appended here by this process: the difference of two readings is what was appended in between.
         self.appended_bytes = 0
         self.stats = TopicStats() if stats is None else stats
         self._notified_log_start_offset = log.log_start_offset
+        #: Local log start and oldest timestamp at the last `notice_retention`; None: not reported.
+        self._noticed_local_log: tuple[int, int | None] | None = None
 
     def __str__(self) -> str:
         return str(self.topic_partition)
@@ -131,19 +145,22 @@ class Partition:
             self.stats.isr_shrinks += len(image.isr) < len(self.isr)
             self.stats.isr_expands += len(image.isr) > len(self.isr)
         self.isr = frozenset(image.isr)
+        self.local_logs = dict(image.local_logs) if image.local_logs else _NONE
         if not self.is_leader:
             self.leader = None
             self.follower.follow(self.leader_epoch)
         elif is_new_epoch or self.leader is None:
             self._begin_leader_epoch()
         else:
-            self.leader.state.update(replicas=self.replicas, isr=self.isr)
+            self.leader.state.update(replicas=self.replicas, isr=self.isr, local_logs=self.local_logs)
         if self.leader is not None:
             self.leader.advance_high_watermark()
         # Also without a new high watermark: delayed requests must be checked again, since the leader may have changed.
         self.notify()
         if not is_new_epoch:
             self.check_isr(self._cluster.now_ms())
+        if self.leader is not None:
+            self.leader.check_report()
         return is_new_epoch
 
     def _begin_leader_epoch(self) -> None:
@@ -259,11 +276,20 @@ class Partition:
         self.stats.replication_bytes_in += size_bytes
 
     def notice_retention(self) -> bool:
-        """Notify watchers if the log start offset has moved without a request (retention); whether it has."""
-        if self.log.log_start_offset == self._notified_log_start_offset:
-            return False
-        self.notify()
-        return True
+        """Notify watchers if the log start offset has moved without a request (retention), and report the local log.
+
+        Whether a follower's Fetch row has changed. A local log grows unnoticed here: each append changes the row anyway.
+        """
+        local_log = self.log.local_log
+        noticed = None if local_log is None else (local_log.start_offset, local_log.oldest_timestamp_ms)
+        has_changed = noticed != self._noticed_local_log
+        self._noticed_local_log = noticed
+        if local_log is not None and self.leader is not None:
+            self.leader.check_report()
+        if self.log.log_start_offset != self._notified_log_start_offset:
+            self.notify()
+            return True
+        return has_changed
 
     def notify(self) -> None:
         """Notify watchers of a change that a fetch may wait for: offsets, role or existence."""
@@ -273,6 +299,10 @@ class Partition:
     def propose_isr(self) -> None:
         """Ask the controller for the ISR that the leader's part has proposed."""
         self._propose_isr(self)
+
+    def report_local_logs(self) -> None:
+        """Report the local logs of the ISR to the controller soon, if that is due then (draft KIP-1303)."""
+        self._report_local_logs(self)
 
     def flush(self) -> None:
         """Flush the log in a thread, then call `on_flushed`."""
@@ -305,6 +335,7 @@ class Partition:
         """The topic's configuration has changed: a smaller min.insync.replicas may commit records."""
         if self.leader is not None:
             self.leader.update_high_watermark()
+            self.leader.on_preference()
 
     def on_isr_refused(self, *, leader_epoch: int) -> None:
         """The controller has refused the proposed ISR, or has not attempted it: the ISR is unchanged."""

@@ -2,6 +2,7 @@
 
     a follower fetches, the ISR or a configuration changes, records are flushed --> `advance_high_watermark`
     a follower has caught up or fallen behind --> `LeaderState.propose` --> AlterPartition --> the metadata log
+    a local log of the ISR has changed --> `report_local_logs` --> AlterPartition, with others (draft KIP-1303)
 
 It exists while this broker leads without interruption, over all leader epochs of that time; `LeaderState`, the rules
 (`broker.replication.leader_state`), is of one leader epoch. A new leader epoch of the same leader is no interruption: it
@@ -11,6 +12,7 @@ ISR shrinks, which acks=all may wait for.
 Source: Kafka's Partition (appendRecordsToLeader, updateFollowerFetchState, maybeIncrementLeaderHW, maybeShrinkIsr).
 """
 
+from collections.abc import Mapping
 from typing import Protocol
 from uuid import UUID
 
@@ -18,7 +20,9 @@ from broker.replicas.cluster_view import ClusterView
 from broker.replicas.topic_stats import TopicStats
 from broker.replicas.watchers import Watchers
 from broker.replication.leader_state import FetchClock, LeaderState
+from broker.replication.local_log_reports import is_unreported
 from protocol.errors import NotEnoughReplicas, NotEnoughReplicasAfterAppend, OffsetOutOfRange, PolicyViolation
+from protocol.local_log import LocalLog
 from storage.appending import AppendOrigin
 from storage.log import AppendInfo, Log
 from storage.validation import ValidatedRecords
@@ -32,6 +36,7 @@ class LedPartition(Protocol):
     replicas: tuple[int, ...]
     directories: tuple[UUID, ...]
     isr: frozenset[int]
+    local_logs: Mapping[int, LocalLog]
     #: Bytes appended here by this process.
     appended_bytes: int
     watchers: Watchers
@@ -42,6 +47,9 @@ class LedPartition(Protocol):
 
     def propose_isr(self) -> None:
         """Ask the controller for `LeaderState.proposed_isr`."""
+
+    def report_local_logs(self) -> None:
+        """Report the local logs of the ISR to the controller soon, if that is due then."""
 
     def flush(self) -> None:
         """Flush the log in a thread (flush.messages), then call `on_flushed`."""
@@ -81,6 +89,7 @@ class PartitionLeader:
             start_offset=start_offset,
             replicas=partition.replicas,
             isr=partition.isr,
+            local_logs=partition.local_logs,
             is_isr_eligible=self._is_isr_eligible,
             max_lag_ms=self._cluster.max_lag_ms,
             now_ms=self._cluster.now_ms(),
@@ -183,6 +192,7 @@ class PartitionLeader:
         *,
         fetch_offset: int,
         log_start_offset: int,
+        local_log: LocalLog | None,
         broker_epoch: int | None,
         session: FetchClock | None,
         now_ms: int,
@@ -196,6 +206,7 @@ class PartitionLeader:
         progress.on_fetch(
             fetch_offset=fetch_offset,
             log_start_offset=log_start_offset,
+            local_log=local_log,
             leader_end_offset=log.log_end_offset,
             broker_epoch=broker_epoch,
             session=session,
@@ -203,10 +214,50 @@ class PartitionLeader:
         )
         if replica_id not in leader_state.isr:
             self._propose(leader_state.expanded(replica_id, high_watermark=log.high_watermark))
+        if local_log is not None:
+            self._notice_local_log(replica_id, local_log)
         if fetch_offset != old_end_offset and self.advance_high_watermark():
             self._partition.notify()
         elif log_start_offset != old_start_offset:
             self._partition.watchers.check_delayed()  # DeleteRecords waits for the low watermark
+
+    # -- local logs (draft KIP-1303) ------------------------------------------------------------------
+
+    @property
+    def _eligible_bytes(self) -> int | None:
+        preference = self.log.files.leader_preference
+        return None if preference is None else preference.eligible_local_bytes
+
+    def local_logs(self) -> dict[int, LocalLog]:
+        """What is known of the local logs of the proposed ISR, else of the ISR; empty while elections do not ask for it."""
+        if self.log.files.leader_preference is None:
+            return {}
+        state = self.state
+        return state.local_logs(
+            state.isr if state.proposed_isr is None else state.proposed_isr, self.log.local_log
+        )
+
+    def is_report_due(self) -> bool:
+        """Whether the controller is to be sent what has changed; a proposed ISR is sent with it anyway."""
+        if self.log.files.leader_preference is None or self.state.proposed_isr is not None:
+            return False
+        return self.state.reports.is_due(self.local_logs(), eligible_bytes=self._eligible_bytes)
+
+    def on_preference(self) -> None:
+        """The configuration has changed, perhaps what elections ask for."""
+        self.state.reports.on_preference()
+        self.check_report()
+
+    def check_report(self) -> None:
+        """Report the local logs of the ISR if that is due."""
+        if self.is_report_due():
+            self._partition.report_local_logs()
+
+    def _notice_local_log(self, replica_id: int, local_log: LocalLog) -> None:
+        """A follower's Fetch has its local log, which mostly has only grown."""
+        reported = self.state.reports.reported.get(replica_id)
+        if is_unreported(local_log, reported, eligible_bytes=self._eligible_bytes):
+            self.check_report()
 
     # -- the ISR and the high watermark ---------------------------------------------------------------
 
@@ -217,6 +268,7 @@ class PartitionLeader:
         watermark is computed again here.
         """
         leader_state = self.state
+        leader_state.reports.retry()
         if not leader_state.followers:
             return
         log_end_offset = self.log.log_end_offset

@@ -117,7 +117,7 @@ class ReplicaFetcher:
         self._states.remove(key_of(partition))
 
     def refresh(self, partition: Partition) -> None:
-        """Retention has moved the log start, without a response."""
+        """The row may have changed without a response: by retention, or by a new configuration."""
         fetch_state = self._states.get(key_of(partition))
         if fetch_state is not None:
             self._states.update(fetch_state)
@@ -236,6 +236,7 @@ class ReplicaFetcher:
             fetch_state.asked = None
             return None
         fetch_state.asked = request
+        local_log = fetch_state.partition.log.local_log
         return FetchPartition(
             partition=fetch_state.partition.topic_partition.partition,
             current_leader_epoch=request.leader_epoch,
@@ -244,6 +245,7 @@ class ReplicaFetcher:
             log_start_offset=request.log_start_offset,
             partition_max_bytes=self._settings.max_bytes,
             high_watermark=fetch_state.partition.log.high_watermark,
+            local_log=None if local_log is None else local_log.to_state(),
         )
 
     def _process(self, fetch_state: PartitionFetchState, asked: FetchRecords, row: PartitionData) -> None:

@@ -74,6 +74,7 @@ class ReplicaManager:
         runtime: Runtime,
         topic_config: Callable[[str], LogConfig],
         propose_isr: Callable[[Partition], None],
+        report_local_logs: Callable[[Partition], None],
         followers: Followers,
         leader_quota: ReplicationQuota,
         move_quota: ReplicationQuota,
@@ -90,6 +91,7 @@ class ReplicaManager:
         self._followers = followers
         now_ms = runtime.now_ms
         self._propose_isr = propose_isr
+        self._report_local_logs = report_local_logs
         self._flush = Flushes(runtime).begin
         self._cluster = ClusterView(metadata, max_lag_ms=max_lag_ms, now_ms=now_ms)
         #: Throttles followers of throttled partitions.
@@ -227,7 +229,7 @@ class ReplicaManager:
             self._resign(partition)
 
     def notice_retention(self) -> None:
-        """Notify fetch sessions and fetchers of log start offsets moved by retention; after `LogManager.maintain`."""
+        """Notify fetch sessions and fetchers of log starts moved by retention, in either tier; after `LogManager.maintain`."""
         for partition in self.partitions():
             if partition.notice_retention() and not partition.is_leader:
                 self._followers.refresh(partition)
@@ -323,6 +325,7 @@ class ReplicaManager:
             signal=self.purgatory.signal,
             cluster=self._cluster,
             propose_isr=self._propose_isr,
+            report_local_logs=self._report_local_logs,
             flush=self._flush,
             stats=self.topic_stats.topic(topic.name),
         )
@@ -379,6 +382,10 @@ class ReplicaManager:
             partition = self.hosted.get((topic.topic_id, index))
             if partition is not None:
                 partition.on_config_changed()
+                if not partition.is_leader:
+                    self._followers.refresh(
+                        partition
+                    )  # its Fetch row has its local log if elections ask for it
                 self.tier.on_role(partition)
 
     # -- log directories -------------------------------------------------------------------------------

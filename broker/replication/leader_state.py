@@ -22,10 +22,12 @@ Source: KIP-497, KIP-841, KIP-903, KIP-966; Partition (CommittedPartitionState, 
 Replica of Kafka 4.3.1.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from broker.replication.local_log_reports import LocalLogReports
+from protocol.local_log import LocalLog
 from storage.replica_rules import caught_up_ms
 
 #: The broker epoch of a follower that sends none: the field exists since Fetch version 15.
@@ -48,6 +50,8 @@ class FollowerProgress:
     leader_epoch: int
     log_end_offset: int | None = None
     log_start_offset: int | None = None
+    #: What its Fetch reports (draft KIP-1303); None: nothing.
+    local_log: LocalLog | None = None
     broker_epoch: int | None = None
     #: When its log was last known to reach the leader's log end offset of that time.
     caught_up_ms: int | None = None
@@ -61,6 +65,7 @@ class FollowerProgress:
         *,
         fetch_offset: int,
         log_start_offset: int,
+        local_log: LocalLog | None,
         leader_end_offset: int,
         broker_epoch: int | None,
         session: FetchClock | None,
@@ -81,6 +86,7 @@ class FollowerProgress:
             self.caught_up_ms = reached_ms
         self.log_end_offset = fetch_offset
         self.log_start_offset = log_start_offset
+        self.local_log = local_log
         # A leader's log never shrinks within its epoch, and its followers have nothing that it lacks.
         assert fetch_offset <= leader_end_offset >= (self.leader_end_offset or 0), (
             fetch_offset, leader_end_offset, self,
@@ -122,6 +128,7 @@ class LeaderState:
         "isr",
         "node_id",
         "proposed_isr",
+        "reports",
         "start_offset",
     )
 
@@ -133,10 +140,12 @@ class LeaderState:
         start_offset: int,
         replicas: Iterable[int],
         isr: Collection[int],
+        local_logs: Mapping[int, LocalLog],
         is_isr_eligible: IsrEligible,
         max_lag_ms: int,
         now_ms: int,
     ) -> None:
+        """`isr` and `local_logs` are those of the metadata log."""
         self.node_id = node_id
         self.epoch = epoch
         #: The first offset of this epoch.
@@ -146,6 +155,8 @@ class LeaderState:
         #: The ISR that the controller has committed.
         self.isr = frozenset(isr)
         self.proposed_isr: frozenset[int] | None = None
+        #: Which local logs of the ISR are to be reported (draft KIP-1303).
+        self.reports = LocalLogReports(local_logs)
         #: The broker epochs of its members when it was proposed.
         self._proposed_epochs: dict[int, int | None] = {}
         # Members of the ISR have one max lag for their first fetch; other replicas do not delay the high watermark.
@@ -163,9 +174,12 @@ class LeaderState:
         """Every replica that may be in the ISR now (KIP-497)."""
         return self.isr if self.proposed_isr is None else self.isr | self.proposed_isr
 
-    def update(self, *, replicas: Iterable[int], isr: Collection[int]) -> None:
+    def update(
+        self, *, replicas: Iterable[int], isr: Collection[int], local_logs: Mapping[int, LocalLog]
+    ) -> None:
         """The controller has committed this partition state; it decides a pending proposal."""
         self.isr = frozenset(isr)
+        self.reports.on_image(local_logs)
         self.proposed_isr = None
         self.assign(replicas)
         self._assert_members(self.isr)
@@ -258,12 +272,21 @@ class LeaderState:
         since may have lost records.
         """
         assert self.proposed_isr is not None
+        return _with_epochs(self.proposed_isr, self._proposed_epochs | {self.node_id: own_broker_epoch})
 
-        def epoch_of(replica: int) -> int:
-            epoch = own_broker_epoch if replica == self.node_id else self._proposed_epochs.get(replica)
-            return NO_BROKER_EPOCH if epoch is None else epoch
+    def members(self, *, own_broker_epoch: int) -> list[tuple[int, int]]:
+        """(broker id, broker epoch) of each member of the committed ISR, as in `proposed_members`."""
+        epochs = {replica: progress.broker_epoch for replica, progress in self.followers.items()}
+        return _with_epochs(self.isr, epochs | {self.node_id: own_broker_epoch})
 
-        return [(replica, epoch_of(replica)) for replica in sorted(self.proposed_isr)]
+    def local_logs(self, isr: Iterable[int], own: LocalLog | None) -> dict[int, LocalLog]:
+        """The local logs of these members, as far as they are known; `own` is this broker's (draft KIP-1303)."""
+        known = {}
+        for replica in isr:
+            value = own if replica == self.node_id else self.followers[replica].local_log
+            if value is not None:
+                known[replica] = value
+        return known
 
     # -- offsets -----------------------------------------------------------------------------------
 
@@ -304,3 +327,10 @@ class LeaderState:
             if is_alive(replica)
         ]
         return min([log_start_offset, *starts])
+
+
+def _with_epochs(isr: Iterable[int], epochs: Mapping[int, int | None]) -> list[tuple[int, int]]:
+    return [
+        (replica, NO_BROKER_EPOCH if (epoch := epochs.get(replica)) is None else epoch)
+        for replica in sorted(isr)
+    ]

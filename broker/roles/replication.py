@@ -97,6 +97,7 @@ def create_replication(
         runtime=runtime,
         topic_config=cluster_config.topic_config,
         propose_isr=alter_partition_manager.submit,
+        report_local_logs=alter_partition_manager.report,
         followers=fetchers,
         leader_quota=quota(lambda: cluster_config.current.dynamic_value("leader.replication.throttled.rate")),
         move_quota=move_quota,

@@ -362,7 +362,7 @@ class LogManager(LogTable):
         """Do the periodic work that is due. Call it about once a second, and run the jobs one after the other.
 
         On the event loop: retention, a few logs per call, and producer expiry. In the jobs: flushes of closed
-        segments and for flush.ms, removal of files, checkpoints.
+        segments and for flush.ms, removal of files, checkpoints, timestamps that elections ask for.
         """
         return self._scheduled.maintain(now_ms)
 

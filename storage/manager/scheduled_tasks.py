@@ -2,6 +2,7 @@
 
     retention            kafka-log-retention                         a few logs per call of `maintain`
     producer expiry      PeriodicProducerExpirationCheck             all logs
+    first timestamps     (none: draft KIP-1303)                       one job, of logs whose local part elections ask for
     flush.ms, rolls      kafka-log-flusher                           a job for each log
     checkpoints          kafka-recovery-point-checkpoint,            a job for each changed file
                          kafka-log-start-offset-checkpoint, highwatermark-checkpoint
@@ -22,6 +23,7 @@ from storage.background import BackgroundJob
 from storage.log import Log
 from storage.log_files import removal_job
 from storage.manager.log_table import LogTable
+from storage.tiered_log import local_log_job
 
 #: Logs that one call of `maintain` checks for retention: 20 us each.
 LOGS_A_CALL = 100
@@ -56,6 +58,8 @@ class ScheduledTasks:
                 table.deleted_files += log.files.take_deleted()
             if (end := log.flusher.due_end(now_ms)) is not None:
                 jobs.append(log.flusher.job(end, now_ms))
+        if (job := local_log_job(table.all_logs())) is not None:
+            jobs.append(job)
         if due := [deleted for deleted in table.deleted_files if deleted.due_ms <= now_ms]:
             table.deleted_files = [deleted for deleted in table.deleted_files if deleted.due_ms > now_ms]
             jobs.append(removal_job(due))

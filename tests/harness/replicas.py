@@ -89,6 +89,8 @@ class ReplicaBroker:
         #: While it is not, its image stays as it is.
         self.replays = True
         self.replayed = 0
+        #: Partitions whose leader is to report local logs to the controller.
+        self.reporting: list[Partition] = []
         self.selector: ReplicaSelector | None = None
         self.leader_rate = self.follower_rate = self.move_rate = _UNLIMITED
         self.fetching = dict(fetching or {})
@@ -153,6 +155,7 @@ class ReplicaBroker:
             runtime=runtime,
             topic_config=self.cluster.topic_config,
             propose_isr=self._propose,
+            report_local_logs=self.reporting.append,
             followers=self.fetchers,
             leader_quota=ReplicationQuota(rate=lambda: self.leader_rate),
             move_quota=ReplicationQuota(rate=lambda: self.move_rate),

@@ -58,6 +58,7 @@ class Cluster:
     def __init__(self) -> None:
         self.clock_ms = NOW_MS
         self.proposed: list[frozenset[int]] = []
+        self.reporting: list[Partition] = []
         self.flushing: list[Partition] = []
         self.lost_directories: set[UUID] = set()
         #: Broker id -> its epoch; others have none.
@@ -81,6 +82,9 @@ class Cluster:
     def propose_isr(self, partition: Partition) -> None:
         self.proposed.append(partition.leader.state.proposed_isr)
 
+    def report_local_logs(self, partition: Partition) -> None:
+        self.reporting.append(partition)
+
     def flush(self, partition: Partition) -> None:
         self.flushing.append(partition)
 
@@ -89,7 +93,7 @@ def follower_fetches(
     partition: Partition, replica: int, offset: int, *, now_ms: int = NOW_MS, **fields
 ) -> None:
     """The follower `replica` has everything before `offset`."""
-    row = {"log_start_offset": 0, "broker_epoch": -1, "session": None} | fields
+    row = {"log_start_offset": 0, "local_log": None, "broker_epoch": -1, "session": None} | fields
     partition.as_leader().on_follower_fetch(replica, fetch_offset=offset, now_ms=now_ms, **row)
 
 
@@ -117,6 +121,7 @@ class PartitionOnDisk:
             signal=self.signals.append,
             cluster=self.cluster,
             propose_isr=self.cluster.propose_isr,
+            report_local_logs=self.cluster.report_local_logs,
             flush=self.cluster.flush,
         )
 
@@ -163,10 +168,12 @@ class BrokerInFolder:
         )
         #: Partitions whose leadership has proposed an ISR, and those that follow.
         self.proposals: list[Partition] = []
+        self.reporting: list[Partition] = []
         self.following: dict[Partition, int | None] = {}
         self.replicas = ReplicaManager(
             node_id=NODE_ID,
             propose_isr=self.proposals.append,
+            report_local_logs=self.reporting.append,
             followers=self,
             leader_quota=ReplicationQuota(rate=lambda: self.leader_rate),
             move_quota=ReplicationQuota(rate=lambda: self.move_rate),

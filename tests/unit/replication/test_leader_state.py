@@ -24,6 +24,7 @@ def leader_state(
         start_offset=start_offset,
         replicas=(1, 2, 3),
         isr=isr,
+        local_logs={},
         is_isr_eligible=is_isr_eligible,
         max_lag_ms=LAG_MS,
         now_ms=now_ms,
@@ -36,6 +37,7 @@ def fetch(
     leads.followers[replica].on_fetch(
         fetch_offset=offset,
         log_start_offset=0,
+        local_log=None,
         leader_end_offset=leader_end,
         broker_epoch=epoch,
         session=session,
@@ -105,7 +107,7 @@ def test_a_member_that_shall_go_counts_until_the_controller_has_answered():
     fetch(leads, 3, 50)
     leads.propose(frozenset({1, 2}))
     assert committed(leads, now_ms=LAG_MS + 1) == 50
-    leads.update(replicas=(1, 2, 3), isr=(1, 2))
+    leads.update(replicas=(1, 2, 3), isr=(1, 2), local_logs={})
     assert committed(leads, now_ms=LAG_MS + 1) == 100
 
 
@@ -117,7 +119,7 @@ def test_a_member_that_shall_go_counts_until_the_controller_has_answered():
 )
 def test_the_high_watermark_is_the_smallest_end_of_the_maximal_isr(ends, isr, proposed, min_isr):
     leads = LeaderState(
-        node_id=1, epoch=0, start_offset=0, replicas=range(1, 6), isr={1, *isr},
+        node_id=1, epoch=0, start_offset=0, replicas=range(1, 6), isr={1, *isr}, local_logs={},
         is_isr_eligible=lambda broker, epoch: False, max_lag_ms=LAG_MS, now_ms=0,
     )  # fmt: skip
     for replica, end in zip(range(2, 6), ends, strict=True):
@@ -206,7 +208,7 @@ def test_who_was_held_up_by_another_proposal_joins_without_a_further_fetch():
     fetch(leads, 3, 100)
     leads.propose(leads.expanded(2, high_watermark=50))
     assert leads.expanded_by_caught_up(high_watermark=50, log_end_offset=100, now_ms=0) is None
-    leads.update(replicas=(1, 2, 3), isr=(1, 2))
+    leads.update(replicas=(1, 2, 3), isr=(1, 2), local_logs={})
     assert leads.expanded_by_caught_up(high_watermark=50, log_end_offset=100, now_ms=10 * LAG_MS) == {1, 2, 3}
     assert leads.expanded_by_caught_up(high_watermark=50, log_end_offset=200, now_ms=10 * LAG_MS) is None, (
         "too long ago"
@@ -244,6 +246,7 @@ def test_a_follower_behind_a_steady_stream_is_in_sync():
         progress.on_fetch(
             fetch_offset=second * 10 - 10,
             log_start_offset=0,
+            local_log=None,
             leader_end_offset=second * 10,
             broker_epoch=None,
             session=None,
@@ -270,6 +273,7 @@ def test_a_silent_session_shows_that_its_follower_lives():
     progress.on_fetch(
         fetch_offset=100,
         log_start_offset=0,
+        local_log=None,
         leader_end_offset=100,
         broker_epoch=None,
         session=session,

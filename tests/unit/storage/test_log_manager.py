@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from uuid import UUID
@@ -590,3 +591,19 @@ def test_a_directory_fails_in_a_thread_beside_a_truncation(tmp_path):
     assert log.truncate_to(5, now_ms=NOW_MS)
     assert list(manager.offline_dirs) == [second]
     assert (log.log_end_offset, log.recovery_point) == (5, 5)
+
+
+def test_timestamps_that_elections_ask_for_are_read_by_a_job(tmp_path):
+    """Draft KIP-1303, where the preference is switched on later."""
+    with_records = open_manager(tmp_path)
+    for at in (A, B):
+        append(with_records.get_or_create(at, topic_id=TOPIC_ID, now_ms=NOW_MS))
+    with_records.shutdown(NOW_MS, broker_epoch=1)
+    manager = open_manager(tmp_path)
+    log = manager.get_or_create(A, topic_id=TOPIC_ID, now_ms=NOW_MS)
+    on = replace(CONFIG, remote_storage_enable=True, leader_election_prefer_early_local_log_start_offset=True)
+    log.update_config(on)
+    assert log.local_log is None
+    run(manager.maintain(NOW_MS))
+    assert log.local_log.oldest_timestamp_ms == NOW_MS
+    crash(manager)
