@@ -6,16 +6,25 @@ from pathlib import Path
 from random import Random
 from uuid import UUID
 
+import pytest
+
 from controller.metadata.image_records import records_of
 from controller.metadata.log import MetadataLog
 from controller.metadata.record_versions import version_of
 from controller.metadata.transactions import TransactionFilter
 from controller.quorum.raft_client import RaftClient
 from controller.raft.types import Address, RaftSettings
+from protocol.local_log import LocalLogState, ReplicaLocalLog
 from protocol.messages.voters_record import Voter, VotersRecord
 from protocol.metadata.frame import encode_record
 from protocol.metadata.image import InvalidMetadata, MetadataImage
-from protocol.metadata.records import FeatureLevelRecord, NoOpRecord
+from protocol.metadata.records import (
+    FeatureLevelRecord,
+    MetadataRecord,
+    NoOpRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+)
 from protocol.records.builder import build_batch, simple_records
 from runtime.production import ProductionRuntime
 from storage.appending import AppendOrigin
@@ -36,18 +45,39 @@ def dump(path: Path) -> list[str]:
 
 def test_kafkas_tool_reads_every_record_that_we_can_write(tmp_path: Path):
     cases = [(record, version) for record in CASES for version in versions(record)]
+    for (record, version), line in zip(cases, dump_of(tmp_path, cases), strict=True):
+        decoded = json.loads(line.partition("payload: ")[2])
+        assert (decoded["type"], decoded["version"]) == (kafka_name(record), version)
+        expected = to_json(record, version)
+        assert decoded["data"] == expected
+
+
+def dump_of(tmp_path: Path, cases: list[tuple[MetadataRecord, int]]) -> list[str]:
+    """What kafka-dump-log prints for records in these versions."""
     log = MetadataLog.open(tmp_path, files=Files(), random=Random(1), now_ms=0)
     values = [(None, encode_record(record, version)) for record, version in cases]
     batch = build_batch(simple_records(values, timestamp=0))
     log._log.append_as_leader(batch, leader_epoch=1, now_ms=0, origin=AppendOrigin.RAFT_LEADER)
     directory = log.directory
     log.close()
-    lines = dump(directory / f"{0:020d}.log")
-    for (record, version), line in zip(cases, lines, strict=True):
-        decoded = json.loads(line.partition("payload: ")[2])
-        assert (decoded["type"], decoded["version"]) == (kafka_name(record), version)
-        expected = to_json(record, version)
-        assert decoded["data"] == expected
+    return dump(directory / f"{0:020d}.log")
+
+
+@pytest.mark.parametrize("kind", [PartitionRecord, PartitionChangeRecord])
+def test_kafkas_tool_skips_local_logs(tmp_path: Path, kind: type[PartitionRecord | PartitionChangeRecord]):
+    """They are a tagged field (draft KIP-1303), which Kafka's nodes do not know: no metadata.version has to be raised."""
+    state = LocalLogState(
+        local_log_start_offset=5, local_log_bytes=2**40, oldest_local_timestamp=1_700_000_000_000
+    )
+    local_logs = [ReplicaLocalLog(replica_id=replica, state=state) for replica in (1, 2)]
+    cases = [
+        (kind(topic_id=UUID(int=7), partition_id=3, leader=1, local_logs=logs), version)
+        for version in (0, 1, 2)
+        for logs in (local_logs, None)
+    ]
+    read = [line.partition("payload: ")[2] for line in dump_of(tmp_path, cases)]
+    assert len(read) == len(cases)
+    assert read[::2] == read[1::2]
 
 
 def topics(server: OttlaServer | KafkaServer) -> set[str]:

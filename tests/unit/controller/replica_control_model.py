@@ -7,6 +7,7 @@ names are those of the specification (kip_966_properties.tla) and of hachikuji/k
 """
 
 from dataclasses import dataclass, field
+from itertools import product
 from uuid import UUID
 
 from controller_support import CLUSTER_ID, Machine, directory
@@ -18,6 +19,7 @@ from controller.partitions.alter_partition import alter_partition
 from controller.partitions.elect_leaders import elect_leaders
 from controller.partitions.reassignments import alter_partition_reassignments
 from protocol.errors import ErrorCode, KafkaError
+from protocol.local_log import LocalLogState
 from protocol.messages.alter_partition import (
     AlterPartitionRequest,
     BrokerState,
@@ -113,8 +115,12 @@ class RecordingMachine(Machine):
 class Cluster:
     """Steps, each of which may find nothing to do; `check` after every one of them."""
 
-    def __init__(self, *, elr: bool) -> None:
+    def __init__(self, *, elr: bool, prefers_local: bool = False) -> None:
         self.elr = elr
+        #: The topic is tiered, and elections prefer early local log starts (draft KIP-1303).
+        self.prefers_local = prefers_local
+        #: (broker, partition) -> its local log start.
+        self.local_starts = dict.fromkeys(product(BROKERS, PARTITIONS), 0)
         self.machine = RecordingMachine(elr=elr)
         self.machine.set_config("min.insync.replicas", "2")
         self.brokers = {broker_id: Broker(broker_id) for broker_id in BROKERS}
@@ -134,6 +140,10 @@ class Cluster:
             self.beat(broker_id)
             self.read(broker_id)
         self.machine.create(TOPIC, *ASSIGNMENTS)
+        if prefers_local:
+            self.machine.set_config("remote.storage.enable", "true", topic=TOPIC)
+            self.machine.set_config("leader.election.prefer.early.local.log.start.offset", "true")
+            self.machine.set_config("leader.election.local.log.start.offset.threshold", "10")
         for broker_id in BROKERS:
             self.read(broker_id)
         self.check()
@@ -233,6 +243,8 @@ class Cluster:
 
     def balance(self) -> None:
         self.decide(leader_balancing.balance_leaders, self.machine.now_ms)
+        for index in PARTITIONS:
+            self._check_preference(self.now(index))
 
     def elect_unclean(self) -> None:
         self.decide(leader_balancing.elect_unclean, self.machine.now_ms)
@@ -264,6 +276,15 @@ class Cluster:
         view = self.machine.views[broker.read - 1]
         for index, partition in view.items():
             self._follow(broker, index, partition)
+
+    def expire_locally(self, broker_id: int, partition: int, start: int) -> None:
+        """Local retention, or a disk that was replaced: the local log starts elsewhere."""
+        self.local_starts[broker_id, partition] = start
+
+    def _local_log(self, broker_id: int, partition: int) -> LocalLogState | None:
+        if not self.prefers_local:
+            return None
+        return LocalLogState(local_log_start_offset=self.local_starts[broker_id, partition])
 
     def _follow(self, broker: Broker, index: int, partition: PartitionImage) -> None:
         me = broker.broker_id
@@ -329,13 +350,18 @@ class Cluster:
                 if end >= max(leads.high_watermark, leads.start) and replica in view.replicas
             }
             isr = (*leads.isr, *sorted(caught_up - set(leads.isr)))
-        if isr == leads.isr and leads.recovery is LeaderRecoveryState.RECOVERED:
+        if (
+            isr == leads.isr
+            and leads.recovery is LeaderRecoveryState.RECOVERED
+            and self._are_reported(broker, partition, isr)
+        ):
             return
         image = self.machine.state.image
         members = [
             BrokerState(
                 broker_id=replica,
                 broker_epoch=broker.epoch if replica == broker_id else leads.fetched.get(replica, (0, -1))[1],
+                local_log=self._local_log(replica, partition),
             )
             for replica in isr
         ]
@@ -353,6 +379,16 @@ class Cluster:
             AlterPartitionRequest(broker_id=broker_id, broker_epoch=broker.epoch or -1, topics=[topic]),
         )
         self.proposals.append(leads.proposal)
+
+    def _are_reported(self, leader: Broker, partition: int, isr: tuple[int, ...]) -> bool:
+        """Whether the metadata log has the local log starts of these members, as far as the leader has read it."""
+        if not self.prefers_local:
+            return True
+        reported = dict(self.machine.views[leader.read - 1][partition].local_logs)
+        return all(
+            replica in reported and reported[replica].start_offset == self.local_starts[replica, partition]
+            for replica in isr
+        )
 
     def deliver(self, which: int) -> None:
         """A request reaches the controller, perhaps once more; what counts is the last answer."""
@@ -468,6 +504,8 @@ class Cluster:
                 assert image.brokers[replica].is_active, "ValidControllerState"
         else:
             assert now.isr, "without an ELR the last known leader is kept"
+        assert {replica for replica, _ in now.local_logs} <= set(now.replicas)
+        assert self.prefers_local or not now.local_logs
         assert not set(now.isr) & set(now.elr), "ValidControllerIsrAndElr: disjoint"
         _, enough = self.required[-1]
         assert not now.elr or len(now.isr) < enough, (
@@ -477,6 +515,15 @@ class Cluster:
         if now.leader is not None:
             assert now.leader in now.isr, "LeaderInIsr"
             assert image.brokers[now.leader].is_active, "LeaderInIsr: and alive"
+
+    def _check_preference(self, now: PartitionImage) -> None:
+        """After a preferred election no replica that may lead has much more local data than the leader."""
+        if now.leader is None or not self.prefers_local:
+            return
+        brokers = self.machine.state.image.brokers
+        starts = {replica: log.start_offset for replica, log in now.local_logs}
+        earliest = min(starts.get(replica, 0) for replica in now.isr if brokers[replica].is_active)
+        assert starts.get(now.leader, 0) - earliest < 10, ("LeaderHasLocalData", now)
 
     def _check_leader(self, index: int, now: PartitionImage) -> None:
         """A leader that can commit in this epoch waits for all replicas that the controller might elect."""
@@ -528,6 +575,7 @@ class Cluster:
             assert set(now.isr) == set(now.replicas), now
             assert now.leader_recovery_state is LeaderRecoveryState.RECOVERED
             leads = self.brokers[now.leader].leads[index]
+            assert self._are_reported(self.brokers[now.leader], index, now.isr), ("EventuallyReported", now)
             assert leads.partition_epoch == now.partition_epoch, "AlterPartitionEpochEventuallyReachedOrZero"
             assert self.committed[index] == self.brokers[now.leader].logs[index], (
                 "EventuallyAcknowledgedValueFullyReplicated"

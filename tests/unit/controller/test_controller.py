@@ -300,6 +300,15 @@ async def test_silent_brokers_are_fenced(shell: Shell):
     await shell.stop()
 
 
+async def test_decisions_see_the_wall_clock(shell: Shell):
+    """The age of a replica's local records is measured against it (draft KIP-1303)."""
+    controller = await shell.start()
+    await join(controller)
+    assert controller._active is not None
+    assert controller._active.state.wall_clock_ms == shell.now_ms()
+    await shell.stop()
+
+
 async def test_a_thousand_partitions(shell: Shell):
     controller = await shell.start()
     await join(controller)

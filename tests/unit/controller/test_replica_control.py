@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from replica_control_model import BROKERS, PARTITIONS, Cluster
 
-from controller.partitions import alter_partition, leader_and_isr_updates, partition_change
-from controller.partitions.alter_partition import _check, _check_members
+from controller.partitions import alter_partition, leader_and_isr_updates, leader_election, partition_change
+from controller.partitions.alter_partition import _check, _check_members, _local_logs
 from controller.partitions.draft import Draft
 from controller.partitions.partition_change import ElectionRules, _target_elr, maybe_complete_reassignment
 from protocol.error_code import ErrorCode
+from protocol.local_log import LocalLogs
 from protocol.messages.alter_partition import BrokerState, PartitionData
 from protocol.metadata.image import PartitionImage
 
@@ -28,9 +29,9 @@ replicas = st.lists(a_broker, min_size=1, max_size=3, unique=True)
 class ReplicaControl(RuleBasedStateMachine):
     """Hypothesis chooses the steps, and finds the shortest history that breaks an invariant."""
 
-    @initialize(elr=st.booleans())
-    def begin(self, elr: bool) -> None:
-        self.cluster = Cluster(elr=elr)
+    @initialize(elr=st.booleans(), prefers_local=st.booleans())
+    def begin(self, elr: bool, prefers_local: bool) -> None:
+        self.cluster = Cluster(elr=elr, prefers_local=prefers_local)
 
     @rule(broker=a_broker, lost=st.integers(0, 3))
     def crash(self, broker: int, lost: int) -> None:
@@ -73,6 +74,10 @@ class ReplicaControl(RuleBasedStateMachine):
     @rule(partition=a_partition, broker=a_broker, without=st.sampled_from([None, None, *BROKERS]))
     def propose(self, partition: int, broker: int, without: int | None) -> None:
         self.cluster.propose(broker, partition, without=without)
+
+    @rule(partition=a_partition, broker=a_broker, start=st.sampled_from([0, 9, 10, 18, 50]))
+    def expire_locally(self, partition: int, broker: int, start: int) -> None:
+        self.cluster.expire_locally(broker, partition, start)
 
     @rule(which=st.integers(-3, -1), is_answered=st.booleans())
     def deliver(self, which: int, is_answered: bool) -> None:
@@ -124,16 +129,16 @@ class Walk:
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
         is_hasty = seed % 5 == 0
-        self.cluster = Cluster(elr=is_hasty or seed % 4 != 0)
+        self.cluster = Cluster(elr=is_hasty or seed % 4 != 0, prefers_local=seed % 3 == 0)
         if is_hasty:
             self.cluster.configure("unclean.leader.election.enable", "true")
 
     def run(self, steps: int = 120) -> None:
-        weights = (12, 10, 8, 4, 2, 3, 1, 1, 3, 2, 1, 1, 1, 1, 2)
+        weights = (12, 10, 8, 4, 2, 3, 1, 1, 3, 2, 1, 1, 1, 1, 2, 2 if self.cluster.prefers_local else 0)
         choices = (
             self.work, self.propose, self.beats, self.crash_and_return, self.reassign, self.start, self.crash,
             self.stop, self.leave, self.silence, self.elect, self.cluster.balance, self.require,
-            self.cluster.elect_unclean, self.late,
+            self.cluster.elect_unclean, self.late, self.expire_locally,
         )  # fmt: skip
         for _ in range(steps):
             self.random.choices(choices, weights)[0]()
@@ -164,6 +169,10 @@ class Walk:
             self.cluster.deliver(-1)
             if self.is_likely():
                 self.cluster.answer(-1)
+
+    def expire_locally(self) -> None:
+        start = self.random.choice([0, 9, 10, 18, 50])
+        self.cluster.expire_locally(self.any_broker(), self.random.choice(PARTITIONS), start)
 
     def late(self) -> None:
         self.cluster.deliver(self.random.randrange(-5, 0))
@@ -257,6 +266,16 @@ def completing_early(partition: PartitionImage) -> PartitionImage:
     return maybe_complete_reassignment(partition._replace(isr=partition.replicas))._replace(isr=tuple(isr))
 
 
+def ignoring_local_data(candidates: list[int], *_: object, now_ms: int) -> list[list[int]]:
+    """As if all replicas were equivalent."""
+    return [candidates] if candidates else []
+
+
+def adding_local_logs(partition: PartitionImage, members: Sequence[BrokerState]) -> LocalLogs:
+    """The values of members that are known already are not replaced."""
+    return tuple(sorted({**dict(_local_logs(partition, members)), **dict(partition.local_logs)}.items()))
+
+
 @pytest.mark.parametrize(
     ("module", "name", "bug", "broken"),
     [
@@ -265,6 +284,8 @@ def completing_early(partition: PartitionImage) -> PartitionImage:
         (partition_change, "_target_elr", keeping_the_lost, "LeaderCandidateCompleteness"),
         (partition_change, "_target_elr", keeping_the_removed, "the ELR .* is not part of"),
         (partition_change, "maybe_complete_reassignment", completing_early, "a reassignment ends"),
+        (leader_election, "preference_order", ignoring_local_data, "LeaderHasLocalData"),
+        (alter_partition, "_local_logs", adding_local_logs, "EventuallyReported"),
         (
             leader_and_isr_updates,
             "remove_from_isrs_and_elrs",
