@@ -118,32 +118,32 @@ class AuxiliaryStates:
         self,
         partition: TopicIdPartition,
         *,
-        local_log_start_offset: int,
+        end_offset: int,
         previous_epoch: int,
         leader_ends: Mapping[int, int | None],
     ) -> Found | Unconfirmed:
-        """The finished copy that has the record before `local_log_start_offset`, which is of `previous_epoch`.
+        """The finished copy that has the record before `end_offset`, which is of `previous_epoch`.
 
         `leader_ends`: where epochs end in the leader's log; None: it has no record of that epoch. Raises
         RemoteStorageError: there is no such copy, or this broker has not read its metadata yet.
         """
         if not self._metadata.is_ready(partition):
             raise RetriableRemoteStorageError(f"{partition}: the metadata of its copies is not read yet")
-        offset = local_log_start_offset - 1
+        offset = end_offset - 1
         copy = self._metadata.remote_log_segment_metadata(partition, epoch=previous_epoch, offset=offset)
         if copy is None:
             raise RemoteResourceNotFound(
                 f"{partition}: no finished copy has offset {offset} of epoch {previous_epoch}"
             )
         # The cache returns one of several copies; the others are listed only if it is of another branch.
-        found = choose((copy,), local_log_start_offset=local_log_start_offset, leader_ends=leader_ends)
+        found = choose((copy,), end_offset=end_offset, leader_ends=leader_ends)
         return found or (
             choose(
                 self._copies(partition, epoch=previous_epoch, offset=offset),
-                local_log_start_offset=local_log_start_offset,
+                end_offset=end_offset,
                 leader_ends=leader_ends,
             )
-            or Found(copy=copy, offset=local_log_start_offset)
+            or Found(copy=copy, offset=end_offset)
         )
 
     def _copies(
@@ -234,18 +234,18 @@ class AuxiliaryStates:
 def choose(
     copies: Iterable[RemoteLogSegmentMetadata],
     *,
-    local_log_start_offset: int,
+    end_offset: int,
     leader_ends: Mapping[int, int | None],
 ) -> Found | Unconfirmed | None:
     """The first of these copies that is part of the leader's log up to its end; None: none is.
 
-    All of them have the record before `local_log_start_offset`, with the leader's epoch. So a copy that ends there is part
+    All of them have the record before `end_offset`, with the leader's epoch. So a copy that ends there is part
     of its log. One that ends later is, if the leader's log has the epoch of the copy's last record up to its end.
     """
     unconfirmed: Unconfirmed | None = None
     for copy in copies:
         epoch = copy.leader_epochs[-1].epoch
-        if copy.end_offset == local_log_start_offset:
+        if copy.end_offset == end_offset:
             return Found(copy=copy, offset=copy.end_offset)
         if epoch not in leader_ends:
             unconfirmed = unconfirmed or Unconfirmed(epoch=epoch)

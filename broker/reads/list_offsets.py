@@ -65,8 +65,9 @@ def offset_for_timestamp(
         return TimestampOffset(timestamp=-1, offset=end, leader_epoch=partition.leader_epoch)
     if timestamp == EARLIEST_PENDING_UPLOAD:
         found = _earliest_pending_upload(log)
-        if found is None:
-            return None
+        if found is None or is_read_committed is None:
+            # A replica begins there, also if nothing is left to be copied: if all other records are tiered.
+            return found
     if found is None or found.offset >= end:
         if is_read_committed is not None:
             check_high_watermark_is_known(partition)
@@ -93,16 +94,19 @@ def _latest_tiered(log: Log) -> TimestampOffset | None:
 
 
 def _earliest_pending_upload(log: Log) -> TimestampOffset | None:
-    """The first offset that is not in the remote tier (KIP-1023); None while it is unknown.
+    """The first local offset that is not in the remote tier (KIP-1023); None while it is unknown.
 
-    While it is unknown, it is the log start if the log is known to be local from there on. As in Kafka, no offset is
-    returned where nothing is left to be copied (`offset_for_timestamp`).
+    While it is unknown, it is the log start if the log is known to be local from there on. A consumer gets no offset where
+    nothing is left to be copied, as in Kafka, where a replica gets none, either (`offset_for_timestamp`).
     """
     if not log.is_tiered:
         return None
     offset = log.offsets.earliest_pending_upload_offset
     if offset is None:
         return _earliest(log) if log.local_log_start_offset == log.log_start_offset else None
+    # A Fetch from before the local log start would be refused. Kafka limits it so in LocalLeaderEndPoint only, and not where
+    # a follower asks (UnifiedLog).
+    offset = max(offset, log.local_log_start_offset)
     return TimestampOffset(timestamp=-1, offset=offset, leader_epoch=log.epoch_for_offset(offset))
 
 

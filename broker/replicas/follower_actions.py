@@ -150,7 +150,7 @@ class FollowerActions:
         try:
             found = auxiliary.find(
                 partition,
-                local_log_start_offset=action.local_log_start_offset,
+                end_offset=action.end_offset,
                 previous_epoch=action.previous_epoch,
                 leader_ends=action.leader_ends,
             )

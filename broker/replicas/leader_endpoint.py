@@ -18,11 +18,13 @@ from broker.replication.follower_session import FollowerSession
 from broker.replication.remote_log_aux import (
     EpochEnd,
     FetchEpochEnd,
+    FetchLeaderOffsets,
     LeaderOffsets,
+    bootstrap_offset,
     previous_epoch,
 )
 from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, OffsetNotAvailable, UnsupportedVersion
 from protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -43,7 +45,13 @@ from protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from protocol.special_timestamps import EARLIEST, EARLIEST_LOCAL, LATEST
+from protocol.special_timestamps import (
+    EARLIEST,
+    EARLIEST_LOCAL,
+    EARLIEST_PENDING_UPLOAD,
+    LATEST,
+    LATEST_TIERED,
+)
 from protocol.types import TopicPartition
 
 #: With topic ids (KIP-516), which is what all brokers of a KRaft cluster speak.
@@ -55,8 +63,12 @@ _SESSION_IS_GONE: Final = frozenset(
 #: Errors of a session, which a new session corrects.
 SESSION_ERRORS: Final = _SESSION_IS_GONE | {ErrorCode.invalid_fetch_session_epoch}
 
-#: From this version on a timestamp may stand for the local log start offset (KIP-405).
-_EARLIEST_LOCAL_VERSIONS: Final = range(8, 12)
+#: The versions of ListOffsets that have a timestamp for the local log start offset (KIP-405), and so on (KIP-1005, KIP-1023).
+_VERSIONS: Final = {
+    EARLIEST_LOCAL: range(8, 12),
+    LATEST_TIERED: range(9, 12),
+    EARLIEST_PENDING_UPLOAD: range(11, 12),
+}
 
 
 class _Offset(NamedTuple):
@@ -65,6 +77,11 @@ class _Offset(NamedTuple):
     error: ErrorCode
     offset: int
     leader_epoch: int
+
+    @property
+    def is_unknown(self) -> bool:
+        """The leader has no such offset, or does not know it yet."""
+        return self.error is ErrorCode.none and self.offset < 0
 
 
 _UNANSWERED: Final = _Offset(ErrorCode.unknown_server_error, -1, -1)
@@ -171,43 +188,73 @@ class LeaderEndpoint:
         return found
 
     async def leader_offsets(
-        self, leader_epochs: Mapping[TopicPartition, int]
+        self, asked: Mapping[TopicPartition, FetchLeaderOffsets]
     ) -> dict[TopicPartition, LeaderOffsets | ErrorCode]:
-        """Where the leader's logs start in both tiers, or why that is unknown; at most three requests.
+        """Where the leader's logs start in both tiers, or why that is unknown; at most five requests.
 
-        The log start first: the leader may advance both offsets between the requests, and a Fetch from an old local log
-        start fails. Raises OSError, TimeoutError, KafkaError.
+        The leader may advance all of these offsets between the requests. The log start is the first one: a Fetch from an old
+        local log start fails. The earliest pending upload offset is the last one: it is never before the local log start.
+        Raises OSError, TimeoutError, KafkaError.
         """
         address = self._present_address()
+        leader_epochs = {each: row.leader_epoch for each, row in asked.items()}
         starts = await self._offsets(address, leader_epochs, EARLIEST)
         local_starts = await self._offsets(address, leader_epochs, EARLIEST_LOCAL)
-        found: dict[TopicPartition, LeaderOffsets | ErrorCode] = {}
-        earlier: dict[TopicPartition, FetchEpochEnd] = {}
-        for topic_partition, leader_epoch in leader_epochs.items():
-            local_start = local_starts.get(topic_partition, _UNANSWERED)
-            error = _first_error(starts.get(topic_partition, _UNANSWERED), local_start)
-            if error:
-                found[topic_partition] = error
-            elif local_start.leader_epoch < 0:
-                # The remote tier can be asked by epochs only.
-                found[topic_partition] = ErrorCode.offset_not_available
-            elif local_start.leader_epoch > 0:
-                earlier[topic_partition] = FetchEpochEnd(
-                    leader_epoch=leader_epoch, epoch=local_start.leader_epoch - 1
-                )
+        pending = await self._pending_uploads(address, asked, starts, local_starts)
+        begins = {
+            each: _begin(
+                starts.get(each, _UNANSWERED), local_starts.get(each, _UNANSWERED), pending.get(each)
+            )
+            for each in asked
+        }
+        earlier = {
+            each: FetchEpochEnd(leader_epoch=leader_epochs[each], epoch=begin.leader_epoch - 1)
+            for each, begin in begins.items()
+            if begin.leader_epoch > 0 and begin.offset > starts[each].offset
+        }
         ends = await self.epoch_ends(earlier) if earlier else {}
-        for topic_partition in leader_epochs:
-            end = ends.get(topic_partition)
-            if isinstance(end, ErrorCode):
-                found[topic_partition] = end
-            elif topic_partition not in found:
-                local_start = local_starts[topic_partition]
-                found[topic_partition] = LeaderOffsets(
-                    log_start_offset=starts[topic_partition].offset,
-                    local_log_start_offset=local_start.offset,
-                    previous_epoch=previous_epoch(local_start.offset, local_start.leader_epoch, end),
-                )
-        return found
+        return {
+            each: begin.error
+            or _leader_offsets(
+                begin, ends.get(each), start=starts[each].offset, local_start=local_starts[each].offset
+            )
+            for each, begin in begins.items()
+        }
+
+    async def _pending_uploads(
+        self,
+        address: Address,
+        asked: Mapping[TopicPartition, FetchLeaderOffsets],
+        starts: Mapping[TopicPartition, _Offset],
+        local_starts: Mapping[TopicPartition, _Offset],
+    ) -> dict[TopicPartition, _Offset]:
+        """The earliest pending upload offsets (KIP-1023) that followers prefer; none of a leader that does not serve them.
+
+        Kafka's leader does not return an offset that is its log end offset: a log without a record that is not tiered would
+        have no follower until the next record. It returns the last tiered offset (KIP-1005).
+        """
+        wanted = {each: row.leader_epoch for each, row in asked.items() if row.prefers_last_tiered}
+        if not wanted:
+            return {}
+        try:
+            found = await self._offsets(address, wanted, EARLIEST_PENDING_UPLOAD)
+        except UnsupportedVersion:
+            return {}
+        pending = {each: found.get(each, _UNANSWERED) for each in wanted}
+        unknown = {
+            each: wanted[each]
+            for each, row in pending.items()
+            if row.is_unknown
+            and starts.get(each, _UNANSWERED).offset < local_starts.get(each, _UNANSWERED).offset
+        }
+        if unknown:
+            tiered = await self._offsets(address, unknown, LATEST_TIERED)
+            pending |= {
+                each: row if row.error else row._replace(offset=row.offset + 1)
+                for each, row in tiered.items()
+                if not row.is_unknown
+            }
+        return pending
 
     async def epoch_ends(
         self, asked: Mapping[TopicPartition, FetchEpochEnd]
@@ -252,7 +299,7 @@ class LeaderEndpoint:
             ApiKey.LIST_OFFSETS,
             ListOffsetsRequest(replica_id=self._settings.node_id, topics=list(topics.values())),
             timeout_s=self._settings.request_timeout_ms / 1000,
-            versions=_EARLIEST_LOCAL_VERSIONS if timestamp == EARLIEST_LOCAL else None,
+            versions=_VERSIONS.get(timestamp),
         )
         return {
             TopicPartition(topic.name, row.partition_index): _Offset(
@@ -275,6 +322,41 @@ def _first_error(*rows: _Offset) -> ErrorCode | None:
     if ErrorCode.fenced_leader_epoch in errors:
         return ErrorCode.fenced_leader_epoch
     return errors[0] if errors else None
+
+
+def _begin(start: _Offset, local_start: _Offset, pending: _Offset | None) -> _Offset:
+    """The offset at which the follower's local log is to start, or why it is unknown; `pending` None: it is not preferred."""
+    if error := _first_error(start, local_start, *([] if pending is None else [pending])):
+        return _Offset(error, -1, -1)
+    try:
+        offset = bootstrap_offset(
+            log_start_offset=start.offset,
+            local_log_start_offset=local_start.offset,
+            earliest_pending_upload_offset=None if pending is None or pending.is_unknown else pending.offset,
+            prefers_last_tiered=pending is not None,
+        )
+    except OffsetNotAvailable:
+        return _Offset(OffsetNotAvailable.code, -1, -1)
+    begin = pending if pending is not None and pending.offset == offset else local_start
+    if begin.leader_epoch < 0 and offset > start.offset:
+        # The remote tier can be asked by epochs only.
+        return _Offset(ErrorCode.offset_not_available, -1, -1)
+    return begin
+
+
+def _leader_offsets(
+    begin: _Offset, earlier: EpochEnd | ErrorCode | None, *, start: int, local_start: int
+) -> LeaderOffsets | ErrorCode:
+    """`earlier`: where the epoch before that of `begin` ends; None: it was not asked for."""
+    if isinstance(earlier, ErrorCode):
+        return earlier
+    has_tiered = begin.offset > start
+    return LeaderOffsets(
+        log_start_offset=start,
+        local_log_start_offset=local_start,
+        bootstrap_offset=begin.offset,
+        previous_epoch=previous_epoch(begin.offset, begin.leader_epoch, earlier) if has_tiered else None,
+    )
 
 
 def _by_topic(rows: Mapping[Key, FetchPartition]) -> list[FetchTopic]:

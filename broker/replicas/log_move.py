@@ -144,6 +144,7 @@ class LogMove:
         return LeaderOffsets(
             log_start_offset=log.log_start_offset,
             local_log_start_offset=log.local_log_start_offset,
+            bootstrap_offset=log.local_log_start_offset,
             previous_epoch=-1 if epoch is None else epoch,
         )
 
@@ -195,7 +196,7 @@ class LogMove:
 
     async def _begin_after_tiered_records(self, action: BuildRemoteLogAux) -> None:
         """Restart the future log where the current log's local segments begin."""
-        current, offset = self.current, action.local_log_start_offset
+        current, offset = self.current, action.end_offset
         snapshot = await self._runtime.run_blocking(_snapshot_at, current, offset, pool=Pool.UPKEEP)
         if current.local_log_start_offset != offset:
             # Retention has removed more of them meanwhile.

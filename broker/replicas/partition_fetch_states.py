@@ -12,7 +12,7 @@ Source: Kafka's PartitionFetchState and AbstractFetcherThread.partitionStates.
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import assert_never
 from uuid import UUID
 
@@ -29,10 +29,11 @@ class PartitionFetchState:
 
     __slots__ = ("asked", "error_code", "failed_builds", "follower", "is_removed", "key", "partition")
 
-    def __init__(self, partition: Partition) -> None:
+    def __init__(self, partition: Partition, *, prefers_last_tiered: Callable[[], bool]) -> None:
+        """`prefers_last_tiered`: see `Follower`."""
         self.partition = partition
         self.key = key_of(partition)
-        self.follower = Follower(partition.log)
+        self.follower = Follower(partition.log, prefers_last_tiered=prefers_last_tiered)
         #: Its row in the last request that was sent to the leader.
         self.asked: FetchRecords | None = None
         #: Its responses are ignored: it is not followed any more, or in another leader epoch.

@@ -78,13 +78,15 @@ class ReplicaFetcher:
         leader: LeaderEndpoint,
         settings: FetcherSettings,
         throttle: FollowerThrottle,
+        prefers_last_tiered: Callable[[], bool],
         auxiliary: AuxiliaryStates | None,
     ) -> None:
-        """`auxiliary` None: this broker has no remote tier."""
+        """`prefers_last_tiered`: for all topics of two tiers (KIP-1023). `auxiliary` None: this broker has no remote tier."""
         self._runtime = runtime
         self._leader = leader
         self._settings = settings
         self._throttle = throttle
+        self._prefers_last_tiered = prefers_last_tiered
         self._states = PartitionFetchStates(runtime)
         self._task: asyncio.Task[None] | None = None
         self._is_failing = False
@@ -105,7 +107,9 @@ class ReplicaFetcher:
         ):
             return
         self.unfollow(partition)
-        fetch_state = PartitionFetchState(partition)
+        fetch_state = PartitionFetchState(
+            partition, prefers_last_tiered=lambda: self._can_build(partition) and self._prefers_last_tiered()
+        )
         self._states.add(fetch_state)
         self._execute(fetch_state, fetch_state.follower.follow, partition.leader_epoch)
         self._states.update(fetch_state)
@@ -267,25 +271,28 @@ class ReplicaFetcher:
                 self._execute(fetch_state, follower.on_records, asked, answer)
             case ErrorCode.offset_out_of_range:
                 follower.on_out_of_range(asked)
-            case ErrorCode.offset_moved_to_tiered_storage if self._can_build(fetch_state):
+            case ErrorCode.offset_moved_to_tiered_storage if self._can_build(fetch_state.partition):
                 follower.on_offset_moved(asked)
             case ErrorCode.fenced_leader_epoch:
                 self._on_fenced(fetch_state, asked)
             case code:
-                # Usually one of the two brokers does not know the newest epoch or the topic yet: the request is
-                # retried, and a repeated error is logged at DEBUG.
-                level = logging.DEBUG if code == fetch_state.error_code else logging.INFO
-                name = ErrorCode(code).name
-                logger.log(
-                    level, "%s: broker %d returned %s", fetch_state.partition, self._leader.leader_id, name
-                )
-                fetch_state.error_code = code
-                self._pause([fetch_state])
+                self._on_error_code(fetch_state, code)
         self._states.update(fetch_state)
 
-    def _can_build(self, fetch_state: PartitionFetchState) -> bool:
+    def _can_build(self, partition: Partition) -> bool:
         """Whether the log may restart after tiered records: the topic's configuration may arrive here later."""
-        return self._actions.has_remote_tier and fetch_state.partition.log.is_tiered
+        return self._actions.has_remote_tier and partition.log.is_tiered
+
+    def _on_error_code(self, fetch_state: PartitionFetchState, code: int) -> None:
+        """The leader has not answered this partition's request, which is retried after a pause.
+
+        Usually one of the two brokers does not know the newest epoch or the topic yet: a repeated error is logged at DEBUG.
+        """
+        level = logging.DEBUG if code == fetch_state.error_code else logging.INFO
+        name = ErrorCode(code).name
+        logger.log(level, "%s: broker %d returned %s", fetch_state.partition, self._leader.leader_id, name)
+        fetch_state.error_code = code
+        self._pause([fetch_state])
 
     def _on_fenced(self, fetch_state: PartitionFetchState, asked: FollowerRequest) -> None:
         logger.info("%s: leader epoch %d is fenced", fetch_state.partition, asked.leader_epoch)
@@ -319,7 +326,9 @@ class ReplicaFetcher:
         if offsets:
             self._on_offsets(
                 offsets,
-                await self._leader.leader_offsets(_leader_epochs(offsets)),
+                await self._leader.leader_offsets(
+                    {each.partition.topic_partition: asked for each, asked in offsets.items()}
+                ),
                 Follower.on_leader_offsets,
             )
         if epoch_ends:
@@ -341,7 +350,7 @@ class ReplicaFetcher:
             elif answer is ErrorCode.fenced_leader_epoch:
                 self._on_fenced(fetch_state, asked)
             else:
-                self._pause([fetch_state])
+                self._on_error_code(fetch_state, answer)
             self._states.update(fetch_state)
 
     # -- actions -----------------------------------------------------------------------------------

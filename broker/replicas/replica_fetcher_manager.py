@@ -34,11 +34,12 @@ class ReplicaFetcherManager:
         address_of: Callable[[int], Address | None],
         broker_epoch: Callable[[], int],
         quota: ReplicationQuota,
+        prefers_last_tiered: Callable[[], bool] = lambda: False,
         auxiliary: AuxiliaryStates | None = None,
     ) -> None:
         """`address_of` returns a broker's inter-broker address, None while it is unavailable.
 
-        `auxiliary` None: this broker has no remote tier.
+        `prefers_last_tiered`: follower.fetch.last.tiered.offset.enable. `auxiliary` None: this broker has no remote tier.
         """
         self._runtime = runtime
         self._settings = settings
@@ -48,6 +49,7 @@ class ReplicaFetcherManager:
         self._throttle = FollowerThrottle(quota, node_id=settings.node_id, now_ms=runtime.now_ms)
         self._fetchers: dict[_Key, ReplicaFetcher] = {}
         self._by_partition: dict[Partition, _Key] = {}
+        self._prefers_last_tiered = prefers_last_tiered
         self._auxiliary = auxiliary
         self._is_stopped = False
 
@@ -122,5 +124,6 @@ class ReplicaFetcherManager:
             leader=leader,
             settings=self._settings,
             throttle=self._throttle,
+            prefers_last_tiered=self._prefers_last_tiered,
             auxiliary=self._auxiliary,
         )

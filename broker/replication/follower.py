@@ -12,7 +12,8 @@
     FETCHING    --records, and a crash has left a gap in our log------> TRUNCATING to the gap
     TRUNCATING  --truncated-------------------------------------------> FETCHING, from the log end
     FETCHING    --it diverges before our local log start--------------> LOCATING, then TRUNCATING fully, as above
-    FETCHING    --only the remote tier has the offset (KIP-405)-------> LOCATING_LOCAL: asks where the leader's local log starts
+    FETCHING    --only the remote tier has the offset (KIP-405)-------> LOCATING_LOCAL: asks where our local log is to start
+    LOCATING    --it starts after our end, and we are empty (KIP-1023)> LOCATING_LOCAL
     LOCATING_LOCAL --after our end------------------------------------> BUILDING_REMOTE_LOG_AUX
     LOCATING_LOCAL --its tiered records were deleted meanwhile--------> TRUNCATING fully, to start at its start
     BUILDING_REMOTE_LOG_AUX --the log restarts after a copy-----------> FETCHING, from the end of the copy
@@ -43,15 +44,19 @@ Two of the four rules from the TLA+ model of KIP-320 are kept and asserted here;
 2. That step is fenced, too: a response to a request of an older epoch is ignored (`_is_current`; the partition
    asserts it for what is appended).
 
-What restarts after the remote tier is in `remote_log_aux`. A log with local segments from offset 6 on, whose records
+What restarts after the remote tier is in `remote_log_aux`. A follower is empty (KIP-1023) if it has no record in either tier:
+also one that has just been truncated fully, to start at its leader's log start. For Kafka's only a log that ends at 0 is.
+
+A log with local segments from offset 6 on, whose records
 diverge at offset 3, has none that the leader has. It is not truncated to 3: then its log would start there, and the tiered
 records before would be lost with the old leader (Kafka 4.3.1). It begins again at the leader's log start, as an empty one.
 
-Source: KIP-101, 279, 320, 405, 595; AbstractFetcherThread, TierStateMachine of Kafka 4.3.1. Where the leader's log covers
+Source: KIP-101, 279, 320, 405, 595, 1023; AbstractFetcherThread, TierStateMachine of Kafka 4.3.1. Where the leader's log covers
 ours but no longer has the epoch of our end, Kafka's follower retries the same fetch indefinitely; here it truncates fully
 and restarts.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Protocol, assert_never
@@ -211,6 +216,7 @@ class Follower:
         "_log",
         "_out_of_range",
         "_out_of_range_count",
+        "_prefers_last_tiered",
         "_unconfirmed_epoch",
         "fetch_offset",
         "lag",
@@ -219,8 +225,10 @@ class Follower:
         "state",
     )
 
-    def __init__(self, log: LocalLog) -> None:
+    def __init__(self, log: LocalLog, *, prefers_last_tiered: Callable[[], bool] = lambda: False) -> None:
+        """`prefers_last_tiered`: whether this log, while it is empty, restarts after all that is tiered (KIP-1023)."""
         self._log = log
+        self._prefers_last_tiered = prefers_last_tiered
         self.state = ReplicaState.FENCED
         self.leader_epoch = -1
         self.fetch_offset = log.log_end_offset
@@ -264,7 +272,9 @@ class Follower:
             case ReplicaState.LOCATING:
                 return FetchBounds(leader_epoch=self.leader_epoch)
             case ReplicaState.LOCATING_LOCAL:
-                return FetchLeaderOffsets(leader_epoch=self.leader_epoch)
+                return FetchLeaderOffsets(
+                    leader_epoch=self.leader_epoch, prefers_last_tiered=self._restarts_after_last_tiered()
+                )
             case ReplicaState.CONFIRMING_COPY:
                 assert self._unconfirmed_epoch is not None
                 return FetchEpochEnd(leader_epoch=self.leader_epoch, epoch=self._unconfirmed_epoch)
@@ -337,6 +347,9 @@ class Follower:
             # A second refusal is due to the epoch, not the offset: our last epoch ended before the leader's log
             # start, so none of our records of that epoch from there on is in the leader's log.
             self.lag = answer.log_end_offset - answer.log_start_offset
+            if answer.log_start_offset > sound_end and self._restarts_after_last_tiered():
+                self.state = ReplicaState.LOCATING_LOCAL
+                return None
             return self._truncate_fully_and_start_at(answer.log_start_offset)
         self.lag = answer.log_end_offset - sound_end
         self._fetch()
@@ -348,7 +361,7 @@ class Follower:
             self.state = ReplicaState.LOCATING_LOCAL
 
     def on_leader_offsets(self, asked: FetchLeaderOffsets, answer: LeaderOffsets) -> Action | None:
-        """Restart where the leader's local segments begin; what we have before that is in the remote tier.
+        """Restart at the bootstrap offset; what the leader has before that is in the remote tier.
 
         The leader may have moved these offsets since it has refused our Fetch: only with the newest ones the next
         Fetch succeeds.
@@ -358,13 +371,14 @@ class Follower:
         if answer.local_log_start_offset <= self.fetch_offset:
             self._fetch()
             return None
-        if answer.log_start_offset >= answer.local_log_start_offset:
+        if answer.log_start_offset >= answer.bootstrap_offset:
             return self._truncate_fully_and_start_at(answer.log_start_offset)
+        assert answer.previous_epoch is not None, answer
         return self._build(
             BuildRemoteLogAux(
                 leader_epoch=self.leader_epoch,
                 log_start_offset=answer.log_start_offset,
-                local_log_start_offset=answer.local_log_start_offset,
+                end_offset=answer.bootstrap_offset,
                 previous_epoch=answer.previous_epoch,
                 leader_ends={},
             )
@@ -401,7 +415,7 @@ class Follower:
         self.lag = max(0, done.high_watermark - self.fetch_offset)
 
     def on_unconfirmed_copy(self, asked: BuildRemoteLogAux, *, epoch: int) -> None:
-        """The copy ends after the leader's local log start, in `epoch`: the leader's log may have others instead."""
+        """The copy ends after `asked.end_offset`, in `epoch`: the leader's log may have others instead."""
         if self._is_building(asked):
             assert epoch not in asked.leader_ends, (epoch, asked)
             self.state = ReplicaState.CONFIRMING_COPY
@@ -451,6 +465,10 @@ class Follower:
         """Whether `offset` is before our local segments, and the remote tier has what is before them."""
         local_log_start_offset = self._log.local_log_start_offset
         return offset < local_log_start_offset and self._log.log_start_offset < local_log_start_offset
+
+    def _restarts_after_last_tiered(self) -> bool:
+        """Whether the log is empty, and such a log restarts after all that is tiered (KIP-1023)."""
+        return self._log.log_start_offset == self._log.log_end_offset and self._prefers_last_tiered()
 
     def _build(self, action: BuildRemoteLogAux) -> BuildRemoteLogAux:
         self.state = ReplicaState.BUILDING_REMOTE_LOG_AUX

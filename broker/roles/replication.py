@@ -77,6 +77,7 @@ def create_replication(
         address_of=address_of,
         broker_epoch=broker_epoch,
         auxiliary=auxiliary,
+        prefers_last_tiered=lambda: cluster_config.current.get("follower.fetch.last.tiered.offset.enable"),
         quota=quota(lambda: cluster_config.current.dynamic_value("follower.replication.throttled.rate")),
     )
     move_quota = ReplicationQuota(

@@ -39,7 +39,7 @@ from broker.replicas.partition import Partition
 from broker.replication.follower import Follower
 from broker.replication.replica_selector import RackAwareReplicaSelector
 from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, UnsupportedVersion
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.offset_for_leader_epoch import (
@@ -50,7 +50,14 @@ from protocol.messages.offset_for_leader_epoch import (
 from protocol.records.batch import batches
 from protocol.records.builder import build_batch, simple_records
 from protocol.records.record import records
-from protocol.special_timestamps import EARLIEST, EARLIEST_LOCAL, LATEST, MAX_TIMESTAMP
+from protocol.special_timestamps import (
+    EARLIEST,
+    EARLIEST_LOCAL,
+    EARLIEST_PENDING_UPLOAD,
+    LATEST,
+    LATEST_TIERED,
+    MAX_TIMESTAMP,
+)
 from protocol.types import TopicPartition
 from runtime import Runtime
 from runtime.simulated import Simulation
@@ -78,6 +85,8 @@ class Line:
     async def request(
         self, address: tuple[str, int], key: int, message: Any, *, timeout_s: float, versions: Any = None
     ) -> Any:
+        if versions is not None and versions.start > self._stage.served.get(key, _VERSIONS[key]):
+            raise UnsupportedVersion(f"{address[0]} serves no version of {ApiKey(key).name} in {versions}")
         answer: Future[Any] = asyncio.get_running_loop().create_future()
         self.question = (address[0], key, message, answer)
         try:
@@ -131,6 +140,8 @@ _ASKED_OFFSETS = {
     LATEST: "where does your log end?",
     EARLIEST: "where does your log begin?",
     EARLIEST_LOCAL: "where does your local log begin?",
+    LATEST_TIERED: "what is your last tiered offset?",
+    EARLIEST_PENDING_UPLOAD: "which offset do you upload next?",
 }
 #: More than replica.fetch.backoff.ms: until it asks again.
 _BACKOFF_S = 1.1
@@ -158,7 +169,7 @@ def _asked(key: int, message: Any) -> str:
 def _answered(key: int, response: Any) -> str:
     if key == ApiKey.LIST_OFFSETS:
         (row,) = response.topics[0].partitions
-        return _error(row) or str(row.offset)
+        return _error(row) or (str(row.offset) if row.offset >= 0 else "unknown")
     if key == ApiKey.OFFSET_FOR_LEADER_EPOCH:
         (row,) = response.topics[0].partitions
         return _error(row) or f"e{row.leader_epoch} ends at {row.end_offset}"
@@ -203,6 +214,8 @@ class Stage:
         self.lines: dict[str, Line] = {}
         self.committed: dict[int, str] = {}
         self.leader: str | None = None
+        #: The highest version of an API that leaders serve, where it is not the newest.
+        self.served: dict[int, int] = {}
         self._shown: list[str] = []
 
     def __call__(self, line: str) -> list[str]:

@@ -146,6 +146,7 @@ class ReplicaBroker:
             address_of=self._address_of,
             broker_epoch=lambda: self.epoch,
             quota=ReplicationQuota(rate=lambda: self.follower_rate),
+            prefers_last_tiered=lambda: self.cluster.prefers_last_tiered,
             auxiliary=self.cluster.auxiliary(self) if tier is None else tier.auxiliary,
         )
         self.replicas = ReplicaManager(
@@ -268,6 +269,8 @@ class ReplicaCluster:
     """Brokers, and the metadata log that assigns partitions to them; ISRs are granted when `grant` is called."""
 
     max_lag_ms = 30_000
+    #: follower.fetch.last.tiered.offset.enable
+    prefers_last_tiered = False
 
     def __init__(
         self,

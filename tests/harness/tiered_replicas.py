@@ -147,8 +147,13 @@ class TieredCluster(ReplicaCluster):
         )
         for other in self.brokers.values():
             if other.is_up:
-                self._tier.learn_remote_end(other.partition(topic_partition).log, partition)
+                self.learn_remote_end(other, topic_partition)
         return copied
+
+    def learn_remote_end(self, broker: ReplicaBroker, topic_partition: TopicPartition) -> None:
+        """As the broker's tasks do."""
+        partition = TopicIdPartition(TOPIC_ID, topic_partition)
+        self._tier.learn_remote_end(broker.partition(topic_partition).log, partition)
 
     def keep(self, broker: ReplicaBroker, topic_partition: TopicPartition, *, from_offset: int) -> None:
         """Local retention, by size, removes the segments before `from_offset`."""

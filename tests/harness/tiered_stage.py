@@ -8,6 +8,9 @@
 | `A keeps 3 on` | local retention removes A's segments before offset 3 |
 | `the remote tier fails`, `hangs`, `answers` | reads of indexes raise, do not return for an hour, work again |
 | `the metadata is late`, `is there` | brokers have not read the metadata of all copies; they have |
+| `A forgets`, `learns what is tiered` | as after a start, until A's task has run |
+| `fetch last-tiered-offset`, `local-log-start` | follower.fetch.last.tiered.offset.enable is set, is not (KIP-1023) |
+| `leaders serve ListOffsets v10` | which does not have the earliest pending upload offset |
 | `show tiers` | the logs, and the copies |
 
 `A keeps` applies A's own retention, with a limit in bytes. What was committed may be in either tier: it counts as lost if it is
@@ -20,6 +23,7 @@ from unittest.mock import patch
 
 from broker.replicas.follower_replica import FollowerReplica
 from broker.replication.follower import Follower
+from protocol.api_keys import ApiKey
 from protocol.records.batch import batches
 from protocol.records.record import records
 from remote.errors import RetriableRemoteStorageError
@@ -76,10 +80,10 @@ class TieredStage(Stage):
                     self.show(f"{name} copies {_copy(copy)}")
             case [name, "keeps", offset, "on"]:
                 self.cluster.keep(self.broker(name), ORDERS, from_offset=int(offset))
-            case ["the", "remote", "tier", state]:
-                self._set_store(state)
-            case ["the", "metadata", "is", state]:
-                self.cluster.metadata.is_late = {"late": True, "there": False}[state]
+            case [name, "forgets", "what", "is", "tiered"]:
+                self.partition(name).log.offsets.forget_remote_end()
+            case [name, "learns", "what", "is", "tiered"]:
+                self.cluster.learn_remote_end(self.broker(name), ORDERS)
             case [name, "loses", "its", "disk"]:
                 broker = self.broker(name)
                 assert not broker.is_up, name
@@ -89,7 +93,23 @@ class TieredStage(Stage):
                 for copy in self.cluster.metadata.list_remote_log_segments(_PARTITION):
                     self.show(f"remote {_copy(copy)} by {self._names_of_copies[copy.segment_id]}")
             case _:
-                await super()._play_broker(words)
+                if not self._set(words):
+                    await super()._play_broker(words)
+
+    def _set(self, words: list[str]) -> bool:
+        """A command that is about all brokers; False if this is none."""
+        match words:
+            case ["the", "remote", "tier", state]:
+                self._set_store(state)
+            case ["the", "metadata", "is", state]:
+                self.cluster.metadata.is_late = {"late": True, "there": False}[state]
+            case ["fetch", "last-tiered-offset" | "local-log-start" as start]:
+                self.cluster.prefers_last_tiered = start == "last-tiered-offset"
+            case ["leaders", "serve", "ListOffsets", version]:
+                self.served[ApiKey.LIST_OFFSETS] = int(version.removeprefix("v"))
+            case _:
+                return False
+        return True
 
     def _set_store(self, state: str) -> None:
         def fail(*_: Any) -> None:

@@ -184,6 +184,11 @@ BROKER: dict[str, tuple[str, object, Callable[[Node], object]]] = {
         24,
         lambda node: node._broker_role.fetchers._throttle._quota._rate(),
     ),
+    "follower.fetch.last.tiered.offset.enable": (
+        "true",
+        True,
+        lambda node: node._broker_role.fetchers._prefers_last_tiered(),
+    ),
     "replica.alter.log.dirs.io.max.bytes.per.second": (
         "25",
         25,

@@ -3,7 +3,6 @@
 Names, types, defaults and bounds are Kafka 4.3.1's; those of `leader.election.*` are the draft KIP-1303's.
 """
 
-from broker.config.definitions.features import LAST_TIERED_OFFSET
 from broker.config.definitions.shorthand import (
     AT_LEAST_0,
     AT_LEAST_1,
@@ -88,8 +87,7 @@ KEYS = (
               MEDIUM),
     ConfigKey("follower.fetch.last.tiered.offset.enable", BOOLEAN, False,
               "Whether an empty follower starts at the first offset that is not yet tiered (KIP-1023).",
-              MEDIUM, update_mode=CLUSTER_WIDE,
-              unread=LAST_TIERED_OFFSET),
+              MEDIUM, update_mode=CLUSTER_WIDE),
     ConfigKey("leader.election.prefer.early.local.log.start.offset", BOOLEAN, False,
               "Whether elections prefer replicas with an early local log start, for tiered topics that do not set it "
               "(draft KIP-1303).",

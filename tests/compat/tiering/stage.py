@@ -7,8 +7,9 @@
 | `untiered topic A 1,2 batches 1` | the same without remote.storage.enable |
 | `produce A-0 3` | so many batches of one record each, `k0` on; `at 1000`: with the timestamps 1000, 1001, ... |
 | `tiered A-0 0 1` | wait until the store has exactly the segments with these base offsets |
-| `local-start A-0 2` | wait until its leader's local log starts there |
-| `offset A-0 earliest 0 e0` | what ListOffsets returns: earliest, local, tiered, latest, max or a timestamp; `none` |
+| `local-start A-0 2` | wait until its leader's local log starts there; `on 1`: broker 1's, which may follow |
+| `segments A-0 on 1 2 3` | wait until broker 1 has exactly the segment files with these base offsets |
+| `offset A-0 earliest 0 e0` | what ListOffsets returns: earliest, local, tiered, pending, latest, max or a timestamp; `none` |
 | `read A-0 0 4` | a consumer reads the records of [0, 4), and nothing else is before or between them |
 | `read committed A-0 0 4` | the same with isolation.level=read_committed: without the records of aborted transactions |
 | `transactions-on 1` | `__transaction_state` is on broker 1, which must be Kafka's |
@@ -89,7 +90,9 @@ _NOT_YET = frozenset(
         ErrorCode.offset_not_available,
     }
 )
-_SPECIAL = {"latest": -1, "earliest": -2, "max": -3, "local": -4, "tiered": -5}
+_SPECIAL = {"latest": -1, "earliest": -2, "max": -3, "local": -4, "tiered": -5, "pending": -6}
+#: The replica ids of a consumer, which asks the leader, and of a tool, which asks any replica.
+_CONSUMER, _DEBUGGING = -1, -2
 #: The size of an entry of the time index: a segment is rolled when one of its indexes is full.
 _INDEX_ENTRY_BYTES = 12
 
@@ -111,6 +114,7 @@ class Stage:
             "transaction": self._transact,
             "tiered": self._expect_tiered,
             "local-start": self._expect_local_start,
+            "segments": self._expect_segments,
             "offset": self._expect_offset,
             "read": self._read,
             "out-of-range": self._expect_out_of_range,
@@ -429,24 +433,33 @@ class Stage:
 
         eventually_equal(keys, [])
 
-    def _list_offsets(self, name: str, timestamp: int) -> tuple[int, int] | None:
-        """(offset, leader epoch), or None; (error code, -2) while the broker does not lead yet."""
+    def _list_offsets(self, name: str, timestamp: int, *, on: int | None = None) -> tuple[int, int] | None:
+        """(offset, leader epoch), or None; (error code, -2) while the broker does not lead yet. `on` None: the leader's."""
         topic, _, index = name.rpartition("-")
         row = ListOffsetsPartition(partition_index=int(index), timestamp=timestamp)
         request = ListOffsetsRequest(
-            replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[row])], timeout_ms=30_000
+            replica_id=_CONSUMER if on is None else _DEBUGGING,
+            topics=[ListOffsetsTopic(name=topic, partitions=[row])],
+            timeout_ms=30_000,
         )
-        with BlockingWire(self._port(self._leader(name))) as wire:
-            (answer,) = wire.call(ApiKey.LIST_OFFSETS, 10, request).topics
+        with BlockingWire(self._port(on or self._leader(name))) as wire:
+            (answer,) = wire.call(ApiKey.LIST_OFFSETS, 11, request).topics
         (found,) = answer.partitions
         if found.error_code in _NOT_YET:
             return found.error_code, -2
         assert found.error_code == ErrorCode.none, found
         return None if found.offset < 0 else (found.offset, found.leader_epoch)
 
-    def _expect_local_start(self, name: str, offset: str) -> None:
+    def _expect_segments(self, name: str, _on: str, node_id: str, *offsets: str) -> None:
+        def found() -> list[int]:
+            paths = [path for home in self._node(node_id).log_dirs for path in (home / name).glob("*.log")]
+            return sorted(int(path.stem) for path in paths)
+
+        eventually_equal(found, [int(each) for each in offsets])
+
+    def _expect_local_start(self, name: str, offset: str, *on: str) -> None:
         def start() -> int | None:
-            found = self._list_offsets(name, _SPECIAL["local"])
+            found = self._list_offsets(name, _SPECIAL["local"], on=int(on[1]) if on else None)
             return None if found is None else found[0]
 
         eventually_equal(start, int(offset))

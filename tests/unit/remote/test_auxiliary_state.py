@@ -37,7 +37,7 @@ LATEST = copy_of(3, 95, 130, (2, 95), (4, 105))
     ((LATER, LATEST),        {3: None, 4: None},  None),
 ])  # fmt: skip
 def test_a_copy_is_part_of_the_leaders_log_up_to_its_end(copies, leader_ends, chosen):
-    assert choose(copies, local_log_start_offset=100, leader_ends=leader_ends) == chosen
+    assert choose(copies, end_offset=100, leader_ends=leader_ends) == chosen
 
 
 # -- the producer state within a copy --------------------------------------------------------------------

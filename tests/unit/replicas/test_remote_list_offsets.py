@@ -62,6 +62,44 @@ def test_what_is_not_known_yet(simulation, tiered):
     assert list_offsets(simulation, tiered, (1, PENDING, -1)) == [(ErrorCode.none, -1, 0, 0)]
 
 
+# KIP-1023
+def test_a_follower_learns_the_offset_also_where_nothing_is_left_to_be_copied(simulation, tiered):
+    """Kafka's leader returns -1: a follower then waits for the next record."""
+    tiered.fill(6, local_from=4)
+    assert list_offsets(simulation, tiered, (0, PENDING, 0), replica_id=2) == [(ErrorCode.none, -1, 6, 0)]
+    tiered.append(0)
+    assert list_offsets(simulation, tiered, (0, PENDING, 0), replica_id=2) == [(ErrorCode.none, -1, 6, 0)]
+    assert list_offsets(simulation, tiered, (1, PENDING, 0), replica_id=2) == [(ErrorCode.none, -1, 0, 0)]
+
+
+# KIP-1023
+@pytest.mark.parametrize(("remote_end", "log_start", "pending"), [
+    (None, 0, None),   # before the first run of the partition's task
+    (0, 0, 4),         # limited to the local log start, as in LocalLeaderEndPoint of Kafka 4.3.1
+    (4, 0, 4),
+    (5, 0, 5),
+    (4, 5, 5),         # DeleteRecords within the local segments: limited to the log start
+    (None, 5, 5),      # nothing is tiered from the log start on
+])  # fmt: skip
+def test_the_earliest_pending_upload_offset_is_in_the_local_log(
+    simulation, tiered, remote_end, log_start, pending
+):
+    tiered.fill(6, local_from=4)
+    tiered.append(0)
+    if log_start:
+        tiered.partition().as_leader().delete_records(log_start)
+    offsets = tiered.partition().log.offsets
+    offsets.forget_remote_end()
+    if remote_end is not None:
+        offsets.advance_remote_end(remote_end)
+    expected = NOTHING if pending is None else (-1, pending, 0)
+    for replica_id in (-1, 2):
+        asked = list_offsets(simulation, tiered, (0, PENDING, 0), replica_id=replica_id)
+        assert asked == [(ErrorCode.none, *expected)]
+    (row,) = list_offsets(simulation, tiered, (0, PENDING, 0), version=10, replica_id=2)
+    assert row[0] == ErrorCode.unsupported_version
+
+
 # KIP-1005, KIP-1023
 def test_what_is_not_copied_yet(simulation, tiered):
     tiered.fill(4, local_from=2)

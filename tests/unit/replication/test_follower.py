@@ -24,7 +24,9 @@ from broker.replication.remote_log_aux import (
     FetchEpochEnd,
     FetchLeaderOffsets,
     LeaderOffsets,
+    bootstrap_offset,
 )
+from protocol.errors import OffsetNotAvailable
 
 
 @dataclass
@@ -62,9 +64,10 @@ class Log:
         self.epochs = {epoch: start for epoch, start in self.epochs.items() if start < self.log_end_offset}
 
 
-def fetching(log: Log, epoch: int = 5) -> tuple[Follower, FetchRecords]:
-    follower = Follower(log)
-    assert follower.follow(epoch) is None
+def fetching(log: Log, epoch: int = 5, *, prefers_last_tiered: bool = False) -> tuple[Follower, FetchRecords]:
+    follower = Follower(log, prefers_last_tiered=lambda: prefers_last_tiered)
+    if isinstance(follower.follow(epoch), TruncateTo):  # a log without epochs
+        follower.on_truncated()
     request = follower.next_request()
     assert isinstance(request, FetchRecords)
     return follower, request
@@ -208,14 +211,15 @@ def test_a_failed_follower_is_tried_again_in_the_next_epoch():
 
 # -- KIP-405 ---------------------------------------------------------------------------------------------
 
-_LOCAL = LeaderOffsets(log_start_offset=5, local_log_start_offset=100, previous_epoch=3)
+_LOCAL = LeaderOffsets(log_start_offset=5, local_log_start_offset=100, bootstrap_offset=100, previous_epoch=3)
+_ASKED = FetchLeaderOffsets(leader_epoch=5, prefers_last_tiered=False)
 
 
 def building(log: Log, offsets: LeaderOffsets = _LOCAL) -> tuple[Follower, BuildRemoteLogAux]:
     follower, request = fetching(log)
     follower.on_offset_moved(request)
     asked = follower.next_request()
-    assert asked == FetchLeaderOffsets(leader_epoch=5)
+    assert asked == _ASKED
     action = follower.on_leader_offsets(asked, offsets)
     assert isinstance(action, BuildRemoteLogAux)
     return follower, action
@@ -225,7 +229,7 @@ def test_a_follower_restarts_where_the_leaders_local_segments_begin():
     log = Log(12, {0: 0})
     follower, action = building(log)
     assert action == BuildRemoteLogAux(
-        leader_epoch=5, log_start_offset=5, local_log_start_offset=100, previous_epoch=3, leader_ends={}
+        leader_epoch=5, log_start_offset=5, end_offset=100, previous_epoch=3, leader_ends={}
     )
     assert follower.state is ReplicaState.BUILDING_REMOTE_LOG_AUX
     assert follower.next_request() is None
@@ -245,8 +249,13 @@ def test_a_follower_restarts_where_the_leaders_local_segments_begin():
 def test_leader_offsets_that_need_nothing_of_the_remote_tier(log_start, local_start, action, state):
     follower, request = fetching(Log(12, {0: 0}))
     follower.on_offset_moved(request)
-    answer = LeaderOffsets(log_start_offset=log_start, local_log_start_offset=local_start, previous_epoch=3)
-    assert follower.on_leader_offsets(FetchLeaderOffsets(leader_epoch=5), answer) == action
+    answer = LeaderOffsets(
+        log_start_offset=log_start,
+        local_log_start_offset=local_start,
+        bootstrap_offset=local_start,
+        previous_epoch=3,
+    )
+    assert follower.on_leader_offsets(_ASKED, answer) == action
     assert follower.state is state
 
 
@@ -282,7 +291,7 @@ def test_answers_about_tiers_of_an_older_epoch_are_ignored():
         follower.on_epoch_end(FetchEpochEnd(leader_epoch=5, epoch=4), EpochEnd(epoch=4, end_offset=130))
         is None
     )
-    assert follower.on_leader_offsets(FetchLeaderOffsets(leader_epoch=5), _LOCAL) is None
+    assert follower.on_leader_offsets(_ASKED, _LOCAL) is None
     follower.on_unconfirmed_copy(action, epoch=4)
     follower.on_remote_log_aux_failed()
     assert follower.state is ReplicaState.FETCHING
@@ -291,7 +300,7 @@ def test_answers_about_tiers_of_an_older_epoch_are_ignored():
 def test_a_fenced_request_for_offsets_waits_for_the_next_epoch():
     follower, request = fetching(Log(12, {0: 0}))
     follower.on_offset_moved(request)
-    follower.on_fenced(FetchLeaderOffsets(leader_epoch=5))
+    follower.on_fenced(_ASKED)
     assert follower.next_request() is None
 
 
@@ -381,3 +390,132 @@ def test_two_logs_come_to_agree_on_their_longest_common_beginning(common, ours, 
     assert mine.log_end_offset <= leader.log_end_offset
     assert all(_epoch_at(mine, at) == _epoch_at(leader, at) for at in range(mine.log_end_offset))
     assert mine.log_end_offset == agreed
+
+
+# -- KIP-1023 --------------------------------------------------------------------------------------------
+
+EMPTY, TWELVE_RECORDS, TRUNCATED_FULLY = Log(), Log(12, {0: 0}), Log(30, log_start_offset=30)
+
+
+def asks_after_refusal(log: Log, *, prefers: bool, is_out_of_range: bool = False) -> bool:
+    """Whether the follower asks for the earliest pending upload offset when the leader refuses its Fetch."""
+    follower, request = fetching(replace(log), prefers_last_tiered=prefers)
+    if is_out_of_range:
+        follower.on_out_of_range(request)
+        bounds = Bounds(log_start_offset=50, log_end_offset=90)
+        if follower.on_bounds(FetchBounds(leader_epoch=5), bounds) is not None:
+            return False
+    else:
+        follower.on_offset_moved(request)
+    asked = follower.next_request()
+    assert isinstance(asked, FetchLeaderOffsets)
+    return asked.prefers_last_tiered
+
+
+@pytest.mark.parametrize("is_out_of_range", [False, True], ids=["moved to tiered storage", "out of range"])
+@pytest.mark.parametrize(("log", "prefers", "asks"), [
+    (EMPTY,           True,  True),
+    (EMPTY,           False, False),
+    (TWELVE_RECORDS,  True,  False),
+    (TRUNCATED_FULLY, True,  True),    # for Kafka, this log is not empty
+])  # fmt: skip
+def test_only_an_empty_follower_starts_after_what_is_tiered(log, prefers, asks, is_out_of_range):
+    assert asks_after_refusal(log, prefers=prefers, is_out_of_range=is_out_of_range) is asks
+
+
+@pytest.mark.parametrize(("lso", "llso", "epuo", "is_empty", "prefer_last_tiered", "begins"), [
+    # LSO LLSO  EPUO  empty  KIP-1023  begins
+    (   0,   3,    6, True,  True,      6),                   # the KIP's own scenario
+    (   0,   3,    6, True,  False,     3),                   # KIP-405 behaviour
+    (   0,   3,    6, False, True,      3),                   # only an empty follower
+    (   0,   3, None, True,  True,      OffsetNotAvailable),  # new leader: not learnt yet
+    (   0,   3, None, True,  False,     3),
+    (  50,  50,   20, True,  True,     50),                   # tiered part has expired
+    (  50,  50, None, True,  True,     50),                   # nothing is tiered yet
+    (  50,  50,   50, True,  True,     50),
+    (  50,  50,   80, True,  True,     80),                   # DeleteRecords within local segments, which are tiered
+    (  50,  70,   70, True,  True,     70),                   # local retention has removed all that is tiered
+    (  40,  70,   60, True,  True,     70),                   # the leader has removed more since it was asked
+    (  40,  70,   20, True,  True,     70),                   # a leader that does not limit it to its log start
+    (   0,   3,    9, True,  True,      9),                   # everything is tiered: the leader's log end
+])  # fmt: skip
+def test_where_a_follower_begins(lso, llso, epuo, is_empty, prefer_last_tiered, begins):
+    log = Log() if is_empty else Log(2, {0: 0})
+    follower, request = fetching(log, prefers_last_tiered=prefer_last_tiered)
+    follower.on_offset_moved(request)
+    asked = follower.next_request()
+    assert isinstance(asked, FetchLeaderOffsets)
+
+    def found() -> int:
+        return bootstrap_offset(
+            log_start_offset=lso,
+            local_log_start_offset=llso,
+            earliest_pending_upload_offset=epuo,
+            prefers_last_tiered=asked.prefers_last_tiered,
+        )
+
+    if begins is OffsetNotAvailable:
+        with pytest.raises(OffsetNotAvailable):
+            found()
+        return
+    answer = LeaderOffsets(
+        log_start_offset=lso,
+        local_log_start_offset=llso,
+        bootstrap_offset=found(),
+        previous_epoch=3 if found() > lso else None,
+    )
+    action = follower.on_leader_offsets(asked, answer)
+    if begins == lso:  # the leader's local segments have all of its log
+        assert action == TruncateFullyAndStartAt(offset=begins)
+    else:
+        assert action == BuildRemoteLogAux(
+            leader_epoch=5, log_start_offset=lso, end_offset=begins, previous_epoch=3, leader_ends={}
+        )
+
+
+_OFFSETS = st.integers(0, 20)
+
+
+@given(st.lists(_OFFSETS, min_size=2, max_size=2).map(sorted), st.none() | _OFFSETS, st.booleans())
+def test_a_follower_begins_where_the_leader_can_continue(starts, pending, prefers):
+    """Never before the leader's local log start, since the leader would refuse that; never after what is tiered."""
+    log_start, local_start = starts
+    try:
+        begins = bootstrap_offset(
+            log_start_offset=log_start,
+            local_log_start_offset=local_start,
+            earliest_pending_upload_offset=pending,
+            prefers_last_tiered=prefers,
+        )
+    except OffsetNotAvailable:
+        assert prefers
+        assert pending is None
+        assert log_start < local_start
+        return
+    assert begins >= local_start
+    assert begins in ({local_start, pending} if prefers else {local_start})
+
+
+def test_the_feature_is_asked_for_again_with_each_request():
+    """A follower that waits for a leader that does not know its offset begins as before when it is switched off."""
+    is_on = True
+    follower = Follower(Log(), prefers_last_tiered=lambda: is_on)
+    follower.follow(5)
+    follower.on_truncated()
+    request = follower.next_request()
+    assert isinstance(request, FetchRecords)
+    follower.on_offset_moved(request)
+    assert follower.next_request() == FetchLeaderOffsets(leader_epoch=5, prefers_last_tiered=True)
+    is_on = False
+    assert follower.next_request() == _ASKED
+
+
+def test_an_empty_follower_whose_offset_is_refused_twice_does_not_ask_for_both_offsets_by_turns():
+    """Its log end is within the leader's log: not the offset is refused, but the epoch."""
+    follower, request = fetching(Log(30, log_start_offset=30), prefers_last_tiered=True)
+    bounds = Bounds(log_start_offset=10, log_end_offset=90)
+    follower.on_out_of_range(request)
+    assert follower.on_bounds(FetchBounds(leader_epoch=5), bounds) is None
+    assert follower.state is ReplicaState.FETCHING
+    follower.on_out_of_range(request)
+    assert follower.on_bounds(FetchBounds(leader_epoch=5), bounds) == TruncateFullyAndStartAt(offset=10)
