@@ -58,7 +58,7 @@ def elect(
     """Choose a leader. `isr` and `elr` are those after the change, not before it.
 
     `last_known_leader` is None where it must not be elected (without KIP-966). `now_ms` is the wall clock.
-    Cost: 0.5 us; with a preference 4 us.
+    Cost: 1 us; where a preference compares local logs 7 us.
 
     >>> elect(replicas=(1, 2, 3), isr=(2, 3), elr=(), leader=1, last_known_leader=None,
     ...       is_acceptable_leader={2, 3}.__contains__, election=Election.ONLINE)

@@ -129,6 +129,17 @@ def test_the_first_group_has_a_replica_with_the_lowest_start(candidates, logs, p
     assert min(map(start, first)) == min(map(start, candidates))
 
 
+@given(
+    REPLICAS.filter(bool), st.dictionaries(st.integers(0, 9), LOGS), PREFERENCES, st.sets(st.integers(0, 9))
+)
+def test_a_replica_of_the_first_group_is_in_it_among_fewer_candidates_too(
+    candidates, logs, preference, missing
+):
+    for replica in order(candidates, logs, preference)[0]:
+        fewer = [each for each in candidates if each == replica or each not in missing]
+        assert replica in order(fewer, logs, preference)[0]
+
+
 @given(REPLICAS, st.dictionaries(st.integers(0, 9), LOGS), PREFERENCES)
 def test_groups_by_start_offset_are_at_least_the_threshold_apart(candidates, logs, preference):
     by_start = preference._replace(
