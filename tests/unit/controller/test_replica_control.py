@@ -1,6 +1,6 @@
 """Any history of brokers, leaders and users: the invariants of KIP-966's specification hold after every step.
 
-About KIP-455, KIP-497, KIP-841.
+About KIP-455, KIP-497, KIP-841, KIP-1303.
 """
 
 from collections.abc import Sequence
