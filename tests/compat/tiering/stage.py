@@ -10,6 +10,7 @@
 | `local-start A-0 2` | wait until its leader's local log starts there; `on 1`: broker 1's, which may follow |
 | `segments A-0 on 1 2 3` | wait until broker 1 has exactly the segment files with these base offsets |
 | `offset A-0 earliest 0 e0` | what ListOffsets returns: earliest, local, tiered, pending, latest, max or a timestamp; `none` |
+| `get-offsets A-0 -6 3` | what Kafka's kafka-get-offsets prints for that --time; `none` |
 | `read A-0 0 4` | a consumer reads the records of [0, 4), and nothing else is before or between them |
 | `read committed A-0 0 4` | the same with isolation.level=read_committed: without the records of aborted transactions |
 | `transactions-on 1` | `__transaction_state` is on broker 1, which must be Kafka's |
@@ -77,6 +78,7 @@ from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, Me
 from tests.compat.admin import PATIENCE_S, eventually_equal, once, produce, read
 from tests.compat.tiering.tiered_cluster import TieredCluster
 from tests.harness.blocking_wire import BlockingWire
+from tests.harness.kafka import tool
 
 _TOPIC = 2
 #: Errors of a broker that has not learnt of an election yet, or of one that the client's metadata does not show.
@@ -116,6 +118,7 @@ class Stage:
             "local-start": self._expect_local_start,
             "segments": self._expect_segments,
             "offset": self._expect_offset,
+            "get-offsets": self._expect_printed_offset,
             "read": self._read,
             "out-of-range": self._expect_out_of_range,
             "epochs": self._expect_epochs,
@@ -472,6 +475,12 @@ class Stage:
             offset, epoch = expected
             wanted = (int(offset), -1 if epoch == "e-" else int(epoch.removeprefix("e")))
             eventually_equal(lambda: self._list_offsets(name, asked), wanted)
+
+    def _expect_printed_offset(self, name: str, time: str, expected: str) -> None:
+        topic, _, index = name.rpartition("-")
+        where = ("--bootstrap-server", self._cluster.bootstrap, "--topic-partitions", f"{topic}:{index}")
+        printed = tool("kafka-get-offsets", *where, "--time", time).split()
+        assert printed == ([] if expected == "none" else [f"{topic}:{index}:{expected}"])
 
     def _expect_out_of_range(self, name: str, offset: str) -> None:
         topic, _, index = name.rpartition("-")
