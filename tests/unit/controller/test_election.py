@@ -6,12 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.commands.partitions.description import Description, Replica, ReplicaLog, TopicSettings
+from broker.commands.partitions.leadership import preferred_election
 from controller.partitions.leader_election import Elected, Election, elect
 from controller.partitions.partition_change import ElectionRules, partition_change
 from protocol.local_log import LocalLog
 from protocol.metadata.image import LeaderRecoveryState, MetadataImage, PartitionImage
 from protocol.metadata.leader_preference import NO_PREFERENCE, LeaderPreference, preference_order
 from protocol.metadata.records import PartitionChangeRecord
+from protocol.types import TopicPartition
 
 P, O, U = Election.PREFERRED, Election.ONLINE, Election.UNCLEAN
 NO_LEADER = Elected(None)
@@ -178,6 +181,54 @@ def test_a_preference_chooses_among_those_that_would_be_elected_without_it(
         first, *_ = preference_order(sorted(may_lead), dict(local_logs), preference, now_ms=9)
         assert with_.leader in first
         assert elected(preference, P, with_.leader) == with_  # the next preferred election keeps it
+
+
+@given(
+    isr=replica_sets,
+    elr=replica_sets,
+    leader=st.none() | st.integers(1, 5),
+    alive=st.sets(st.integers(1, 5)),
+    local_logs=LOCAL_LOGS,
+    preference=PREFERENCES,
+)
+def test_ottla_partitions_describe_expects_the_same_preferred_election(
+    isr, elr, leader, alive, local_logs, preference
+):
+    """The command cannot ask the controller: it has these rules of its own."""
+    known = dict(local_logs)
+    replicas = [
+        Replica(broker_id=replica, is_offline=replica not in alive, log=described(known.get(replica)))
+        for replica in range(1, 6)
+    ]
+    partition = Description(
+        topic_partition=TopicPartition("t", 0),
+        leader=leader,
+        leader_epoch=0,
+        replicas=replicas,
+        isr=isr,
+        elr=elr,
+        settings=TopicSettings(preference=preference),
+    )
+    elected = elect(
+        replicas=range(1, 6),
+        isr=isr,
+        elr=elr,
+        leader=leader,
+        last_known_leader=None,
+        is_acceptable_leader=alive.__contains__,
+        election=P,
+        local_logs=local_logs,
+        preference=preference,
+        now_ms=9,
+    )
+    assert preferred_election(partition, now_ms=9) == elected.leader
+
+
+def described(local_log: LocalLog | None) -> ReplicaLog:
+    if local_log is None:
+        return ReplicaLog()
+    start, size, oldest = local_log
+    return ReplicaLog(local_log_start_offset=start, local_bytes=size, oldest_local_timestamp_ms=oldest)
 
 
 TOPIC = UUID(int=1)
