@@ -1,7 +1,7 @@
 """Preferred read replica of a consumer (KIP-392): asks the selector, with the racks and addresses of the brokers.
 
 `broker.replication.follower_reads.candidates`
-  -- PartitionView, with racks and lags --> replica.selector.class -- chosen --> PreferredReadReplica
+  -- PartitionView, with racks, lags and local log starts --> replica.selector.class -- chosen --> PreferredReadReplica
 
 Source: ReplicaManager.findPreferredReadReplica of Kafka 4.3.1.
 """
@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from broker.metadata_cache import MetadataCache
 from broker.replicas.partition import Partition
-from broker.replication.follower_reads import candidates
+from broker.replication.follower_reads import Candidate, candidates
 from broker.replication.replica_selector import ClientMetadata, PartitionView, ReplicaSelector, ReplicaView
 
 logger = logging.getLogger(__name__)
@@ -33,19 +33,26 @@ class PreferredReadReplicas:
         self._metadata = metadata
         self._now_ms = now_ms
 
+    @property
+    def uses_local_logs(self) -> bool:
+        """Whether the selector asks where local logs start; then this broker reports its own to the leaders it follows.
+
+        A follower does not know the selector of its leader: the brokers of a cluster are expected to have the same one.
+        """
+        return bool(getattr(self.selector, "uses_local_logs", False))
+
     def choose(self, partition: Partition, client: ClientMetadata, fetch_offset: int) -> int | None:
         """The broker id of the follower that this consumer should read from; None: this leader."""
         if partition.leader is None or self.selector is None:
             return None
         now_ms, log = self._now_ms(), partition.log
-        leader = self._view(self._node_id, client, log_end_offset=log.log_end_offset, ms_since_caught_up=0)
+        leader = self._view(
+            Candidate(self._node_id, log.log_end_offset, now_ms, log.local_log_start_offset), client, now_ms
+        )
         followers = [
-            self._view(
-                replica, client, log_end_offset=log_end_offset, ms_since_caught_up=now_ms - caught_up_ms
-            )
-            for replica, log_end_offset, caught_up_ms in candidates(partition.leader.state, fetch_offset)
+            self._view(each, client, now_ms) for each in candidates(partition.leader.state, fetch_offset)
         ]
-        view = PartitionView(replicas=[leader, *followers], leader=leader)
+        view = PartitionView(replicas=[leader, *followers], leader=leader, fetch_offset=fetch_offset)
         try:
             chosen = self.selector.select(partition.topic_partition, client, view)
         except Exception:
@@ -55,15 +62,14 @@ class PreferredReadReplicas:
             return None
         return chosen.broker_id
 
-    def _view(
-        self, broker_id: int, client: ClientMetadata, *, log_end_offset: int, ms_since_caught_up: int
-    ) -> ReplicaView:
-        broker = self._metadata.broker(broker_id)
-        is_reachable = self._metadata.is_available(broker_id, client.listener_name)
+    def _view(self, replica: Candidate, client: ClientMetadata, now_ms: int) -> ReplicaView:
+        broker = self._metadata.broker(replica.broker_id)
+        is_reachable = self._metadata.is_available(replica.broker_id, client.listener_name)
         return ReplicaView(
-            broker_id=broker_id,
+            broker_id=replica.broker_id,
             rack=broker.rack if broker is not None and is_reachable else None,
             is_reachable=is_reachable,
-            log_end_offset=log_end_offset,
-            ms_since_caught_up=ms_since_caught_up,
+            log_end_offset=replica.log_end_offset,
+            ms_since_caught_up=now_ms - replica.caught_up_ms,
+            local_log_start_offset=replica.local_log_start_offset,
         )

@@ -13,11 +13,22 @@ from broker.replication.leader_state import NO_BROKER_EPOCH
 class ClusterView:
     """See the module. One for all partitions of a broker."""
 
-    def __init__(self, metadata: MetadataCache, *, max_lag_ms: int, now_ms: Callable[[], int]) -> None:
-        """`max_lag_ms`: replica.lag.time.max.ms; `now_ms`: the clock of fetches and appends."""
+    def __init__(
+        self,
+        metadata: MetadataCache,
+        *,
+        max_lag_ms: int,
+        now_ms: Callable[[], int],
+        reports_local_logs: bool = False,
+    ) -> None:
+        """`max_lag_ms`: replica.lag.time.max.ms; `now_ms`: the clock of fetches and appends.
+
+        `reports_local_logs`: leaders' replica selectors ask for local log starts (KIP-392), whatever elections ask for.
+        """
         self._metadata = metadata
         self.max_lag_ms = max_lag_ms
         self.now_ms = now_ms
+        self.reports_local_logs = reports_local_logs
 
     def is_isr_eligible(self, broker_id: int, broker_epoch: int | None) -> bool:
         """Whether this incarnation of a broker may be in an ISR; without an epoch: the present incarnation."""

@@ -188,6 +188,17 @@ class Partition:
         self.leader = None
         self.notify()
 
+    @property
+    def reported_local_log(self) -> LocalLog | None:
+        """What this replica reports of its local log to its leader; None: neither elections nor readers ask for it.
+
+        Where elections do not (draft KIP-1303), a replica selector may: it needs the start only (KIP-392).
+        """
+        log = self.log
+        if log.files.leader_preference is None and self._cluster.reports_local_logs and log.is_tiered:
+            return LocalLog(log.local_log_start_offset, log.segments.size_bytes, None)
+        return log.local_log
+
     # -- leader epochs --------------------------------------------------------------------------------
 
     def local_log(self, current_leader_epoch: int | None, *, must_lead: bool) -> Log:
@@ -280,7 +291,7 @@ class Partition:
 
         Whether a follower's Fetch row has changed. A local log grows unnoticed here: each append changes the row anyway.
         """
-        local_log = self.log.local_log
+        local_log = self.reported_local_log
         noticed = None if local_log is None else (local_log.start_offset, local_log.oldest_timestamp_ms)
         has_changed = noticed != self._noticed_local_log
         self._noticed_local_log = noticed

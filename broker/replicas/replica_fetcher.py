@@ -240,7 +240,7 @@ class ReplicaFetcher:
             fetch_state.asked = None
             return None
         fetch_state.asked = request
-        local_log = fetch_state.partition.log.local_log
+        local_log = fetch_state.partition.reported_local_log
         return FetchPartition(
             partition=fetch_state.partition.topic_partition.partition,
             current_leader_epoch=request.leader_epoch,

@@ -79,6 +79,7 @@ class ReplicaManager:
         leader_quota: ReplicationQuota,
         move_quota: ReplicationQuota,
         max_lag_ms: int = 30_000,
+        reports_local_logs: bool = False,
         fetch_max_bytes: int = 55 * 2**20,
     ) -> None:
         self.node_id = node_id
@@ -93,7 +94,9 @@ class ReplicaManager:
         self._propose_isr = propose_isr
         self._report_local_logs = report_local_logs
         self._flush = Flushes(runtime).begin
-        self._cluster = ClusterView(metadata, max_lag_ms=max_lag_ms, now_ms=now_ms)
+        self._cluster = ClusterView(
+            metadata, max_lag_ms=max_lag_ms, now_ms=now_ms, reports_local_logs=reports_local_logs
+        )
         #: Throttles followers of throttled partitions.
         self.throttle = LeaderThrottle(leader_quota, node_id=node_id, now_ms=now_ms)
         #: What was appended and fetched, by topic.

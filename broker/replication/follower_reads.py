@@ -11,6 +11,7 @@ no records in case 1 and OFFSET_OUT_OF_RANGE in case 2.
 """
 
 from enum import Enum
+from typing import NamedTuple
 
 from broker.replication.leader_state import LeaderState
 
@@ -58,14 +59,28 @@ def offset_on_follower(
     return OffsetOnFollower.NOT_REPLICATED
 
 
-def candidates(leader_state: LeaderState, fetch_offset: int) -> list[tuple[int, int, int]]:
-    """The followers that a consumer may be redirected to: members of the ISR that have the offset.
+class Candidate(NamedTuple):
+    """A follower that a consumer may be redirected to, as its fetches show it."""
 
-    Another replica may lag without bound, and its consumers with it. Returns (broker id, log end offset, time at which
-    it was last caught up, 0 if never), by broker id.
+    broker_id: int
+    log_end_offset: int
+    #: 0 if never.
+    caught_up_ms: int
+    local_log_start_offset: int | None
+
+
+def candidates(leader_state: LeaderState, fetch_offset: int) -> list[Candidate]:
+    """The followers that a consumer may be redirected to, by broker id: members of the ISR that have the offset.
+
+    Another replica may lag without bound, and its consumers with it.
     """
     return [
-        (replica, progress.log_end_offset, progress.caught_up_ms or 0)
+        Candidate(
+            replica,
+            progress.log_end_offset,
+            progress.caught_up_ms or 0,
+            None if progress.local_log is None else progress.local_log.start_offset,
+        )
         for replica, progress in sorted(leader_state.followers.items())
         if replica in leader_state.isr
         and progress.log_end_offset is not None

@@ -120,12 +120,14 @@ class BrokerRole:
             cordoned_log_dirs=self._cordoned_log_dirs,
         )
         lifecycle.on_failure = self._on_failure
+        preferred = preferred_read_replicas(runtime, config, metadata)
         replicas, self.fetchers = create_replication(
             runtime,
             logs,
             role,
             self._cluster_config,
             broker_epoch=lambda: lifecycle.broker_epoch,
+            reports_local_logs=preferred.uses_local_logs,
             auxiliary=None if self._remote is None else self._remote.auxiliary,
         )
         return BrokerServices(
@@ -137,7 +139,7 @@ class BrokerRole:
             controller=forwarding,
             lifecycle=lifecycle,
             replicas=replicas,
-            preferred_read_replicas=preferred_read_replicas(runtime, config, metadata),
+            preferred_read_replicas=preferred,
             fetch_sessions=FetchSessionCache(
                 slots=config.max_incremental_fetch_session_cache_slots, random=runtime.random
             ),

@@ -38,9 +38,13 @@ def create_replication(
     cluster_config: ClusterConfig,
     *,
     broker_epoch: Callable[[], int],
+    reports_local_logs: bool,
     auxiliary: AuxiliaryStates | None,
 ) -> tuple[ReplicaManager, ReplicaFetcherManager]:
-    """The replica manager, and the fetchers that it starts and stops. Raises CannotStart."""
+    """The replica manager, and the fetchers that it starts and stops. Raises CannotStart.
+
+    `reports_local_logs`: the replica selector of all brokers asks for local log starts.
+    """
     config, metadata = cluster_config.current, role.metadata
 
     def address_of(broker_id: int) -> Address | None:
@@ -103,6 +107,7 @@ def create_replication(
         leader_quota=quota(lambda: cluster_config.current.dynamic_value("leader.replication.throttled.rate")),
         move_quota=move_quota,
         max_lag_ms=config.replica_lag_time_max_ms,
+        reports_local_logs=reports_local_logs,
         fetch_max_bytes=config.fetch_max_bytes,
     )
     return replicas, fetchers

@@ -1,6 +1,7 @@
-"""Consumers that read from the nearest replica (KIP-392): librdkafka, three brokers in three racks, a custom selector.
+"""Consumers that read from the nearest replica (KIP-392): librdkafka, three brokers in racks, a custom selector and ours.
 
-`replica.selector.class` is named here as an operator of Ottla names one: a Python class by its dotted path.
+`replica.selector.class` is named here as an operator of Ottla names one: a Python class by its dotted path. A cluster with a
+remote tier has LocalAwareRackReplicaSelector, and two brokers in a rack, of which one keeps more local segments (KIP-405).
 """
 
 import json
@@ -10,8 +11,9 @@ from typing import Any, Self
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import NewTopic
 
-from tests.compat.admin import produce
+from tests.compat.admin import PATIENCE_S, admin_of, produce
 from tests.compat.replicated import Topic
 from tests.compat.selectors import CURSED, INDIFFERENT
 from tests.harness.cluster import OttlaCluster
@@ -36,10 +38,13 @@ def cluster(whole: OttlaCluster) -> Iterator[OttlaCluster]:
 
 
 class Reader:
-    """Reads partition 0 from its beginning, and knows from which broker it is fetched."""
+    """Reads partition 0 from an offset, its beginning by default, and knows from which broker it is fetched."""
 
-    def __init__(self, cluster: OttlaCluster, topic: str, *, rack: str, name: str = "reader") -> None:
+    def __init__(
+        self, cluster: OttlaCluster, topic: str, *, rack: str, name: str = "reader", offset: int = 0
+    ) -> None:
         self.topic = topic
+        self._offset = offset
         self.values: list[bytes] = []
         self.broker: int | None = None
         self._consumer = Consumer(
@@ -58,7 +63,7 @@ class Reader:
         )
 
     def __enter__(self) -> Self:
-        self._consumer.assign([TopicPartition(self.topic, 0, 0)])
+        self._consumer.assign([TopicPartition(self.topic, 0, self._offset)])
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -159,3 +164,61 @@ def test_no_consumer_sees_a_truncation_when_the_leader_stops(cluster: OttlaClust
             reader.read_until(values)
         cluster.start_node(1)
         topic.wait(in_sync=[BROKERS])
+
+
+#: A segment holds one batch: its index has room for one entry, and each batch gets one. Copies are made at once.
+TIERED = {
+    "replica.selector.class": "LocalAwareRackReplicaSelector",
+    "log.index.size.max.bytes": "12",
+    "log.index.interval.bytes": "1",
+    "remote.log.manager.task.interval.ms": "200",
+    "log.initial.task.delay.ms": "100",
+    "log.segment.delete.delay.ms": "100",
+}
+KEEPS_ALL, KEEPS_LITTLE = 2, 3
+
+
+@pytest.fixture
+def tiered(tmp_path: Path) -> Iterator[OttlaCluster]:
+    """Broker 1 leads in rack a; in rack b broker 3 checks local retention often, and broker 2 never."""
+    cluster = OttlaCluster(
+        tmp_path / "cluster", controllers=1, racks="abb", settings=TIERED, tier=tmp_path / "tier"
+    )
+    for node_id, interval_ms in ((1, 10**9), (KEEPS_ALL, 10**9), (KEEPS_LITTLE, 200)):
+        with cluster.node(node_id).properties_file.open("a") as file:
+            file.write(f"\nlog.retention.check.interval.ms={interval_ms}\n")
+    with cluster:
+        yield cluster
+
+
+def local_segments(cluster: OttlaCluster, node_id: int, topic: str) -> int:
+    return len(list(cluster.node(node_id).data_dir.glob(f"{topic}-0/*.log")))
+
+
+def test_a_reader_is_served_by_the_replica_that_has_its_offset_locally(tiered: OttlaCluster) -> None:
+    """By rack alone it would be broker 3: of two that have all records it has the larger id."""
+    new = NewTopic(
+        "old",
+        1,
+        replica_assignment=[[1, KEEPS_ALL, KEEPS_LITTLE]],
+        config={"remote.storage.enable": "true", "local.retention.bytes": "1"},
+    )
+    admin = admin_of(tiered.bootstrap)
+    admin.create_topics([new])["old"].result(PATIENCE_S)
+    Topic(tiered.bootstrap, "old").wait(in_sync=[BROKERS])
+    for number in range(10):
+        values = fill(tiered, "old", begin=number, end=number + 1)
+    wait_until(
+        lambda: local_segments(tiered, KEEPS_LITTLE, "old") == 1,
+        detail=lambda: f"{local_segments(tiered, KEEPS_LITTLE, 'old')} segments are local",
+    )
+    assert local_segments(tiered, KEEPS_ALL, "old") == len(values)
+    with Reader(tiered, "old", rack="b") as reader:
+        reader.read_until(values)
+        reader.wait_served_by(KEEPS_ALL)
+    with Reader(tiered, "old", rack="b", offset=len(values) - 1) as reader:
+        reader.read_until(values[-1:])
+        reader.wait_served_by(KEEPS_LITTLE)
+    with Reader(tiered, "old", rack="a") as reader:
+        reader.read_until(values)
+        reader.wait_served_by(1)

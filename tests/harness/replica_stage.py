@@ -285,11 +285,9 @@ class Stage:
             fetching={"wait_max_ms": _PATIENCE_MS, "max_bytes": max_bytes},
         )
         self.cluster.create("orders", {0: list(self.names.values())})
-        for broker in self.cluster.brokers.values():
-            broker.preferred_read_replicas.selector = RackAwareReplicaSelector()
 
     def _make_cluster(self, *arguments: Any, **options: Any) -> ReplicaCluster:
-        return ReplicaCluster(*arguments, **options)
+        return ReplicaCluster(*arguments, selector=RackAwareReplicaSelector(), **options)
 
     # -- commands --------------------------------------------------------------------------------------
 

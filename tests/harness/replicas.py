@@ -91,7 +91,7 @@ class ReplicaBroker:
         self.replayed = 0
         #: Partitions whose leader is to report local logs to the controller.
         self.reporting: list[Partition] = []
-        self.selector: ReplicaSelector | None = None
+        self.selector = cluster.selector
         self.leader_rate = self.follower_rate = self.move_rate = _UNLIMITED
         self.fetching = dict(fetching or {})
         self.files = self.new_disk()
@@ -149,6 +149,9 @@ class ReplicaBroker:
             prefers_last_tiered=lambda: self.cluster.prefers_last_tiered,
             auxiliary=self.cluster.auxiliary(self) if tier is None else tier.auxiliary,
         )
+        self.preferred_read_replicas = PreferredReadReplicas(
+            self.selector, node_id=self.node_id, metadata=self.metadata, now_ms=runtime.now_ms
+        )
         self.replicas = ReplicaManager(
             node_id=self.node_id,
             logs=self.logs,
@@ -161,11 +164,9 @@ class ReplicaBroker:
             leader_quota=ReplicationQuota(rate=lambda: self.leader_rate),
             move_quota=ReplicationQuota(rate=lambda: self.move_rate),
             max_lag_ms=self.cluster.max_lag_ms,
+            reports_local_logs=self.preferred_read_replicas.uses_local_logs,
         )
         self.fetch_sessions = FetchSessionCache(slots=1000, random=runtime.random)
-        self.preferred_read_replicas = PreferredReadReplicas(
-            self.selector, node_id=self.node_id, metadata=self.metadata, now_ms=runtime.now_ms
-        )
         if tier is not None:
             self.replicas.tier = tier
         self.is_up = True
@@ -282,9 +283,11 @@ class ReplicaCluster:
         fetching: Mapping[str, int] | None = None,
         configs: Mapping[str, str] | None = None,
         tier: RemoteTier | None = None,
+        selector: ReplicaSelector | None = None,
     ) -> None:
-        """`configs`: of all topics; `tier`: the remote tier of all brokers."""
+        """`configs`: of all topics; `tier`: the remote tier of all brokers, `selector`: their replica selector."""
         self.simulation = simulation
+        self.selector = selector
         self.tier = tier
         self.batches: list[list[MetadataRecord]] = []
         self.configs = dict(configs or {})

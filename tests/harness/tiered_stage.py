@@ -23,6 +23,7 @@ from unittest.mock import patch
 
 from broker.replicas.follower_replica import FollowerReplica
 from broker.replication.follower import Follower
+from broker.replication.replica_selector import LocalAwareRackReplicaSelector
 from protocol.api_keys import ApiKey
 from protocol.records.batch import batches
 from protocol.records.record import records
@@ -63,7 +64,7 @@ class TieredStage(Stage):
             return super().__call__(line)
 
     def _make_cluster(self, *arguments: Any, **options: Any) -> TieredCluster:
-        return TieredCluster(*arguments, **options)
+        return TieredCluster(*arguments, selector=LocalAwareRackReplicaSelector(), **options)
 
     def close(self) -> None:
         super().close()
@@ -80,6 +81,7 @@ class TieredStage(Stage):
                     self.show(f"{name} copies {_copy(copy)}")
             case [name, "keeps", offset, "on"]:
                 self.cluster.keep(self.broker(name), ORDERS, from_offset=int(offset))
+                self.broker(name).replicas.notice_retention()
             case [name, "forgets", "what", "is", "tiered"]:
                 self.partition(name).log.offsets.forget_remote_end()
             case [name, "learns", "what", "is", "tiered"]:

@@ -83,7 +83,8 @@ KEYS = (
               "Listener over which brokers connect to each other.",
               MEDIUM),
     ConfigKey("replica.selector.class", STRING, None,
-              "Replica selector: chooses the replica that a consumer reads from (KIP-392); unset: the leader.",
+              "Replica selector: chooses the replica that a consumer reads from (KIP-392); unset: the leader. "
+              "LocalAwareRackReplicaSelector also knows which replicas have the offset in local segments.",
               MEDIUM),
     ConfigKey("follower.fetch.last.tiered.offset.enable", BOOLEAN, False,
               "Whether an empty follower starts at the first offset that is not yet tiered (KIP-1023).",

@@ -54,6 +54,7 @@ class Cluster:
     """A cluster in which every broker is alive and what it was, and that remembers what it is asked for."""
 
     max_lag_ms = 30_000
+    reports_local_logs = False
 
     def __init__(self) -> None:
         self.clock_ms = NOW_MS

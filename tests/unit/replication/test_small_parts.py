@@ -6,6 +6,7 @@ from broker.replication.follower_session import FollowerSession
 from broker.replication.replica_selector import (
     ClientMetadata,
     LeaderSelector,
+    LocalAwareRackReplicaSelector,
     PartitionView,
     RackAwareReplicaSelector,
     ReplicaView,
@@ -78,10 +79,19 @@ def test_a_rate_is_measured_over_the_last_windows():
 # -- selectors -----------------------------------------------------------------------------------------------
 
 
-def view(broker_id: int, rack: str | None, *, end=100, silent_ms=0) -> ReplicaView:
+def view(broker_id: int, rack: str | None, *, end=100, silent_ms=0, local_start=None) -> ReplicaView:
     return ReplicaView(
-        broker_id=broker_id, rack=rack, is_reachable=True, log_end_offset=end, ms_since_caught_up=silent_ms
+        broker_id=broker_id,
+        rack=rack,
+        is_reachable=True,
+        log_end_offset=end,
+        ms_since_caught_up=silent_ms,
+        local_log_start_offset=local_start,
     )
+
+
+def reader_in(rack: str) -> ClientMetadata:
+    return ClientMetadata(rack=rack, client_id="", client_address="", principal="", listener_name="")
 
 
 # KIP-392
@@ -99,10 +109,42 @@ def test_the_nearest_replica_that_has_most(rack, chosen):
         view(8, "d"),
         view(7, "d"),
     ]
-    partition = PartitionView(replicas=[leader, *followers, view(6, "a", end=100)], leader=leader)
-    client = ClientMetadata(rack=rack, client_id="", client_address="", principal="", listener_name="")
+    partition = PartitionView(
+        replicas=[leader, *followers, view(6, "a", end=100)], leader=leader, fetch_offset=0
+    )
+    client = reader_in(rack)
     assert RackAwareReplicaSelector().select(PARTITION, client, partition).broker_id == chosen
     assert LeaderSelector().select(PARTITION, client, partition) is leader
+
+
+# Three replicas by (rack, local log start), of which the first one leads; the last one has most. None: unknown.
+@pytest.mark.parametrize(("replicas", "rack", "offset", "chosen", "chosen_by_rack_alone"), [
+    ([("a", 0),    ("b", 0),    ("b", 0)],    "b", 0,  3, 3),  # all have it: as by rack alone
+    ([("a", 0),    ("b", 0),    ("b", 50)],   "b", 49, 2, 3),
+    ([("a", 0),    ("b", 0),    ("b", 50)],   "b", 50, 3, 3),
+    ([("b", 50),   ("b", 0),    ("b", 50)],   "b", 0,  2, 1),  # the leader is near, but has it no more
+    ([("b", 0),    ("b", 0),    ("b", 0)],    "b", 0,  1, 1),
+    ([("b", 50),   ("b", 0),    ("b", 0)],    "b", 0,  3, 1),
+    ([("a", 0),    ("b", 50),   ("b", 60)],   "b", 0,  3, 3),  # none has it: remote in the rack, not local in another
+    ([("b", 50),   ("b", 60),   ("a", 0)],    "b", 0,  1, 1),
+    ([("a", 0),    ("b", None), ("b", 50)],   "b", 0,  2, 3),  # unknown counts as local
+    ([("a", 0),    ("b", None), ("b", None)], "b", 0,  3, 3),
+    ([("a", 0),    ("b", 0),    ("c", 0)],    "d", 0,  1, 1),  # no replica in the rack, or no rack: the leader
+    ([("a", 50),   ("b", 0),    ("c", 0)],    "d", 0,  1, 1),
+    ([("a", 50),   (None, 0),   ("c", 0)],    "",  0,  1, 1),
+    ([(None, 50),  (None, 0),   (None, 0)],   "",  0,  1, 1),
+])  # fmt: skip
+def test_the_nearest_replica_that_has_the_offset_locally(
+    replicas, rack, offset, chosen, chosen_by_rack_alone
+):
+    views = [
+        view(broker_id, of_rack, end=90 + broker_id, local_start=local_start)
+        for broker_id, (of_rack, local_start) in enumerate(replicas, 1)
+    ]
+    partition = PartitionView(replicas=views, leader=views[0], fetch_offset=offset)
+    by_local = LocalAwareRackReplicaSelector().select(PARTITION, reader_in(rack), partition)
+    by_rack = RackAwareReplicaSelector().select(PARTITION, reader_in(rack), partition)
+    assert (by_local.broker_id, by_rack.broker_id) == (chosen, chosen_by_rack_alone)
 
 
 class Mine:
@@ -121,6 +163,8 @@ class Mine:
         ("org.apache.kafka.common.replica.RackAwareReplicaSelector", RackAwareReplicaSelector),
         ("org.apache.kafka.common.replica.LeaderSelector", LeaderSelector),
         ("broker.replication.replica_selector.LeaderSelector", LeaderSelector),
+        ("broker.replication.replica_selector.LocalAwareRackReplicaSelector", LocalAwareRackReplicaSelector),
+        ("LocalAwareRackReplicaSelector", LocalAwareRackReplicaSelector),
     ],
 )
 def test_selectors_by_name(name, kind):
