@@ -25,7 +25,9 @@ def differs(path: Path) -> bool:
     return "# differs from Kafka:" in path.read_text()
 
 
-def play(path: Path, folder: Path, store: Store, *, kind: str = "ottla") -> None:
+def play(
+    path: Path, folder: Path, store: Store, *, kind: str = "ottla", stage_of: type[Stage] = Stage
+) -> None:
     """Run a story with brokers of this kind; a failure names its line."""
     lines = [line for line in path.read_text().splitlines() if line and not line.startswith("#")]
     command, *kinds = lines[0].replace("ottla", kind).split()
@@ -33,7 +35,7 @@ def play(path: Path, folder: Path, store: Store, *, kind: str = "ottla") -> None
     settings = dict(kind.split("=", 1) for kind in kinds if "=" in kind)
     kinds = [kind for kind in kinds if "=" not in kind]
     with TieredCluster(folder, kinds, store, settings) as cluster:
-        stage = Stage(cluster)
+        stage = stage_of(cluster)
         for line in lines[1:]:
             try:
                 stage.run(line)
