@@ -111,7 +111,7 @@ class Partition:
         self.replicas: tuple[int, ...] = ()
         #: The log directory of each replica; empty if no record names them.
         self.directories: tuple[UUID, ...] = ()
-        self.isr: frozenset[int] = frozenset()
+        self.isr: tuple[int, ...] = ()
         #: What the metadata log has of its replicas' local logs (draft KIP-1303).
         self.local_logs: Mapping[int, LocalLog] = _NONE
         #: Bytes appended here by this process: the difference of two readings is what was appended in between.
@@ -144,7 +144,7 @@ class Partition:
         if self.leader is not None and self.leader.state.proposed_isr == frozenset(image.isr):
             self.stats.isr_shrinks += len(image.isr) < len(self.isr)
             self.stats.isr_expands += len(image.isr) > len(self.isr)
-        self.isr = frozenset(image.isr)
+        self.isr = image.isr
         self.local_logs = dict(image.local_logs) if image.local_logs else _NONE
         if not self.is_leader:
             self.leader = None

@@ -35,7 +35,7 @@ class LedPartition(Protocol):
     leader_epoch: int
     replicas: tuple[int, ...]
     directories: tuple[UUID, ...]
-    isr: frozenset[int]
+    isr: tuple[int, ...]
     local_logs: Mapping[int, LocalLog]
     #: Bytes appended here by this process.
     appended_bytes: int

@@ -121,6 +121,7 @@ class LeaderState:
 
     __slots__ = (
         "_is_isr_eligible",
+        "_isr_in_order",
         "_max_lag_ms",
         "_proposed_epochs",
         "epoch",
@@ -154,6 +155,7 @@ class LeaderState:
         self._max_lag_ms = max_lag_ms
         #: The ISR that the controller has committed.
         self.isr = frozenset(isr)
+        self._isr_in_order = tuple(isr)
         self.proposed_isr: frozenset[int] | None = None
         #: Which local logs of the ISR are to be reported (draft KIP-1303).
         self.reports = LocalLogReports(local_logs)
@@ -179,6 +181,7 @@ class LeaderState:
     ) -> None:
         """The controller has committed this partition state; it decides a pending proposal."""
         self.isr = frozenset(isr)
+        self._isr_in_order = tuple(isr)
         self.reports.on_image(local_logs)
         self.proposed_isr = None
         self.assign(replicas)
@@ -272,12 +275,14 @@ class LeaderState:
         since may have lost records.
         """
         assert self.proposed_isr is not None
-        return _with_epochs(self.proposed_isr, self._proposed_epochs | {self.node_id: own_broker_epoch})
+        return _with_epochs(
+            sorted(self.proposed_isr), self._proposed_epochs | {self.node_id: own_broker_epoch}
+        )
 
     def members(self, *, own_broker_epoch: int) -> list[tuple[int, int]]:
-        """(broker id, broker epoch) of each member of the committed ISR, as in `proposed_members`."""
+        """(broker id, broker epoch) of each member of the committed ISR, in its order: another one would be a change."""
         epochs = {replica: progress.broker_epoch for replica, progress in self.followers.items()}
-        return _with_epochs(self.isr, epochs | {self.node_id: own_broker_epoch})
+        return _with_epochs(self._isr_in_order, epochs | {self.node_id: own_broker_epoch})
 
     def local_logs(self, isr: Iterable[int], own: LocalLog | None) -> dict[int, LocalLog]:
         """The local logs of these members, as far as they are known; `own` is this broker's (draft KIP-1303)."""
@@ -331,6 +336,5 @@ class LeaderState:
 
 def _with_epochs(isr: Iterable[int], epochs: Mapping[int, int | None]) -> list[tuple[int, int]]:
     return [
-        (replica, NO_BROKER_EPOCH if (epoch := epochs.get(replica)) is None else epoch)
-        for replica in sorted(isr)
+        (replica, NO_BROKER_EPOCH if (epoch := epochs.get(replica)) is None else epoch) for replica in isr
     ]

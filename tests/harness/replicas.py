@@ -91,6 +91,7 @@ class ReplicaBroker:
         self.replayed = 0
         #: Partitions whose leader is to report local logs to the controller.
         self.reporting: list[Partition] = []
+        self.report: Callable[[Partition], None] = self.reporting.append
         self.selector = cluster.selector
         self.leader_rate = self.follower_rate = self.move_rate = _UNLIMITED
         self.fetching = dict(fetching or {})
@@ -159,7 +160,7 @@ class ReplicaBroker:
             runtime=runtime,
             topic_config=self.cluster.topic_config,
             propose_isr=self._propose,
-            report_local_logs=self.reporting.append,
+            report_local_logs=lambda partition: self.report(partition),
             followers=self.fetchers,
             leader_quota=ReplicationQuota(rate=lambda: self.leader_rate),
             move_quota=ReplicationQuota(rate=lambda: self.move_rate),

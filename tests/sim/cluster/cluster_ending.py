@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from cluster_consumer import Consumer
 from cluster_ledger import Batch, Committed, batches_of, records_in
+from cluster_local_logs import unreported
 from cluster_violated import Violated
 
 from protocol.metadata.image import ConfigResource, ConfigResourceType, MetadataImage, PartitionImage
@@ -72,11 +73,12 @@ class Ending:
         await self._settle_tiers()
 
     async def _settle_tiers(self) -> None:
-        """The remote tier has what it is to have, and nothing else."""
+        """The remote tier has what it is to have, and nothing else, and the controllers know what is left locally."""
         world = self._world
 
         def unsettled() -> str | None:
-            return world.tiers.unsettled(world.brokers, world.judge.image)
+            image = world.judge.image
+            return world.tiers.unsettled(world.brokers, image) or unreported(world.brokers, image)
 
         deadline = world.now + SETTLING_S
         while (text := unsettled()) is not None:

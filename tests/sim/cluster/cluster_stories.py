@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 from cluster_groups import groups
+from cluster_local_logs import tier_aware_settings
 from cluster_nemesis import Nemesis
 from cluster_operator import Operator
 from cluster_parked import parked
@@ -326,7 +327,10 @@ def shape_of(name: str, seed: int) -> dict[str, Any]:
         "controllers": random.choice((1, 3, 3, 5)),
         "is_combined": random.random() < 0.5,
     }
-    return shape | WORLDS.get(name, {})
+    shape |= WORLDS.get(name, {})
+    if name in TIERED_WORLDS:
+        shape["settings"] = shape["settings"] | tier_aware_settings(Random(f"tier-aware {name} {seed}"))
+    return shape
 
 
 def run_story(name: str, seed: int, *, is_quiet: bool = True) -> World:

@@ -79,7 +79,7 @@ def test_who_moves_the_high_watermark(
     assert ErrorCode(answer.error_code) == code
     assert not answer.records
     assert partition.log.high_watermark == (1 if code == ErrorCode.none else 0)
-    assert partition.isr == {1, 2}
+    assert partition.isr == (1, 2)
     assert not cluster.proposals
 
 

@@ -139,7 +139,7 @@ def test_a_larger_min_isr_holds_before_a_smaller_isr_that_came_with_it(broker):
         ConfigRecord(resource_type=2, resource_name="t", name="min.insync.replicas", value="2"),
         PartitionChangeRecord(topic_id=TOPIC_ID, partition_id=0, isr=[NODE_ID], eligible_leader_replicas=[2]),
     )
-    assert partition.isr == {NODE_ID}
+    assert partition.isr == (NODE_ID,)
     assert partition.log.high_watermark == 0
 
 

@@ -421,7 +421,7 @@ def test_a_follower_below_the_local_log_start_is_not_counted_in(simulation):
             await follower.listen()
             await asyncio.sleep(10)
             await turns()
-            assert leader.partition(at(0)).isr == {1}
+            assert leader.partition(at(0)).isr == (1,)
             progress = leader.partition(at(0)).as_leader().state.followers[2]
             assert progress.log_end_offset is None or progress.log_end_offset < 3
 
