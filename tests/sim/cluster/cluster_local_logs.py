@@ -17,8 +17,11 @@ from protocol.metadata.image import MetadataImage
 _ELECTION = "leader.election"
 
 
-def tier_aware_settings(random: Random) -> dict[str, object]:
-    """Settings of all brokers of some worlds, none of others: the first draft of KIP-1303, its redraft, or both."""
+def tier_aware_settings(name: str, seed: int) -> dict[str, object]:
+    """Settings of all nodes of a story: of four seeds one has none, the others the first draft of KIP-1303, its redraft, or
+    both.
+    """
+    random = Random(f"local logs {name} {seed}")
     early = {
         f"{_ELECTION}.prefer.early.local.log.start.offset": "true",
         f"{_ELECTION}.local.log.start.offset.threshold": random.choice((0, 5, 20)),
@@ -27,7 +30,7 @@ def tier_aware_settings(random: Random) -> dict[str, object]:
         f"{_ELECTION}.eligible.local.log.bytes": random.choice((0, 500, 900)),
         f"{_ELECTION}.eligible.local.log.ms": random.choice((-1, 500, 2000)),
     }
-    preference = random.choice(({}, {}, early, eligible, early | eligible))
+    preference = ({}, early, eligible, early | eligible)[seed % 4]
     return {"follower.fetch.last.tiered.offset.enable": "true", **preference} if preference else {}
 
 

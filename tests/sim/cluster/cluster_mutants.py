@@ -309,7 +309,7 @@ MUTANTS = [
     Mutant(a_replay_goes_on_whatever_the_log_says, "groups", range(20), "LoadedIsTheLog"),
     Mutant(a_load_that_is_broken_off_counts_as_complete, "groups", range(20), "LoadedIsTheLog"),
     Mutant(stale_broker_epochs_in_the_isr, "amnesia", range(12, 40), "StrongIsr"),
-    Mutant(local_retention_changes_no_row, "tiered", range(10), "EventuallyLocalLogsAreKnown"),
+    Mutant(local_retention_changes_no_row, "tiered", range(1, 10), "EventuallyLocalLogsAreKnown"),
     Mutant(local_retention_does_not_wait_for_copies, "tiered", range(10), "NoHoleBetweenTiers"),
     Mutant(copied_before_it_is_finished, "tiered", range(10), "RemoteEndIsCopied"),
     Mutant(log_start_after_the_deletion, "tiered", range(10), "NoHoleBetweenTiers"),

@@ -329,7 +329,7 @@ def shape_of(name: str, seed: int) -> dict[str, Any]:
     }
     shape |= WORLDS.get(name, {})
     if name in TIERED_WORLDS:
-        shape["settings"] = shape["settings"] | tier_aware_settings(Random(f"tier-aware {name} {seed}"))
+        shape["settings"] = shape["settings"] | tier_aware_settings(name, seed)
     return shape
 
 
