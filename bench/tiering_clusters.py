@@ -13,11 +13,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count as numbers
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 from bench.cluster_client import ClusterClient
 from bench.clusters import Cluster, KafkaCluster, OttlaCluster
 from bench.figures import LoadFailed
+from bench.plain_store import PlainBucket
 from bench.wire import RequestFailed, WireClient
 from protocol.api_keys import ApiKey
 from protocol.config_def import AlterOperation
@@ -28,6 +30,12 @@ from protocol.messages.create_topics import (
     CreatableTopicConfig,
     CreateTopicsRequest,
     CreateTopicsResponse,
+)
+from protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
 )
 from protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -42,6 +50,7 @@ from protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from protocol.special_timestamps import EARLIEST_LOCAL, LATEST_TIERED
+from tests.harness.minio import MinioServer
 
 LEADER: Final = 1
 #: Everything periodic is often, so that a load does not wait for it; equal on both sides.
@@ -56,12 +65,14 @@ TIER_PROPERTIES: Final[Mapping[str, str]] = {
 DIRECTORY_MANAGER: Final = "org.apache.kafka.server.log.remote.storage.LocalTieredStorage"
 #: Of a topic that is tiered: closed segments are removed from the local tier once they are copied.
 TIERED: Final[Mapping[str, str]] = {"remote.storage.enable": "true", "local.retention.bytes": "1"}
+_BUCKET: Final = "ottla-bench"
 _TOPIC_RESOURCE: Final = 2
+_BROKER_RESOURCE: Final = 4
 _POLL_S: Final = 0.005
 _PATIENCE_S: Final = 300
 _TIMEOUT_MS: Final = 60_000
-#: The first one with the offset of the last record that is copied (KIP-1005).
-_VERSIONS: Final = {ApiKey.LIST_OFFSETS: 9}
+#: ListOffsets: the first one with the offset of the last record that is copied (KIP-1005).
+_VERSIONS: Final = {ApiKey.LIST_OFFSETS: 9, ApiKey.DELETE_RECORDS: 1}
 
 _topic_numbers = numbers(1)
 
@@ -88,6 +99,27 @@ class TieredOttla(OttlaCluster):
 
 
 TIERED_CLUSTERS: Final[dict[str, type[Cluster]]] = {"kafka": TieredKafka, "ottla": TieredOttla}
+
+
+@contextmanager
+def cluster_on_minio(folder: Path, *, brokers: int) -> Iterator[tuple[OttlaCluster, PlainBucket]]:
+    """A cluster of this project that tiers to a MinIO server of its own, and its bucket."""
+    with TemporaryDirectory(prefix="minio-", dir=folder) as name, MinioServer(Path(name)) as server:
+        server.make_bucket(_BUCKET)
+        settings = server.settings(_BUCKET)
+        properties = {
+            **TIER_PROPERTIES,
+            "remote.log.storage.manager.class.name": "remote.stores.s3.S3Storage",
+            "rlmm.config.remote.log.metadata.topic.replication.factor": str(brokers),
+            "rlmm.config.remote.log.metadata.topic.min.isr": "1",
+            **{f"rsm.config.{key}": str(value) for key, value in settings.items()},
+        }
+        cluster = OttlaCluster(Path(name) / "cluster", properties, brokers=brokers, controllers=1)
+        try:
+            cluster.start()
+            yield cluster, PlainBucket(settings, cpu_s=server.cpu_seconds)
+        finally:
+            cluster.kill()
 
 
 def poll_until(is_so: Callable[[], bool], what: str) -> float:
@@ -138,21 +170,20 @@ class TieredTopic:
 
     def alter(self, configs: Mapping[str, str]) -> None:
         """Set these configurations. Raises RequestFailed."""
-        resource = AlterConfigsResource(
-            resource_type=_TOPIC_RESOURCE,
-            resource_name=self.name,
-            configs=[
-                AlterableConfig(name=name, config_operation=AlterOperation.SET, value=value)
-                for name, value in configs.items()
-            ],
+        _alter_configs(self.port, _TOPIC_RESOURCE, self.name, configs)
+
+    def delete_records(self, before_offset: int) -> None:
+        """Move the log start offset. Raises RequestFailed."""
+        asked = [DeleteRecordsPartition(partition_index=0, offset=before_offset)]
+        request = DeleteRecordsRequest(
+            topics=[DeleteRecordsTopic(name=self.name, partitions=asked)], timeout_ms=_TIMEOUT_MS
         )
-        request = IncrementalAlterConfigsRequest(resources=[resource])
-        with WireClient(self.port) as client:
-            row = client.request(
-                ApiKey.INCREMENTAL_ALTER_CONFIGS, request, IncrementalAlterConfigsResponse
-            ).responses[0]
+        with WireClient(self.port, versions=_VERSIONS) as client:
+            row = (
+                client.request(ApiKey.DELETE_RECORDS, request, DeleteRecordsResponse).topics[0].partitions[0]
+            )
         if row.error_code:
-            raise RequestFailed(f"{self.name}: {ErrorCode(row.error_code).name} {row.error_message}")
+            raise RequestFailed(f"{self.name}: {ErrorCode(row.error_code).name}")
 
     def check(self, client: ClusterClient, count: int) -> None:
         """Raise LoadFailed unless so many records are committed."""
@@ -184,18 +215,45 @@ class TieredTopic:
         start = self.active_base_offset()
         poll_until(lambda: self._offset(EARLIEST_LOCAL) == start, f"local retention of {self.name}")
 
-    def _offset(self, timestamp: int) -> int:
+    def local_log_start_offset(self, node_id: int) -> int:
+        """Where the local log of the broker that leads starts. Raises RequestFailed."""
+        return self._offset(EARLIEST_LOCAL, asking=node_id)
+
+    def _offset(self, timestamp: int, *, asking: int = LEADER) -> int:
         asked = [ListOffsetsPartition(partition_index=0, timestamp=timestamp)]
         request = ListOffsetsRequest(
             replica_id=-1,
             topics=[ListOffsetsTopic(name=self.name, partitions=asked)],
             timeout_ms=_TIMEOUT_MS,
         )
-        with WireClient(self.port, versions=_VERSIONS) as client:
+        with WireClient(self.cluster.node(asking).port, versions=_VERSIONS) as client:
             row = client.request(ApiKey.LIST_OFFSETS, request, ListOffsetsResponse).topics[0].partitions[0]
         if row.error_code:
             raise RequestFailed(f"{self.name}: {ErrorCode(row.error_code).name}")
         return row.offset
+
+
+def configure_brokers(cluster: Cluster, configs: Mapping[str, str]) -> None:
+    """Set these dynamic configurations of all brokers. Raises RequestFailed."""
+    _alter_configs(cluster.node(LEADER).port, _BROKER_RESOURCE, "", configs)
+
+
+def _alter_configs(port: int, resource_type: int, name: str, configs: Mapping[str, str]) -> None:
+    resource = AlterConfigsResource(
+        resource_type=resource_type,
+        resource_name=name,
+        configs=[
+            AlterableConfig(name=key, config_operation=AlterOperation.SET, value=value)
+            for key, value in configs.items()
+        ],
+    )
+    request = IncrementalAlterConfigsRequest(resources=[resource])
+    with WireClient(port) as client:
+        row = client.request(
+            ApiKey.INCREMENTAL_ALTER_CONFIGS, request, IncrementalAlterConfigsResponse
+        ).responses[0]
+    if row.error_code:
+        raise RequestFailed(f"{name or 'brokers'}: {ErrorCode(row.error_code).name} {row.error_message}")
 
 
 @contextmanager

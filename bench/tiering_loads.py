@@ -3,29 +3,26 @@
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Final
 
 from bench import librdkafka, paced
-from bench.clusters import Cluster, OttlaCluster
+from bench.clusters import Cluster
 from bench.figures import OTTLA, LoadFailed, Sample, percentiles
 from bench.load_figures import GIGABYTE, bulk_sample
 from bench.loads import CONSUMER_SETTINGS
-from bench.plain_store import PlainBucket, PlainDirectory, PlainStore
+from bench.plain_store import PlainDirectory, PlainStore
 from bench.replication_loads import RECORD_BYTES, produce
-from bench.tiering_clusters import TIER_PROPERTIES, TIERED, TieredTopic, poll_until, tiered_topic
+from bench.tiering_clusters import TIERED, TieredTopic, cluster_on_minio, poll_until, tiered_topic
 from bench.wire import produce_frame
-from tests.harness.minio import MinioServer
 
 _MIB: Final = 1 << 20
 #: Of one phase, at scale 1: without, with, with, without tiering.
 _PHASE_S: Final = 2.5
 _PHASES: Final = (False, True, True, False)
 #: Of catch-up, at scale 1, and the segments' size.
-_MEGABYTES: Final = 300
+_MEGABYTES: Final = 600
 _SEGMENT_BYTES: Final = 32 * _MIB
-_MINIO_MEGABYTES: Final = 150
-_BUCKET: Final = "ottla-bench"
+_MINIO_MEGABYTES: Final = 600
 _NOT_YET_TIERED: Final = {"segment.bytes": str(_SEGMENT_BYTES)}
 _COPIED: Final = {"remote.storage.enable": "true"}
 _FIRST_RECORD_POLL_S: Final = 0.001
@@ -84,24 +81,8 @@ def catch_up_from_minio(cluster: Cluster, scale: float) -> Sample:
     """The same with a MinIO server and a broker of its own. Nothing for Kafka, which has no such store."""
     if cluster.name != OTTLA:
         return {}
-    with TemporaryDirectory(prefix="minio-", dir=cluster.folder) as name, MinioServer(Path(name)) as server:
-        server.make_bucket(_BUCKET)
-        settings = server.settings(_BUCKET)
-        properties = {
-            **TIER_PROPERTIES,
-            "remote.log.storage.manager.class.name": "remote.stores.s3.S3Storage",
-            "rlmm.config.remote.log.metadata.topic.replication.factor": "1",
-            "rlmm.config.remote.log.metadata.topic.min.isr": "1",
-            **{f"rsm.config.{key}": str(value) for key, value in settings.items()},
-        }
-        one = OttlaCluster(Path(name) / "cluster", properties, brokers=1, controllers=1)
-        try:
-            one.start()
-            return _there_and_back(
-                one, PlainBucket(settings, cpu_s=server.cpu_seconds), megabytes=_MINIO_MEGABYTES * scale
-            )
-        finally:
-            one.kill()
+    with cluster_on_minio(cluster.folder, brokers=1) as (one, bucket):
+        return _there_and_back(one, bucket, megabytes=_MINIO_MEGABYTES * scale)
 
 
 def _there_and_back(cluster: Cluster, store: PlainStore, *, megabytes: float) -> Sample:
