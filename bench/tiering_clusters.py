@@ -215,6 +215,11 @@ class TieredTopic:
         start = self.active_base_offset()
         poll_until(lambda: self._offset(EARLIEST_LOCAL) == start, f"local retention of {self.name}")
 
+    def wait_until_files_are_gone(self) -> None:
+        """Until the leader has removed the files of local segments that it does not have any more."""
+        folder = self.cluster.node(LEADER).data_dir / f"{self.name}-0"
+        poll_until(lambda: not any(folder.glob("*.deleted")), f"removed files of {self.name}")
+
     def local_log_start_offset(self, node_id: int) -> int:
         """Where the local log of the broker that leads starts. Raises RequestFailed."""
         return self._offset(EARLIEST_LOCAL, asking=node_id)
