@@ -9,7 +9,6 @@ broker 3 is elected, and consumers of older records are served from the remote t
 """
 
 import time
-from collections.abc import Mapping
 from typing import Final
 
 from bench.clusters import Cluster
@@ -62,14 +61,14 @@ def rejoin(cluster: Cluster, scale: float) -> Sample:
 
 
 def _both_ways(cluster: Cluster, name: str, size_bytes: float) -> Sample:
-    configure_brokers(cluster, {_SKIPS_TIERED: "false"})
+    _skip_tiered(cluster, is_on=False)
     topics = filled(cluster, {name: size_bytes}, _WIPED, configs=_BOTH_TIERS)
     topic = topics[name]
     _without_first_record(topic)
     plain_s = rejoined(cluster, _WIPED, topics)[name]
     plain_bytes = topic.local_bytes(_WIPED)
-    configure_brokers(cluster, {_SKIPS_TIERED: "true"})
     stop(cluster, _WIPED, topics)
+    _skip_tiered(cluster, is_on=True)
     took_s = rejoined(cluster, _WIPED, topics)[name]
     moved_bytes = topic.local_bytes(_WIPED)
     topic.delete()
@@ -108,7 +107,10 @@ def fail_over_on_minio(cluster: Cluster, scale: float) -> Sample:
 
 
 def _after_fail_over(cluster: Cluster, scale: float, *, prefers_local: bool) -> Sample:
-    configure_brokers(cluster, {_SKIPS_TIERED: "true", **_preference(cluster, is_on=prefers_local)})
+    _skip_tiered(cluster, is_on=True)
+    if cluster.name != KAFKA:
+        # A batch here is one record of a megabyte: a threshold of 10,000 would be all of the log.
+        configure_brokers(cluster, {_PREFERS_LOCAL: str(prefers_local).lower(), _THRESHOLD: "10"})
     topics = filled(
         cluster,
         {"fail-over": _BACKLOG_BYTES * scale},
@@ -135,11 +137,14 @@ def _after_fail_over(cluster: Cluster, scale: float, *, prefers_local: bool) -> 
     return sample
 
 
-def _preference(cluster: Cluster, *, is_on: bool) -> Mapping[str, str]:
-    """Draft KIP-1303, which Kafka does not have; batches here have one record of a megabyte."""
-    if cluster.name == KAFKA:
-        return {}
-    return {_PREFERS_LOCAL: "true" if is_on else "false", _THRESHOLD: "10"}
+def _skip_tiered(cluster: Cluster, *, is_on: bool) -> None:
+    """Set KIP-1023's configuration in the file of the broker that is wiped, for its next start.
+
+    As a dynamic one Kafka's broker would know it too late: it begins to follow before it applies configurations.
+    """
+    path = cluster.node(_WIPED).properties_file
+    lines = [line for line in path.read_text().splitlines() if not line.startswith(_SKIPS_TIERED)]
+    path.write_text("\n".join([*lines, f"{_SKIPS_TIERED}={str(is_on).lower()}"]) + "\n")
 
 
 def _wait_for_leader(cluster: Cluster, topic: TieredTopic) -> int:
