@@ -48,9 +48,9 @@ class LocalLog(NamedTuple):
 
     @classmethod
     def from_state(cls, state: LocalLogState) -> "LocalLog":
-        """From the wire."""
-        oldest = state.oldest_local_timestamp
-        return cls(state.local_log_start_offset, state.local_log_bytes, None if oldest < 0 else oldest)
+        """From the wire. A negative start offset counts as 0: an election compares it with that of an unknown local log."""
+        start, oldest = state.local_log_start_offset, state.oldest_local_timestamp
+        return cls(max(start, 0), state.local_log_bytes, None if oldest < 0 else oldest)
 
     def to_state(self) -> LocalLogState:
         """For the wire."""

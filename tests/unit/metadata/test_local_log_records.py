@@ -15,6 +15,7 @@ from protocol.local_log import (
 )
 from protocol.metadata.frame import decode_record, encode_record
 from protocol.metadata.image import MetadataImage
+from protocol.metadata.leader_preference import LeaderPreference, preference_order
 from protocol.metadata.records import PartitionChangeRecord, PartitionRecord, TopicRecord
 
 TOPIC_ID = UUID(int=7)
@@ -57,6 +58,14 @@ def test_an_unknown_timestamp_is_minus_one_on_the_wire_only():
     assert LocalLog.from_state(STATE) == LocalLog(5, 6, None)
     assert local_logs_from(LOGS) == IN_MEMORY  # ordered by replica
     assert local_logs_from(replica_local_logs(IN_MEMORY)) == IN_MEMORY
+
+
+def test_a_negative_start_offset_of_a_bad_peer_is_no_earlier_than_that_of_an_unknown_local_log():
+    bad = ReplicaLocalLog(replica_id=1, state=LocalLogState(local_log_start_offset=-(2**63)))
+    known = dict(local_logs_from([bad]))
+    assert known == {1: LocalLog(0, 0, None)}
+    spans = LeaderPreference(prefers_early_start=True, eligible_local_ms=1, eligible_local_bytes=1)
+    assert preference_order([1, 2], known, spans, now_ms=0) == [[1, 2]]
 
 
 def image_with(*records) -> MetadataImage:
