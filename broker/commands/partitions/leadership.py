@@ -87,7 +87,9 @@ def _less_data(partition: Description, broker_id: int, now_ms: int) -> str:
         each: local_logs[each].start_offset if each in local_logs else 0 for each in partition.candidates
     }
     earliest = min(starts, key=lambda each: starts[each])
-    parts = [f"local from {own.start_offset}, {earliest} from {starts[earliest]}"]
+    is_known = earliest in local_logs
+    other = f"from {starts[earliest]}" if is_known else "is unknown and counts as complete"
+    parts = [f"local from {own.start_offset}, {earliest} {other}"]
     if preference.prefers_early_start:
         parts[0] += (
             f": {own.start_offset - starts[earliest]} later, {preference.start_offset_threshold} make a difference"

@@ -95,7 +95,8 @@ def partition(
     (2, {"preference": EARLY, "starts": [1_000_000, 1_000_050, 1_000_000]}, 1,
         "the preferred replica 1 may lead, but could not when this leader was elected; a preferred leader election would choose 1"),
     (3, {"preference": EARLY, "starts": [5_000_000, None, 1_000_000]}, 2,
-        ("the preferred replica 1 has less local data (local from 5000000, 2 from 0: 5000000 later, 10000 make a difference); "
+        ("the preferred replica 1 has less local data (local from 5000000, 2 is unknown and counts as complete: 5000000 later, "
+        "10000 make a difference); "
         "a preferred leader election would choose 2")),
     (2, {"preference": SPANS, "starts": [7, 5, 5], "oldest_ms": NOW_MS - 90_000}, 2,
         ("the preferred replica 1 has less local data (local from 7, 2 from 5; age 1 min 30 s of at least 1 h; "
