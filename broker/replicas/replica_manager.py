@@ -386,9 +386,8 @@ class ReplicaManager:
             if partition is not None:
                 partition.on_config_changed()
                 if not partition.is_leader:
-                    self._followers.refresh(
-                        partition
-                    )  # its Fetch row has its local log if elections ask for it
+                    # Its Fetch row has its local log if elections ask for it.
+                    self._followers.refresh(partition)
                 self.tier.on_role(partition)
 
     # -- log directories -------------------------------------------------------------------------------
