@@ -18,6 +18,7 @@ reads nothing ahead.
 from asyncio import TimerHandle, sleep
 from collections.abc import Callable, Coroutine
 from logging import DEBUG, WARNING, getLogger
+from traceback import clear_frames
 from typing import Any, Final, NamedTuple, Protocol
 
 from protocol.errors import KafkaError, OffsetOutOfRange
@@ -302,6 +303,8 @@ class ChunkReads:
             found = await chunk
         except Exception as error:  # noqa: BLE001 (a store's plugin may raise anything; logged)
             self._on_failed(read, error)
+            # It may be kept for long, and its frames have the memory of what was to be read.
+            clear_frames(error.__traceback__)
         else:
             self._quota.record(found.data_bytes)
             self._ahead.on_read(found.data_bytes, took_ms=self._now_ms() - read.began_ms)
@@ -323,6 +326,7 @@ class ChunkReads:
                     return await attempt()
             except RetriableRemoteStorageError as error:
                 read.error = error
+                clear_frames(error.__traceback__)
             await self._pause(_BACKOFF_MS, number, max_ms=_FAILED_BACKOFF_MAX_MS)
         async with self._slots.enter():
             return await attempt()

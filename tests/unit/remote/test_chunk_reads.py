@@ -19,6 +19,7 @@ from remote.reading.read_slots import ReadSlots, TooManyRemoteReads
 from remote.reading.settings import RemoteReadSettings
 from runtime import Pool
 from runtime.simulated import Simulation
+from tests.harness.faulty_store import Fault, refuse, truncated
 
 
 class NoQuota:
@@ -245,6 +246,39 @@ def test_what_is_read_in_an_old_leader_epoch_is_not_kept(simulation, twins):
         reads.forget(twins.partition)
         assert isinstance(get(), PendingRead)
         await asyncio.sleep(5)
+
+    simulation.run(main())
+    reads.close()
+
+
+@pytest.mark.logs("cannot be read from the remote tier")
+def test_a_read_that_has_failed_holds_no_memory(simulation, twins, monkeypatch):
+    """While the store is down, many consumers wait at many offsets: what is kept of each is its error."""
+    taken = []
+
+    def take(size_bytes):
+        taken.append(bytearray(size_bytes))
+        return memoryview(taken[-1])
+
+    monkeypatch.setattr(twins.reader._segments.memory, "take", take)
+    slots = ReadSlots(twins.runtime, lambda: twins.settings)
+    reads = ChunkReads(twins.reader, runtime=twins.runtime, slots=slots, quota=NoQuota())
+
+    async def main():
+        twins.store.faults += [
+            Fault("segment", truncated(10), times=3),
+            Fault("segment", refuse(503), times=100),
+        ]
+        failed = []
+        for offset in range(3):
+            failed.append(
+                reads.get(twins.partition, offset, max_bytes=1000, is_read_committed=False, has_waited=False)
+            )
+            await asyncio.sleep(2)
+        assert all(each.is_done and each.error is not None for each in failed)
+        assert len(taken) == 9
+        for each in taken:
+            each.append(0)  # not possible while there are views
 
     simulation.run(main())
     reads.close()
