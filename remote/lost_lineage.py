@@ -28,26 +28,47 @@ _LOG = getLogger(__name__)
 
 
 def restore_lineage(log: Log, copies: RemoteLogMetadataCache) -> None:
-    """Restore the lineage of a log that has lost it; what no copy has is not part of the log any more.
+    """Restore the lineage of a leader's log that has lost it; what no copy has is not part of the log any more.
 
     `copies` must be complete. Cost: nothing for a log with its lineage, else O(copies). Raises KafkaStorageError.
     """
     if log.has_whole_lineage:
         return
+    end, entries = _lost_lineage(log, copies)
+    _restore(log, entries)
+    if not log.has_whole_lineage:
+        start = entries[0].start_offset if entries else end
+        log.maybe_increment_log_start_offset(start, reason="there is no copy of the records before")
+
+
+def restore_lineage_of_follower(log: Log, copies: RemoteLogMetadataCache) -> None:
+    """As `restore_lineage`, if these copies have all of it: consumers read the remote part from followers, too (KIP-392).
+
+    A follower may not know all copies yet, and its log starts where its leader's does.
+    """
+    if log.has_whole_lineage:
+        return
+    _, entries = _lost_lineage(log, copies)
+    if entries and entries[0].start_offset <= log.log_start_offset:
+        _restore(log, entries)
+
+
+def _lost_lineage(log: Log, copies: RemoteLogMetadataCache) -> tuple[int, list[EpochEntry]]:
+    """Where the known lineage begins, and what the copies have of it before."""
     first = log.leader_epochs.earliest
     end, newest_epoch = log.local_log_start_offset, None
     if first is not None:
         end, newest_epoch = min(first.start_offset, end), first.epoch
-    entries = lineage_before(copies.segments(), end, newest_epoch=newest_epoch)
+    return end, lineage_before(copies.segments(), end, newest_epoch=newest_epoch)
+
+
+def _restore(log: Log, entries: list[EpochEntry]) -> None:
     _LOG.warning(
         "%s: the leader epochs of its remote part are lost; by the metadata of its copies they are %s",
         log.topic_partition,
         entries,
     )
     log.restore_lineage(entries)
-    if not log.has_whole_lineage:
-        start = entries[0].start_offset if entries else end
-        log.maybe_increment_log_start_offset(start, reason="there is no copy of the records before")
 
 
 def lineage_before(

@@ -2,11 +2,12 @@
 
 A leader has to know both before it copies or deletes anything. Kafka 4.3.1 runs retention before it knows the end of what is
 copied, counts the bytes in both tiers twice, and deletes records that retention.bytes has room for (KAFKA-20732). A
-follower needs the end for its local retention only.
+follower needs the end for its local retention, and the lineage for consumers that read from it (KIP-392).
 
     lineage     if a power cut has taken it (`remote.lost_lineage`)
     log start   the former leader has moved it and deleted the copies before it, and this replica was not notified: it is the
-                start of the first copy of the lineage; if all copies are deleted, that of the local log
+                start of the first copy of the lineage; if all copies are deleted, that of the local log. A former leader may
+                end a deletion after its successor has begun, so this is repeated for what is in the remote tier only
     remote end  see `remote.lineage.remote_end_offset`. It changes also without this leader: a former one may finish a copy,
                 or delete one, after another leader has begun
 
@@ -18,14 +19,14 @@ Source: RLMCopyTask.maybeUpdateLogStartOffsetOnBecomingLeader, maybeUpdateCopied
 from remote.lineage import highest_remote_offset, remote_end_offset, without_empty_epochs
 from remote.log_manager.lane import NotYet
 from remote.log_manager.partition_state import PartitionState
-from remote.lost_lineage import restore_lineage
+from remote.lost_lineage import restore_lineage, restore_lineage_of_follower
 from remote.metadata_cache import RemoteLogMetadataCache
 from remote.metadata_manager import RemoteLogMetadataManager
 from storage.log import Log
 
 
 def seed_leader(state: PartitionState, metadata: RemoteLogMetadataManager) -> None:
-    """Before each task: the log start once in each leader epoch, the remote end each time. Raises NotYet."""
+    """Before each task. Raises NotYet."""
     if state.is_deleting_all:
         raise NotYet("copies of before tiering was disabled are being deleted")
     log = state.partition.log
@@ -34,15 +35,22 @@ def seed_leader(state: PartitionState, metadata: RemoteLogMetadataManager) -> No
     if state.seeded_epoch != epoch:
         restore_lineage(log, copies)
         _advance_log_start(state, copies)
+    elif log.log_start_offset < log.local_log_start_offset:
+        _advance_log_start(state, copies, end_offset=log.local_log_start_offset)
     update_remote_end(log, copies)
     state.seeded_epoch = epoch
 
 
-def _advance_log_start(state: PartitionState, copies: RemoteLogMetadataCache) -> None:
+def _advance_log_start(
+    state: PartitionState, copies: RemoteLogMetadataCache, *, end_offset: int | None = None
+) -> None:
+    """To where the remote tier begins, at most to `end_offset`."""
     log = state.partition.log
     start = first_copied_offset(log, copies)
     if start is None and _was_copied(log, copies):
         start = log.local_log_start_offset
+    if start is not None and end_offset is not None:
+        start = min(start, end_offset)
     if start is None or start <= log.log_start_offset:
         return
     if start > log.high_watermark:
@@ -59,8 +67,10 @@ def _was_copied(log: Log, copies: RemoteLogMetadataCache) -> bool:
 
 
 def seed_follower(state: PartitionState, metadata: RemoteLogMetadataManager) -> None:
-    """In each interval: the leader goes on copying. Raises NotYet."""
-    update_remote_end(state.partition.log, ready_copies(state, metadata))
+    """In each interval: the leader goes on copying. Raises NotYet, KafkaStorageError."""
+    log, copies = state.partition.log, ready_copies(state, metadata)
+    restore_lineage_of_follower(log, copies)
+    update_remote_end(log, copies)
 
 
 def ready_copies(state: PartitionState, metadata: RemoteLogMetadataManager) -> RemoteLogMetadataCache:

@@ -4,7 +4,7 @@ import pytest
 from remote_support import cache_of, copy_of
 
 from protocol.types import TopicPartition
-from remote.lost_lineage import lineage_before, restore_lineage
+from remote.lost_lineage import lineage_before, restore_lineage, restore_lineage_of_follower
 from storage.leader_epoch_cache import FILE_NAME
 from storage.log_config import LogConfig
 from tests.unit.storage.storage_support import NOW_MS, batch, open_log
@@ -75,5 +75,25 @@ def test_restored_logs(stopped, copies, log_start, epochs):
     restore_lineage(log, cache_of(*of))
     assert log.has_whole_lineage
     assert log.log_start_offset == log_start
+    assert list(log.leader_epochs.entries) == epochs
+    log.close_files()
+
+
+@pytest.mark.logs("is corrupt", "disagrees with the batches", "are lost")
+@pytest.mark.parametrize(
+    ("copies", "is_whole", "epochs"),
+    [
+        ([(2, 6, (1, 2), (2, 5)), (6, 8, (2, 6), (4, 7))], True, [(1, 3), (2, 5), (4, 7)]),
+        ([(6, 8, (2, 6), (4, 7))], False, [(4, 8)]),  # it may not have read the metadata of the others yet
+        ([], False, [(4, 8)]),
+    ],
+)
+def test_a_follower_restores_it_only_with_all_copies(stopped, copies, is_whole, epochs):
+    """Its log start is the leader's: it does not decide what is not part of the log any more."""
+    log = stopped
+    of = [copy_of(number, start, end, *its) for number, (start, end, *its) in enumerate(copies, 1)]
+    restore_lineage_of_follower(log, cache_of(*of))
+    assert log.has_whole_lineage == is_whole
+    assert log.log_start_offset == 3
     assert list(log.leader_epochs.entries) == epochs
     log.close_files()
