@@ -41,7 +41,7 @@ class Reason(Enum):
     UNREFERENCED_EPOCH = "unreferenced leader epoch"
     #: Another copy has the same records.
     DUPLICATE = "duplicate of another copy"
-    #: The broker that began it has stopped, and will not finish it.
+    #: It has not been finished for longer than any copy takes.
     ABANDONED = "unfinished copy"
     #: An earlier deletion has not finished.
     RETRY = "deletion that did not finish"
@@ -75,16 +75,14 @@ def expire(
     cache: RemoteLogMetadataCache,
     log: LogView,
     *,
-    node_id: int,
     being_copied: Collection[UUID],
-    abandoned_before_ms: int,
+    abandoned: Collection[UUID],
     now_ms: int,
 ) -> Expiration:
     """Decide what retention deletes now.
 
-    `being_copied`: ids of the copies that this broker, `node_id`, makes now: its other unfinished ones are of an attempt that
-    it has given up, or of an earlier process. Another broker's unfinished copy that was begun before `abandoned_before_ms`
-    has exceeded every deadline: that broker writes to it no more, so that its deletion leaves no object behind.
+    `being_copied`: ids of the copies that this broker makes now. `abandoned`: those of unfinished copies that have exceeded
+    every deadline: no broker writes to them any more, so that their deletion leaves no object behind.
     Cost: O(deleted), and O(all copies) when the log is larger than retention.bytes by at least its first copy.
     """
     result = Expiration()
@@ -95,7 +93,7 @@ def expire(
         reason = (
             None
             if copy.segment_id.id in being_copied
-            else _unread(cache, copy, node_id=node_id, abandoned_before_ms=abandoned_before_ms)
+            else _unread(cache, copy, is_abandoned=copy.segment_id.id in abandoned)
         )
         if reason is not None:
             result.deleted.append((copy, reason))
@@ -122,12 +120,11 @@ def expire(
 
 
 def _unread(
-    cache: RemoteLogMetadataCache, copy: RemoteLogSegmentMetadata, *, node_id: int, abandoned_before_ms: int
+    cache: RemoteLogMetadataCache, copy: RemoteLogSegmentMetadata, *, is_abandoned: bool
 ) -> Reason | None:
     """Why a copy is deleted that no reader finds; None: it may still be finished, or is found in another epoch."""
     match copy.state:
         case RemoteLogSegmentState.COPY_SEGMENT_STARTED:
-            is_abandoned = copy.broker_id == node_id or copy.event_timestamp_ms < abandoned_before_ms
             return Reason.ABANDONED if is_abandoned else None
         case RemoteLogSegmentState.COPY_SEGMENT_FINISHED:
             return None if cache.is_referenced(copy) else Reason.DUPLICATE

@@ -5,6 +5,9 @@
 The log start offset first: followers learn it by their fetches; one that becomes leader before it has learnt it decides the
 same again. A deletion that fails is repeated, by this leader or the next one.
 
+A copy that is not finished may still be written: by another broker, or by what the store carries out late of an earlier
+process of this one. It is deleted when this leader has seen it for two deadlines (`partition_state.UnfinishedCopies`).
+
 With remote.storage.enable=false and remote.log.delete.on.disable=true (KIP-950) the log starts where its local segments do,
 and all copies are deleted.
 
@@ -39,7 +42,6 @@ class ExpirationTask:
     def __init__(
         self,
         *,
-        node_id: int,
         metadata: RemoteLogMetadataManager,
         deletions: CopyDeletions,
         runtime: Runtime,
@@ -49,7 +51,6 @@ class ExpirationTask:
         on_all_deleted: Callable[[PartitionState], None],
     ) -> None:
         """`being_copied`: copies that this broker makes now. `on_all_deleted`: a partition is not tiered any more."""
-        self._node_id = node_id
         self._metadata = metadata
         self._deletions = deletions
         self._runtime = runtime
@@ -82,9 +83,12 @@ class ExpirationTask:
                 retention_ms=log.config.retention_ms,
                 retention_bytes=log.config.retention_bytes,
             ),
-            node_id=self._node_id,
             being_copied=self._being_copied(state),
-            abandoned_before_ms=now_ms - 2 * self._settings().transfer_deadline_ms,
+            abandoned=state.unfinished.abandoned(
+                copies.unreferenced(),
+                now_s=self._runtime.monotonic(),
+                wait_s=2 * self._settings().transfer_deadline_ms / 1000,
+            ),
             now_ms=now_ms,
         )
         gauges = self._metrics.partition(state.partition.topic_partition)

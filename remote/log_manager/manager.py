@@ -95,7 +95,6 @@ class RemoteLogManager:
             metrics=metrics,
         )
         self._expiration_task = ExpirationTask(
-            node_id=node_id,
             metadata=metadata,
             deletions=deletions,
             runtime=runtime,

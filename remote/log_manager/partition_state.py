@@ -1,7 +1,10 @@
 """PartitionState: what the tasks of one partition keep between their runs."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from uuid import UUID
 
+from protocol.remote.records import RemoteLogSegmentState
 from remote.log_manager.segment_transfers import Transfer
 from remote.log_manager.tiered_partition import TieredPartition
 from remote.segment_metadata import RemoteLogSegmentMetadata, TopicIdPartition
@@ -31,6 +34,28 @@ class Attempt:
     is_discarded: bool = False
 
 
+class UnfinishedCopies:
+    """For how long the leader has seen each copy in COPY_SEGMENT_STARTED, by its own monotonic clock.
+
+    The copy's timestamp is of another broker's clock, or of this one's before it was set: with an hour between two of them
+    a copy under way would count as abandoned, or one of a dead broker would never.
+    """
+
+    def __init__(self) -> None:
+        #: Bound: the copies that are not finished.
+        self._seen_s: dict[UUID, float] = {}
+
+    def abandoned(
+        self, copies: Iterable[RemoteLogSegmentMetadata], *, now_s: float, wait_s: float
+    ) -> set[UUID]:
+        """The ids of those that have not been finished for `wait_s`. `copies` has all unfinished ones."""
+        unfinished = (
+            copy.segment_id.id for copy in copies if copy.state is RemoteLogSegmentState.COPY_SEGMENT_STARTED
+        )
+        self._seen_s = {each: self._seen_s.get(each, now_s) for each in unfinished}
+        return {each for each, seen_s in self._seen_s.items() if now_s - seen_s >= wait_s}
+
+
 @dataclass(slots=True, eq=False)
 class PartitionState:
     """A partition whose segments are in the remote tier, or will be. Belongs to the event loop."""
@@ -46,6 +71,8 @@ class PartitionState:
     seeded_epoch: int | None = None
     #: The copy that is under way, or that is repeated after a failure.
     attempt: Attempt | None = None
+    #: Copies, of any broker, that are not finished.
+    unfinished: UnfinishedCopies = field(default_factory=UnfinishedCopies)
     #: remote.log.delete.on.disable: copies are being deleted. A copy may be, though its metadata do not say so yet.
     is_deleting_all: bool = False
     #: Copying has stopped until the next leader epoch, as the store's custom metadata is too large.

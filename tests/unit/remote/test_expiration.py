@@ -36,8 +36,7 @@ def decide(
     ms=None,
     size=None,
     being_copied=(),
-    abandoned=0,
-    node_id=9,
+    abandoned=(),
 ):
     log = LogView(
         lineage=[EpochEntry(*each) for each in lineage],
@@ -50,9 +49,8 @@ def decide(
     found = expire(
         cache,
         log,
-        node_id=node_id,
         being_copied=[UUID(int=each) for each in being_copied],
-        abandoned_before_ms=abandoned,
+        abandoned=[UUID(int=each) for each in abandoned],
         now_ms=NOW_MS,
     )
     return {copy.segment_id.id.int: reason for copy, reason in found.deleted}, found.log_start_offset
@@ -110,10 +108,10 @@ def test_copies_that_no_reader_finds_are_deleted_at_any_age():
     cache = tier(
         (1, 0, State.COPY_SEGMENT_STARTED), (2, 0), (3, 0), (4, 10, State.DELETE_SEGMENT_STARTED), (5, 10)
     )
-    assert decide(cache, abandoned=2) == (
+    assert decide(cache, abandoned=[1]) == (
         {1: Reason.ABANDONED, 3: Reason.DUPLICATE, 4: Reason.RETRY}, None,
     )  # fmt: skip
-    assert decide(cache, abandoned=1) == (
+    assert decide(cache) == (
         {3: Reason.DUPLICATE, 4: Reason.RETRY},
         None,
     )  # 1 may still be finished
@@ -121,15 +119,8 @@ def test_copies_that_no_reader_finds_are_deleted_at_any_age():
 
 def test_a_copy_that_this_broker_makes_now_is_left_alone():
     cache = tier((1, 0), (2, 10, State.COPY_SEGMENT_STARTED))
-    assert decide(cache, abandoned=99, being_copied=[2]) == ({}, None)
-    assert decide(cache, abandoned=99) == ({2: Reason.ABANDONED}, None)
-
-
-def test_an_unfinished_copy_of_this_brokers_own_that_is_not_made_now_was_given_up():
-    cache = tier((1, 0), (2, 10, State.COPY_SEGMENT_STARTED))
-    assert decide(cache, node_id=1) == ({2: Reason.ABANDONED}, None)
-    assert decide(cache, node_id=1, being_copied=[2]) == ({}, None)
-    assert decide(cache, node_id=2) == ({}, None)
+    assert decide(cache, abandoned=[2], being_copied=[2]) == ({}, None)
+    assert decide(cache, abandoned=[2]) == ({2: Reason.ABANDONED}, None)
 
 
 def test_an_unfinished_copy_does_not_stop_retention():
@@ -157,7 +148,7 @@ def test_unfinished_copies_of_a_lost_branch_are_deleted_before_the_lineage_has_p
         (3, 20, (1, 20), State.DELETE_SEGMENT_STARTED),
         (4, 30, (1, 30)),  # a replica that has this branch may be elected
     )
-    assert decide(cache, lineage=((0, 0), (2, 10)), abandoned=99) == (
+    assert decide(cache, lineage=((0, 0), (2, 10)), abandoned=[2]) == (
         {2: Reason.ABANDONED, 3: Reason.RETRY}, None,
     )  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from uuid import UUID
 
 import pytest
 
@@ -10,6 +11,7 @@ from protocol.records.control import EndTransactionMarker, build_end_transaction
 from protocol.remote.records import RemoteLogSegmentState as State
 from protocol.types import TopicPartition
 from remote.errors import RemoteResourceNotFound, RetriableRemoteStorageError
+from remote.segment_metadata import RemoteLogSegmentMetadataUpdate
 from runtime.simulated import Simulation
 from storage.log import AppendOrigin
 from tests.harness.remote_tier import TIERED, RemoteTier
@@ -250,6 +252,80 @@ def test_tiering_is_enabled_again_while_copies_are_deleted(simulation, tmp_path)
             assert readable_from == leader.log.log_start_offset == 0, leader.log.offsets
         assert [start for start, _, _ in leader.copies()] == [0, 1, 2, 3, 4]
         assert leader.log.local_log_start_offset == 5
+
+    simulation.run(story())
+
+
+# What a former leader does
+
+
+async def store_states(leader, copy, *states):
+    """Another broker stores these states of a copy."""
+    for state in states:
+        await leader.own.metadata.update_remote_log_segment_metadata(
+            RemoteLogSegmentMetadataUpdate(
+                segment_id=copy.segment_id,
+                state=state,
+                broker_id=2,
+                event_timestamp_ms=leader.broker.runtime.now_ms(),
+            )
+        )
+
+
+@pytest.mark.parametrize(("deleted", "start"), [([0], 1), ([0, 1], 2)])
+def test_a_deletion_that_ends_after_the_successor_has_begun_moves_the_log_start(
+    simulation, tmp_path, deleted, start
+):
+    """Else a consumer at the log start would be sent back to it again and again."""
+
+    async def story():
+        leader = OneLeader(simulation, tmp_path, local_retention_ms="1000")
+        for value in "abc":
+            leader.write_segment(value)
+        leader.write("d")
+        await asyncio.sleep(60)
+        leader.log.apply_retention(leader.broker.runtime.now_ms())
+        copies = leader.tier.copies()
+        assert [each.start_offset for each in copies] == [0, 1, 2]
+        assert (leader.log.log_start_offset, leader.log.local_log_start_offset) == (0, 3)
+        for number in deleted:
+            await store_states(
+                leader, copies[number], State.DELETE_SEGMENT_STARTED, State.DELETE_SEGMENT_FINISHED
+            )
+        await asyncio.sleep(60)
+        assert leader.log.log_start_offset == start
+
+    simulation.run(story())
+
+
+@pytest.mark.parametrize("clock_ms", [-3_600_000, 0, 3_600_000])
+def test_an_unfinished_copy_is_deleted_when_its_leader_has_seen_it_for_two_deadlines(
+    simulation, tmp_path, clock_ms
+):
+    """Whatever the clock of the broker was that has begun it, and whichever broker that was."""
+
+    async def story():
+        leader = OneLeader(simulation, tmp_path)
+        deadline_s = leader.own.settings.transfer_deadline_ms / 1000
+        leader.write_segment("a")
+        leader.write("b")
+        await asyncio.sleep(60)
+        (finished,) = leader.tier.copies()
+        now_ms = leader.broker.runtime.now_ms()
+        for broker_id in (1, 2):
+            await leader.own.metadata.add_remote_log_segment_metadata(
+                replace(
+                    finished,
+                    segment_id=finished.segment_id._replace(id=UUID(int=broker_id)),
+                    state=State.COPY_SEGMENT_STARTED,
+                    broker_id=broker_id,
+                    event_timestamp_ms=now_ms + clock_ms,
+                )
+            )
+        await asyncio.sleep(2 * deadline_s - 60)
+        assert len(leader.copies()) == 3
+        await asyncio.sleep(120)
+        assert leader.copies() == [(0, 1, FINISHED)]
 
     simulation.run(story())
 
