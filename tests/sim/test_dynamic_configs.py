@@ -136,6 +136,26 @@ TOPICS: dict[str, tuple[str, object, Callable[[Node], object]]] = {
     "remote.log.copy.disable": ("true", True, of_log("remote_log_copy_disable")),
     "remote.log.delete.on.disable": ("true", True, of_log("remote_log_delete_on_disable")),
     "remote.storage.enable": ("true", True, of_log("remote_storage_enable")),
+    "leader.election.prefer.early.local.log.start.offset": (
+        "true",
+        "true",
+        of_controller("leader.election.prefer.early.local.log.start.offset"),
+    ),
+    "leader.election.local.log.start.offset.threshold": (
+        "33",
+        "33",
+        of_controller("leader.election.local.log.start.offset.threshold"),
+    ),
+    "leader.election.eligible.local.log.ms": (
+        "34",
+        "34",
+        of_controller("leader.election.eligible.local.log.ms"),
+    ),
+    "leader.election.eligible.local.log.bytes": (
+        "35",
+        "35",
+        of_controller("leader.election.eligible.local.log.bytes"),
+    ),
     "internal.segment.bytes": ("1234", 1234, of_log("segment_bytes")),
 }
 
