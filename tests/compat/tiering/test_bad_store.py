@@ -180,7 +180,8 @@ def test_an_upload_survives_the_death_of_its_process_and_of_its_broker(client, s
     value = bytes(900_000)
     # Parts wait for their answers until the process is killed.
     tier = store.tier(client, **{"request.timeout.ms": "60000"})
-    with TieredServer(tmp_path, tier) as broker:
+    # What the killed broker has left is deleted after two deadlines: the store may still carry out its requests.
+    with TieredServer(tmp_path, tier, **{"remote.log.manager.transfer.deadline.ms": "5000"}) as broker:
         create_topic(broker.bootstrap, "t", config={**TIERED, "segment.bytes": str(10 << 20)})
         first = upload_under_way(store, broker, value)
         worker = broker.worker()
