@@ -13,15 +13,7 @@
 
 from pathlib import Path
 
-from protocol.api_keys import ApiKey
-from protocol.config_def import AlterOperation
 from protocol.errors import ErrorCode
-from protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
-from protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
 from protocol.metadata.frame import decode_record
 from protocol.metadata.image import MetadataImage
 from protocol.metadata.records import BeginTransactionRecord, EndTransactionRecord
@@ -30,7 +22,6 @@ from protocol.records.record import values_of
 from tests.compat.admin import eventually_equal
 from tests.compat.tiering.stage import Stage
 from tests.compat.tiering.tiered_cluster import TieredCluster
-from tests.harness.blocking_wire import BlockingWire
 
 _BROKER = 4
 #: Around the first records of the log, which are in several batches.
@@ -58,16 +49,7 @@ class ElectionStage(Stage):
         )
 
     def _configure(self, *pairs: str) -> None:
-        configs = []
-        for pair in pairs:
-            key, _, value = pair.partition("=")
-            operation = AlterOperation.SET if value else AlterOperation.DELETE
-            configs.append(AlterableConfig(name=key, config_operation=operation, value=value or None))
-        resource = AlterConfigsResource(resource_type=_BROKER, resource_name="", configs=configs)
-        with BlockingWire(self._any_port()) as wire:
-            request = IncrementalAlterConfigsRequest(resources=[resource])
-            (row,) = wire.call(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, request).responses
-        assert row.error_code == ErrorCode.none, row
+        self._alter_configs(_BROKER, "", pairs)
 
     def _lose(self, node_id: str) -> None:
         self._node(node_id).stop()
@@ -75,14 +57,7 @@ class ElectionStage(Stage):
         self._node(node_id).start()
 
     def _elect(self, name: str) -> None:
-        topic, _, index = name.rpartition("-")
-        request = ElectLeadersRequest(
-            election_type=0,
-            topic_partitions=[TopicPartitions(topic=topic, partitions=[int(index)])],
-            timeout_ms=60_000,
-        )
-        with BlockingWire(self._any_port()) as wire:
-            answer = wire.call(ApiKey.ELECT_LEADERS, 2, request)
+        answer = self._hold_preferred_election(name)
         codes = [row.error_code for each in answer.replica_election_results for row in each.partition_result]
         assert set(codes) <= _CHANGES_NOTHING, answer
 

@@ -66,7 +66,7 @@ from protocol.messages.delete_records import (
 )
 from protocol.messages.delete_topics import DeleteTopicsRequest
 from protocol.messages.describe_log_dirs import DescribeLogDirsRequest
-from protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -239,12 +239,16 @@ class Stage:
             self._partition(f"{topic}-{index}")
 
     def _set(self, topic: str, *pairs: str) -> None:
+        self._alter_configs(_TOPIC, topic, pairs)
+
+    def _alter_configs(self, resource_type: int, name: str, pairs: Sequence[str]) -> None:
+        """Set `key=value`; `key=` removes the override."""
         configs = []
         for pair in pairs:
             key, _, value = pair.partition("=")
             operation = AlterOperation.SET if value else AlterOperation.DELETE
             configs.append(AlterableConfig(name=key, config_operation=operation, value=value or None))
-        resource = AlterConfigsResource(resource_type=_TOPIC, resource_name=topic, configs=configs)
+        resource = AlterConfigsResource(resource_type=resource_type, resource_name=name, configs=configs)
         with BlockingWire(self._any_port()) as wire:
             request = IncrementalAlterConfigsRequest(resources=[resource])
             (row,) = wire.call(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, request).responses
@@ -283,6 +287,10 @@ class Stage:
         if replicas[0] != leader:
             self._alter_replicas(name, [leader, *(each for each in replicas if each != leader)])
         once(lambda: self._partition(name).isr_nodes, lambda isr: leader in isr)
+        self._hold_preferred_election(name)
+        once(lambda: self._leader(name), lambda found: found == leader)
+
+    def _hold_preferred_election(self, name: str) -> ElectLeadersResponse:
         topic, _, index = name.rpartition("-")
         request = ElectLeadersRequest(
             election_type=0,
@@ -290,8 +298,8 @@ class Stage:
             timeout_ms=60_000,
         )
         with BlockingWire(self._any_port()) as wire:
-            wire.call(ApiKey.ELECT_LEADERS, 2, request)
-        once(lambda: self._leader(name), lambda found: found == leader)
+            answer: ElectLeadersResponse = wire.call(ApiKey.ELECT_LEADERS, 2, request)
+        return answer
 
     def _move_dir(self, name: str, _on: str, node_id: str) -> None:
         topic, _, index = name.rpartition("-")
