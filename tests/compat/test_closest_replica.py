@@ -213,6 +213,9 @@ def test_a_reader_is_served_by_the_replica_that_has_its_offset_locally(tiered: O
         detail=lambda: f"{local_segments(tiered, KEEPS_LITTLE, 'old')} segments are local",
     )
     assert local_segments(tiered, KEEPS_ALL, "old") == len(values)
+    # A Fetch tells the leader where the local log of its replica starts, and one that was sent before may still wait there:
+    # a record is acknowledged by acks=all once all followers have sent their next ones.
+    values = fill(tiered, "old", begin=len(values), end=len(values) + 1)
     with Reader(tiered, "old", rack="b") as reader:
         reader.read_until(values)
         reader.wait_served_by(KEEPS_ALL)
