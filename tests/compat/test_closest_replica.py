@@ -213,7 +213,7 @@ def test_a_reader_is_served_by_the_replica_that_has_its_offset_locally(tiered: O
         detail=lambda: f"{local_segments(tiered, KEEPS_LITTLE, 'old')} segments are local",
     )
     assert local_segments(tiered, KEEPS_ALL, "old") == len(values)
-    # A Fetch tells the leader where the local log of its replica starts, and one that was sent before may still wait there:
+    # A Fetch has the local log start offset of its replica, and one that was sent before may still wait at the leader:
     # a record is acknowledged by acks=all once all followers have sent their next ones.
     values = fill(tiered, "old", begin=len(values), end=len(values) + 1)
     with Reader(tiered, "old", rack="b") as reader:
