@@ -10,7 +10,7 @@ SEEDS ?= 500
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run setup setup-test test check lint types unit sim crash compat oracle bench figures lock messages clean
+.PHONY: help run setup setup-test setup-bench test check lint types unit sim crash compat oracle spark bench figures lock messages clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -20,6 +20,7 @@ run: setup ## a standalone broker on 127.0.0.1:9092 with its data in ./data, its
 
 setup: .venv/.run ## the broker's environment, from requirements/run.lock
 setup-test: .venv/.test ## the tests' environment, from requirements/test.lock
+setup-bench: .venv/.bench ## `ottla bench` and its Spark, from requirements/bench.lock
 
 .venv/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Ottla needs Python 3.11 or newer; set PYTHON=")'
@@ -34,7 +35,12 @@ setup-test: .venv/.test ## the tests' environment, from requirements/test.lock
 	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/test.lock
 	@touch $@
 
-test: check sim compat oracle ## everything: checks, simulations, then real clients and real Kafka
+.venv/.bench: requirements/bench.lock tests/harness/spark-jars.sha256 .venv/.test
+	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/bench.lock
+	$(BIN)/python -m tests.harness.fetch java spark
+	@touch $@
+
+test: check sim compat oracle spark ## everything: checks, simulations, then real clients and real Kafka
 
 check: setup-test lint types unit ## lint, types, import direction, unit and scenario tests (under a minute)
 
@@ -66,6 +72,10 @@ oracle: setup-test ## tests/compat against Apache Kafka itself: the oracle of ea
 	$(BIN)/python -m tests.harness.fetch
 	KAFKA_ORACLE=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile tests/compat $(ARGS)
 
+spark: setup-bench ## what runs on Spark: generators, aggregation, reports in a browser, Spark's Kafka connector, ottla-tier
+	$(BIN)/python -m tests.harness.fetch
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile tests/spark $(ARGS)
+
 bench: setup-test ## side by side with Apache Kafka on this machine; the report goes to bench/results
 	$(BIN)/python -m tests.harness.fetch
 	$(BIN)/python -m bench.compare $(ARGS)
@@ -76,6 +86,7 @@ figures: setup-test ## write README's tables from the latest results in bench/re
 lock: setup-test ## pin the requirements again, by version and hash
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-annotate --no-header --no-emit-index-url requirements/run.in -o requirements/run.lock
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-annotate --no-header --no-emit-index-url requirements/test.in -o requirements/test.lock
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-annotate --no-header --no-emit-index-url requirements/bench.in -o requirements/bench.lock
 
 messages: setup-test ## generate protocol/messages from kio's schemas
 	$(BIN)/python -m protocol.generate

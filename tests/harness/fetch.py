@@ -1,7 +1,8 @@
-"""Sets up what the compat tests need beside Python: Java, Maven, Apache Kafka's jars, Go and MinIO.
+"""Sets up what tests and benchmarks need beside Python: Java, Maven, jars of Apache Kafka and Spark's connector, Go and MinIO.
 
-    python -m tests.harness.fetch
+    python -m tests.harness.fetch [java|kafka|minio|spark]...
 
+Without names: what the compat tests need, which is all but Spark's connector.
 Everything is stored in a cache outside the project (`$XDG_CACHE_HOME/ottla`, by default ~/.cache/ottla) and
 is fetched once. A missing requirement is an error that names it; nothing is skipped.
 """
@@ -11,6 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 KAFKA_VERSION = "4.3.1"
@@ -20,7 +22,8 @@ MINIO_VERSION = "v0.0.0-20260212201848-7aac2a2c5b7c"
 _HERE = Path(__file__).parent
 _CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ottla"
 JARS = _CACHE / f"kafka-{KAFKA_VERSION}"
-_CHECKSUMS = _HERE / "kafka-jars.sha256"
+#: Spark's Kafka connector for the PySpark of requirements/bench.in.
+SPARK_JARS = _CACHE / "spark-4.2.0-kafka"
 
 
 class MissingRequirement(Exception):
@@ -34,15 +37,16 @@ def java() -> str:
 
 def kafka_jars() -> Path:
     """The folder of Kafka's jars, complete and as pinned."""
-    marker = JARS / ".complete"
-    wanted = _CHECKSUMS.read_text()
-    if not marker.exists() or marker.read_text() != wanted:
-        _download()
-        _verify()
+    if _download("kafka", JARS):
         for archive in JARS.parent.glob("*.jsa"):
             archive.unlink()  # of classes from other jars
-        marker.write_text(wanted)
     return JARS
+
+
+def spark_jars() -> Path:
+    """The folder of the jars of Spark's Kafka connector, complete and as pinned."""
+    _download("spark", SPARK_JARS)
+    return SPARK_JARS
 
 
 def minio() -> Path:
@@ -59,31 +63,39 @@ def minio() -> Path:
     return program
 
 
-def _download() -> None:
+def _download(name: str, folder: Path) -> bool:
+    """Make `folder` hold the jars of NAME-pom.xml, whose checksums are in NAME-jars.sha256; whether it did not before."""
+    checksums = _HERE / f"{name}-jars.sha256"
+    marker = folder / ".complete"
+    if marker.exists() and marker.read_text() == checksums.read_text():
+        return False
     maven = _command("mvn", debian_package="maven")
     java()
-    JARS.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     subprocess.run(
         [
             maven,
             "--batch-mode",
             "--quiet",
             "--file",
-            str(_HERE / "kafka-pom.xml"),
+            str(_HERE / f"{name}-pom.xml"),
             "dependency:copy-dependencies",
-            f"-DoutputDirectory={JARS}",
+            f"-DoutputDirectory={folder}",
         ],
         check=True,
     )
+    _verify(folder, checksums)
+    marker.write_text(checksums.read_text())
+    return True
 
 
-def _verify() -> None:
-    rows = [line.split() for line in _CHECKSUMS.read_text().splitlines()]
+def _verify(folder: Path, checksums: Path) -> None:
+    rows = [line.split() for line in checksums.read_text().splitlines()]
     expected = {name: checksum for checksum, name in rows}
-    found = {jar.name: hashlib.sha256(jar.read_bytes()).hexdigest() for jar in JARS.glob("*.jar")}
+    found = {jar.name: hashlib.sha256(jar.read_bytes()).hexdigest() for jar in folder.glob("*.jar")}
     if found != expected:
         odd = sorted({name for name, _ in found.items() ^ expected.items()})
-        raise MissingRequirement(f"jars in {JARS} are not the ones of {_CHECKSUMS.name}: {', '.join(odd)}")
+        raise MissingRequirement(f"jars in {folder} are not the ones of {checksums.name}: {', '.join(odd)}")
 
 
 def _command(name: str, *, debian_package: str) -> str:
@@ -96,10 +108,18 @@ def _command(name: str, *, debian_package: str) -> str:
         found = shutil.which(name)
     if found is None:
         raise MissingRequirement(
-            f"{name} is not installed: the compat tests need it (Debian: {debian_package})"
+            f"{name} is not installed: tests and benchmarks need it (Debian: {debian_package})"
         )
     return found
 
 
+_WAYS: dict[str, Callable[[], str | Path]] = {
+    "java": java,
+    "kafka": kafka_jars,
+    "minio": minio,
+    "spark": spark_jars,
+}
+
 if __name__ == "__main__":
-    sys.stdout.write(f"java: {java()}\nkafka {KAFKA_VERSION}: {kafka_jars()}\nminio: {minio()}\n")
+    for name in sys.argv[1:] or ("java", "kafka", "minio"):
+        sys.stdout.write(f"{name}: {_WAYS[name]()}\n")
