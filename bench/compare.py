@@ -11,9 +11,9 @@ from typing import Final
 from bench.harness import main
 from bench.loads import LOADS, warm_up_round
 from bench.measures import Program
-from bench.servers import SERVERS, Server
-from bench.settings import PLACES, SETTINGS
 from bench.start_up import START, START_IN_PROCESS
+from bench.targets.servers import SERVERS, Server
+from bench.targets.settings import PLACES, SETTINGS
 
 PROGRAM: Final[Program[Server]] = Program(
     name="compare",

@@ -22,10 +22,10 @@ from typing import Final, Generic
 from bench import environment, report
 from bench.figures import Sample, Table, in_words
 from bench.measures import Measure, Program, T
-from bench.memory import PeakMemory, memory_table
 from bench.report import Report, Section
-from bench.servers import end_on_signals
-from bench.settings import DISK, PLACES, SETTINGS, TMPFS, WrongPlace, check_place, file_system_of
+from bench.targets.memory import PeakMemory, memory_table
+from bench.targets.servers import end_on_signals
+from bench.targets.settings import DISK, PLACES, SETTINGS, TMPFS, WrongPlace, check_place, file_system_of
 from bench.warm_up import MOST_ROUNDS, WarmUp, warm_up
 
 _REHEARSAL_SCALE: Final = 0.25

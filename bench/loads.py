@@ -22,8 +22,8 @@ from bench.load_figures import (
     request_figures,
 )
 from bench.measures import Measure
-from bench.servers import Server, Usage
-from bench.wire import WireClient, produce_frame
+from bench.targets.servers import Server, Usage
+from bench.targets.wire import WireClient, produce_frame
 
 _KIB: Final = 1024
 #: Defaults, but for the local queue: a full one stops fetching for `fetch.queue.backoff.ms`, a second by default,

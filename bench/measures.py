@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from bench.figures import Figure, Sample, Table
-from bench.memory import LOADED_GOAL_BYTES
+from bench.targets.memory import LOADED_GOAL_BYTES
 
 
 class Subject(Protocol):

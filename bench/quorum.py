@@ -8,13 +8,13 @@ Prints tables and writes them, with every sample, to bench/results/. bench/READM
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from bench.clusters import CLUSTERS, Cluster
 from bench.figures import COUNT, MEGABYTES, SECONDS, Figure
 from bench.harness import main
 from bench.measures import Measure, Program
 from bench.quorum_failover import create_partitions, fail_over
 from bench.quorum_replay import replay, start
-from bench.settings import TMPFS
+from bench.targets.clusters import CLUSTERS, Cluster
+from bench.targets.settings import TMPFS
 
 _FAIL_OVERS: Final = 3
 

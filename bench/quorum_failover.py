@@ -4,9 +4,9 @@ import itertools
 import time
 from typing import Final
 
-from bench.clusters import Cluster
 from bench.figures import LoadFailed, Sample
-from bench.wire import RequestFailed
+from bench.targets.clusters import Cluster
+from bench.targets.wire import RequestFailed
 
 _PATIENCE_S: Final = 60.0
 _PAUSE_S: Final = 0.02

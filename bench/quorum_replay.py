@@ -9,10 +9,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from bench.clusters import Cluster, KafkaCluster
 from bench.environment import REPOSITORY
 from bench.figures import LoadFailed, Sample
-from bench.wire import WireClient
+from bench.targets.clusters import Cluster, KafkaCluster
+from bench.targets.wire import WireClient
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from bench.clusters import CLUSTERS, Cluster
 from bench.figures import MEGABYTES_A_SECOND, SECONDS, Figure, Goal
 from bench.harness import main
 from bench.load_figures import Goals, bulk_figures, latency_figures, partition_words, request_figures
@@ -17,7 +16,8 @@ from bench.measures import Measure, Program
 from bench.replication_failover import producer_gap
 from bench.replication_followers import catch_up, high_watermark_lag
 from bench.replication_loads import at_rate, bulk, consume_from_follower, one_at_a_time
-from bench.settings import PLACES
+from bench.targets.clusters import CLUSTERS, Cluster
+from bench.targets.settings import PLACES
 
 _CPU: Final = "CPU of all brokers"
 _CPU_PER_REQUEST: Final = "CPU of all brokers for each request"

@@ -5,10 +5,10 @@ import time
 from pathlib import Path
 from typing import Final
 
-from bench.clusters import Cluster
 from bench.figures import LoadFailed, Sample, percentiles
 from bench.replication_loads import RECORD_BYTES, check_count, produce, topic
-from bench.wire import WireClient, produce_message
+from bench.targets.clusters import Cluster
+from bench.targets.wire import WireClient, produce_message
 from protocol.api_keys import ApiKey
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from protocol.messages.produce import ProduceResponse

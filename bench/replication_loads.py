@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from typing import Final
 
 from bench import librdkafka, paced
-from bench.cluster_client import ClusterClient
-from bench.clusters import Cluster
 from bench.figures import LoadFailed, Sample, percentiles
 from bench.load_figures import bulk_sample
 from bench.loads import CONSUMER_SETTINGS
-from bench.wire import produce_frame
+from bench.targets.cluster_client import ClusterClient
+from bench.targets.clusters import Cluster
+from bench.targets.wire import produce_frame
 
 RECORD_BYTES: Final = 1024
 #: For scale 1, about a second.

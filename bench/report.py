@@ -12,7 +12,7 @@ from typing import Any, Final
 from bench.environment import Environment
 from bench.figures import Figure, Goal, Row, Table, Unit, tally, worst
 from bench.markdown import aligned
-from bench.settings import SETTINGS_WORDS
+from bench.targets.settings import SETTINGS_WORDS
 from bench.warm_up import WarmUp
 
 RESULTS: Final = Path(__file__).parent / "results"
@@ -31,7 +31,7 @@ class Section:
     place: str
     #: The type of the file system that the place is on.
     file_system: str
-    #: What every node of both sides got on top of what is always set (`bench.servers`, `bench.clusters`).
+    #: What every node of both sides got on top of what is always set (`bench.targets.servers`, `bench.targets.clusters`).
     properties: Mapping[str, str]
     tables: Sequence[Table]
     #: Server -> how it was warmed up; empty where it was not.

@@ -11,7 +11,7 @@ from typing import Final
 from bench.environment import REPOSITORY
 from bench.figures import MEGABYTES, MILLISECONDS, SECONDS, Figure, Goal, LoadFailed, Sample
 from bench.measures import Measure
-from bench.servers import Ottla, Server, ottla_environment
+from bench.targets.servers import Ottla, Server, ottla_environment
 
 #: A broker is idle when its start is this long ago.
 _SETTLE_S: Final = 1.5

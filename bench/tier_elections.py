@@ -9,14 +9,14 @@ only: after a fail-over its figures are those without the preference.
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from bench.clusters import Cluster
 from bench.figures import COUNT, MEGABYTES, MEGABYTES_A_SECOND, MILLISECONDS, SECONDS, TIMES, Figure, Goal
 from bench.harness import main
 from bench.measures import Measure, Program
 from bench.replication_loads import at_rate
-from bench.settings import DISK
+from bench.targets.clusters import Cluster
+from bench.targets.settings import DISK
+from bench.targets.tiering_clusters import TIER_PROPERTIES, TIERED_CLUSTERS
 from bench.tier_elections_loads import fail_over, fail_over_on_minio, measure_larger, rejoin
-from bench.tiering_clusters import TIER_PROPERTIES, TIERED_CLUSTERS
 
 #: What the fixed costs of a rejoin vary by, from run to run.
 _CONSTANT: Final = Goal(at_most=1.5, is_absolute=True)

@@ -11,11 +11,17 @@ broker 3 is elected, and consumers of older records are served from the remote t
 import time
 from typing import Final
 
-from bench.clusters import Cluster
 from bench.figures import KAFKA, OTTLA, LoadFailed, Sample, percentiles
-from bench.tiering_clusters import LEADER, TieredTopic, cluster_on_minio, configure_brokers, poll_until
-from bench.wiped_broker import filled, rejoined, stop
-from bench.wire import RequestFailed, WireClient
+from bench.targets.clusters import Cluster
+from bench.targets.tiering_clusters import (
+    LEADER,
+    TieredTopic,
+    cluster_on_minio,
+    configure_brokers,
+    poll_until,
+)
+from bench.targets.wiped_broker import filled, rejoined, stop
+from bench.targets.wire import RequestFailed, WireClient
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic

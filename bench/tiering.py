@@ -10,7 +10,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from bench.clusters import Cluster
 from bench.figures import (
     COUNT,
     MEGABYTES,
@@ -26,8 +25,9 @@ from bench.figures import (
 from bench.harness import main
 from bench.measures import Measure, Program
 from bench.replication_loads import at_rate
-from bench.settings import DISK
-from bench.tiering_clusters import TIER_PROPERTIES, TIERED_CLUSTERS
+from bench.targets.clusters import Cluster
+from bench.targets.settings import DISK
+from bench.targets.tiering_clusters import TIER_PROPERTIES, TIERED_CLUSTERS
 from bench.tiering_loads import catch_up_from_minio, catch_up_from_remote, paced_produce
 from bench.tiering_rejoin import prepare, rejoin
 

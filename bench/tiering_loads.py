@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Final
 
 from bench import librdkafka, paced
-from bench.clusters import Cluster
 from bench.figures import OTTLA, LoadFailed, Sample, percentiles
 from bench.load_figures import GIGABYTE, bulk_sample
 from bench.loads import CONSUMER_SETTINGS
-from bench.plain_store import PlainDirectory, PlainStore
 from bench.replication_loads import RECORD_BYTES, produce
-from bench.tiering_clusters import TIERED, TieredTopic, cluster_on_minio, poll_until, tiered_topic
-from bench.wire import produce_frame
+from bench.targets.clusters import Cluster
+from bench.targets.plain_store import PlainDirectory, PlainStore
+from bench.targets.tiering_clusters import TIERED, TieredTopic, cluster_on_minio, poll_until, tiered_topic
+from bench.targets.wire import produce_frame
 
 _MIB: Final = 1 << 20
 #: Of one phase, at scale 1: without, with, with, without tiering.

@@ -12,8 +12,8 @@ from typing import Final, Protocol
 from bench import environment
 from bench.internals.storage_report import Section, as_text, preface, save
 from bench.report import RESULTS
-from bench.servers import end_on_signals
-from bench.settings import file_system_of
+from bench.targets.servers import end_on_signals
+from bench.targets.settings import file_system_of
 
 _QUICK_SCALE: Final = 0.1
 

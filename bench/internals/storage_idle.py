@@ -10,8 +10,8 @@ from uuid import UUID
 from bench.internals import storage_open
 from bench.internals.storage_report import Column, Goal, Section, gathered
 from bench.internals.storage_support import NOW_MS, append, batch_of, scratch
-from bench.servers import Ottla
-from bench.wire import RequestFailed, WireClient
+from bench.targets.servers import Ottla
+from bench.targets.wire import RequestFailed, WireClient
 from protocol.types import TopicPartition
 from storage.log_config import LogConfig
 

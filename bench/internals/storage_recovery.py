@@ -10,8 +10,8 @@ from typing import Final
 from bench.internals import storage_open
 from bench.internals.storage_report import Column, Goal, Section
 from bench.internals.storage_support import append, batch_of, scratch
-from bench.servers import Kafka, Ottla, Server
-from bench.wire import RequestFailed, WireClient
+from bench.targets.servers import Kafka, Ottla, Server
+from bench.targets.wire import RequestFailed, WireClient
 from protocol.types import TopicPartition
 from storage.checkpoints import RECOVERY_POINT_FILE
 from storage.log_config import LogConfig

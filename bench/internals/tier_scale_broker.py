@@ -17,7 +17,7 @@ from typing import Final
 from bench.internals.loop_turns import LoopTurns
 from bench.internals.tier_scale_folder import READ_COPIES, TOPIC, config_of, copies_of, places_of, until_known
 from bench.internals.tier_scale_phases import COUNT, Figures, Phases
-from bench.memory import PeakMemory
+from bench.targets.memory import PeakMemory
 from broker.main import collect_rarely
 from broker.node import Node
 from runtime.production import ProductionRuntime, allow_open_files, run

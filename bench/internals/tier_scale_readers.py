@@ -9,7 +9,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from bench.wire import RequestFailed, WireClient
+from bench.targets.wire import RequestFailed, WireClient
 from protocol.api_keys import ApiKey
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from protocol.records.batch import batches

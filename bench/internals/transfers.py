@@ -41,7 +41,7 @@ _COPIES: Final = 10
 _CLIENT: Final = """
 import json, sys
 from bench import paced
-from bench.wire import WireClient, produce_frame
+from bench.targets.wire import WireClient, produce_frame
 port, topic, duration_s = int(sys.argv[1]), sys.argv[2], float(sys.argv[3])
 with WireClient(port) as client:
     client.create_topic(topic, partitions=1)

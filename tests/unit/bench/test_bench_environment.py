@@ -5,7 +5,7 @@ import subprocess
 import pytest
 
 from bench.environment import DirtyTree, check_tree
-from bench.settings import DISK, TMPFS, WrongPlace, check_place
+from bench.targets.settings import DISK, TMPFS, WrongPlace, check_place
 
 
 @pytest.fixture

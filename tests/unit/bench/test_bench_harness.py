@@ -9,7 +9,7 @@ from bench.compare import PROGRAM
 from bench.figures import MEGABYTES, Figure, LoadFailed
 from bench.harness import SectionRun, parse
 from bench.measures import Measure, Program
-from bench.settings import DISK, SETTINGS, TMPFS
+from bench.targets.settings import DISK, SETTINGS, TMPFS
 
 
 class Recorded:

@@ -7,9 +7,9 @@ import pytest
 from bench import compare, replication, tiering
 from bench.environment import Environment
 from bench.figures import MEGABYTES_A_SECOND, SECONDS, Figure, Goal, Table
-from bench.memory import memory_table
 from bench.readme import README, with_figures
 from bench.report import Report, Section, all_rows, as_json, as_markdown, from_json, latest, overview, save
+from bench.targets.memory import memory_table
 from bench.warm_up import WarmUp
 
 ENVIRONMENT = Environment(

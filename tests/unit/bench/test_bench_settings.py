@@ -2,10 +2,10 @@
 
 import pytest
 
-from bench.clusters import KafkaCluster, OttlaCluster
-from bench.servers import Kafka, Ottla
-from bench.settings import SETTINGS
-from bench.tiering_clusters import TIER_PROPERTIES, TieredKafka, TieredOttla
+from bench.targets.clusters import KafkaCluster, OttlaCluster
+from bench.targets.servers import Kafka, Ottla
+from bench.targets.settings import SETTINGS
+from bench.targets.tiering_clusters import TIER_PROPERTIES, TieredKafka, TieredOttla
 from broker.config import BrokerConfig
 from broker.config.load import read_properties, standalone_profile
 

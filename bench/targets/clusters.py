@@ -15,16 +15,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from bench.cluster_client import ClusterClient
 from bench.environment import REPOSITORY
-from bench.servers import Usage, kafka_command, ottla_environment, usage_of
-from bench.wire import WireClient
+from bench.targets.cluster_client import ClusterClient
+from bench.targets.servers import Usage, kafka_command, ottla_environment, usage_of
+from bench.targets.wire import WireClient
 from tests.harness.processes import Child, StartFailed
 
 _START_TIMEOUT_S: Final = 120
 _STOP_TIMEOUT_S: Final = 60
 _RACKS: Final = ("a", "b", "c")
-#: As in `bench.servers`: old topics go quickly, so that the next load has the page cache for itself.
+#: As in `bench.targets.servers`: old topics go quickly, so that the next load has the page cache for itself.
 _SETTINGS: Final = {
     "min.insync.replicas": "2",
     "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",

@@ -8,10 +8,10 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from bench.cluster_client import ClusterClient
-from bench.clusters import Cluster
-from bench.tiering_clusters import LEADER, TieredTopic, wipe
-from bench.wire import RequestFailed, WireClient, produce_message
+from bench.targets.cluster_client import ClusterClient
+from bench.targets.clusters import Cluster
+from bench.targets.tiering_clusters import LEADER, TieredTopic, wipe
+from bench.targets.wire import RequestFailed, WireClient, produce_message
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.produce import ProduceResponse

@@ -16,11 +16,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from bench.cluster_client import ClusterClient
-from bench.clusters import Cluster, KafkaCluster, OttlaCluster
 from bench.figures import LoadFailed
-from bench.plain_store import PlainBucket
-from bench.wire import RequestFailed, WireClient
+from bench.targets.cluster_client import ClusterClient
+from bench.targets.clusters import Cluster, KafkaCluster, OttlaCluster
+from bench.targets.plain_store import PlainBucket
+from bench.targets.wire import RequestFailed, WireClient
 from protocol.api_keys import ApiKey
 from protocol.config_def import AlterOperation
 from protocol.errors import ErrorCode

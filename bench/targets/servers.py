@@ -16,9 +16,9 @@ from typing import Final, NamedTuple
 import psutil
 
 from bench.environment import REPOSITORY
-from bench.memory import memory_of
-from bench.settings import SETTINGS
-from bench.wire import WireClient
+from bench.targets.memory import memory_of
+from bench.targets.settings import SETTINGS
+from bench.targets.wire import WireClient
 from tests.harness import fetch
 from tests.harness.processes import Child, StartFailed, free_port
 

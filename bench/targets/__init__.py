@@ -1,0 +1,1 @@
+"""The clusters under measurement: started here or running already, known by their sockets, processes and folders."""
