@@ -21,28 +21,25 @@ it has read, and continues at the end of the copy of the other branch.
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from logging import getLogger
 from typing import Final, TypeVar
 
 from protocol.remote.records import RemoteLogSegmentState
+from remote.copied_state import read_epochs, read_snapshot
 from remote.errors import (
     RemoteResourceNotFound,
     RemoteStorageError,
     RetriableRemoteStorageError,
 )
-from remote.lineage import without_empty_epochs
 from remote.metadata_manager import RemoteLogMetadataManager
 from remote.metrics import RemoteStorageMetrics
 from remote.producer_replay import replay_segment
 from remote.segment_metadata import RemoteLogSegmentMetadata, TopicIdPartition
-from remote.storage_manager import IndexType, RemoteStorageManager
+from remote.storage_manager import RemoteStorageManager
 from runtime import Pool, Runtime
 from runtime.pools import THREADS
-from storage import leader_epoch_cache, producer_snapshot
-from storage.checkpoints import CorruptCheckpoint
-from storage.leader_epoch_cache import EpochEntry, LeaderEpochCache
-from storage.producer_snapshot import CorruptSnapshot
+from storage import producer_snapshot
+from storage.leader_epoch_cache import LeaderEpochCache
 from storage.producer_state import ProducerStateManager
 from storage.remote_restart import RemoteState
 
@@ -60,8 +57,6 @@ _FIRST_LOOK_S: Final = 0.01
 _MAX_LOOK_S: Final = 0.2
 #: Reads at a time: one for each thread.
 PERMITS: Final = THREADS[Pool.REMOTE_AUXILIARY]
-#: The largest index that is read, in bytes: the snapshot of 1.6 million producers.
-MAX_INDEX_BYTES: Final = 64 * 1024 * 1024
 
 #: The log that reads the snapshot decides which producers have expired.
 _NEVER_MS: Final = 2**62
@@ -179,12 +174,12 @@ class AuxiliaryStates:
         copy, store = found.copy, self._store
         if found.offset == copy.end_offset:
             epochs, snapshot = await self._run(
-                lambda: (_read_epochs(store, copy), _read_snapshot(store, copy)),
+                lambda: (read_epochs(store, copy), read_snapshot(store, copy)),
                 copy,
                 timeout_s=READ_TIMEOUT_S,
             )
         else:
-            epochs = await self._run(lambda: _read_epochs(store, copy), copy, timeout_s=READ_TIMEOUT_S)
+            epochs = await self._run(lambda: read_epochs(store, copy), copy, timeout_s=READ_TIMEOUT_S)
             before = self._copy_before(found, epochs)
             snapshot = await self._run(
                 lambda: _replayed_snapshot(store, found, before), copy, timeout_s=REPLAY_TIMEOUT_S
@@ -257,36 +252,6 @@ def choose(
 # -- in a thread -----------------------------------------------------------------------------------------
 
 
-def _read_epochs(store: RemoteStorageManager, copy: RemoteLogSegmentMetadata) -> LeaderEpochCache:
-    """The leader epochs up to the copy's end. Raises RemoteStorageError, also if they are not those of the copy."""
-    try:
-        entries = leader_epoch_cache.decode(_read_index(store, copy, IndexType.LEADER_EPOCH))
-    except CorruptCheckpoint as error:
-        raise RemoteStorageError(f"{copy.segment_id}: its leader epochs are corrupt: {error}") from error
-    for before, after in pairwise(entries):
-        if not (before.epoch < after.epoch and before.start_offset < after.start_offset):
-            raise RemoteStorageError(f"{copy.segment_id}: its leader epochs have {before}, then {after}")
-    epochs = LeaderEpochCache(entries)
-    of_copy = without_empty_epochs(copy.leader_epochs)
-    for epoch, start_offset in (*of_copy, EpochEntry(of_copy[-1].epoch, copy.end_offset - 1)):
-        if (known := epochs.epoch_for_offset(start_offset)) != epoch:
-            raise RemoteStorageError(
-                f"{copy.segment_id}: offset {start_offset} is of epoch {known} in its leader epochs, of {epoch} in its "
-                "metadata"
-            )
-    return epochs
-
-
-def _read_snapshot(store: RemoteStorageManager, copy: RemoteLogSegmentMetadata) -> bytes:
-    """The producer snapshot at the copy's end. Raises RemoteStorageError."""
-    data = _read_index(store, copy, IndexType.PRODUCER_SNAPSHOT)
-    try:
-        producer_snapshot.decode(data)
-    except CorruptSnapshot as error:
-        raise RemoteStorageError(f"{copy.segment_id}: its producer snapshot is corrupt: {error}") from error
-    return data
-
-
 def _replayed_snapshot(
     store: RemoteStorageManager, found: Found, before: RemoteLogSegmentMetadata | None
 ) -> bytes:
@@ -294,7 +259,7 @@ def _replayed_snapshot(
     copy = found.copy
     producers = ProducerStateManager(producer_id_expiration_ms=lambda: _NEVER_MS)
     if before is not None:
-        states = producer_snapshot.decode(_read_snapshot(store, before))
+        states = producer_snapshot.decode(read_snapshot(store, before))
         producers.load(states, offset=before.end_offset, now_ms=0)
     else:
         if copy.start_offset > 0:
@@ -306,21 +271,3 @@ def _replayed_snapshot(
     finally:
         stream.close()
     return producer_snapshot.encode(producers.producers)
-
-
-def _read_index(store: RemoteStorageManager, copy: RemoteLogSegmentMetadata, index_type: IndexType) -> bytes:
-    """One index. Raises RemoteStorageError."""
-    chunks: list[bytes] = []
-    left = MAX_INDEX_BYTES
-    stream = store.fetch_index(copy, index_type)
-    try:
-        while chunk := stream.read(left + 1):
-            chunks.append(chunk)
-            left -= len(chunk)
-            if left < 0:
-                raise RemoteStorageError(
-                    f"{copy.segment_id}: its {index_type.value} is larger than {MAX_INDEX_BYTES} bytes"
-                )
-    finally:
-        stream.close()
-    return b"".join(chunks)

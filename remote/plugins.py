@@ -27,6 +27,7 @@ from remote.storage_manager import RemoteStorageManager
 
 STORAGE_CLASS: Final = "remote.log.storage.manager.class.name"
 STORAGE_PATH: Final = "remote.log.storage.manager.class.path"
+STORAGE_PREFIX: Final = "remote.log.storage.manager.impl.prefix"
 METADATA_CLASS: Final = "remote.log.metadata.manager.class.name"
 METADATA_PATH: Final = "remote.log.metadata.manager.class.path"
 
@@ -73,6 +74,17 @@ def load_storage_manager(
     created = _create(STORAGE_CLASS, class_name, found, RemoteStorageManager, configs)
     assert isinstance(created, RemoteStorageManager)
     return created
+
+
+def storage_manager_of(properties: Mapping[str, str]) -> RemoteStorageManager:
+    """The storage manager that a broker with these properties has, for a program that is none. Raises InvalidConfig."""
+    prefix = properties.get(STORAGE_PREFIX, "rsm.config.")
+    settings = {
+        name.removeprefix(prefix): text for name, text in properties.items() if name.startswith(prefix)
+    }
+    return load_storage_manager(
+        properties.get(STORAGE_CLASS), settings, class_path=properties.get(STORAGE_PATH)
+    )
 
 
 def load_metadata_manager(

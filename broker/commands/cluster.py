@@ -27,9 +27,9 @@ from broker.commands.cluster_plan import (
 )
 from broker.commands.storage import format_here, new_uuid, sentence_of
 from broker.config.load import load_config, parse_settings
-from broker.config.tier import metadata_topic_properties, tier_properties
 from broker.roles.formatting import FormatterError
 from protocol.errors import KafkaError
+from remote.tier_text import metadata_topic_properties, tier_properties
 from runtime.production import ProductionRuntime, free_ports, run
 from storage.files import Files
 from storage.manager.log_directory import LOCK_FILE

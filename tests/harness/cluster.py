@@ -14,7 +14,7 @@ from typing import Self
 
 from broker.commands.cluster import prepare
 from broker.commands.cluster_plan import ClusterPlan, NodePlan, make_plan
-from broker.config.tier import metadata_topic_properties, tier_properties
+from remote.tier_text import metadata_topic_properties, tier_properties
 from tests.harness.listed_brokers import wait_until_listed
 from tests.harness.processes import Child, steady_ports
 

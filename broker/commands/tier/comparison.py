@@ -10,11 +10,11 @@ from enum import Enum
 from typing import Final
 from uuid import UUID
 
-from broker.commands.tier.known_copies import KnownCopies
-from broker.commands.tier.stored_segments import StoredSegment, StoredSegments, name_of
 from protocol.remote.records import RemoteLogSegmentState
+from remote.known_copies import KnownCopies
 from remote.segment_metadata import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
 from remote.storage_manager import IndexType
+from remote.stores.stored_segments import StoredSegment, StoredSegments, name_of
 from storage.kafka_uuid import to_text
 
 _FINISHED: Final = RemoteLogSegmentState.COPY_SEGMENT_FINISHED

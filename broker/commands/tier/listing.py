@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from broker.commands.bootstrap import ClusterError, check_topics
 from broker.commands.tier.cluster_client import ClusterClient, Leader, partitions_of
 from broker.commands.tier.comparison import LogRange
-from broker.commands.tier.known_copies import KnownCopies
 from broker.commands.tier.look import log_ranges, read_metadata
 from broker.commands.tier.progress import Progress
 from protocol.types import TopicPartition
+from remote.known_copies import KnownCopies
 from remote.segment_metadata import RemoteLogSegmentMetadata
 from remote.topic_metadata.partitioner import metadata_partition
 from remote.topic_metadata.topic import TOPIC

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 
 from broker.commands.tier.cluster_client import ClusterClient, Leader, partitions_of
 from broker.commands.tier.comparison import LogRange
-from broker.commands.tier.known_copies import KnownCopies
 from broker.commands.tier.progress import Progress
-from broker.commands.tier.stored_segments import StoredSegments
 from protocol.errors import MalformedMessage
 from protocol.remote.record_codec import UnknownRemoteLogMetadata
 from protocol.special_timestamps import EARLIEST, EARLIEST_LOCAL, LATEST
+from remote.known_copies import KnownCopies
 from remote.segment_metadata import TopicIdPartition
 from remote.stores.object_storage import ListedObject, ObjectStorage
+from remote.stores.stored_segments import StoredSegments
 from remote.topic_metadata.records import from_value
 from remote.topic_metadata.topic import TOPIC
 from runtime import Pool, Runtime

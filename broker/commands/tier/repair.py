@@ -8,17 +8,17 @@ from broker.commands.tier.cluster_client import ClusterClient
 from broker.commands.tier.comparison import OrphanKind, orphans
 from broker.commands.tier.look import Look
 from broker.commands.tier.progress import Progress
-from broker.commands.tier.rebuilding import (
+from protocol.remote.records import RemoteLogSegmentState
+from remote.rebuilding import (
     NotRebuilt,
     finished,
     is_lost_finish,
     metadata_of,
     without_duplicates,
 )
-from broker.commands.tier.stored_segments import StoredSegment
-from protocol.remote.records import RemoteLogSegmentState
 from remote.segment_metadata import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
 from remote.stores.object_storage import ObjectStore
+from remote.stores.stored_segments import StoredSegment
 from remote.topic_metadata.partitioner import metadata_partition
 from remote.topic_metadata.records import Change, to_value
 

@@ -11,12 +11,12 @@ import click
 from broker.commands.bootstrap import CannotBeDone, addresses_of, ask, bootstrap_option
 from broker.commands.tier.cluster_client import ClusterClient
 from broker.config.load import read_properties
-from broker.config.tier import tier_properties
 from broker.network.client import Address
 from protocol.errors import InvalidConfig
-from remote.plugins import load_storage_manager
+from remote.plugins import storage_manager_of
 from remote.storage_manager import RemoteStorageManager
 from remote.stores.object_storage import ObjectStorage
+from remote.tier_text import tier_properties
 from runtime import Runtime
 
 T = TypeVar("T")
@@ -67,16 +67,8 @@ class Target:
     def _storage(self) -> RemoteStorageManager:
         if self.store is None:
             raise CannotBeDone("Which store? Name it by --tier, or a broker's server.properties by --config.")
-        prefix = self.store.get("remote.log.storage.manager.impl.prefix", "rsm.config.")
-        settings = {
-            name.removeprefix(prefix): text for name, text in self.store.items() if name.startswith(prefix)
-        }
         try:
-            return load_storage_manager(
-                self.store.get("remote.log.storage.manager.class.name"),
-                settings,
-                class_path=self.store.get("remote.log.storage.manager.class.path"),
-            )
+            return storage_manager_of(self.store)
         except InvalidConfig as error:
             raise CannotBeDone(str(error)) from None
 

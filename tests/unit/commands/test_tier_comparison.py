@@ -5,13 +5,12 @@ from uuid import UUID
 import pytest
 
 from broker.commands.tier.comparison import LogRange, OrphanKind, certain, findings, holes, orphans
-from broker.commands.tier.known_copies import KnownCopies
 from broker.commands.tier.picture import bar
 from broker.commands.tier.progress import Progress
-from broker.commands.tier.stored_segments import StoredSegments
 from protocol.remote.records import RemoteLogSegmentState as State
 from protocol.remote.records import RemotePartitionDeleteState
 from protocol.types import TopicPartition
+from remote.known_copies import KnownCopies
 from remote.segment_metadata import (
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
@@ -21,6 +20,7 @@ from remote.segment_metadata import (
 )
 from remote.storage_manager import IndexType
 from remote.stores.object_storage import ListedObject, key_of
+from remote.stores.stored_segments import StoredSegments
 from storage.leader_epoch_cache import EpochEntry
 
 PARTITION = TopicIdPartition(UUID(int=7), TopicPartition("t", 0))

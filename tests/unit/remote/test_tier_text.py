@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from broker.config.load import load_config
-from broker.config.tier import PARAMETERS, metadata_topic_properties, tier_properties
 from broker.tiering.managers import create_storage_manager
 from protocol.errors import InvalidConfig
 from remote.stores import s3_settings
+from remote.tier_text import PARAMETERS, metadata_topic_properties, tier_properties
 
 CLASS = "remote.log.storage.manager.class.name"
 ENABLED = {"remote.log.storage.system.enable": "true"}

@@ -6,21 +6,21 @@ from uuid import UUID
 
 import pytest
 
-from broker.commands.tier.rebuilding import (
+from protocol.records.builder import build_batch, simple_records
+from protocol.remote.records import RemoteLogSegmentState
+from protocol.types import TopicPartition
+from remote.rebuilding import (
     NotRebuilt,
     finished,
     is_lost_finish,
     metadata_of,
     without_duplicates,
 )
-from broker.commands.tier.stored_segments import StoredSegments
-from protocol.records.builder import build_batch, simple_records
-from protocol.remote.records import RemoteLogSegmentState
-from protocol.types import TopicPartition
 from remote.segment_metadata import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
 from remote.storage_manager import IndexType
 from remote.stores.local_directory import LocalDirectory
 from remote.stores.object_storage import key_of
+from remote.stores.stored_segments import StoredSegments
 from storage import leader_epoch_cache
 from storage.leader_epoch_cache import EpochEntry
 

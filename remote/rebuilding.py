@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import Final
 
-from broker.commands.tier.stored_segments import StoredSegment, name_of
 from protocol.errors import KafkaError
 from protocol.records.batch import HEADER_SIZE_BYTES, BatchHeader, crc_is_valid, read_header
 from protocol.remote.records import RemoteLogSegmentState
 from remote.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
 from remote.storage_manager import IndexType
 from remote.stores.object_storage import ObjectStore
+from remote.stores.stored_segments import StoredSegment, name_of
 from storage import leader_epoch_cache
 from storage.checkpoints import CorruptCheckpoint
 from storage.leader_epoch_cache import EpochEntry, LeaderEpochCache
