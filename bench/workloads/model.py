@@ -36,7 +36,10 @@ class ClusterNeeds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSpec:
-    """A topic; its name in the cluster has the run's number behind `name`."""
+    """A topic; its name in the cluster has the run's number behind `name`.
+
+    Partition p is on the p-th broker, which leads it, and on the following ones, in the order of their ids.
+    """
 
     name: str
     partitions: int = 1
@@ -218,6 +221,6 @@ class Workload:
     title: str
     #: What question it answers, and its source.
     about: str
-    cluster: ClusterNeeds
-    topics: Sequence[TopicSpec]
     phases: Sequence[Phase]
+    cluster: ClusterNeeds = field(default_factory=ClusterNeeds)
+    topics: Sequence[TopicSpec] = ()
