@@ -8,9 +8,9 @@ Prints tables and writes them, with every sample, to bench/results/. bench/READM
 from collections.abc import Sequence
 from typing import Final
 
-from bench.harness import main
 from bench.loads import LOADS, warm_up_round
 from bench.measures import Program
+from bench.program import main
 from bench.start_up import START, START_IN_PROCESS
 from bench.targets.servers import SERVERS, Server
 from bench.targets.settings import PLACES, SETTINGS

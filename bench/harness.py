@@ -1,270 +1,74 @@
-"""What the programs that compare Kafka and Ottla have in common: command line, sections, alternating runs, results.
+"""What every benchmark does with its subjects: they are started together, warmed up, measured in turn, and killed at the end.
 
-for each choice of settings, for each place of the logs, a section:
-    measures that need no running subject:  Kafka, Ottla; in the next run Ottla, Kafka; ...
-    start both, warm up both, fill what is read later
-    rehearsal of the loads at a quarter of their volume (not counted), then run 1 .. N, alternating
-    measures that restart nodes, run 1 .. N
+    with Harness(subjects, say=print) as harness:
+        harness.start()
+        harness.warm_up(round_, most_rounds=15)
+        for run in range(5):
+            for subject in harness.in_turn(run):    the first one first; in the next run the last one first
+                ...
+
+All subjects run all the time, and one of them is under load: what else the machine does meets all of them.
 """
 
-import argparse
-import os
 import shutil
-import sys
 import tempfile
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Final, Generic
+from types import TracebackType
+from typing import Generic, Self
 
-from bench import environment, report
-from bench.figures import Sample, Table, in_words
-from bench.measures import Measure, Program, T
-from bench.report import Report, Section
-from bench.targets.memory import PeakMemory, memory_table
-from bench.targets.servers import end_on_signals
-from bench.targets.settings import DISK, PLACES, SETTINGS, TMPFS, WrongPlace, check_place, file_system_of
-from bench.warm_up import MOST_ROUNDS, WarmUp, warm_up
-
-_REHEARSAL_SCALE: Final = 0.25
-_QUICK_SECONDS: Final = 0.2
-_QUICK_WARM_UPS: Final = 1
-_RUNS: Final = 3
+from bench.measures import T
+from bench.warm_up import WarmUp, warm_up
 
 
-def main(arguments: Sequence[str] | None, program: Program[T]) -> None:
-    """Run a benchmark's command line; results go to bench/results/<date>-<name>.{json,md}."""
-    options = parse(arguments, program)
-    end_on_signals()
-    try:
-        where = environment.current(allow_dirty=options.allow_dirty)
-        folders = {place: getattr(options, place) for place in options.places}
-        file_systems = {place: file_system_of(folder) for place, folder in folders.items()}
-        for place, folder in folders.items():
-            check_place(place, folder, file_systems[place])
-    except (environment.DirtyTree, WrongPlace) as error:
-        sys.exit(str(error))
-    began = time.monotonic()
-    result = Report(
-        program=program.name,
-        environment=where,
-        runs=options.runs,
-        seconds=options.seconds,
-        duration_s=0.0,
-        headlines=list(program.headlines),
-        sections=(),
-    )
-    for settings in options.settings:
-        for place in options.places:
-            with _scratch(folders[place], program.name) as folder:
-                run = SectionRun(program, options, folder, settings=settings, place=place)
-                section = run.run(file_systems[place])
-            result = replace(
-                result, sections=[*result.sections, section], duration_s=time.monotonic() - began
-            )
-            # After each section: if a later one fails, its hour is not lost.
-            paths = report.save(result) if options.is_saved else []
-    print(report.as_markdown(result))
-    for path in paths:
-        print(f"written: {path}")
+class Harness(Generic[T]):
+    """Some subjects; `say` gets a line for whatever takes a while."""
 
+    def __init__(self, subjects: Sequence[T], *, say: Callable[[str], None]) -> None:
+        self.subjects = subjects
+        #: Name -> how it was warmed up.
+        self.warm_ups: dict[str, WarmUp] = {}
+        self._say = say
 
-def parse(arguments: Sequence[str] | None, program: Program[T]) -> argparse.Namespace:
-    """What the command line asks for; ends the process with a sentence if that makes no figures."""
-    parser = argparse.ArgumentParser(prog=f"python -m bench.{program.name}", description=program.description)
-    _add_dimensions(parser, program)
-    _add_parts(parser, program)
-    options = parser.parse_args(arguments)
-    if options.quick:
-        options.runs, options.seconds, options.warm_up_rounds = 1, _QUICK_SECONDS, _QUICK_WARM_UPS
-    # README shows the latest result: it is one with all rows.
-    options.is_saved = not (options.no_save or options.quick or options.only or options.server)
-    options.measures = [
-        measure
-        for measure in program.measures
-        if not options.only or any(text in measure.name for text in options.only)
-    ]
-    if not options.measures:
-        parser.error(f"--only: there are {', '.join(measure.name for measure in program.measures)}")
-    return options
+    def __enter__(self) -> Self:
+        return self
 
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for subject in self.subjects:
+            subject.kill()
 
-def _add_dimensions(parser: argparse.ArgumentParser, program: Program[T]) -> None:
-    """Settings, places, and how much is done."""
-    for name, known, chosen in (
-        ("settings", list(SETTINGS), program.settings),
-        ("places", list(PLACES), program.places),
-    ):
-        words = f"of {', '.join(known)} (default: {','.join(chosen)})"
-        parser.add_argument(
-            f"--{name}", type=_names(known), default=list(chosen), metavar="NAME,...", help=words
-        )
-    temporary = Path(tempfile.gettempdir())
-    for place, folder in ((DISK, temporary), (TMPFS, Path("/dev/shm"))):
-        words = f"a folder on a {place} (default: {folder})"
-        parser.add_argument(f"--{place}", type=Path, default=folder, metavar="DIR", help=words)
-    words = f"interleaved runs; medians are shown (default and least: {_RUNS})"
-    parser.add_argument("--runs", type=_at_least_three, default=_RUNS, metavar="N", help=words)
-    words = f"about how long each load takes (default: {program.seconds:g})"
-    parser.add_argument("--seconds", type=float, default=program.seconds, metavar="S", help=words)
-    words = f"at most; fewer if the CPU falls no more before (default: {MOST_ROUNDS})"
-    parser.add_argument("--warm-up-rounds", type=int, default=MOST_ROUNDS, metavar="N", help=words)
-    words = "measure although the tree differs from its commit; the report says so"
-    parser.add_argument("--allow-dirty", action="store_true", help=words)
+    def start(self) -> None:
+        """Start all of them and wait until they serve."""
+        for subject in self.subjects:
+            subject.start()
+            self._say(f"{subject.name} is up")
 
+    def warm_up(self, run_round: Callable[[T], Mapping[str, float]], *, most_rounds: int) -> None:
+        """Warm up each one, until its CPU falls no more; a subject without processes here has none to watch."""
+        for subject in self.subjects:
+            if subject.broker_pids():
+                self.warm_ups[subject.name] = warm_up(
+                    partial(run_round, subject), say=partial(self._say_of, subject), most_rounds=most_rounds
+                )
 
-def _add_parts(parser: argparse.ArgumentParser, program: Program[T]) -> None:
-    """What is printed only."""
-    parser.add_argument("--no-save", action="store_true", help="print only")
-    words = "one short run after one round of warm-up, printed only: whether it works"
-    parser.add_argument("--quick", action="store_true", help=words)
-    words = "only measures whose name has this in it, printed only; may be repeated"
-    parser.add_argument("--only", action="append", metavar="TEXT", help=words)
-    names = sorted(program.subjects)
-    parser.add_argument("--server", action="append", choices=names, help="only this one, printed only")
+    def in_turn(self, run: int, *, times: int = 1) -> Iterator[T]:
+        """Each subject so many times; the order is reversed each time, and from run to run."""
+        for time in range(times):
+            yield from self.subjects if (run + time) % 2 == 0 else reversed(self.subjects)
 
-
-class _names:  # noqa: N801 - a type of argparse, shown in its messages
-    """A list of known names with commas between them."""
-
-    def __init__(self, known: Sequence[str]) -> None:
-        self._known = known
-
-    def __call__(self, text: str) -> list[str]:
-        names = [name.strip() for name in text.split(",")]
-        if unknown := [name for name in names if name not in self._known]:
-            raise argparse.ArgumentTypeError(f"{', '.join(unknown)} is not one of {', '.join(self._known)}")
-        return names
-
-
-def _at_least_three(text: str) -> int:
-    if (runs := int(text)) < _RUNS:
-        raise argparse.ArgumentTypeError(f"medians need {_RUNS} runs at least")
-    return runs
+    def _say_of(self, subject: T, text: str) -> None:
+        self._say(f"{subject.name}  {text}")
 
 
 @contextmanager
-def _scratch(base: Path, program: str) -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix=f"ottla-{program}-", dir=base))
+def scratch(base: Path, name: str) -> Iterator[Path]:
+    """A new folder for what subjects write, removed at the end."""
+    folder = Path(tempfile.mkdtemp(prefix=f"ottla-{name}-", dir=base))
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-class SectionRun(Generic[T]):
-    """All measures with one choice of settings, in one place."""
-
-    def __init__(
-        self, program: Program[T], options: argparse.Namespace, folder: Path, *, settings: str, place: str
-    ) -> None:
-        self._program = program
-        self._measures: list[Measure[T]] = options.measures
-        self._runs: int = options.runs
-        self._scale: float = options.seconds
-        self._most_warm_ups: int = options.warm_up_rounds
-        self._settings = settings
-        self._place = place
-        self._began = time.monotonic()
-        self._properties = {**SETTINGS[settings], **program.properties}
-        self._subjects = [
-            make(folder / name, self._properties)
-            for name, make in program.subjects.items()
-            if not options.server or name in options.server
-        ]
-        self._tables: dict[str, Table] = {measure.name: measure.table() for measure in self._measures}
-        self._memory: dict[str, list[Sample]] = {}
-        self._warm_ups: dict[str, WarmUp] = {}
-
-    def run(self, file_system: str) -> Section:
-        """Measure everything; nothing runs afterwards."""
-        alone = [measure for measure in self._measures if not measure.needs_subject]
-        loads = [
-            measure for measure in self._measures if measure.needs_subject and not measure.restarts_nodes
-        ]
-        restarts = [measure for measure in self._measures if measure.restarts_nodes]
-        try:
-            self._run_all(alone)
-            if loads or restarts:
-                self._start()
-            self._run_loads(loads)
-            self._prepare(restarts)
-            self._run_all(restarts)
-        finally:
-            for subject in self._subjects:
-                subject.kill()
-        tables = list(self._tables.values())
-        return Section(
-            settings=self._settings,
-            place=self._place,
-            file_system=file_system,
-            properties=self._properties,
-            tables=[
-                *tables,
-                *([memory_table(self._memory, goal_bytes=self._program.memory_goal_bytes)] if loads else []),
-            ],
-            warm_ups=self._warm_ups,
-        )
-
-    def _start(self) -> None:
-        for subject in self._subjects:
-            subject.start()
-            self._say(f"{subject.name} is up")
-        for subject in self._subjects:
-            self._warm_ups[subject.name] = warm_up(
-                lambda subject=subject: self._program.warm_up_round(subject, self._scale),  # type: ignore[misc]
-                say=lambda text, name=subject.name: self._say(f"{name}  {text}"),  # type: ignore[misc]
-                most_rounds=self._most_warm_ups,
-            )
-
-    def _prepare(self, measures: Sequence[Measure[T]]) -> None:
-        for measure in measures:
-            for subject in self._subjects:
-                if measure.prepare is not None:
-                    measure.prepare(subject, self._scale)
-
-    def _run_loads(self, loads: Sequence[Measure[T]]) -> None:
-        self._prepare(loads)
-        for measure in loads:
-            for subject in self._subjects:
-                measure.run(subject, self._scale * _REHEARSAL_SCALE)
-        for run in self._numbered_runs():
-            peaks: dict[str, list[Sample]] = {}
-            for measure in loads:
-                for subject in self._in_turn(run, measure):
-                    with PeakMemory(subject.broker_pids()) as peak:
-                        self._measure(measure, subject, run)
-                    peaks.setdefault(subject.name, []).append(peak.sample())
-            for name, samples in peaks.items():
-                most = {metric: max(sample[metric] for sample in samples) for metric in samples[0]}
-                self._memory.setdefault(name, []).append(most)
-
-    def _run_all(self, measures: Sequence[Measure[T]]) -> None:
-        for run in self._numbered_runs():
-            for measure in measures:
-                for subject in self._in_turn(run, measure):
-                    self._measure(measure, subject, run)
-
-    def _numbered_runs(self) -> Iterator[int]:
-        for run in range(self._runs):
-            if self._place == DISK:
-                # What has been left to be written is written now, not during a load.
-                os.sync()
-            yield run
-
-    def _in_turn(self, run: int, measure: Measure[T]) -> Iterator[T]:
-        """Each subject as often as the measure wants; the other one goes first in the next round."""
-        for time_ in range(measure.times):
-            is_forward = (run + time_) % 2 == 0
-            yield from self._subjects if is_forward else reversed(self._subjects)
-
-    def _measure(self, measure: Measure[T], subject: T, run: int) -> None:
-        sample = measure.run(subject, self._scale)
-        self._tables[measure.name].samples.setdefault(subject.name, []).append(sample)
-        self._say(f"run {run + 1}  {subject.name}  {measure.name}  {in_words(measure.figures, sample)}")
-
-    def _say(self, text: str) -> None:
-        elapsed_s = time.monotonic() - self._began
-        print(f"{self._settings}, {self._place}, {elapsed_s:.0f} s  {text}", file=sys.stderr, flush=True)

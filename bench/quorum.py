@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from bench.figures import COUNT, MEGABYTES, SECONDS, Figure
-from bench.harness import main
 from bench.measures import Measure, Program
+from bench.program import main
 from bench.quorum_failover import create_partitions, fail_over
 from bench.quorum_replay import replay, start
 from bench.targets.clusters import CLUSTERS, Cluster

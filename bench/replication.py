@@ -10,9 +10,9 @@ from functools import partial
 from typing import Final
 
 from bench.figures import MEGABYTES_A_SECOND, SECONDS, Figure, Goal
-from bench.harness import main
 from bench.load_figures import Goals, bulk_figures, latency_figures, partition_words, request_figures
 from bench.measures import Measure, Program
+from bench.program import main
 from bench.replication_failover import producer_gap
 from bench.replication_followers import catch_up, high_watermark_lag
 from bench.replication_loads import at_rate, bulk, consume_from_follower, one_at_a_time

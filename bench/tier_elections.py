@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from bench.figures import COUNT, MEGABYTES, MEGABYTES_A_SECOND, MILLISECONDS, SECONDS, TIMES, Figure, Goal
-from bench.harness import main
 from bench.measures import Measure, Program
+from bench.program import main
 from bench.replication_loads import at_rate
 from bench.targets.clusters import Cluster
 from bench.targets.settings import DISK

@@ -22,8 +22,8 @@ from bench.figures import (
     Figure,
     Goal,
 )
-from bench.harness import main
 from bench.measures import Measure, Program
+from bench.program import main
 from bench.replication_loads import at_rate
 from bench.targets.clusters import Cluster
 from bench.targets.settings import DISK

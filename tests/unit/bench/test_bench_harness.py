@@ -7,8 +7,9 @@ import pytest
 
 from bench.compare import PROGRAM
 from bench.figures import MEGABYTES, Figure, LoadFailed
-from bench.harness import SectionRun, parse
+from bench.harness import Harness
 from bench.measures import Measure, Program
+from bench.program import SectionRun, parse
 from bench.targets.settings import DISK, SETTINGS, TMPFS
 
 
@@ -148,3 +149,30 @@ def test_the_whole_comparison_is_both_settings_in_both_places():
 @pytest.mark.parametrize("part", [["--quick"], ["--only", "java"], ["--server", "ottla"], ["--no-save"]])
 def test_a_part_is_not_saved_since_readme_shows_the_latest_result(part):
     assert not parse(part, PROGRAM).is_saved
+
+
+def test_subjects_of_any_names_and_number_take_turns_and_one_without_processes_is_not_warmed_up():
+    class Remote(Recorded):
+        def broker_pids(self):
+            return []
+
+    events = []
+    subjects = [Recorded("a", events, {}), Remote("b", events, {}), Recorded("c", events, {})]
+
+    def round_(subject):
+        subject.note("round")
+        return {"load": 1.0}
+
+    with Harness(subjects, say=lambda text: None) as harness:
+        harness.start()
+        harness.warm_up(round_, most_rounds=5)
+        for run in range(2):
+            for subject in harness.in_turn(run):
+                subject.note(f"run {run}")
+    assert set(harness.warm_ups) == {"a", "c"}
+    assert events[3:] == [
+        *["a round"] * 3,
+        *["c round"] * 3,
+        *["a run 0", "b run 0", "c run 0", "c run 1", "b run 1", "a run 1"],
+        *["a kill", "b kill", "c kill"],
+    ]

@@ -1,0 +1,244 @@
+"""What the programs that compare Kafka and Ottla have in common: command line, sections, runs, results.
+
+for each choice of settings, for each place of the logs, a section:
+    measures that need no running subject:  Kafka, Ottla; in the next run Ottla, Kafka; ...
+    start both, warm up both, fill what is read later
+    rehearsal of the loads at a quarter of their volume (not counted), then run 1 .. N, alternating
+    measures that restart nodes, run 1 .. N
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, Generic
+
+from bench import environment, report
+from bench.figures import Sample, Table, in_words
+from bench.harness import Harness, scratch
+from bench.measures import Measure, Program, T
+from bench.report import Report, Section
+from bench.targets.memory import PeakMemory, memory_table
+from bench.targets.servers import end_on_signals
+from bench.targets.settings import DISK, PLACES, SETTINGS, TMPFS, WrongPlace, check_place, file_system_of
+from bench.warm_up import MOST_ROUNDS
+
+_REHEARSAL_SCALE: Final = 0.25
+_QUICK_SECONDS: Final = 0.2
+_QUICK_WARM_UPS: Final = 1
+_RUNS: Final = 3
+
+
+def main(arguments: Sequence[str] | None, program: Program[T]) -> None:
+    """Run a benchmark's command line; results go to bench/results/<date>-<name>.{json,md}."""
+    options = parse(arguments, program)
+    end_on_signals()
+    try:
+        where = environment.current(allow_dirty=options.allow_dirty)
+        folders = {place: getattr(options, place) for place in options.places}
+        file_systems = {place: file_system_of(folder) for place, folder in folders.items()}
+        for place, folder in folders.items():
+            check_place(place, folder, file_systems[place])
+    except (environment.DirtyTree, WrongPlace) as error:
+        sys.exit(str(error))
+    began = time.monotonic()
+    result = Report(
+        program=program.name,
+        environment=where,
+        runs=options.runs,
+        seconds=options.seconds,
+        duration_s=0.0,
+        headlines=list(program.headlines),
+        sections=(),
+    )
+    for settings in options.settings:
+        for place in options.places:
+            with scratch(folders[place], program.name) as folder:
+                run = SectionRun(program, options, folder, settings=settings, place=place)
+                section = run.run(file_systems[place])
+            result = replace(
+                result, sections=[*result.sections, section], duration_s=time.monotonic() - began
+            )
+            # After each section: if a later one fails, its hour is not lost.
+            paths = report.save(result) if options.is_saved else []
+    print(report.as_markdown(result))
+    for path in paths:
+        print(f"written: {path}")
+
+
+def parse(arguments: Sequence[str] | None, program: Program[T]) -> argparse.Namespace:
+    """What the command line asks for; ends the process with a sentence if that makes no figures."""
+    parser = argparse.ArgumentParser(prog=f"python -m bench.{program.name}", description=program.description)
+    _add_dimensions(parser, program)
+    _add_parts(parser, program)
+    options = parser.parse_args(arguments)
+    if options.quick:
+        options.runs, options.seconds, options.warm_up_rounds = 1, _QUICK_SECONDS, _QUICK_WARM_UPS
+    # README shows the latest result: it is one with all rows.
+    options.is_saved = not (options.no_save or options.quick or options.only or options.server)
+    options.measures = [
+        measure
+        for measure in program.measures
+        if not options.only or any(text in measure.name for text in options.only)
+    ]
+    if not options.measures:
+        parser.error(f"--only: there are {', '.join(measure.name for measure in program.measures)}")
+    return options
+
+
+def _add_dimensions(parser: argparse.ArgumentParser, program: Program[T]) -> None:
+    """Settings, places, and how much is done."""
+    for name, known, chosen in (
+        ("settings", list(SETTINGS), program.settings),
+        ("places", list(PLACES), program.places),
+    ):
+        words = f"of {', '.join(known)} (default: {','.join(chosen)})"
+        parser.add_argument(
+            f"--{name}", type=_names(known), default=list(chosen), metavar="NAME,...", help=words
+        )
+    temporary = Path(tempfile.gettempdir())
+    for place, folder in ((DISK, temporary), (TMPFS, Path("/dev/shm"))):
+        words = f"a folder on a {place} (default: {folder})"
+        parser.add_argument(f"--{place}", type=Path, default=folder, metavar="DIR", help=words)
+    words = f"interleaved runs; medians are shown (default and least: {_RUNS})"
+    parser.add_argument("--runs", type=_at_least_three, default=_RUNS, metavar="N", help=words)
+    words = f"about how long each load takes (default: {program.seconds:g})"
+    parser.add_argument("--seconds", type=float, default=program.seconds, metavar="S", help=words)
+    words = f"at most; fewer if the CPU falls no more before (default: {MOST_ROUNDS})"
+    parser.add_argument("--warm-up-rounds", type=int, default=MOST_ROUNDS, metavar="N", help=words)
+    words = "measure although the tree differs from its commit; the report says so"
+    parser.add_argument("--allow-dirty", action="store_true", help=words)
+
+
+def _add_parts(parser: argparse.ArgumentParser, program: Program[T]) -> None:
+    """What is printed only."""
+    parser.add_argument("--no-save", action="store_true", help="print only")
+    words = "one short run after one round of warm-up, printed only: whether it works"
+    parser.add_argument("--quick", action="store_true", help=words)
+    words = "only measures whose name has this in it, printed only; may be repeated"
+    parser.add_argument("--only", action="append", metavar="TEXT", help=words)
+    names = sorted(program.subjects)
+    parser.add_argument("--server", action="append", choices=names, help="only this one, printed only")
+
+
+class _names:  # noqa: N801 - a type of argparse, shown in its messages
+    """A list of known names with commas between them."""
+
+    def __init__(self, known: Sequence[str]) -> None:
+        self._known = known
+
+    def __call__(self, text: str) -> list[str]:
+        names = [name.strip() for name in text.split(",")]
+        if unknown := [name for name in names if name not in self._known]:
+            raise argparse.ArgumentTypeError(f"{', '.join(unknown)} is not one of {', '.join(self._known)}")
+        return names
+
+
+def _at_least_three(text: str) -> int:
+    if (runs := int(text)) < _RUNS:
+        raise argparse.ArgumentTypeError(f"medians need {_RUNS} runs at least")
+    return runs
+
+
+class SectionRun(Generic[T]):
+    """All measures with one choice of settings, in one place."""
+
+    def __init__(
+        self, program: Program[T], options: argparse.Namespace, folder: Path, *, settings: str, place: str
+    ) -> None:
+        self._program = program
+        self._measures: list[Measure[T]] = options.measures
+        self._runs: int = options.runs
+        self._scale: float = options.seconds
+        self._most_warm_ups: int = options.warm_up_rounds
+        self._settings = settings
+        self._place = place
+        self._began = time.monotonic()
+        self._properties = {**SETTINGS[settings], **program.properties}
+        subjects = [
+            make(folder / name, self._properties)
+            for name, make in program.subjects.items()
+            if not options.server or name in options.server
+        ]
+        self._harness = Harness(subjects, say=self._say)
+        self._tables: dict[str, Table] = {measure.name: measure.table() for measure in self._measures}
+        self._memory: dict[str, list[Sample]] = {}
+
+    def run(self, file_system: str) -> Section:
+        """Measure everything; nothing runs afterwards."""
+        alone = [measure for measure in self._measures if not measure.needs_subject]
+        loads = [
+            measure for measure in self._measures if measure.needs_subject and not measure.restarts_nodes
+        ]
+        restarts = [measure for measure in self._measures if measure.restarts_nodes]
+        with self._harness:
+            self._run_all(alone)
+            if loads or restarts:
+                self._harness.start()
+                self._harness.warm_up(
+                    lambda subject: self._program.warm_up_round(subject, self._scale),
+                    most_rounds=self._most_warm_ups,
+                )
+            self._run_loads(loads)
+            self._prepare(restarts)
+            self._run_all(restarts)
+        tables = list(self._tables.values())
+        return Section(
+            settings=self._settings,
+            place=self._place,
+            file_system=file_system,
+            properties=self._properties,
+            tables=[
+                *tables,
+                *([memory_table(self._memory, goal_bytes=self._program.memory_goal_bytes)] if loads else []),
+            ],
+            warm_ups=self._harness.warm_ups,
+        )
+
+    def _prepare(self, measures: Sequence[Measure[T]]) -> None:
+        for measure in measures:
+            for subject in self._harness.subjects:
+                if measure.prepare is not None:
+                    measure.prepare(subject, self._scale)
+
+    def _run_loads(self, loads: Sequence[Measure[T]]) -> None:
+        self._prepare(loads)
+        for measure in loads:
+            for subject in self._harness.subjects:
+                measure.run(subject, self._scale * _REHEARSAL_SCALE)
+        for run in self._numbered_runs():
+            peaks: dict[str, list[Sample]] = {}
+            for measure in loads:
+                for subject in self._harness.in_turn(run, times=measure.times):
+                    with PeakMemory(subject.broker_pids()) as peak:
+                        self._measure(measure, subject, run)
+                    peaks.setdefault(subject.name, []).append(peak.sample())
+            for name, samples in peaks.items():
+                most = {metric: max(sample[metric] for sample in samples) for metric in samples[0]}
+                self._memory.setdefault(name, []).append(most)
+
+    def _run_all(self, measures: Sequence[Measure[T]]) -> None:
+        for run in self._numbered_runs():
+            for measure in measures:
+                for subject in self._harness.in_turn(run, times=measure.times):
+                    self._measure(measure, subject, run)
+
+    def _numbered_runs(self) -> Iterator[int]:
+        for run in range(self._runs):
+            if self._place == DISK:
+                # What has been left to be written is written now, not during a load.
+                os.sync()
+            yield run
+
+    def _measure(self, measure: Measure[T], subject: T, run: int) -> None:
+        sample = measure.run(subject, self._scale)
+        self._tables[measure.name].samples.setdefault(subject.name, []).append(sample)
+        self._say(f"run {run + 1}  {subject.name}  {measure.name}  {in_words(measure.figures, sample)}")
+
+    def _say(self, text: str) -> None:
+        elapsed_s = time.monotonic() - self._began
+        print(f"{self._settings}, {self._place}, {elapsed_s:.0f} s  {text}", file=sys.stderr, flush=True)
