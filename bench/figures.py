@@ -1,4 +1,4 @@
-"""Figures of Kafka and Ottla side by side: units, medians, ratios, goals, and the row that is furthest from its goal.
+"""Figures of several targets side by side: units, medians, ratios, goals, and the row that is furthest from its goal.
 
 Pure: values in, values and text out. A table has one sample for each run; a row is one metric of it.
 """
@@ -15,7 +15,22 @@ Sample = dict[str, float]
 
 KAFKA: Final = "kafka"
 OTTLA: Final = "ottla"
+_NAMES: Final = {KAFKA: "Kafka", OTTLA: "Ottla"}
 _ABSENT: Final = "-"
+
+
+def name_of(target: str) -> str:
+    """How a target is called in sentences."""
+    return _NAMES.get(target, target)
+
+
+def baseline_first(targets: Iterable[str]) -> list[str]:
+    """The order in which targets are shown: what the others are compared with comes first.
+
+    >>> baseline_first(["ottla", "kafka"]), baseline_first(["old", "new"])
+    (['kafka', 'ottla'], ['old', 'new'])
+    """
+    return sorted(targets, key=lambda target: target != KAFKA)
 
 
 class LoadFailed(Exception):
@@ -46,6 +61,7 @@ SECONDS: Final = Unit(name="s")
 SECONDS_A_GIGABYTE: Final = Unit(name="s/GB")
 MICROSECONDS: Final = Unit(name="us", factor=1e6, decimals=1)
 REQUESTS_A_SECOND: Final = Unit(name="requests/s", decimals=0)
+RECORDS_A_SECOND: Final = Unit(name="records/s", decimals=0)
 COUNT: Final = Unit(name="count", decimals=0)
 TIMES: Final = Unit(name="times")
 
@@ -81,7 +97,7 @@ class Goal:
         sign, bound = ("≥", self.at_least) if self.at_least is not None else ("≤", self.at_most)
         assert bound is not None
         if self.is_absolute:
-            return f"{OTTLA.capitalize()} {sign} {bound * unit.factor:g} {unit.name}"
+            return f"{name_of(OTTLA)} {sign} {bound * unit.factor:g} {unit.name}"
         return f"{sign} {bound:g}"
 
     def shortfall(self, judged: float) -> float:
@@ -93,6 +109,8 @@ class Goal:
         if self.at_least is not None:
             return self.at_least / judged if judged > 0 else math.inf
         assert self.at_most is not None
+        if not self.at_most:
+            return math.inf if judged > 0 else 0.0
         return judged / self.at_most
 
 
@@ -115,7 +133,7 @@ class Table:
     #: What was done.
     note: str
     figures: Sequence[Figure]
-    #: Server -> one sample for each time that it was measured.
+    #: Target -> one sample for each time that it was measured.
     samples: dict[str, list[Sample]] = field(default_factory=dict)
 
     def rows(self) -> "list[Row]":
@@ -125,7 +143,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One figure, of both servers."""
+    """One figure, of all targets."""
 
     table: Table
     figure: Figure
@@ -135,17 +153,25 @@ class Row:
         """The same for the same figure in other sections."""
         return self.table.name, self.figure.metric
 
-    def median(self, server: str) -> float | None:
-        """None where it was not measured."""
+    def values(self, target: str) -> list[float]:
+        """One for each time that it was measured."""
         metric = self.figure.metric
-        values = [sample[metric] for sample in self.table.samples.get(server, ()) if metric in sample]
+        return [sample[metric] for sample in self.table.samples.get(target, ()) if metric in sample]
+
+    def median(self, target: str) -> float | None:
+        """None where it was not measured."""
+        values = self.values(target)
         return statistics.median(values) if values else None
+
+    def ratio_of(self, target: str, baseline: str) -> float | None:
+        """Of the medians; None without both, or where the baseline's is zero."""
+        value, base = self.median(target), self.median(baseline)
+        return value / base if base and value is not None else None
 
     @property
     def ratio(self) -> float | None:
-        """Ottla / Kafka, of the medians; None without both, or where Kafka's is zero."""
-        kafka, ottla = self.median(KAFKA), self.median(OTTLA)
-        return ottla / kafka if kafka and ottla is not None else None
+        """Ottla / Kafka, which goals are about."""
+        return self.ratio_of(OTTLA, KAFKA)
 
     @property
     def judged(self) -> float | None:
@@ -173,15 +199,26 @@ class Row:
             return Verdict.NOT_MEASURED
         return Verdict.MISSED if shortfall > 1 else Verdict.MET
 
-    def cell(self) -> str:
-        """`Kafka / Ottla = ratio`, and whether the goal is missed."""
-        unit, ratio = self.figure.unit, self.ratio
-        if self.median(KAFKA) is None and self.median(OTTLA) is None:
+    def cell(self, targets: Sequence[str] = (KAFKA, OTTLA)) -> str:
+        """Two targets: `first / second = ratio`. More: each with its ratio to the first one. And whether the goal is missed."""
+        if all(self.median(target) is None for target in targets):
             return Verdict.NOT_MEASURED.value
-        text = f"{unit.shown(self.median(KAFKA))} / {unit.shown(self.median(OTTLA))}"
-        if ratio is not None:
-            text += f" = {ratio:.2f}"
+        baseline, *others = targets
+        text = " / ".join([self._shown(baseline), *(self._beside(target, targets) for target in others)])
         return f"{text} **{Verdict.MISSED.value}**" if self.verdict is Verdict.MISSED else text
+
+    def _shown(self, target: str) -> str:
+        return self.figure.unit.shown(self.median(target))
+
+    def _beside(self, target: str, targets: Sequence[str]) -> str:
+        ratio = self.ratio_of(target, targets[0])
+        if ratio is None:
+            return self._shown(target)
+        return (
+            f"{self._shown(target)} = {ratio:.2f}"
+            if len(targets) == 2
+            else f"{self._shown(target)} ({ratio:.2f})"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

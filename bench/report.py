@@ -1,6 +1,7 @@
-"""A benchmark's result: sections of tables, as data (bench/results/*.json) and as Markdown.
+"""A benchmark's result: sections of tables, as data (bench/results/*.json, or a result folder's summary.json) and as Markdown.
 
-A section is one run of all measures with one choice of settings and one place for the logs.
+A section is one run of all measures with one choice of settings and one place for the logs. The result of a workload
+has one section, with a table for each phase.
 """
 
 import json
@@ -10,14 +11,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.environment import Environment
-from bench.figures import Figure, Goal, Row, Table, Unit, tally, worst
+from bench.figures import KAFKA, OTTLA, Figure, Goal, Row, Table, Unit, name_of, tally, worst
 from bench.markdown import aligned
 from bench.targets.settings import SETTINGS_WORDS
 from bench.warm_up import WarmUp
 
 RESULTS: Final = Path(__file__).parent / "results"
-#: Of the files that this module reads; older ones have none, or another one.
-_FORMAT: Final = 2
+_FORMAT: Final = 3
+#: Files of format 2 have the targets Kafka and Ottla, and nothing about a workload; older ones are passed over.
+_READABLE: Final = (2, _FORMAT)
 _ABSENT: Final = "-"
 #: Where every program that runs loads puts the memory of its servers.
 MEMORY_TABLE: Final = "memory"
@@ -34,13 +36,14 @@ class Section:
     #: What every node of both sides got on top of what is always set (`bench.targets.servers`, `bench.targets.clusters`).
     properties: Mapping[str, str]
     tables: Sequence[Table]
-    #: Server -> how it was warmed up; empty where it was not.
+    #: Target -> how it was warmed up; empty where it was not.
     warm_ups: dict[str, WarmUp] = field(default_factory=dict)
 
     @property
     def title(self) -> str:
-        """The head of its column."""
-        return f"{SETTINGS_WORDS.get(self.settings, self.settings)}, {self.place}"
+        """The head of its column; neither settings nor place are known of clusters that the bench has not started."""
+        words = [SETTINGS_WORDS.get(self.settings, self.settings), self.place]
+        return ", ".join(filter(None, words)) or "medians"
 
     def rows(self) -> list[Row]:
         """All rows of all tables."""
@@ -54,12 +57,20 @@ class Report:
     program: str
     environment: Environment
     runs: int
-    #: About how long each load took.
-    seconds: float
+    #: About how long each load took; None where phases have their own times.
+    seconds: float | None
     duration_s: float
     #: (table, metric) of the rows that `overview` shows.
     headlines: Sequence[tuple[str, str]]
     sections: Sequence[Section]
+    #: What was measured, in the order of columns: name -> its version in words. The first one is the baseline.
+    targets: Mapping[str, str] = field(default_factory=lambda: {KAFKA: "", OTTLA: ""})
+    #: Of a workload: what it is called, which question it answers, and the exact command.
+    title: str = ""
+    about: str = ""
+    command: str = ""
+    #: Whether it was stopped before its last run.
+    is_partial: bool = False
 
     @property
     def stem(self) -> str:
@@ -84,7 +95,7 @@ def as_json(report: Report) -> str:
 def from_json(text: str) -> Report | None:
     """The inverse of `as_json`; None for files of another format."""
     data = json.loads(text)
-    if data.pop("format", None) != _FORMAT:
+    if data.pop("format", None) not in _READABLE:
         return None
     tables = {each["name"]: _table(each) for each in data.pop("tables")}
     return Report(
@@ -142,55 +153,80 @@ def as_markdown(report: Report) -> str:
 
 def preface(report: Report) -> str:
     """What the figures depend on, and how to read them."""
-    return (
-        f"{report.environment.words()}. Both sides have the same settings. Medians of {report.runs} interleaved "
-        f"run{'s' if report.runs > 1 else ''}, about {report.seconds:g} s for each load. Each cell is Kafka / Ottla "
-        f"= ratio Ottla / Kafka.{''.join(f' {sentence}' for sentence in _cold(report))}"
-    )
+    sentences = [
+        f"{report.environment.words()}.",
+        *_of_workload(report),
+        f"Medians of {report.runs} interleaved run{'s' if report.runs > 1 else ''}{_load_words(report)}.",
+        *_how_to_read(list(report.targets)),
+        *_cold(report),
+    ]
+    return " ".join(sentences)
+
+
+def _of_workload(report: Report) -> Iterator[str]:
+    versions = "; ".join(f"{name}: {words}" for name, words in report.targets.items() if words)
+    if versions:
+        yield f"Targets: {versions}."
+    else:
+        yield "Both sides have the same settings."
+    if report.is_partial:
+        yield "The measurement was stopped before its end."
+
+
+def _load_words(report: Report) -> str:
+    return "" if report.seconds is None else f", about {report.seconds:g} s for each load"
+
+
+def _how_to_read(targets: Sequence[str]) -> Iterator[str]:
+    names = [name_of(target) for target in targets]
+    if len(names) == 2:
+        yield f"Each cell is {names[0]} / {names[1]} = ratio {names[1]} / {names[0]}."
+    elif len(names) > 2:
+        yield f"Each cell is {' / '.join(names)}, in brackets the ratio to {names[0]}."
 
 
 def _cold(report: Report) -> Iterator[str]:
     for section in report.sections:
-        for server, warm_up in section.warm_ups.items():
+        for target, warm_up in section.warm_ups.items():
             if not warm_up.is_steady:
                 yield (
-                    f"The CPU of {server.capitalize()} still fell when its warm-up ended after {len(warm_up.costs)} "
+                    f"The CPU of {name_of(target)} still fell when its warm-up ended after {len(warm_up.costs)} "
                     f"rounds ({section.title})."
                 )
 
 
 def overview(report: Report) -> list[str]:
     """A short table: goals missed, the worst row, memory under load, and the headlines; a column for each section."""
-    sections = report.sections
+    sections, targets = report.sections, list(report.targets)
     rows = [["", *(section.title for section in sections)]]
     rows.append(["goals", *(tally(section.rows()).words() for section in sections)])
-    rows.append(["worst row", *(_worst_cell(section) for section in sections)])
+    rows.append(["worst row", *(_worst_cell(section, targets) for section in sections)])
     for key in _keys(sections):
         first = _first(sections, key)
         if key in report.headlines or first.table.name == MEMORY_TABLE:
-            rows.append([_title(first), *_cells(sections, key)])
+            rows.append([_title(first), *_cells(sections, key, targets)])
     return list(aligned(rows))
 
 
-def _worst_cell(section: Section) -> str:
+def _worst_cell(section: Section, targets: Sequence[str]) -> str:
     row = worst(section.rows())
     if row is None:
         return _ABSENT
     assert row.figure.goal is not None
     goal = row.figure.goal.words(row.figure.unit)
-    return f"{row.table.title}: {row.figure.title} {row.cell()} ({goal})"
+    return f"{row.table.title}: {row.figure.title} {row.cell(targets)} ({goal})"
 
 
 def all_rows(report: Report) -> list[str]:
     """Every row, with its goal; a column for each section."""
-    sections = report.sections
+    sections, targets = report.sections, list(report.targets)
     rows = [["", "figure", "goal", *(section.title for section in sections)]]
     for key in _keys(sections):
         row = _first(sections, key)
         goal = row.figure.goal
         figure = f"{row.figure.title}, {row.figure.unit.name}"
         words = "" if goal is None else goal.words(row.figure.unit)
-        rows.append([row.table.title, figure, words, *_cells(sections, key)])
+        rows.append([row.table.title, figure, words, *_cells(sections, key, targets)])
     return list(aligned(rows))
 
 
@@ -209,9 +245,9 @@ def _first(sections: Sequence[Section], key: tuple[str, str]) -> Row:
     return next(row for section in sections for row in section.rows() if row.key == key)
 
 
-def _cells(sections: Sequence[Section], key: tuple[str, str]) -> Iterator[str]:
+def _cells(sections: Sequence[Section], key: tuple[str, str], targets: Sequence[str]) -> Iterator[str]:
     for section in sections:
-        yield next((row.cell() for row in section.rows() if row.key == key), _ABSENT)
+        yield next((row.cell(targets) for row in section.rows() if row.key == key), _ABSENT)
 
 
 def _notes(report: Report) -> Iterator[str]:
@@ -221,10 +257,13 @@ def _notes(report: Report) -> Iterator[str]:
         yield f"- {title}: {note}"
     for section in report.sections:
         yield ""
-        properties = ", ".join(f"`{key}={value}`" for key, value in section.properties.items())
-        yield f"{section.title} ({section.file_system}): {properties}."
-        for server, warm_up in section.warm_ups.items():
+        if section.file_system:
+            properties = ", ".join(f"`{key}={value}`" for key, value in section.properties.items())
+            yield f"{section.title} ({section.file_system}): {properties}."
+        for target, warm_up in section.warm_ups.items():
             costs = ", ".join(f"{cost:.3g}" for cost in warm_up.costs)
-            yield f"Warm-up of {server.capitalize()}, CPU of each round: {costs}."
+            yield f"Warm-up of {name_of(target)}, CPU of each round: {costs}."
     yield ""
+    if report.command:
+        yield f"Measured by `{report.command}`."
     yield f"The whole run took {report.duration_s / 60:.0f} minutes."

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from bench import figures, markdown, warm_up
+from bench import figures, histograms, markdown, warm_up
 from bench.figures import (
     MEGABYTES,
     MEGABYTES_A_SECOND,
@@ -27,7 +27,9 @@ def row(goal=None, *, kafka=(), ottla=(), unit=MEGABYTES_A_SECOND, name="load"):
     return Row(table=Table(name=name, title=name, note="", figures=(figure,), samples=samples), figure=figure)
 
 
-@pytest.mark.parametrize("module", [figures, markdown, warm_up], ids=lambda module: module.__name__)
+@pytest.mark.parametrize(
+    "module", [figures, histograms, markdown, warm_up], ids=lambda module: module.__name__
+)
 def test_examples_in_docstrings_are_right(module):
     outcome = doctest.testmod(module)
     assert outcome.attempted > 0
@@ -50,6 +52,9 @@ def test_examples_in_docstrings_are_right(module):
         (Goal(at_least=1.3), [0], [1], Verdict.NOT_MEASURED),
         (Goal(at_least=1.3), [1], [0], Verdict.MISSED),
         (None, [1], [1], None),
+        # None at all may be lost.
+        (Goal(at_most=0, is_absolute=True), [5], [0], Verdict.MET),
+        (Goal(at_most=0, is_absolute=True), [0], [1], Verdict.MISSED),
     ],
 )  # fmt: skip
 def test_a_goal_is_met_missed_or_not_measured(goal, kafka, ottla, verdict):
@@ -75,6 +80,24 @@ def test_a_cell_has_both_figures_the_ratio_and_a_miss():
         row(Goal(at_most=80e6, is_absolute=True), ottla=[90e6], unit=MEGABYTES).cell() == "- / 90 **missed**"
     )
     assert row(Goal(at_least=1.3)).cell() == "not measured"
+
+
+@pytest.mark.parametrize(
+    ("targets", "cell"),
+    [
+        (["old"], "100"),
+        (["old", "new"], "100 / 150 = 1.50"),
+        (["new", "old"], "150 / 100 = 0.67"),
+        (["old", "new", "absent", "zero"], "100 / 150 (1.50) / - / 0 (0.00)"),
+        (["zero", "old"], "0 / 100"),
+        (["absent"], "not measured"),
+    ],
+)
+def test_a_cell_of_any_targets_compares_each_with_the_first_one(targets, cell):
+    samples = {name: [{"m": value}] for name, value in (("old", 100e6), ("new", 150e6), ("zero", 0.0))}
+    figure = Figure(metric="m", title="figure", unit=MEGABYTES_A_SECOND)
+    table = Table(name="load", title="load", note="", figures=(figure,), samples=samples)
+    assert Row(table=table, figure=figure).cell(targets) == cell
 
 
 def test_the_worst_row_misses_its_goal_by_the_largest_factor():

@@ -1,5 +1,6 @@
 """Results: read back as written, shown with a column for each section, and put into README by their markers."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -8,7 +9,18 @@ from bench import compare, replication, tiering
 from bench.environment import Environment
 from bench.figures import MEGABYTES_A_SECOND, SECONDS, Figure, Goal, Table
 from bench.readme import README, with_figures
-from bench.report import Report, Section, all_rows, as_json, as_markdown, from_json, latest, overview, save
+from bench.report import (
+    RESULTS,
+    Report,
+    Section,
+    all_rows,
+    as_json,
+    as_markdown,
+    from_json,
+    latest,
+    overview,
+    save,
+)
 from bench.targets.memory import memory_table
 from bench.warm_up import WarmUp
 
@@ -83,6 +95,60 @@ def test_results_of_another_format_are_passed_over(tmp_path):
     found = latest("compare", tmp_path)
     assert found is not None
     assert found.environment.date == "2026-11-22"
+
+
+WORKLOAD_REPORT = Report(
+    program="smoke",
+    environment=ENVIRONMENT,
+    runs=5,
+    seconds=None,
+    duration_s=60.0,
+    headlines=[],
+    sections=[
+        Section(
+            settings="",
+            place="",
+            file_system="",
+            properties={},
+            tables=[replace(table("load", kafka=1e6, ottla=2e6), samples={"old": [{"start_s": 4.0}]})],
+        )
+    ],
+    targets={"old": "Ottla 0.1", "new": "Ottla 0.2"},
+    title="Smoke",
+    about="Does it work?",
+    command="ottla bench run smoke --target old=a:1 --target new=b:1",
+)
+
+
+def test_the_result_of_a_workload_has_its_targets_and_its_command():
+    read = from_json(as_json(WORKLOAD_REPORT))
+    assert list(read.targets) == ["old", "new"]
+    assert as_json(read) == as_json(WORKLOAD_REPORT)
+    text = as_markdown(read)
+    assert "Targets: old: Ottla 0.1; new: Ottla 0.2." in text
+    assert "Medians of 5 interleaved runs. Each cell is old / new = ratio new / old." in text
+    assert "Measured by `ottla bench run smoke --target old=a:1 --target new=b:1`." in text
+    assert row_of(all_rows(read), "load load | start")[-1] == "4.00 / -"
+    assert "stopped" not in text
+    assert "The measurement was stopped before its end." in as_markdown(replace(read, is_partial=True))
+
+
+def test_results_of_the_format_before_are_of_kafka_and_ottla():
+    data = json.loads(as_json(REPORT)) | {"format": 2}
+    for added in ("targets", "title", "about", "command", "is_partial"):
+        del data[added]
+    read = from_json(json.dumps(data))
+    assert as_markdown(read) == as_markdown(REPORT)
+    assert list(read.targets) == ["kafka", "ottla"]
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("*.json")), ids=lambda path: path.stem)
+def test_the_committed_results_are_read(path):
+    if path.stem.endswith(("-storage", "-tier_scale")):
+        pytest.skip("of bench.internals")
+    read = from_json(path.read_text())
+    assert read is not None
+    assert all(row.cell(list(read.targets)) for section in read.sections for row in section.rows())
 
 
 def test_the_latest_result_is_the_one_with_the_last_date(tmp_path):
