@@ -1,0 +1,31 @@
+"""One Spark session for all tests of a process: PySpark has one at a time. Tests of other sessions start programs."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from bench.spark.session import spark_session
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Sockets between PySpark and its JVM are PySpark's to close. JVMs and brokers start slowly on a busy machine."""
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(600))
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """Two tasks at the same time, with Spark's Kafka connector."""
+    with spark_session("local[2]", name="tests", with_kafka=True) as session:
+        yield session
+
+
+@pytest.fixture(autouse=True)
+def no_warning_is_logged_that_the_test_does_not_name() -> None:
+    """Not here: with real processes and networks, timeouts and retries depend on the machine."""

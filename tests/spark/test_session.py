@@ -1,0 +1,81 @@
+"""Sessions of programs: on this machine and on a standalone cluster, and why there is none."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.harness.processes import PATIENCE_S
+from tests.harness.spark import StandaloneCluster
+
+REPOSITORY = Path(__file__).parents[2]
+PROGRAM = """
+import os, sys
+from bench.spark.session import SparkCannotStart, slots, spark_session
+try:
+    for master in sys.argv[1:]:
+        with spark_session(master, name="test", with_kafka=True) as spark:
+            count = slots(spark)
+            executors = spark.sparkContext.parallelize(range(count), count).map(lambda _: os.getppid()).collect()
+            columns = spark.read.format("kafka").option("kafka.bootstrap.servers", "x:1").option("subscribe", "x").load().columns
+            print(count, len(set(executors)), spark.range(100).selectExpr("sum(id)").first()[0], columns[0])
+except SparkCannotStart as error:
+    sys.exit(f"refused: {error}")
+"""
+
+
+def run(*masters, **environment):
+    """The program's output on both channels, which is all that a user sees."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", PROGRAM, *masters],
+        cwd=REPOSITORY,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=2 * PATIENCE_S,
+        check=False,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_sessions_follow_each_other_and_print_nothing():
+    assert run("local[2]", "local[1]", SPARK_HOME="/another/spark") == (
+        0,
+        "2 1 4950 key\n1 1 4950 key\n",
+        "",
+    )
+
+
+def test_a_standalone_cluster_runs_tasks_on_all_workers(tmp_path):
+    with StandaloneCluster(tmp_path / "spark", workers=2) as cluster:
+        assert run(cluster.url) == (0, "2 2 4950 key\n", "")
+
+
+def test_a_cluster_without_workers_is_one_line(tmp_path, monkeypatch):
+    with StandaloneCluster(tmp_path / "spark", workers=0) as cluster:
+        status, output, errors = run(cluster.url)
+    assert (status, output) == (1, "")
+    assert errors.startswith(
+        f"refused: no worker of {cluster.url} has offered a core within 30 s: start workers"
+    )
+    assert errors.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("environment", "complaint"),
+    [
+        ({"JAVA_HOME": "/nowhere"}, "JAVA_HOME is /nowhere, but /nowhere/bin/java cannot be run"),
+        # A setting of the user's that Spark's own start script reads.
+        (
+            {"SPARK_SUBMIT_OPTS": "-XX:+NoSuch"},
+            "Spark's JVM does not start: Unrecognized VM option 'NoSuch'; ",
+        ),
+    ],
+)
+def test_a_spark_that_cannot_start_is_one_line(environment, complaint):
+    status, output, errors = run("local[2]", **environment)
+    assert (status, output) == (1, "")
+    assert errors.startswith(f"refused: {complaint}")
+    assert errors.count("\n") == 1
