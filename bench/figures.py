@@ -64,6 +64,7 @@ REQUESTS_A_SECOND: Final = Unit(name="requests/s", decimals=0)
 RECORDS_A_SECOND: Final = Unit(name="records/s", decimals=0)
 COUNT: Final = Unit(name="count", decimals=0)
 TIMES: Final = Unit(name="times")
+PERCENT: Final = Unit(name="%", factor=100, decimals=1)
 
 
 class Verdict(Enum):

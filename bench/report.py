@@ -71,6 +71,8 @@ class Report:
     command: str = ""
     #: Whether it was stopped before its last run.
     is_partial: bool = False
+    #: What clients reported as errors, in words.
+    errors: Sequence[str] = ()
 
     @property
     def stem(self) -> str:
@@ -263,6 +265,8 @@ def _notes(report: Report) -> Iterator[str]:
         for target, warm_up in section.warm_ups.items():
             costs = ", ".join(f"{cost:.3g}" for cost in warm_up.costs)
             yield f"Warm-up of {name_of(target)}, CPU of each round: {costs}."
+    for error in report.errors:
+        yield f"- Error: {error}"
     yield ""
     if report.command:
         yield f"Measured by `{report.command}`."

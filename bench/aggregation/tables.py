@@ -1,0 +1,188 @@
+"""The tables of a workload's result: one for each phase, with the figures of its loads, of its events and of the servers.
+
+Pure: values in, figures and samples out.
+"""
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from bench.aggregation.loads import Load, loads_of
+from bench.figures import (
+    COUNT,
+    MEGABYTES,
+    MEGABYTES_A_SECOND,
+    MICROSECONDS,
+    MILLISECONDS,
+    PERCENT,
+    RECORDS_A_SECOND,
+    SECONDS,
+    SECONDS_A_GIGABYTE,
+    Figure,
+    Sample,
+    Table,
+)
+from bench.generators.rows import Role
+from bench.load_figures import GIGABYTE
+from bench.workloads.model import Phase, Start
+
+#: Metric -> title, in the order of rows.
+_PERCENTILES: Final = {"p50_s": "p50", "p90_s": "p90", "p99_s": "p99", "p999_s": "p99.9", "max_s": "max"}
+_DELIVERY: Final = {
+    "acknowledged": "records acknowledged",
+    "to_read": "records to be read",
+    "lost": "records lost",
+    "duplicates": "records read twice",
+    "out_of_order": "records out of order",
+    "corrupt": "records corrupt",
+}
+_SERVERS: Final = (
+    Figure(metric="cpu_s_per_gb", title="CPU of all brokers", unit=SECONDS_A_GIGABYTE),
+    Figure(metric="cpu_s_per_record", title="CPU of all brokers for each record", unit=MICROSECONDS),
+    Figure(metric="private_bytes", title="largest broker: resident, page cache aside", unit=MEGABYTES),
+    Figure(metric="resident_bytes", title="largest broker: resident, page cache included", unit=MEGABYTES),
+    Figure(metric="written_bytes", title="written to disks", unit=MEGABYTES),
+    Figure(metric="read_bytes", title="read from disks", unit=MEGABYTES),
+    Figure(metric="received_bytes", title="received from the network", unit=MEGABYTES),
+    Figure(metric="sent_bytes", title="sent to the network", unit=MEGABYTES),
+    Figure(metric="tiered_bytes", title="in the remote tier at the end", unit=MEGABYTES),
+)
+_CLIENTS: Final = Figure(metric="client_cpu_s_per_gb", title="CPU of all clients", unit=SECONDS_A_GIGABYTE)
+
+
+def table_of(phase: Phase, samples: Mapping[str, list[Sample]]) -> Table:
+    """The table of a phase: target -> a sample for each run. Figures that no run has are left out."""
+    found = {metric for each in samples.values() for sample in each for metric in sample}
+    return Table(
+        name=phase.name,
+        title=phase.name,
+        note=", ".join(_words(phase)),
+        figures=[figure for figure in _figures(phase) if figure.metric in found],
+        samples=dict(samples),
+    )
+
+
+def headlines_of(phase: Phase) -> list[tuple[str, str]]:
+    """The rows that short tables show: p99 where a load has a rate, otherwise throughput; and the events' times."""
+    metrics = [
+        f"{load.key}_{'p99_s' if _has_rate(phase, load) else 'bytes_per_s'}"
+        for load in loads_of(phase)
+        if load.role is not Role.CONNECTIONS
+    ]
+    metrics += [event_metric(event.name) for event in phase.events if event.until is not None]
+    return [(phase.name, metric) for metric in [*metrics, "lost"]]
+
+
+def load_sample(load: Load, merged: Mapping[str, float | None]) -> Sample:
+    """Metrics of one load in one run, from a row of `seconds.per_phase`."""
+    if load.role is Role.CONNECTIONS:
+        return _present({f"{load.key}_errors": merged["errors"]})
+    took_s = merged["took_s"]
+    if took_s is None and merged["last_second"] is not None:
+        # Its clients have not reported their times.
+        took_s = merged["last_second"] + 1
+    rates = {
+        f"{name}_per_s": _ratio(merged[column], took_s)
+        for name, column in (("bytes", "payload_bytes"), ("records", "records"))
+    }
+    others = {name: merged[name] for name in (*_PERCENTILES, "errors", "took_s")}
+    return _present({f"{load.key}_{name}": value for name, value in (rates | others).items()})
+
+
+def phase_sample(
+    phase: Phase, *, loads: Mapping[str, Mapping[str, float | None]], servers: Mapping[str, float | None]
+) -> Sample:
+    """Metrics of the servers and of all clients together, from the sums of `outside.per_phase`."""
+    totals = {
+        name: sum(load[name] or 0.0 for load in loads.values())
+        for name in ("payload_bytes", "records", "client_cpu_s")
+    }
+    gigabytes, cpu_s = totals["payload_bytes"] / GIGABYTE, servers.get("cpu_s")
+    is_by_record = bool(phase.producers) and all(producers.rate for producers in phase.producers)
+    return _present(
+        {
+            "cpu_s_per_gb": None if is_by_record else _ratio(cpu_s, gigabytes),
+            "cpu_s_per_record": _ratio(cpu_s, totals["records"]) if is_by_record else None,
+            "client_cpu_s_per_gb": _ratio(totals["client_cpu_s"], gigabytes),
+            **{name: value for name, value in servers.items() if name != "cpu_s"},
+        }
+    )
+
+
+def event_metric(name: str) -> str:
+    """The metric of an event's time.
+
+    >>> event_metric("Broker 2: in sync again")
+    'event_broker_2_in_sync_again_s'
+    """
+    return f"event_{re.sub(r'[^a-z0-9]+', '_', name.lower()).strip('_')}_s"
+
+
+def _figures(phase: Phase) -> Iterator[Figure]:
+    for load in loads_of(phase):
+        yield from _load_figures(load)
+    for event in phase.events:
+        yield Figure(metric=event_metric(event.name), title=event.name, unit=SECONDS)
+    for metric, title in _DELIVERY.items():
+        yield Figure(metric=metric, title=title, unit=COUNT)
+    yield from _SERVERS
+    yield _CLIENTS
+
+
+def _load_figures(load: Load) -> Iterator[Figure]:
+    units = {"bytes_per_s": MEGABYTES_A_SECOND, "records_per_s": RECORDS_A_SECOND}
+    for metric, unit in units.items():
+        yield Figure(metric=f"{load.key}_{metric}", title=f"{load.label}: throughput", unit=unit)
+    for metric, title in _PERCENTILES.items():
+        yield Figure(metric=f"{load.key}_{metric}", title=f"{load.label}: {title}", unit=MILLISECONDS)
+    yield Figure(metric=f"{load.key}_took_s", title=f"{load.label}: time", unit=SECONDS)
+    yield Figure(metric=f"{load.key}_errors", title=f"{load.label}: errors", unit=COUNT)
+    yield Figure(metric=f"{load.key}_cross_rack", title=f"{load.label}: bytes from other racks", unit=PERCENT)
+
+
+def _has_rate(phase: Phase, load: Load) -> bool:
+    """Whether its latency matters, not its throughput."""
+    match load.role:
+        case Role.PRODUCER:
+            return phase.producers[load.group].rate is not None
+        case Role.CONSUMER:
+            is_at_tail = phase.consumers[load.group].start is Start.END
+            return is_at_tail and any(producers.rate is not None for producers in phase.producers)
+        case _:
+            return False
+
+
+def _words(phase: Phase) -> Iterator[str]:
+    """What is done in a phase."""
+    for producers in phase.producers:
+        rate = "as fast as possible" if producers.rate is None else f"{producers.rate:,.0f} records/s"
+        yield (
+            f"{producers.count} producer{'s' if producers.count > 1 else ''} to {producers.topic} ({rate}, "
+            f"{producers.size.mean:,} B, acks={producers.acks}, compression {producers.compression})"
+        )
+    for consumers in phase.consumers:
+        rack = f", rack {consumers.rack}" if consumers.rack else ""
+        start = (
+            f"offset {consumers.offset}"
+            if consumers.start is Start.OFFSET
+            else f"the {consumers.start.value}"
+        )
+        yield f"{consumers.count} consumer{'s' if consumers.count > 1 else ''} of {consumers.topic} from {start}{rack}"
+    if phase.connections is not None:
+        yield f"{phase.connections.count:,} idle connections"
+    for job in phase.jobs:
+        yield f"Spark job {job.job.value} on {job.topic}"
+    for event in phase.events:
+        yield f"after {event.at_s:g} s: {event.name}"
+
+
+def _ratio(value: float | None, base: float | None) -> float | None:
+    return value / base if value is not None and base else None
+
+
+def _present(metrics: Mapping[str, float | None]) -> Sample:
+    """Without those that were not measured; NaN is Spark's null of a batch of numbers."""
+    return {
+        name: float(value) for name, value in metrics.items() if value is not None and not math.isnan(value)
+    }
