@@ -3,9 +3,10 @@
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from types import MappingProxyType
 from typing import Final, Self
 
-from bench.targets.wire import RequestFailed, WireClient
+from bench.targets.wire import Address, RequestFailed, WireClient
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
@@ -17,6 +18,7 @@ from protocol.messages.describe_quorum import (
 )
 from protocol.messages.describe_quorum import PartitionData as QuorumPartition
 from protocol.messages.describe_quorum import TopicData as QuorumTopic
+from protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
 from protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -29,8 +31,8 @@ from protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponsePartition,
 )
+from protocol.special_timestamps import LATEST
 
-_LATEST: Final = -1
 _PATIENCE_S: Final = 120
 _POLL_S: Final = 0.02
 _TIMEOUT_MS: Final = 60_000
@@ -39,8 +41,11 @@ _TIMEOUT_MS: Final = 60_000
 class ClusterClient:
     """One connection to each broker, opened when it is first needed."""
 
-    def __init__(self, ports: Mapping[int, int]) -> None:
-        self._ports = ports
+    def __init__(
+        self, addresses: Mapping[int, Address], *, versions: Mapping[ApiKey, int] = MappingProxyType({})
+    ) -> None:
+        self._addresses = addresses
+        self._versions = versions
         self._open: dict[int, WireClient] = {}
         self._stack = ExitStack()
 
@@ -53,13 +58,15 @@ class ClusterClient:
     def broker(self, node_id: int) -> WireClient:
         """The connection to one broker."""
         if node_id not in self._open:
-            self._open[node_id] = self._stack.enter_context(WireClient(self._ports[node_id], timeout_s=90))
+            host, port = self._addresses[node_id]
+            client = WireClient(port, host=host, timeout_s=90, versions=self._versions)
+            self._open[node_id] = self._stack.enter_context(client)
         return self._open[node_id]
 
     @property
     def any_broker(self) -> WireClient:
         """The connection to one that runs."""
-        return self.broker(min(self._ports))
+        return self.broker(min(self._addresses))
 
     # -- the cluster -------------------------------------------------------------------------------
 
@@ -67,8 +74,8 @@ class ClusterClient:
         """Whether every broker knows that all of them are there."""
         request = MetadataRequest(topics=[])
         return all(
-            {row.node_id for row in self._ask_metadata(each, request).brokers} == set(self._ports)
-            for each in self._ports
+            {row.node_id for row in self._ask_metadata(each, request).brokers} == set(self._addresses)
+            for each in self._addresses
         )
 
     def quorum(self) -> PartitionDataResponse:
@@ -85,7 +92,7 @@ class ClusterClient:
     def create_topic(self, name: str, *, partitions: int, replication_factor: int = 3) -> None:
         """Create it and wait until each broker sees all replicas in the ISRs."""
         self.ask_for_topic(name, partitions=partitions, replication_factor=replication_factor)
-        for node_id in self._ports:
+        for node_id in self._addresses:
             self.wait_for_isr(name, partitions=partitions, size=replication_factor, asking=node_id)
 
     def ask_for_topic(self, name: str, *, partitions: int, replication_factor: int = 3) -> None:
@@ -102,12 +109,14 @@ class ClusterClient:
         row = self.any_broker.request(ApiKey.DELETE_TOPICS, request, DeleteTopicsResponse).responses[0]
         if row.error_code:
             raise RequestFailed(f"{name}: {ErrorCode(row.error_code).name}")
-        _wait(lambda: not any(self.partitions(name, asking=each) for each in self._ports), f"{name} to go")
+        _wait(
+            lambda: not any(self.partitions(name, asking=each) for each in self._addresses), f"{name} to go"
+        )
 
     def partitions(self, name: str, *, asking: int | None = None) -> dict[int, MetadataResponsePartition]:
         """The partitions as one broker sees them; none while it does not know the topic."""
         request = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
-        topic = self._ask_metadata(min(self._ports) if asking is None else asking, request).topics[0]
+        topic = self._ask_metadata(min(self._addresses) if asking is None else asking, request).topics[0]
         return {row.partition_index: row for row in topic.partitions}
 
     def leader(self, name: str, index: int = 0) -> int:
@@ -139,13 +148,20 @@ class ClusterClient:
 
     def record_count(self, name: str) -> int:
         """The sum of the high watermarks, as their leaders return them."""
+        return sum(self.offsets(name, LATEST).values())
+
+    def offsets(self, name: str, timestamp: int) -> dict[int, int]:
+        """What the leader of each partition returns for a special timestamp of ListOffsets. Raises RequestFailed."""
         by_leader: dict[int, list[int]] = {}
         for index, row in self.partitions(name).items():
             by_leader.setdefault(row.leader_id, []).append(index)
-        return sum(self._ends(leader, name, indexes) for leader, indexes in by_leader.items())
+        found: dict[int, int] = {}
+        for leader, indexes in by_leader.items():
+            found |= self._offsets_at(leader, name, indexes, timestamp)
+        return found
 
-    def _ends(self, leader: int, name: str, indexes: list[int]) -> int:
-        asked = [ListOffsetsPartition(partition_index=index, timestamp=_LATEST) for index in indexes]
+    def _offsets_at(self, leader: int, name: str, indexes: list[int], timestamp: int) -> dict[int, int]:
+        asked = [ListOffsetsPartition(partition_index=index, timestamp=timestamp) for index in indexes]
         request = ListOffsetsRequest(
             replica_id=-1, topics=[ListOffsetsTopic(name=name, partitions=asked)], timeout_ms=_TIMEOUT_MS
         )
@@ -153,7 +169,19 @@ class ClusterClient:
         rows = response.topics[0].partitions
         if any(row.error_code for row in rows):
             raise RequestFailed(f"ListOffsets: {rows}")
-        return sum(row.offset for row in rows)
+        return {row.partition_index: row.offset for row in rows}
+
+    def elect_preferred(self, name: str) -> None:
+        """Let the preferred replica of each partition lead (KIP-183). Raises RequestFailed."""
+        asked = [TopicPartitions(topic=name, partitions=sorted(self.partitions(name)))]
+        request = ElectLeadersRequest(topic_partitions=asked, timeout_ms=_TIMEOUT_MS)
+        response = self.any_broker.request(ApiKey.ELECT_LEADERS, request, ElectLeadersResponse)
+        errors = {response.error_code} | {
+            row.error_code for topic in response.replica_election_results for row in topic.partition_result
+        }
+        # Where the preferred replica leads already, there is nothing to elect.
+        if errors := errors - {0, ErrorCode.election_not_needed}:
+            raise RequestFailed(f"{name}: {', '.join(ErrorCode(code).name for code in sorted(errors))}")
 
     def _ask_metadata(self, node_id: int, request: MetadataRequest) -> MetadataResponse:
         return self.broker(node_id).request(ApiKey.METADATA, request, MetadataResponse)

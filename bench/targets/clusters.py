@@ -8,6 +8,7 @@ Apache Kafka's processes run with the flags of its own start script (G1, 1 GB of
 """
 
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -18,7 +19,7 @@ from typing import Any, Final
 from bench.environment import REPOSITORY
 from bench.targets.cluster_client import ClusterClient
 from bench.targets.servers import Usage, kafka_command, ottla_environment, usage_of
-from bench.targets.wire import WireClient
+from bench.targets.wire import Address, WireClient
 from tests.harness.processes import Child, StartFailed
 
 _START_TIMEOUT_S: Final = 120
@@ -95,15 +96,25 @@ class Cluster:
         """Broker id -> port."""
         return {node.node_id: node.port for node in self.brokers}
 
+    def addresses(self) -> Mapping[int, Address]:
+        """Of the brokers that run."""
+        return {
+            node_id: Address("127.0.0.1", port)
+            for node_id, port in self.broker_ports.items()
+            if self._is_running(node_id)
+        }
+
     def client(self) -> ClusterClient:
         """Connections to all brokers that run; a context manager."""
-        return ClusterClient(
-            {node_id: port for node_id, port in self.broker_ports.items() if self._is_running(node_id)}
-        )
+        return ClusterClient(self.addresses())
 
     def node(self, node_id: int) -> Node:
         """Where a node is."""
         return next(node for node in self.nodes if node.node_id == node_id)
+
+    def data_dir(self, node_id: int) -> Path:
+        """Where a node has its logs."""
+        return self.node(node_id).data_dir
 
     def start(self) -> float:
         """Start all nodes and wait until every broker knows of all brokers; seconds."""
@@ -134,6 +145,11 @@ class Cluster:
             lambda: WireClient.answers(port), timeout_s=_START_TIMEOUT_S, interval_s=0.005
         )
 
+    def start_node(self, node_id: int) -> None:
+        """Start a node and wait until it answers."""
+        self.spawn(node_id)
+        self.wait_until_answering(node_id)
+
     def kill_node(self, node_id: int) -> None:
         """SIGKILL."""
         self._children[node_id].kill()
@@ -155,6 +171,14 @@ class Cluster:
     def broker_pids(self) -> Sequence[int]:
         """The processes of the brokers that run."""
         return [child.pid for child in self._brokers()]
+
+    def node_pids(self) -> Mapping[str, int]:
+        """The processes of all nodes that run, by role and id."""
+        return {
+            f"{'broker' if node.is_broker else 'controller'}-{node.node_id}": self._children[node.node_id].pid
+            for node in self.nodes
+            if self._is_running(node.node_id)
+        }
 
     def node_usage(self, node_id: int) -> Usage:
         """Of one node."""
@@ -189,3 +213,12 @@ class OttlaCluster(Cluster):
 
 
 CLUSTERS: Final[dict[str, type[Cluster]]] = {"kafka": KafkaCluster, "ottla": OttlaCluster}
+
+
+def wipe(data_dir: Path) -> None:
+    """Remove all that a stopped broker has on its disk, the identity of the directory aside."""
+    for path in data_dir.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name != "meta.properties":
+            path.unlink()

@@ -131,8 +131,14 @@ class Server:
 
     def kill(self) -> None:
         """SIGKILL, if it runs."""
-        if self._child is not None and self._child.is_running:
+        if self.is_running:
+            assert self._child is not None
             self._child.kill()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its process runs."""
+        return self._child is not None and self._child.is_running
 
     def usage(self) -> Usage:
         """Of the broker's process and its children."""

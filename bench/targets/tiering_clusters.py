@@ -7,7 +7,6 @@ Kafka's store is the LocalTieredStorage of its tests, the only one that it has; 
 directory, which has the same layout. Ottla flushes what it copies, LocalTieredStorage does not.
 """
 
-import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,10 +18,11 @@ from typing import Final
 from bench.figures import LoadFailed
 from bench.targets.cluster_client import ClusterClient
 from bench.targets.clusters import Cluster, KafkaCluster, OttlaCluster
+from bench.targets.configs import BROKER, TOPIC, alter_configs
 from bench.targets.plain_store import PlainBucket
-from bench.targets.wire import RequestFailed, WireClient
+from bench.targets.stores import DirectoryStore, MinioStore
+from bench.targets.wire import TIER_VERSIONS, RequestFailed, WireClient
 from protocol.api_keys import ApiKey
-from protocol.config_def import AlterOperation
 from protocol.errors import ErrorCode
 from protocol.messages.create_topics import (
     CreatableReplicaAssignment,
@@ -37,12 +37,6 @@ from protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopic,
 )
-from protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-)
 from protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -50,7 +44,6 @@ from protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from protocol.special_timestamps import EARLIEST_LOCAL, LATEST_TIERED
-from tests.harness.minio import MinioServer
 
 LEADER: Final = 1
 #: Everything periodic is often, so that a load does not wait for it; equal on both sides.
@@ -62,26 +55,18 @@ TIER_PROPERTIES: Final[Mapping[str, str]] = {
     "log.retention.check.interval.ms": "500",
     "log.initial.task.delay.ms": "500",
 }
-DIRECTORY_MANAGER: Final = "org.apache.kafka.server.log.remote.storage.LocalTieredStorage"
 #: Of a topic that is tiered: closed segments are removed from the local tier once they are copied.
 TIERED: Final[Mapping[str, str]] = {"remote.storage.enable": "true", "local.retention.bytes": "1"}
-_BUCKET: Final = "ottla-bench"
-_TOPIC_RESOURCE: Final = 2
-_BROKER_RESOURCE: Final = 4
 _POLL_S: Final = 0.005
 _PATIENCE_S: Final = 300
 _TIMEOUT_MS: Final = 60_000
-#: ListOffsets: the first one with the offset of the last record that is copied (KIP-1005).
-_VERSIONS: Final = {ApiKey.LIST_OFFSETS: 9, ApiKey.DELETE_RECORDS: 1}
+_VERSIONS: Final = {**TIER_VERSIONS, ApiKey.DELETE_RECORDS: 1}
 
 _topic_numbers = numbers(1)
 
 
-def _tier_of(folder: Path) -> dict[str, str]:
-    return {
-        "remote.log.storage.manager.class.name": DIRECTORY_MANAGER,
-        "rsm.config.dir": str(folder.absolute() / "tier"),
-    }
+def _tier_of(folder: Path) -> Mapping[str, str]:
+    return DirectoryStore(folder / "tier").properties()
 
 
 class TieredKafka(KafkaCluster):
@@ -104,22 +89,25 @@ TIERED_CLUSTERS: Final[dict[str, type[Cluster]]] = {"kafka": TieredKafka, "ottla
 @contextmanager
 def cluster_on_minio(folder: Path, *, brokers: int) -> Iterator[tuple[OttlaCluster, PlainBucket]]:
     """A cluster of this project that tiers to a MinIO server of its own, and its bucket."""
-    with TemporaryDirectory(prefix="minio-", dir=folder) as name, MinioServer(Path(name)) as server:
-        server.make_bucket(_BUCKET)
-        settings = server.settings(_BUCKET)
-        properties = {
-            **TIER_PROPERTIES,
-            "remote.log.storage.manager.class.name": "remote.stores.s3.S3Storage",
-            "rlmm.config.remote.log.metadata.topic.replication.factor": str(brokers),
-            "rlmm.config.remote.log.metadata.topic.min.isr": "1",
-            **{f"rsm.config.{key}": str(value) for key, value in settings.items()},
-        }
+    with TemporaryDirectory(prefix="minio-", dir=folder) as name:
+        store = MinioStore(Path(name))
+        properties = {**TIER_PROPERTIES, **metadata_topic(brokers), **store.properties()}
         cluster = OttlaCluster(Path(name) / "cluster", properties, brokers=brokers, controllers=1)
         try:
+            store.start()
             cluster.start()
-            yield cluster, PlainBucket(settings, cpu_s=server.cpu_seconds)
+            yield cluster, store.plain()
         finally:
             cluster.kill()
+            store.kill()
+
+
+def metadata_topic(brokers: int) -> Mapping[str, str]:
+    """How the topic of the remote log metadata is replicated on so many brokers."""
+    return {
+        "rlmm.config.remote.log.metadata.topic.replication.factor": str(min(3, brokers)),
+        "rlmm.config.remote.log.metadata.topic.min.isr": "1",
+    }
 
 
 def poll_until(is_so: Callable[[], bool], what: str) -> float:
@@ -170,7 +158,8 @@ class TieredTopic:
 
     def alter(self, configs: Mapping[str, str]) -> None:
         """Set these configurations. Raises RequestFailed."""
-        _alter_configs(self.port, _TOPIC_RESOURCE, self.name, configs)
+        with WireClient(self.port) as client:
+            alter_configs(client, TOPIC, self.name, configs)
 
     def delete_records(self, before_offset: int) -> None:
         """Move the log start offset. Raises RequestFailed."""
@@ -240,25 +229,8 @@ class TieredTopic:
 
 def configure_brokers(cluster: Cluster, configs: Mapping[str, str]) -> None:
     """Set these dynamic configurations of all brokers. Raises RequestFailed."""
-    _alter_configs(cluster.node(LEADER).port, _BROKER_RESOURCE, "", configs)
-
-
-def _alter_configs(port: int, resource_type: int, name: str, configs: Mapping[str, str]) -> None:
-    resource = AlterConfigsResource(
-        resource_type=resource_type,
-        resource_name=name,
-        configs=[
-            AlterableConfig(name=key, config_operation=AlterOperation.SET, value=value)
-            for key, value in configs.items()
-        ],
-    )
-    request = IncrementalAlterConfigsRequest(resources=[resource])
-    with WireClient(port) as client:
-        row = client.request(
-            ApiKey.INCREMENTAL_ALTER_CONFIGS, request, IncrementalAlterConfigsResponse
-        ).responses[0]
-    if row.error_code:
-        raise RequestFailed(f"{name or 'brokers'}: {ErrorCode(row.error_code).name} {row.error_message}")
+    with WireClient(cluster.node(LEADER).port) as client:
+        alter_configs(client, BROKER, "", configs)
 
 
 @contextmanager
@@ -267,12 +239,3 @@ def tiered_topic(cluster: Cluster, load: str, configs: Mapping[str, str]) -> Ite
     topic = TieredTopic(cluster, load, configs)
     yield topic
     topic.delete()
-
-
-def wipe(cluster: Cluster, node_id: int) -> None:
-    """Remove all that a stopped broker has on its disk, the identity of the directory aside."""
-    for path in cluster.node(node_id).data_dir.iterdir():
-        if path.is_dir():
-            shutil.rmtree(path)
-        elif path.name != "meta.properties":
-            path.unlink()

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from bench.targets.cluster_client import ClusterClient
-from bench.targets.clusters import Cluster
-from bench.targets.tiering_clusters import LEADER, TieredTopic, wipe
+from bench.targets.clusters import Cluster, wipe
+from bench.targets.tiering_clusters import LEADER, TieredTopic
 from bench.targets.wire import RequestFailed, WireClient, produce_message
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
@@ -83,7 +83,7 @@ def stop(cluster: Cluster, node_id: int, topics: Mapping[str, TieredTopic]) -> N
 
 def rejoined(cluster: Cluster, node_id: int, topics: Mapping[str, TieredTopic]) -> dict[str, float]:
     """Wipe and start a broker that is stopped: the seconds of each topic."""
-    wipe(cluster, node_id)
+    wipe(cluster.data_dir(node_id))
     deadline = time.monotonic() + _PATIENCE_S
     folders = {name: cluster.node(node_id).data_dir / f"{topic.name}-0" for name, topic in topics.items()}
     created: dict[str, float] = {}

@@ -4,7 +4,7 @@ import contextlib
 import socket
 import time
 from collections.abc import Mapping
-from typing import Final, Protocol, Self, TypeVar
+from typing import Final, NamedTuple, Protocol, Self, TypeVar
 
 from protocol.api_keys import ApiKey
 from protocol.codec import decoder, encode_request
@@ -43,7 +43,22 @@ _VERSIONS: Final = {
     ApiKey.FETCH: 12,
     ApiKey.DESCRIBE_QUORUM: 1,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: 1,
+    ApiKey.DESCRIBE_CONFIGS: 2,
+    ApiKey.ELECT_LEADERS: 2,
 }
+
+#: ListOffsets: the first one with the offset of the last record that is copied (KIP-1005).
+TIER_VERSIONS: Final = {ApiKey.LIST_OFFSETS: 9}
+
+
+class Address(NamedTuple):
+    """Where a broker listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
 
 
 class _Row(Protocol):
@@ -60,10 +75,16 @@ class WireClient:
     """One connection; requests and their answers, one after the other."""
 
     def __init__(
-        self, port: int, *, timeout_s: float = 30, versions: Mapping[ApiKey, int] = _VERSIONS
+        self,
+        port: int,
+        *,
+        host: str = "127.0.0.1",
+        timeout_s: float = 30,
+        versions: Mapping[ApiKey, int] = _VERSIONS,
     ) -> None:
-        self._versions = versions
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout_s)
+        """Connect; `versions` are those that differ from what any broker serves."""
+        self._versions = {**_VERSIONS, **versions}
+        self._socket = socket.create_connection((host, port), timeout_s)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def __enter__(self) -> Self:

@@ -65,6 +65,11 @@ class MinioServer:
             "secret.key": SECRET_KEY,
         }
 
+    @property
+    def pid(self) -> int:
+        """Of its process."""
+        return self._child.pid
+
     def cpu_seconds(self) -> float:
         """What the server has used so far."""
         return self._child.cpu_seconds()

@@ -1,0 +1,103 @@
+"""What events wait for (`workloads.model.Condition`), and how it is seen: by requests, and by the leaders' files."""
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from types import MappingProxyType
+from typing import Final
+
+from bench.targets.cluster_client import ClusterClient
+from bench.targets.target import Target, TargetError
+from bench.targets.wire import TIER_VERSIONS, RequestFailed
+from bench.workloads.model import Condition
+from protocol.api_keys import ApiKey
+from protocol.special_timestamps import EARLIEST_LOCAL, LATEST, LATEST_TIERED
+
+_POLL_S: Final = 0.01
+#: Longer than a rejoin or an upload of some gigabytes takes.
+_PATIENCE_S: Final = 900
+#: They look at the files of the leader.
+NEEDS_FILES: Final = (Condition.TIERED, Condition.LOCAL_ACTIVE_ONLY)
+
+
+def wait_for(
+    condition: Condition,
+    target: Target,
+    topic: str,
+    *,
+    is_over: Callable[[], bool],
+    patience_s: float = _PATIENCE_S,
+) -> bool:
+    """Until it holds; False if `is_over` does before. Raises TargetError when that takes too long."""
+    deadline = time.monotonic() + patience_s
+    while not is_over():
+        # A broker that is killed or starts answers late or with errors: then the condition does not hold.
+        with (
+            suppress(OSError, RequestFailed),
+            ClusterClient(target.addresses(), versions=_versions(condition)) as client,
+        ):
+            while target.addresses() and not is_over() and time.monotonic() < deadline:
+                if _CONDITIONS[condition](client, target, topic):
+                    return True
+                time.sleep(_POLL_S)
+        if time.monotonic() > deadline:
+            raise TargetError(f"{target.name}: {topic} is still not {condition.value} after {patience_s} s")
+        time.sleep(_POLL_S)
+    return False
+
+
+def _versions(condition: Condition) -> Mapping[ApiKey, int]:
+    return TIER_VERSIONS if condition in NEEDS_FILES else MappingProxyType({})
+
+
+def _is_in_sync(client: ClusterClient, target: Target, topic: str) -> bool:
+    """As all brokers see it: one that has just started is out of all ISRs by its own registration at the latest."""
+    for broker in target.addresses():
+        rows = client.partitions(topic, asking=broker).values()
+        if not rows or any(row.leader_id < 0 or set(row.isr_nodes) != set(row.replica_nodes) for row in rows):
+            return False
+    return True
+
+
+def _is_led(client: ClusterClient, target: Target, topic: str) -> bool:
+    """All leaders answer; a leader that has been killed does not."""
+    rows = client.partitions(topic)
+    if not rows or any(row.leader_id not in target.addresses() for row in rows.values()):
+        return False
+    return len(client.offsets(topic, LATEST)) == len(rows)
+
+
+def _is_tiered(client: ClusterClient, target: Target, topic: str) -> bool:
+    active = _active_base_offsets(client, target, topic)
+    tiered = client.offsets(topic, LATEST_TIERED)
+    # -1 if nothing is tiered: then the active segment must be the first one.
+    return bool(active) and all(tiered[index] >= base - 1 for index, base in active.items())
+
+
+def _is_local_active_only(client: ClusterClient, target: Target, topic: str) -> bool:
+    active = _active_base_offsets(client, target, topic)
+    local = client.offsets(topic, EARLIEST_LOCAL)
+    return bool(active) and all(local[index] >= base for index, base in active.items())
+
+
+def _active_base_offsets(client: ClusterClient, target: Target, topic: str) -> dict[int, int]:
+    """Where the leader's active segment begins, of each partition. Raises RequestFailed where there is no log yet."""
+    assert target.nodes is not None, "the files of a cluster that the bench has not started are unknown"
+    found = {}
+    for index, row in client.partitions(topic).items():
+        if row.leader_id < 0:
+            raise RequestFailed(f"{topic}-{index} has no leader")
+        files = (target.nodes.data_dir(row.leader_id) / f"{topic}-{index}").glob("*.log")
+        offsets = [int(path.stem) for path in files]
+        if not offsets:
+            raise RequestFailed(f"{topic}-{index} has no segment at its leader, broker {row.leader_id}")
+        found[index] = max(offsets)
+    return found
+
+
+_CONDITIONS: Final[Mapping[Condition, Callable[[ClusterClient, Target, str], bool]]] = {
+    Condition.IN_SYNC: _is_in_sync,
+    Condition.LED: _is_led,
+    Condition.TIERED: _is_tiered,
+    Condition.LOCAL_ACTIVE_ONLY: _is_local_active_only,
+}

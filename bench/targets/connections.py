@@ -1,0 +1,162 @@
+"""Bytes on the connections that others have opened to some ports of this machine, counted by the kernel: sock_diag(7), Linux only.
+
+    dump            connections that are open: what each of them has carried so far
+    destroy events  connections that have ended since: their last count
+
+Both are from TCP's own counters, so no packet is captured and no process is touched; they count the end of a connection as a
+byte. A connection counts at the port that listens; what a broker exchanges on connections that it has opened is counted at the
+other end's port.
+"""
+
+import errno
+import os
+import socket
+import struct
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+_NETLINK_SOCK_DIAG: Final = 4
+_SOCK_DIAG_BY_FAMILY: Final = 20
+#: Multicast groups of sockets that are destroyed: TCP on IPv4, on IPv6.
+_DESTROYED: Final = (1, 3)
+_REQUEST, _DUMP = 0x1, 0x300
+_DONE, _ERROR = 3, 2
+_INET_DIAG_INFO: Final = 2
+_INET_DIAG_REQ_BYTECODE: Final = 1
+_ALL_STATES: Final = 0xFFFFFFFF
+#: nlmsghdr: length, type, flags, sequence, port.
+_HEADER: Final = struct.Struct("=IHHII")
+#: inet_diag_req_v2 up to the states; the rest is the id of a single socket.
+_QUESTION: Final = struct.Struct("=BBBxI48x")
+#: inet_diag_msg: family, state, timer, retransmits, then the id: ports, addresses, interface, cookie; five counters.
+_ANSWER: Final = struct.Struct("=4B2s2s16s16sI8s20x")
+_ATTRIBUTE: Final = struct.Struct("=HH")
+#: Where tcp_info has bytes_acked and bytes_received.
+_COUNTERS: Final = struct.Struct("=120xQQ")
+_BUFFER_BYTES: Final = 256 << 10
+_EVENT_BUFFER_BYTES: Final = 4 << 20
+#: inet_diag_bc_op: a local port at least, or at most, as much as that of the next one.
+_PORT_GE, _PORT_LE = 2, 3
+_OPERATION: Final = struct.Struct("=BBH")
+
+
+class Carried(NamedTuple):
+    """Bytes as the listening side sees them."""
+
+    received: int
+    sent: int
+
+
+class Connection(NamedTuple):
+    """One of them, with what it has carried since it was opened."""
+
+    cookie: bytes
+    port: int
+    carried: Carried
+
+
+class Connections:
+    """What the connections of all ports have carried since the first `carried`; closed by `close`."""
+
+    def __init__(self, ports: Sequence[int]) -> None:
+        """Raises OSError where the kernel has no such counters for this user."""
+        self._ports = frozenset(ports)
+        self._before: dict[bytes, Carried] = {}
+        self._is_first = True
+        self._events = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG)
+        try:
+            self._events.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _EVENT_BUFFER_BYTES)
+            self._events.bind((0, sum(1 << group - 1 for group in _DESTROYED)))
+            self._events.setblocking(False)
+            self.carried()
+        except OSError:
+            self._events.close()
+            raise
+
+    def close(self) -> None:
+        """No more is asked."""
+        self._events.close()
+
+    def carried(self) -> dict[int, Carried]:
+        """By port, since the last call, or since the object was made."""
+        open_now = {each.cookie: each for port in self._ports for each in _dump(port)}
+        # A connection that ended in the meantime may be in both: the event's count is the later one.
+        ended = {each.cookie: each for each in self._destroyed() if each.port in self._ports}
+        totals = dict.fromkeys(self._ports, Carried(0, 0))
+        for each in {**open_now, **ended}.values():
+            before = self._before.get(each.cookie, Carried(0, 0))
+            if not self._is_first:
+                total = totals[each.port]
+                totals[each.port] = Carried(
+                    total.received + each.carried.received - before.received,
+                    total.sent + each.carried.sent - before.sent,
+                )
+        self._before = {cookie: each.carried for cookie, each in open_now.items() if cookie not in ended}
+        self._is_first = False
+        return totals
+
+    def _destroyed(self) -> Iterator[Connection]:
+        while True:
+            try:
+                data = self._events.recv(_BUFFER_BYTES)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno != errno.ENOBUFS:
+                    raise
+                continue  # events were lost: what those connections have carried since the last call is not counted
+            for _, body in _messages(data):
+                yield from _connection(body)
+
+
+def _dump(port: int) -> Iterator[Connection]:
+    """All sockets with this local port."""
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as asked:
+        for family in (socket.AF_INET, socket.AF_INET6):
+            asked.send(_question(family, port))
+            yield from _answers(asked)
+
+
+def _question(family: int, port: int) -> bytes:
+    # Each operation says how far the next one is if it holds, and if it does not: behind the end, which refuses.
+    size = _OPERATION.size
+    conditions = b"".join(
+        _OPERATION.pack(code, 2 * size, rest) + _OPERATION.pack(0, 0, port)
+        for code, rest in ((_PORT_GE, 4 * size + 4), (_PORT_LE, 2 * size + 4))
+    )
+    attribute = _ATTRIBUTE.pack(_ATTRIBUTE.size + len(conditions), _INET_DIAG_REQ_BYTECODE) + conditions
+    body = _QUESTION.pack(family, socket.IPPROTO_TCP, 1 << _INET_DIAG_INFO - 1, _ALL_STATES) + attribute
+    return _HEADER.pack(_HEADER.size + len(body), _SOCK_DIAG_BY_FAMILY, _REQUEST | _DUMP, 1, 0) + body
+
+
+def _answers(asked: socket.socket) -> Iterator[Connection]:
+    while True:
+        for kind, body in _messages(asked.recv(_BUFFER_BYTES)):
+            if kind == _DONE:
+                return
+            if kind == _ERROR:
+                number = -int.from_bytes(body[:4], "little", signed=True)
+                raise OSError(number, os.strerror(number))
+            yield from _connection(body)
+
+
+def _messages(data: bytes) -> Iterator[tuple[int, memoryview]]:
+    """(type, body) of each one in a datagram."""
+    at, view = 0, memoryview(data)
+    while at < len(data):
+        length, kind, *_ = _HEADER.unpack_from(data, at)
+        yield kind, view[at + _HEADER.size : at + length]
+        at += (length + 3) & ~3
+
+
+def _connection(body: memoryview) -> Iterator[Connection]:
+    """The one that a message is about; none for sockets that have no counters: listening ones, and those in TIME_WAIT."""
+    *_, local_port, _, _, _, _, cookie = _ANSWER.unpack_from(body)
+    at = _ANSWER.size
+    while at < len(body):
+        length, kind = _ATTRIBUTE.unpack_from(body, at)
+        at_value = at + _ATTRIBUTE.size
+        if kind == _INET_DIAG_INFO and at + length >= at_value + _COUNTERS.size:
+            acked, received = _COUNTERS.unpack_from(body, at_value)
+            yield Connection(cookie, int.from_bytes(local_port), Carried(received, acked))
+        at += (length + 3) & ~3

@@ -1,0 +1,93 @@
+"""Carries out what happens to a cluster in a phase (`workloads.model.Event`), and how long it takes until it has recovered.
+
+Brokers are killed, wiped and started, and stores slowed down, only where the bench has started them: `fit.py` refuses other
+events before any load.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import assert_never
+
+from bench.targets.cluster_client import ClusterClient
+from bench.targets.clusters import wipe
+from bench.targets.conditions import wait_for
+from bench.targets.configs import TOPIC, alter_configs
+from bench.targets.target import Nodes, Target, TargetError
+from bench.targets.wire import RequestFailed
+from bench.workloads.model import Action, Event
+from tests.harness.processes import StartFailed
+
+
+def carry_out(
+    event: Event, target: Target, topics: Mapping[str, str], *, is_over: Callable[[], bool] = lambda: False
+) -> float | None:
+    """Do what the event says; returns the seconds from its beginning until its condition holds.
+
+    `topics` has the name in the cluster of each name in the workload. None without a condition, or if `is_over` holds before.
+    Raises TargetError.
+    """
+    began = time.perf_counter()
+    try:
+        _act(event, target, topics)
+    except (OSError, RequestFailed, StartFailed) as error:
+        raise TargetError(f"{target.name}: the event {event.name!r} failed: {error}") from error
+    if event.until is None:
+        return None
+    assert event.topic is not None, f"{event.name}: whose {event.until.value}?"
+    holds = wait_for(event.until, target, topics[event.topic], is_over=is_over)
+    return time.perf_counter() - began if holds else None
+
+
+def _act(event: Event, target: Target, topics: Mapping[str, str]) -> None:
+    match event.action:
+        case Action.KILL:
+            _nodes(target).kill_node(_broker(event, target, topics))
+        case Action.STOP:
+            _nodes(target).stop_node(_broker(event, target, topics))
+        case Action.WIPE:
+            wipe(_nodes(target).data_dir(_broker_that_is_down(event, target)))
+        case Action.START:
+            _nodes(target).start_node(_broker_that_is_down(event, target))
+        case Action.SLOW_STORE:
+            assert target.store is not None
+            target.store.slow_down(delay_s=event.delay_s, bytes_per_s=event.bytes_per_s)
+        case Action.ELECT_PREFERRED:
+            assert event.topic is not None
+            with ClusterClient(target.addresses()) as client:
+                client.elect_preferred(topics[event.topic])
+        case Action.ALTER_TOPIC:
+            assert event.topic is not None
+            with ClusterClient(target.addresses()) as client:
+                alter_configs(client.any_broker, TOPIC, topics[event.topic], event.configs)
+        case Action.WAIT:
+            pass
+        case _:
+            assert_never(event.action)
+
+
+def _nodes(target: Target) -> Nodes:
+    assert target.nodes is not None, f"{target.name} was not started by the bench"
+    return target.nodes
+
+
+def _broker(event: Event, target: Target, topics: Mapping[str, str]) -> int:
+    """The one that is to go down. Raises TargetError if it is down, or there is no leader."""
+    if event.broker is not None:
+        broker = event.broker
+    else:
+        assert event.leader_of is not None
+        with ClusterClient(target.addresses()) as client:
+            broker = client.leader(topics[event.leader_of])
+    if broker not in target.addresses():
+        raise TargetError(f"{target.name}: the event {event.name!r} concerns broker {broker}, which is down")
+    return broker
+
+
+def _broker_that_is_down(event: Event, target: Target) -> int:
+    """The one that the event names. Raises TargetError if it runs."""
+    assert event.broker is not None, f"{event.name}: which broker?"
+    if event.broker in target.addresses():
+        raise TargetError(
+            f"{target.name}: the event {event.name!r} concerns broker {event.broker}, which runs"
+        )
+    return event.broker

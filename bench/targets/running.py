@@ -1,0 +1,160 @@
+"""Targets that run already, on any machine: known by their answers only, and never started, stopped or killed."""
+
+import socket
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import psutil
+
+from bench.targets.configs import config_of_broker
+from bench.targets.target import Broker, TargetError
+from bench.targets.wire import Address, RequestFailed, WireClient
+from protocol.api_keys import ApiKey
+from protocol.errors import MalformedMessage
+from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from protocol.messages.metadata import MetadataRequest, MetadataResponse
+
+_TIMEOUT_S: Final = 5.0
+#: They listen in the name of a server that is elsewhere: what they use is not the broker's.
+_FORWARDERS: Final = {"docker-proxy", "rootlessport", "ssh", "sshd", "kubectl"}
+
+
+def running(name: str, bootstrap: str) -> "RunningTarget":
+    """The cluster at `bootstrap`, all of whose brokers answer. Raises TargetError."""
+    reasons = []
+    for address in _addresses_of(name, bootstrap):
+        try:
+            return RunningTarget(name, bootstrap, *_ask(name, address))
+        except (OSError, MalformedMessage) as error:
+            reasons.append(f"{address}: {error or type(error).__name__}")
+    raise TargetError(f"--target {name}: no Kafka broker answers ({'; '.join(reasons)})")
+
+
+def _addresses_of(name: str, bootstrap: str) -> list[Address]:
+    addresses = []
+    for each in bootstrap.split(","):
+        host, _, port = each.strip().rpartition(":")
+        if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+            raise TargetError(f"--target {name}={bootstrap}: {each.strip() or 'nothing'} is not HOST:PORT")
+        addresses.append(Address(host.strip("[]"), int(port)))
+    return addresses
+
+
+def _ask(name: str, address: Address) -> tuple[list[Broker], str, bool]:
+    """The brokers, what is known of its version, and whether it has a remote tier. Raises OSError, MalformedMessage."""
+    with WireClient(address.port, host=address.host, timeout_s=_TIMEOUT_S) as client:
+        request = ApiVersionsRequest(client_software_name="ottla-bench", client_software_version="1")
+        features = client.request(ApiKey.API_VERSIONS, request, ApiVersionsResponse).finalized_features
+        metadata = client.request(ApiKey.METADATA, MetadataRequest(topics=[]), MetadataResponse)
+    brokers = [
+        Broker(broker_id=row.node_id, address=Address(row.host, row.port), rack=row.rack)
+        for row in sorted(metadata.brokers, key=lambda row: row.node_id)
+    ]
+    if not brokers:
+        raise TargetError(f"--target {name}: {address} answers, but knows of no broker of its cluster")
+    levels = {feature.name: feature.max_version_level for feature in features}
+    level = f", metadata.version {levels['metadata.version']}" if "metadata.version" in levels else ""
+    has_tier = [_has_tier(name, broker) for broker in brokers]
+    return brokers, f"cluster {metadata.cluster_id}{level}", all(has_tier)
+
+
+def _has_tier(name: str, broker: Broker) -> bool:
+    """Ask the broker itself, so that each of them has answered. Raises TargetError."""
+    host, port = broker.address
+    try:
+        with WireClient(port, host=host, timeout_s=_TIMEOUT_S) as client:
+            value = config_of_broker(client, broker.broker_id, "remote.log.storage.system.enable")
+    except (OSError, MalformedMessage) as error:
+        reason = error or type(error).__name__
+        raise TargetError(
+            f"--target {name}: broker {broker.broker_id} does not answer at {broker.address}, "
+            f"where its cluster says that it listens ({reason})"
+        ) from error
+    except RequestFailed:
+        # It may not be asked: topics are created without tiering.
+        return False
+    return value == "true"
+
+
+class RunningTarget:
+    """See `Target`."""
+
+    def __init__(
+        self, name: str, bootstrap: str, brokers: Sequence[Broker], version: str, has_tier: bool
+    ) -> None:
+        self.name = name
+        self.version = version
+        self.has_tier = has_tier
+        self.nodes = None
+        self.store = None
+        self._bootstrap = bootstrap
+        self._brokers = brokers
+        self._pids: Mapping[str, int] | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        """See Target."""
+        return self._bootstrap
+
+    @property
+    def brokers(self) -> Sequence[Broker]:
+        """See Target."""
+        return self._brokers
+
+    def start(self) -> None:
+        """See Target: it runs."""
+
+    def kill(self) -> None:
+        """See Target: it is left running."""
+
+    def broker_pids(self) -> Sequence[int]:
+        """See Target."""
+        return list(self.node_pids().values())
+
+    def node_pids(self) -> Mapping[str, int]:
+        """See Target: brokers that listen on this machine, where this user may see their processes.
+
+        Found once: it takes a look at the files of all processes.
+        """
+        if self._pids is None:
+            self._pids = self._find_pids()
+        return self._pids
+
+    def _find_pids(self) -> Mapping[str, int]:
+        try:
+            listeners = {
+                each.laddr.port: each.pid
+                for each in psutil.net_connections("tcp")
+                if each.status == psutil.CONN_LISTEN and each.pid is not None
+            }
+        except psutil.AccessDenied:
+            return {}
+        found = {
+            f"broker-{broker.broker_id}": listeners[broker.address.port]
+            for broker in self._brokers
+            if broker.address.port in listeners and _is_here(broker.address.host)
+        }
+        return {name: pid for name, pid in found.items() if psutil.Process(pid).name() not in _FORWARDERS}
+
+    def ports(self) -> Mapping[str, int]:
+        """See Target."""
+        here = self.node_pids()
+        names = {f"broker-{broker.broker_id}": broker.address.port for broker in self._brokers}
+        return {name: port for name, port in names.items() if name in here}
+
+    def addresses(self) -> Mapping[int, Address]:
+        """See Target."""
+        return {broker.broker_id: broker.address for broker in self._brokers}
+
+    def restore(self) -> None:
+        """See Target: nothing was done to it."""
+
+
+def _is_here(host: str) -> bool:
+    """Whether it is an address of this machine."""
+    own = {each.address for addresses in psutil.net_if_addrs().values() for each in addresses}
+    try:
+        found = {str(each[4][0]) for each in socket.getaddrinfo(host, None)}
+    except OSError:
+        return False
+    return bool(found) and found <= own

@@ -1,0 +1,204 @@
+"""Targets that the bench starts on this machine: Kafka and Ottla with equal settings, and the store behind them.
+
+one broker        a process that is broker and controller (`servers.py`)
+several brokers   and one controller, as processes of their own; racks a, b and c in turn (`clusters.py`)
+"""
+
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final
+
+from bench.targets.clusters import CLUSTERS, Cluster
+from bench.targets.servers import SERVERS, Server
+from bench.targets.settings import SETTINGS
+from bench.targets.stores import DirectoryStore, MinioStore, Store
+from bench.targets.target import Broker, Nodes, TargetError
+from bench.targets.tiering_clusters import TIER_PROPERTIES, metadata_topic
+from bench.targets.wire import Address
+from bench.workloads.model import ClusterNeeds, Tier
+from tests.harness.fetch import KAFKA_VERSION
+from tests.harness.processes import StartFailed
+
+#: What `--start` takes, with the version that is started.
+STARTABLE: Final[Mapping[str, str]] = {
+    "ottla": f"Ottla {version('ottla')}",
+    "kafka": f"Apache Kafka {KAFKA_VERSION}",
+}
+_ONE_BROKER: Final = 1
+
+
+def started(
+    name: str,
+    needs: ClusterNeeds,
+    folder: Path,
+    settings: str = "default",
+    *,
+    store: MinioStore | None = None,
+    can_be_slow: bool = False,
+) -> "StartedTarget":
+    """A target of STARTABLE that is started by its `start`, with all its files in `folder`, which it makes.
+
+    `settings` are of SETTINGS. The store is made here, unless a MinIO server is given; `can_be_slow`: events will slow it down,
+    which needs a proxy in front of it. Raises TargetError.
+    """
+    if name not in STARTABLE:
+        raise TargetError(f"--start {name}: what can be started is {', '.join(STARTABLE)} and minio")
+    if needs.tier is Tier.MINIO and name != "ottla":
+        raise TargetError(
+            f"--start {name}: {STARTABLE[name]} has no storage manager for MinIO; use --store directory"
+        )
+    if needs.tier is Tier.MINIO:
+        made: Store | None = store or MinioStore(folder / "store", can_be_slow=can_be_slow)
+    else:
+        made = DirectoryStore(folder / "tier") if needs.tier is Tier.DIRECTORY else None
+    properties = {**SETTINGS[settings], **_tier_properties(made, needs.brokers), **needs.properties}
+    if needs.brokers == _ONE_BROKER:
+        server = SERVERS[name](folder / "nodes", properties)
+        nodes: Nodes = OneNode(server)
+        address = Address("127.0.0.1", server.port)
+        brokers = [Broker(broker_id=_ONE_BROKER, address=address, rack=None)]
+    else:
+        nodes = cluster = CLUSTERS[name](
+            folder / "nodes",
+            {**_internal_topics(needs.brokers), **properties},
+            brokers=needs.brokers,
+            controllers=1,
+        )
+        brokers = _brokers_of(cluster)
+    return StartedTarget(name, nodes, brokers, made)
+
+
+def _tier_properties(store: Store | None, brokers: int) -> Mapping[str, str]:
+    return {} if store is None else {**TIER_PROPERTIES, **metadata_topic(brokers), **store.properties()}
+
+
+def _internal_topics(brokers: int) -> Mapping[str, str]:
+    """Kafka's defaults want three brokers."""
+    factor, in_sync = str(min(3, brokers)), str(min(2, brokers))
+    return {
+        "offsets.topic.replication.factor": factor,
+        "transaction.state.log.replication.factor": factor,
+        "transaction.state.log.min.isr": in_sync,
+        "share.coordinator.state.topic.replication.factor": factor,
+        "share.coordinator.state.topic.min.isr": in_sync,
+    }
+
+
+def _brokers_of(cluster: Cluster) -> list[Broker]:
+    return [
+        Broker(broker_id=node.node_id, address=Address("127.0.0.1", node.port), rack=node.rack)
+        for node in cluster.brokers
+    ]
+
+
+class StartedTarget:
+    """See `Target`."""
+
+    def __init__(self, name: str, nodes: Nodes, brokers: Sequence[Broker], store: Store | None) -> None:
+        self.name = name
+        self.version = STARTABLE[name]
+        self.has_tier = store is not None
+        self.nodes: Nodes | None = nodes
+        self.store = store
+        self._nodes = nodes
+        self._brokers = brokers
+
+    @property
+    def bootstrap(self) -> str:
+        """See Target."""
+        return ",".join(str(broker.address) for broker in self._brokers)
+
+    @property
+    def brokers(self) -> Sequence[Broker]:
+        """See Target."""
+        return self._brokers
+
+    def start(self) -> None:
+        """See Target."""
+        try:
+            if self.store is not None:
+                self.store.start()
+            self._nodes.start()
+        except (StartFailed, OSError) as error:
+            self.kill()
+            raise TargetError(f"--start {self.name}: {error}") from error
+
+    def kill(self) -> None:
+        """See Target."""
+        self._nodes.kill()
+        if self.store is not None:
+            self.store.kill()
+
+    def broker_pids(self) -> Sequence[int]:
+        """See Target."""
+        return self._nodes.broker_pids()
+
+    def node_pids(self) -> Mapping[str, int]:
+        """See Target."""
+        of_store = {} if self.store is None else self.store.pids()
+        return {**self._nodes.node_pids(), **of_store}
+
+    def ports(self) -> Mapping[str, int]:
+        """See Target."""
+        of_store = {} if self.store is None else self.store.ports()
+        return {**{f"broker-{each.broker_id}": each.address.port for each in self._brokers}, **of_store}
+
+    def addresses(self) -> Mapping[int, Address]:
+        """See Target."""
+        return self._nodes.addresses()
+
+    def restore(self) -> None:
+        """See Target."""
+        if self.store is not None and self.store.can_be_slow:
+            self.store.slow_down(delay_s=0, bytes_per_s=0)
+        for broker in self._brokers:
+            if broker.broker_id not in self.addresses():
+                self._nodes.start_node(broker.broker_id)
+
+
+class OneNode:
+    """A server as the only node of its cluster; see `Nodes`."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+
+    def start(self) -> None:
+        """See Nodes."""
+        self.server.start()
+
+    def kill(self) -> None:
+        """See Nodes."""
+        self.server.kill()
+
+    def broker_pids(self) -> Sequence[int]:
+        """See Nodes."""
+        return self.server.broker_pids() if self.server.is_running else []
+
+    def node_pids(self) -> Mapping[str, int]:
+        """See Nodes."""
+        return {"broker-1": self.server.broker_pids()[0]} if self.server.is_running else {}
+
+    def addresses(self) -> Mapping[int, Address]:
+        """See Nodes."""
+        return {_ONE_BROKER: Address("127.0.0.1", self.server.port)} if self.server.is_running else {}
+
+    def start_node(self, node_id: int) -> None:
+        """See Nodes."""
+        assert node_id == _ONE_BROKER
+        self.server.start()
+
+    def stop_node(self, node_id: int) -> None:
+        """See Nodes."""
+        assert node_id == _ONE_BROKER
+        self.server.stop()
+
+    def kill_node(self, node_id: int) -> None:
+        """See Nodes."""
+        assert node_id == _ONE_BROKER
+        self.server.kill()
+
+    def data_dir(self, node_id: int) -> Path:
+        """See Nodes."""
+        assert node_id == _ONE_BROKER
+        return self.server.folder / "data"

@@ -1,0 +1,140 @@
+"""The stores of remote tiers: a directory, for Kafka and Ottla, and a MinIO server, for Ottla.
+
+brokers --> SlowProxy (if the store is to be slowed down) --> MinIO
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final, Protocol
+
+from bench.targets.plain_store import PlainBucket
+from bench.targets.slow_proxy import SlowProxy
+from tests.harness.minio import MinioServer
+
+DIRECTORY_MANAGER: Final = "org.apache.kafka.server.log.remote.storage.LocalTieredStorage"
+_S3_MANAGER: Final = "remote.stores.s3.S3Storage"
+_BUCKET: Final = "ottla-bench"
+#: The part of the store in results.
+STORE_NODE: Final = "store"
+
+
+class Store(Protocol):
+    """Where the segments of a cluster are copied to."""
+
+    #: What objects are in, as files of this machine.
+    folder: Path
+    #: Whether `slow_down` has an effect.
+    can_be_slow: bool
+
+    def properties(self) -> Mapping[str, str]:
+        """What brokers are configured with."""
+
+    def start(self) -> None:
+        """Start its processes, if it has any."""
+
+    def kill(self) -> None:
+        """End them."""
+
+    def pids(self) -> Mapping[str, int]:
+        """The processes that store, by their part."""
+
+    def ports(self) -> Mapping[str, int]:
+        """Where these listen."""
+
+    def slow_down(self, *, delay_s: float, bytes_per_s: float) -> None:
+        """Answer so much later, and send and take no more than that in each second; 0 is no bound."""
+
+
+class DirectoryStore:
+    """A directory in the layout of LocalTieredStorage, which Kafka's tests have."""
+
+    can_be_slow = False
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.absolute()
+
+    def properties(self) -> Mapping[str, str]:
+        """See Store."""
+        return {
+            "remote.log.storage.manager.class.name": DIRECTORY_MANAGER,
+            "rsm.config.dir": str(self.folder),
+        }
+
+    def start(self) -> None:
+        """See Store: brokers make the directory."""
+
+    def kill(self) -> None:
+        """See Store."""
+
+    def pids(self) -> Mapping[str, int]:
+        """See Store."""
+        return MappingProxyType({})
+
+    def ports(self) -> Mapping[str, int]:
+        """See Store."""
+        return MappingProxyType({})
+
+    def slow_down(self, *, delay_s: float, bytes_per_s: float) -> None:
+        """See Store."""
+        raise AssertionError("a directory cannot be slowed down")
+
+
+class MinioStore:
+    """A bucket of a MinIO server of its own on this machine."""
+
+    def __init__(self, folder: Path, *, can_be_slow: bool = False) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.can_be_slow = can_be_slow
+        self.folder = folder / "minio" / _BUCKET
+        self._server = MinioServer(folder)
+        self._is_up = False
+        # Its port is part of what brokers are configured with.
+        self._proxy = SlowProxy(self._server.endpoint.removeprefix("http://")) if can_be_slow else None
+
+    def settings(self) -> dict[str, object]:
+        """Of remote/stores/s3_settings.py: how the store is reached."""
+        settings = self._server.settings(_BUCKET)
+        if self._proxy is not None:
+            settings["endpoint"] = f"http://{self._proxy.address}"
+        return settings
+
+    def properties(self) -> Mapping[str, str]:
+        """See Store."""
+        return {
+            "remote.log.storage.manager.class.name": _S3_MANAGER,
+            **{f"rsm.config.{key}": str(value) for key, value in self.settings().items()},
+        }
+
+    def start(self) -> None:
+        """See Store; the bucket is made, too."""
+        if self._is_up:
+            return
+        self._server.__enter__()
+        self._is_up = True
+        self._server.make_bucket(_BUCKET)
+
+    def kill(self) -> None:
+        """See Store."""
+        if self._proxy is not None:
+            self._proxy.stop()
+        if self._is_up:
+            self._is_up = False
+            self._server.__exit__()
+
+    def pids(self) -> Mapping[str, int]:
+        """See Store."""
+        return {STORE_NODE: self._server.pid} if self._is_up else {}
+
+    def ports(self) -> Mapping[str, int]:
+        """See Store."""
+        return {STORE_NODE: int(self._server.endpoint.rpartition(":")[2])}
+
+    def slow_down(self, *, delay_s: float, bytes_per_s: float) -> None:
+        """See Store."""
+        assert self._proxy is not None, "a store that can be slow was not asked for"
+        self._proxy.slow_down(delay_s=delay_s, bytes_per_s=bytes_per_s)
+
+    def plain(self) -> PlainBucket:
+        """The bucket for a client without a broker."""
+        return PlainBucket(self._server.settings(_BUCKET), cpu_s=self._server.cpu_seconds)
