@@ -73,7 +73,7 @@ oracle: setup-test ## tests/compat against Apache Kafka itself: the oracle of ea
 	KAFKA_ORACLE=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile tests/compat $(ARGS)
 
 spark: setup-bench ## what runs on Spark: generators, aggregation, reports in a browser, Spark's Kafka connector, ottla-tier
-	$(BIN)/python -m tests.harness.fetch
+	$(BIN)/python -m tests.harness.fetch java kafka minio chromium
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile tests/spark $(ARGS)
 
 bench: setup-test ## side by side with Apache Kafka on this machine; the report goes to bench/results

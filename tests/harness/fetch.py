@@ -1,8 +1,8 @@
-"""Sets up what tests and benchmarks need beside Python: Java, Maven, jars of Apache Kafka and Spark's connector, Go and MinIO.
+"""Sets up what tests and benchmarks need beside Python: Java, Maven, jars of Apache Kafka and Spark's connector, Go, MinIO, Chromium.
 
-    python -m tests.harness.fetch [java|kafka|minio|spark]...
+    python -m tests.harness.fetch [java|kafka|minio|spark|chromium]...
 
-Without names: what the compat tests need, which is all but Spark's connector.
+Without names: what the compat tests need, which is all but Spark's connector and Chromium.
 Everything is stored in a cache outside the project (`$XDG_CACHE_HOME/ottla`, by default ~/.cache/ottla) and
 is fetched once. A missing requirement is an error that names it; nothing is skipped.
 """
@@ -63,6 +63,11 @@ def minio() -> Path:
     return program
 
 
+def chromium() -> str:
+    """The browser in which tests open reports."""
+    return _command("chromium", debian_package="chromium")
+
+
 def _download(name: str, folder: Path) -> bool:
     """Make `folder` hold the jars of NAME-pom.xml, whose checksums are in NAME-jars.sha256; whether it did not before."""
     checksums = _HERE / f"{name}-jars.sha256"
@@ -118,6 +123,7 @@ _WAYS: dict[str, Callable[[], str | Path]] = {
     "kafka": kafka_jars,
     "minio": minio,
     "spark": spark_jars,
+    "chromium": chromium,
 }
 
 if __name__ == "__main__":

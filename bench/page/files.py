@@ -1,0 +1,67 @@
+"""What a page is made of, from a result folder or a summary alone, and the files that are written."""
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+from pyarrow import parquet
+
+from bench.page.page import page
+from bench.page.plots import save_plots
+from bench.page.series import DataRow, Series
+from bench.report import Report, from_json
+
+SUMMARY: Final = "summary.json"
+PAGE: Final = "report.html"
+
+
+class NotAResult(Exception):
+    """What was named is no result; the sentence says why."""
+
+
+def read_result(path: Path) -> tuple[Report, Series]:
+    """A result folder; or the JSON of a result, which has no series. Raises NotAResult."""
+    summary = path / SUMMARY if path.is_dir() else path
+    if not summary.exists():
+        raise NotAResult(f"{path} is no result: there is no {summary}.")
+    try:
+        report = from_json(summary.read_text())
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise NotAResult(f"{summary} is no result of a benchmark: {error!r}.") from error
+    if report is None:
+        raise NotAResult(f"{summary} has a format that this version does not read.")
+    folder = path if path.is_dir() else None
+    return report, Series(
+        seconds=_rows(folder, "seconds.parquet"),
+        samples=_rows(folder, "samples.parquet"),
+        events=_events(folder),
+    )
+
+
+def _rows(folder: Path | None, name: str) -> list[DataRow]:
+    """None where the file is missing: a result that was stopped early has only some of them."""
+    if folder is None or not (folder / name).exists():
+        return []
+    rows: list[DataRow] = parquet.read_table(folder / name).to_pylist()
+    return rows
+
+
+def _events(folder: Path | None) -> list[dict[str, Any]]:
+    if folder is None or not (folder / "events.json").exists():
+        return []
+    events: list[dict[str, Any]] = json.loads((folder / "events.json").read_text())
+    return events
+
+
+def write_page(folder: Path) -> Path:
+    """Write the page and the pictures of a result folder into it; the path of the page. Raises NotAResult."""
+    return write_pages(folder, out=folder / PAGE)
+
+
+def write_pages(result: Path, *, out: Path) -> Path:
+    """Write the page of any result to `out`, and its pictures beside it. Raises NotAResult."""
+    report, series = read_result(result)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(page(report, series))
+    save_plots(report, series, out.parent)
+    return out

@@ -1,0 +1,155 @@
+"""The page: one file with everything in it."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from bench.figures import Table, name_of
+from bench.page.charts import Chart
+from bench.page.colours import Palette
+from bench.page.markup import Markup, join, tag
+from bench.page.overview import overview_html
+from bench.page.percentiles import percentiles_html, percentiles_of
+from bench.page.series import Series, charts
+from bench.page.svg import chart_html, marks_html
+from bench.page.tables import table_html
+from bench.report import Report, Section
+
+_HERE: Final = Path(__file__).parent
+NO_SERIES: Final = Series(seconds=(), samples=(), events=())
+
+
+def page(report: Report, series: Series = NO_SERIES) -> str:
+    """The whole document."""
+    palette = Palette(list(report.targets))
+    many = len(report.sections) > 1
+    head = tag(
+        "head",
+        Markup('<meta charset="utf-8">'),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("title", f"{report.title or report.program}: {' and '.join(map(name_of, palette.targets))}"),
+        tag("style", Markup(_file("page.css")), palette.style()),
+    )
+    body = tag(
+        "body",
+        _header(report, palette),
+        tag(
+            "main",
+            *(_section(report, section, series, palette, is_named=many) for section in report.sections),
+        ),
+        _measured(report),
+        tag("script", Markup(_file("page.js"))),
+    )
+    return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
+
+
+def _file(name: str) -> str:
+    return (_HERE / name).read_text()
+
+
+def _header(report: Report, palette: Palette) -> Markup:
+    environment = report.environment
+    runs = f"{report.runs} interleaved run{'s' if report.runs > 1 else ''}"
+    return tag(
+        "header",
+        tag("h1", report.title or report.program),
+        *([tag("p", report.about, class_="about")] if report.about else []),
+        tag(
+            "ul",
+            *(
+                tag("li", tag("i"), " ", name_of(target), class_=f"key {palette.css_class(target)}")
+                for target in palette.targets
+            ),
+            tag("li", environment.date),
+            tag("li", f"commit {environment.commit}{', changed' if environment.is_changed else ''}"),
+            tag("li", f"medians of {runs}"),
+            *([tag("li", "stopped before its last run")] if report.is_partial else []),
+            class_="facts",
+        ),
+    )
+
+
+def _section(report: Report, section: Section, series: Series, palette: Palette, *, is_named: bool) -> Markup:
+    return tag(
+        "section",
+        *([tag("h2", section.title)] if is_named else []),
+        overview_html(report, section, palette),
+        *(_table(table, series, palette) for table in section.tables),
+    )
+
+
+def _table(table: Table, series: Series, palette: Palette) -> Markup:
+    """A phase: its events, its charts, its percentiles, all its figures."""
+    found = charts(series, table.name, palette.targets)
+    percentiles = [percentiles_html(each, palette) for each in percentiles_of(table, palette.targets)]
+    figures = table_html(table, palette)
+    return tag(
+        "section",
+        tag("h3", table.title),
+        *([tag("p", table.note, class_="note")] if table.note else []),
+        *(_with_charts(found, percentiles, figures, palette) if found else [_beside(figures, percentiles)]),
+        class_="phase",
+    )
+
+
+def _with_charts(
+    found: Sequence[Chart], percentiles: Sequence[Markup], figures: Markup, palette: Palette
+) -> Iterator[Markup]:
+    columns = [[chart_html(chart, palette)] for chart in found]
+    # Throughput, the second one, has the fewest strips.
+    columns[min(1, len(columns) - 1)] += percentiles
+    yield marks_html(found[0].marks)
+    yield tag("div", *(tag("div", *each, class_="column") for each in columns), class_="pictures")
+    yield figures
+
+
+def _beside(figures: Markup, percentiles: Sequence[Markup]) -> Markup:
+    if not percentiles:
+        return figures
+    return tag("div", tag("div", figures), tag("div", *percentiles, class_="column"), class_="beside")
+
+
+def _measured(report: Report) -> Markup:
+    """How: the machine, the versions, the settings, the warm-up."""
+    environment = report.environment
+    each = f", about {report.seconds:g} s for each load" if report.seconds is not None else ""
+    rows = [
+        (
+            "machine",
+            f"{environment.cpu_count} CPUs, Linux {environment.kernel}, load {environment.load_average:.1f} before",
+        ),
+        ("Python", f"{environment.python}, {environment.python_step_ns:.0f} ns for a step of a loop"),
+        ("Java", environment.java),
+        (
+            "code",
+            f"commit {environment.commit}{' with uncommitted changes' if environment.is_changed else ''}",
+        ),
+        ("Apache Kafka", environment.kafka),
+        *((name_of(target), version) for target, version in report.targets.items() if version),
+        ("time", f"{report.duration_s / 60:.0f} minutes{each}"),
+    ]
+    return tag(
+        "footer",
+        tag("h2", "How it was measured"),
+        *([tag("pre", report.command, class_="command")] if report.command else []),
+        tag("dl", *(join(tag("dt", name), tag("dd", words)) for name, words in rows)),
+        *(_settings(section) for section in report.sections),
+    )
+
+
+def _settings(section: Section) -> Markup:
+    properties = "\n".join(f"{key}={value}" for key, value in section.properties.items())
+    return join(
+        tag("h3", f"Settings: {section.title} ({section.file_system})"),
+        tag("pre", properties or "Kafka's defaults"),
+        *(tag("p", words, class_="note") for words in _warm_ups(section)),
+    )
+
+
+def _warm_ups(section: Section) -> Sequence[str]:
+    return [
+        f"Warm-up of {name_of(server)}, CPU of each round: {', '.join(f'{cost:.3g}' for cost in warm_up.costs)}"
+        f"{'' if warm_up.is_steady else '; it still fell at the end'}."
+        for server, warm_up in section.warm_ups.items()
+    ]

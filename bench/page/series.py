@@ -1,0 +1,215 @@
+"""From rows of all runs to charts: for each phase one of latency, one of throughput, one of the brokers.
+
+Rows are what `seconds.parquet`, `samples.parquet` and `events.json` of a result folder have, as mappings. Pure.
+"""
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from bench.figures import Unit
+from bench.page.charts import Chart, Line, Mark, Strip
+from bench.page.scales import CORES, RATES, SIZES, SPEEDS, TIMES, fitting
+
+DataRow = Mapping[str, Any]
+#: (target, run) -> second -> value.
+_Runs = dict[tuple[str, int], dict[int, float]]
+#: Several values of one run that are drawn as one point.
+_Combine = Callable[[Iterable[float]], float]
+
+#: More points than this are not visible: neighbours become one.
+_MOST_POINTS: Final = 240
+_PERCENTILES: Final = {"p50_s": "p50", "p99_s": "p99", "max_s": "slowest"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """All rows of a result that have a time."""
+
+    seconds: Sequence[DataRow]
+    samples: Sequence[DataRow]
+    events: Sequence[DataRow]
+
+    def phases(self) -> list[str]:
+        """In their order."""
+        return list(dict.fromkeys(row["phase"] for row in self.seconds))
+
+
+def charts(series: Series, phase: str, targets: Sequence[str]) -> list[Chart]:
+    """Those of one phase that have anything to show."""
+    seconds = [row for row in series.seconds if row["phase"] == phase]
+    samples = [row for row in series.samples if row["phase"] == phase]
+    events = [row for row in series.events if row["phase"] == phase]
+    last = max((row["second"] for row in (*seconds, *samples)), default=0)
+    grid = _Grid(end_s=last + 1, targets=targets)
+    marks = _marks(events, targets)
+    found = [
+        grid.chart(
+            "Latency",
+            "from when a record was due until it was acknowledged, or delivered to a consumer",
+            _latency(grid, seconds),
+            marks,
+        ),
+        grid.chart("Throughput", "payload of the records", _throughput(grid, seconds), marks),
+        grid.chart(
+            "Brokers", "all processes of a target, measured from outside", _brokers(grid, samples), marks
+        ),
+    ]
+    return [chart for chart in found if chart.strips]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Grid:
+    """The points of a phase's time axis."""
+
+    end_s: int
+    targets: Sequence[str]
+
+    @property
+    def step_s(self) -> int:
+        return math.ceil(self.end_s / _MOST_POINTS)
+
+    @property
+    def starts(self) -> list[int]:
+        return list(range(0, self.end_s, self.step_s))
+
+    def chart(self, title: str, note: str, strips: Sequence[Strip], marks: Sequence[Mark]) -> Chart:
+        return Chart(
+            title=title,
+            note=note if self.step_s == 1 else f"{note}; a point for {self.step_s} s",
+            xs=[float(start) for start in self.starts],
+            step_s=self.step_s,
+            strips=strips,
+            marks=marks,
+        )
+
+    def strips(
+        self, name: str, units: Sequence[Unit], runs: _Runs, combine: _Combine, *, may_be_log: bool = False
+    ) -> list[Strip]:
+        """One, or none if nothing was measured."""
+        lines = [line for target in self.targets if (line := self._line(target, runs, combine)) is not None]
+        if not lines:
+            return []
+        most = max(value for line in lines for value in line.high if value is not None)
+        return [Strip(name=name, unit=fitting(units, most), lines=lines, may_be_log=may_be_log)]
+
+    def _line(self, target: str, runs: _Runs, combine: _Combine) -> Line | None:
+        own = [self._points(points, combine) for (name, _), points in runs.items() if name == target]
+        columns = [[value for value in column if value is not None] for column in zip(*own, strict=True)]
+        # Of runs that end at different times, the few longest say nothing about the others.
+        columns = [column if len(column) * 2 >= len(own) else [] for column in columns]
+        if not any(columns):
+            return None
+        return Line(
+            target=target,
+            middle=[statistics.median(column) if column else None for column in columns],
+            low=[min(column, default=None) for column in columns],
+            high=[max(column, default=None) for column in columns],
+        )
+
+    def _points(self, points: Mapping[int, float], combine: _Combine) -> list[float | None]:
+        parts = [
+            [points[second] for second in range(start, start + self.step_s) if second in points]
+            for start in self.starts
+        ]
+        return [combine(part) if part else None for part in parts]
+
+
+def _latency(grid: _Grid, seconds: Sequence[DataRow]) -> list[Strip]:
+    return [
+        strip
+        for role in _roles(seconds)
+        for column, percentile in _PERCENTILES.items()
+        for strip in grid.strips(
+            f"{role}, {percentile}", TIMES, _of_role(seconds, role, column), max, may_be_log=True
+        )
+    ]
+
+
+def _throughput(grid: _Grid, seconds: Sequence[DataRow]) -> list[Strip]:
+    return [
+        strip
+        for role in _roles(seconds)
+        for name, units, column in ((role, SPEEDS, "payload_bytes"), (f"{role}, errors", RATES, "errors"))
+        for strip in grid.strips(name, units, _if_any(_of_role(seconds, role, column)), statistics.fmean)
+    ]
+
+
+def _roles(seconds: Sequence[DataRow]) -> list[str]:
+    """Producers first, then who reads."""
+    return sorted({row["role"] for row in seconds}, key=lambda role: (not role.startswith("producer"), role))
+
+
+def _if_any(runs: _Runs) -> _Runs:
+    """Nothing, where all is zero."""
+    return runs if any(value for points in runs.values() for value in points.values()) else {}
+
+
+def _brokers(grid: _Grid, samples: Sequence[DataRow]) -> list[Strip]:
+    def strips(
+        name: str, units: Sequence[Unit], column: str, nodes: _Combine, combine: _Combine
+    ) -> list[Strip]:
+        return grid.strips(name, units, _if_any(_of_nodes(samples, column, nodes)), combine)
+
+    return [
+        *strips("CPU", CORES, "cpu_s", sum, statistics.fmean),
+        *strips("memory of the largest, page cache aside", SIZES, "private_bytes", max, max),
+        *strips("tiered", SIZES, "tiered_bytes", sum, max),
+        *strips("written to disk", SPEEDS, "written_bytes", sum, statistics.fmean),
+        *strips("read from disk", SPEEDS, "read_bytes", sum, statistics.fmean),
+        *strips("sent", SPEEDS, "sent_bytes", sum, statistics.fmean),
+        *strips("received", SPEEDS, "received_bytes", sum, statistics.fmean),
+    ]
+
+
+def _of_role(seconds: Sequence[DataRow], role: str, column: str) -> _Runs:
+    runs: _Runs = defaultdict(dict)
+    for row in seconds:
+        if row["role"] == role and (value := _number(row, column)) is not None:
+            runs[row["target"], row["run"]][row["second"]] = value
+    return runs
+
+
+def _number(row: DataRow, column: str) -> float | None:
+    """Pandas writes a missing number as NaN."""
+    value = row.get(column)
+    return None if value is None or math.isnan(value) else float(value)
+
+
+def _of_nodes(samples: Sequence[DataRow], column: str, combine: _Combine) -> _Runs:
+    """One value of all nodes of a target."""
+    found: dict[tuple[str, int], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for row in samples:
+        if (value := _number(row, column)) is not None:
+            found[row["target"], row["run"]][row["second"]].append(value)
+    return {
+        run: {second: combine(values) for second, values in points.items()} for run, points in found.items()
+    }
+
+
+def _marks(events: Sequence[DataRow], targets: Sequence[str]) -> list[Mark]:
+    by_name: dict[str, list[DataRow]] = defaultdict(list)
+    for event in sorted(events, key=lambda event: float(event["at_s"])):
+        by_name[event["name"]].append(event)
+    return [
+        Mark(
+            number=number,
+            name=name,
+            at_s=statistics.median(event["at_s"] for event in rows),
+            until=rows[0]["until"],
+            took_s={
+                target: _took_s([event for event in rows if event["target"] == target])
+                for target in targets
+                if rows[0]["until"] is not None
+            },
+        )
+        for number, (name, rows) in enumerate(by_name.items(), start=1)
+    ]
+
+
+def _took_s(events: Sequence[DataRow]) -> float | None:
+    took = [event["took_s"] for event in events]
+    return None if not took or None in took else statistics.median(took)

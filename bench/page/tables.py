@@ -1,0 +1,70 @@
+"""All figures of a table: medians, the range of the runs, ratios and goals. On a phone each row is a block."""
+
+from collections.abc import Sequence
+
+from bench.figures import Row, Table, Unit, name_of
+from bench.page.colours import Palette
+from bench.page.markup import Markup, tag
+from bench.page.overview import verdict_html
+from bench.page.ratios import ratio_words
+
+
+def table_html(table: Table, palette: Palette) -> Markup:
+    """A table with a row for each figure."""
+    targets = [target for target in palette.targets if table.samples.get(target)]
+    rows = [row for row in table.rows() if any(row.values(target) for target in targets)]
+    if not rows:
+        return tag("p", "Not measured.")
+    others = targets[1:]
+    ratios = [f"{name_of(target)} / {name_of(targets[0])}" for target in others]
+    head = ["figure", *(name_of(target) for target in targets), *ratios, "goal"]
+    classes = [None, *(palette.css_class(target) for target in targets), *(None for _ in others), None]
+    return tag(
+        "table",
+        tag(
+            "thead",
+            tag(
+                "tr",
+                *(
+                    tag("th", words, scope="col", role="columnheader", class_=name)
+                    for words, name in zip(head, classes, strict=True)
+                ),
+                role="row",
+            ),
+            role="rowgroup",
+        ),
+        tag("tbody", *(_row_html(row, targets, ratios) for row in rows), role="rowgroup"),
+        role="table",
+    )
+
+
+def _row_html(row: Row, targets: Sequence[str], ratios: Sequence[str]) -> Markup:
+    figure = row.figure
+    values = [
+        _cell(name_of(target), figure.unit.shown(row.median(target)), _range(row.values(target), figure.unit))
+        for target in targets
+    ]
+    compared = [
+        _cell(words, ratio_words(row.ratio_of(target, targets[0])))
+        for words, target in zip(ratios, targets[1:], strict=True)
+    ]
+    return tag(
+        "tr",
+        tag("th", f"{figure.title} ", tag("small", figure.unit.name), scope="row", role="rowheader"),
+        *values,
+        *compared,
+        tag("td", verdict_html(row), data_label="goal" if figure.goal is not None else None, role="cell"),
+        role="row",
+    )
+
+
+def _cell(label: str, words: str, range_words: str = "") -> Markup:
+    return tag(
+        "td", words, *([tag("small", range_words)] if range_words else []), data_label=label, role="cell"
+    )
+
+
+def _range(values: Sequence[float], unit: Unit) -> str:
+    """Of the runs; empty for a single one, and where they are all shown alike."""
+    least, most = unit.shown(min(values, default=None)), unit.shown(max(values, default=None))
+    return f"{least} \N{EN DASH} {most}" if least != most else ""
