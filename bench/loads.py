@@ -10,8 +10,9 @@ from contextlib import contextmanager
 from itertools import count as numbers
 from typing import Final
 
-from bench import java_clients, librdkafka, paced
+from bench import java_clients, paced
 from bench.figures import Figure, Goal, LoadFailed, Sample, percentiles
+from bench.generators import librdkafka
 from bench.load_figures import (
     GIGABYTE,
     Goals,

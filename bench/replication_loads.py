@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from bench import librdkafka, paced
+from bench import paced
 from bench.figures import LoadFailed, Sample, percentiles
+from bench.generators import librdkafka
 from bench.load_figures import bulk_sample
 from bench.loads import CONSUMER_SETTINGS
 from bench.targets.cluster_client import ClusterClient

@@ -5,8 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
-from bench import librdkafka, paced
+from bench import paced
 from bench.figures import OTTLA, LoadFailed, Sample, percentiles
+from bench.generators import librdkafka
 from bench.load_figures import GIGABYTE, bulk_sample
 from bench.loads import CONSUMER_SETTINGS
 from bench.replication_loads import RECORD_BYTES, produce

@@ -61,6 +61,11 @@ class Address(NamedTuple):
         return f"{self.host}:{self.port}"
 
 
+API_VERSIONS_REQUEST: Final = ApiVersionsRequest(
+    client_software_name="ottla-bench", client_software_version="1"
+)
+
+
 class _Row(Protocol):
     """A part of an answer that has an error code of its own."""
 
@@ -97,8 +102,9 @@ class WireClient:
     def answers(port: int) -> bool:
         """Whether ApiVersions is answered at this port."""
         with contextlib.suppress(OSError), WireClient(port, timeout_s=5) as client:
-            request = ApiVersionsRequest(client_software_name="ottla-bench", client_software_version="1")
-            return not client.request(ApiKey.API_VERSIONS, request, ApiVersionsResponse).error_code
+            return not client.request(
+                ApiKey.API_VERSIONS, API_VERSIONS_REQUEST, ApiVersionsResponse
+            ).error_code
         return False
 
     def request(self, api_key: ApiKey, message: Request, answer: type[_R]) -> _R:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 PRODUCER, CONSUMER = 0, 1
 PARTITION_UNASSIGNED = -1
@@ -77,26 +77,63 @@ class LibrdkafkaError(Exception):
     """The library refused a call; its own words."""
 
 
-@cache
-def _library() -> ctypes.CDLL:
+#: Functions that return addresses or texts, or take addresses as numbers.
+_ADDRESSES = (
+    *("rd_kafka_conf_new", "rd_kafka_new", "rd_kafka_topic_new"),
+    *("rd_kafka_queue_new", "rd_kafka_queue_get_main", "rd_kafka_queue_poll"),
+)
+_TEXTS = ("rd_kafka_err2str", "rd_kafka_event_stats", "rd_kafka_event_error_string")
+_OF_AN_EVENT = (
+    *("rd_kafka_event_type", "rd_kafka_event_stats", "rd_kafka_event_error_string"),
+    *("rd_kafka_event_message_count", "rd_kafka_event_destroy", "rd_kafka_message_destroy"),
+)
+
+
+def _path() -> Path:
     package = importlib.util.find_spec("confluent_kafka")
     if package is None or package.origin is None:
         raise LibrdkafkaError("confluent-kafka is not installed")
     folder = Path(package.origin).parent.parent / "confluent_kafka.libs"
     # The library's own dependencies lie beside it and are found once the extension module is loaded.
     importlib.import_module("confluent_kafka")
-    library = ctypes.CDLL(str(next(folder.glob("librdkafka*.so*"))))
-    for name in ("rd_kafka_conf_new", "rd_kafka_new", "rd_kafka_topic_new", "rd_kafka_queue_new"):
+    return next(folder.glob("librdkafka*.so*"))
+
+
+_L = TypeVar("_L", bound=ctypes.CDLL)
+
+
+def _declared(library: _L) -> _L:
+    for name in _ADDRESSES:
         getattr(library, name).restype = ctypes.c_void_p
+    for name in _TEXTS:
+        getattr(library, name).restype = ctypes.c_char_p
+    for name in _OF_AN_EVENT:
+        getattr(library, name).argtypes = (ctypes.c_void_p,)
+    for name in ("rd_kafka_event_message_count", "rd_kafka_event_message_array"):
+        getattr(library, name).restype = ctypes.c_size_t
+    library.rd_kafka_event_message_array.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
     library.rd_kafka_topic_partition_list_new.restype = ctypes.POINTER(_TopicPartitionList)
+    library.rd_kafka_consume_batch_queue.restype = ctypes.c_ssize_t
     return library
+
+
+@cache
+def library() -> ctypes.CDLL:
+    """For calls that may wait, or take long: other threads run meanwhile."""
+    return _declared(ctypes.CDLL(str(_path())))
+
+
+@cache
+def quick_library() -> ctypes.PyDLL:
+    """For calls that never wait, one for each record or event: Python's lock is kept, which costs less."""
+    return _declared(ctypes.PyDLL(str(_path())))
 
 
 class Client:
     """A producer or consumer handle; a context manager that destroys it."""
 
     def __init__(self, kind: int, settings: Mapping[str, str]) -> None:
-        self._library = _library()
+        self._library = library()
         #: The library's own view of its requests' round trips: (p50, p99, count) of each interval.
         self._round_trips: list[tuple[float, float, int]] = []
         #: Broker id -> bytes received from it, at the last interval's end.

@@ -1,0 +1,196 @@
+"""Which clients of a phase run in which Spark task: what the driver sends to the tasks."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from bench.generators.librdkafka import OFFSET_BEGINNING
+from bench.generators.records import stream_id
+from bench.generators.rows import Role
+from bench.workloads.model import Consumers, Phase, Producers, RecordSize, Start
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerPlan:
+    """One producer."""
+
+    name: str
+    topic: str
+    partitions: int
+    #: Its stream in the records that it writes.
+    stream: int
+    size: RecordSize
+    settings: Mapping[str, str]
+    #: Records a second of this one, and when its first one is due, in seconds after the start.
+    rate: float | None
+    first_due_s: float
+    #: Of this one.
+    records: int | None
+    seconds: float | None
+    #: Where in the partitions it begins: equal producers do not all begin with the same one.
+    first_partition: int
+
+    role = Role.PRODUCER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerPlan:
+    """One consumer."""
+
+    name: str
+    topic: str
+    #: Partition -> first offset; librdkafka's -2 for the beginning.
+    offsets: Mapping[int, int]
+    settings: Mapping[str, str]
+
+    role = Role.CONSUMER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionsPlan:
+    """Idle connections of one task."""
+
+    name: str
+    #: Host and port of each, as the brokers advertise them.
+    addresses: Sequence[tuple[str, int]]
+    #: An ApiVersions request.
+    request: bytes
+
+    role = Role.CONNECTIONS
+
+
+Plan = ProducerPlan | ConsumerPlan | ConnectionsPlan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskPlan:
+    """What one task runs, and whom it reports to."""
+
+    index: int
+    plans: Sequence[Plan]
+    control: tuple[str, int] = ("", 0)
+    #: Proves to the driver that a connection is of this phase's tasks.
+    token: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """What the driver has learnt of a cluster before the phase."""
+
+    bootstrap: str
+    #: Topic in the cluster -> number of partitions.
+    partitions: Mapping[str, int]
+    #: Topic in the cluster -> partition -> end offset.
+    ends: Mapping[str, Mapping[int, int]]
+
+
+def share(total: int, parts: int, part: int) -> int:
+    """The size of one of `parts` nearly equal parts.
+
+    >>> [share(10, 4, part) for part in range(4)]
+    [3, 3, 2, 2]
+    """
+    return total // parts + (part < total % parts)
+
+
+def _producer_plan(
+    group: Producers, at: tuple[int, int], *, topic: str, phase: Phase, cluster: Cluster, stream: int
+) -> ProducerPlan:
+    number, one = at
+    partitions = cluster.partitions[topic]
+    name = f"producer-{number}-{one}"
+    return ProducerPlan(
+        name=name,
+        topic=topic,
+        partitions=partitions,
+        stream=stream,
+        size=group.size,
+        settings={
+            "bootstrap.servers": cluster.bootstrap,
+            "client.id": name,
+            "acks": group.acks,
+            "compression.type": group.compression,
+            # Kafka's default, which it gives up without acks=all, too.
+            "enable.idempotence": "true" if group.acks in ("all", "-1") else "false",
+            **group.client,
+        },
+        rate=None if group.rate is None else group.rate / group.count,
+        # The records of all of them together are spread evenly.
+        first_due_s=0.0 if group.rate is None else one / group.rate,
+        records=None if group.records is None else share(group.records, group.count, one),
+        seconds=phase.seconds,
+        first_partition=one * partitions // group.count,
+    )
+
+
+def _consumer_plan(group: Consumers, at: tuple[int, int], *, topic: str, cluster: Cluster) -> ConsumerPlan:
+    number, one = at
+    name = f"consumer-{number}-{one}"
+    read = range(cluster.partitions[topic])[
+        slice(None) if group.is_each_all else slice(one, None, group.count)
+    ]
+    match group.start:
+        case Start.END:
+            offsets = {partition: cluster.ends[topic][partition] for partition in read}
+        case Start.BEGINNING:
+            offsets = dict.fromkeys(read, OFFSET_BEGINNING)
+        case Start.OFFSET:
+            offsets = dict.fromkeys(read, group.offset)
+    return ConsumerPlan(
+        name=name,
+        topic=topic,
+        offsets=offsets,
+        settings={
+            "bootstrap.servers": cluster.bootstrap,
+            "client.id": name,
+            "client.rack": group.rack,
+            "isolation.level": group.isolation,
+            # Records that are not there any more are an error, and no reason to go on somewhere else.
+            "auto.offset.reset": "error",
+            # What is next after the last record: also where no consumer is given a record, behind markers.
+            "enable.partition.eof": "true",
+            # A full queue otherwise stops all fetching for a second.
+            "fetch.queue.backoff.ms": "10",
+            **group.client,
+        },
+    )
+
+
+def plans_of(
+    phase: Phase, *, cluster: Cluster, topics: Mapping[str, str], stream_prefix: str
+) -> list[ProducerPlan | ConsumerPlan]:
+    """All producers and consumers of a phase; `topics`: name in the workload -> in the cluster."""
+    plans: list[ProducerPlan | ConsumerPlan] = []
+    for number, producers in enumerate(phase.producers):
+        topic = topics[producers.topic]
+        for one in range(producers.count):
+            stream = stream_id(f"{stream_prefix}/{phase.name}/{number}-{one}")
+            plans.append(
+                _producer_plan(
+                    producers, (number, one), topic=topic, phase=phase, cluster=cluster, stream=stream
+                )
+            )
+    for number, consumers in enumerate(phase.consumers):
+        topic = topics[consumers.topic]
+        plans.extend(
+            _consumer_plan(consumers, (number, one), topic=topic, cluster=cluster)
+            for one in range(consumers.count)
+        )
+    return plans
+
+
+def connections_plans(
+    count: int, *, addresses: Sequence[tuple[str, int]], request: bytes, tasks: int
+) -> list[ConnectionsPlan]:
+    """Idle connections to all brokers in turn, from each of `tasks` tasks."""
+    each = [addresses[at % len(addresses)] for at in range(count)]
+    plans = [
+        ConnectionsPlan(name=f"connections-{part}", addresses=each[part::tasks], request=request)
+        for part in range(tasks)
+    ]
+    return [plan for plan in plans if plan.addresses]
+
+
+def spread(plans: Sequence[Plan], *, slots: int) -> list[TaskPlan]:
+    """Over as many tasks as may run at the same time; producers and consumers each in turn, so that a task has some of both."""
+    tasks = min(slots, len(plans))
+    return [TaskPlan(index=index, plans=plans[index::tasks]) for index in range(tasks)]

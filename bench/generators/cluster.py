@@ -1,0 +1,80 @@
+"""What the driver asks a cluster before and after a load: partitions and end offsets."""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import OffsetSpec
+
+from bench.generators.assignment import Cluster
+
+_TIMEOUT_S: Final = 10.0
+#: A killed broker's partitions may be without a leader for as long.
+_PATIENCE_S: Final = 60.0
+
+
+class ClusterDoesNotAnswer(Exception):
+    """A sentence."""
+
+
+class ClusterReader:
+    """Asks one cluster."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._bootstrap = bootstrap
+        self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+
+    def read(self, topics: Iterable[str]) -> Cluster:
+        """Partitions and ends of these topics. Raises ClusterDoesNotAnswer."""
+        partitions = {topic: self._partition_count(topic) for topic in set(topics)}
+        return Cluster(bootstrap=self._bootstrap, partitions=partitions, ends=self.ends(partitions))
+
+    def brokers(self) -> list[tuple[str, int]]:
+        """Where the brokers are reached, by id. Raises ClusterDoesNotAnswer."""
+        try:
+            brokers = self._admin.list_topics(timeout=_TIMEOUT_S).brokers
+        except KafkaException as error:
+            raise self._failure("no metadata", error) from error
+        return [(str(brokers[each].host), brokers[each].port) for each in sorted(brokers)]
+
+    def ends(
+        self, partitions: Mapping[str, int], *, is_cancelled: Callable[[], bool] = lambda: False
+    ) -> dict[str, dict[int, int]]:
+        """Topic -> partition -> the offset after the last committed record. Raises ClusterDoesNotAnswer."""
+        deadline = time.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                return self._ends(partitions)
+            except KafkaException as error:
+                if is_cancelled() or time.monotonic() > deadline:
+                    raise self._failure("no end offsets", error) from error
+                time.sleep(0.5)
+
+    def _ends(self, partitions: Mapping[str, int]) -> dict[str, dict[int, int]]:
+        latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        asked = [TopicPartition(topic, each) for topic, count in partitions.items() for each in range(count)]
+        futures = self._admin.list_offsets(
+            dict.fromkeys(asked, latest),
+            isolation_level=IsolationLevel.READ_COMMITTED,
+            request_timeout=_TIMEOUT_S,
+        )
+        ends: dict[str, dict[int, int]] = {topic: {} for topic in partitions}
+        for at, future in futures.items():
+            ends[at.topic][at.partition] = future.result().offset
+        return ends
+
+    def _partition_count(self, topic: str) -> int:
+        try:
+            found = self._admin.list_topics(topic, timeout=_TIMEOUT_S).topics[topic]
+        except KafkaException as error:
+            raise self._failure(f"no metadata of {topic}", error) from error
+        if found.error is not None:
+            raise self._failure(f"no topic {topic}", KafkaException(found.error))
+        return len(found.partitions)
+
+    def _failure(self, what: str, error: KafkaException) -> ClusterDoesNotAnswer:
+        cause = error.args[0]
+        text = cause.str() if isinstance(cause, KafkaError) else str(error)
+        return ClusterDoesNotAnswer(f"{self._bootstrap}: {what}: {text}")

@@ -1,0 +1,28 @@
+"""The memory of this process as arrays: what librdkafka points at is read without a call for each record.
+
+An address is an index. Only addresses that the library has just returned, and that it still owns, may be read.
+"""
+
+import ctypes
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+#: The array starts here, because an array at the null pointer is no array. The first page is never mapped anyway.
+BASE: Final = 8
+#: User space of 64-bit Linux and macOS.
+_END: Final = 1 << 47
+_all = (ctypes.c_uint8 * (_END - BASE)).from_address(BASE)
+#: A slice of it copies nothing: `VIEW[address - BASE : end - BASE]`.
+VIEW: Final = memoryview(_all).cast("B").toreadonly()
+#: Eight bytes from each address on, aligned or not.
+_words: Final[npt.NDArray[np.uint64]] = np.ndarray(
+    shape=(_END - BASE - 8,), dtype=np.dtype("<u8"), buffer=VIEW, strides=(1,)
+)
+
+
+def words_at(addresses: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+    """The little-endian word at each address."""
+    found: npt.NDArray[np.uint64] = _words[addresses - BASE]
+    return found
