@@ -122,7 +122,7 @@ def parse_payload(data: bytes, header: BatchHeader) -> Iterator[Record]:  # noqa
                 position += 1
                 headers: tuple[Header, ...] = ()
             else:
-                headers, position = _parse_headers(data, position, record_end)
+                headers, position = parse_headers(data, position, record_end)
             # A slice past the end is shorter, without an error; the position is past the end then, too.
             if position != record_end:
                 raise InvalidRecord("A record is longer or shorter than it says")
@@ -244,7 +244,7 @@ def _parse_values(data: bytes, count: int) -> list[bytes | None]:  # noqa: C901
             if data[position] == 0:
                 position += 1
             else:
-                _, position = _parse_headers(data, position, record_end)
+                _, position = parse_headers(data, position, record_end)
             if position != record_end:
                 raise InvalidRecord("A record is longer or shorter than it says")
     except IndexError:
@@ -254,7 +254,11 @@ def _parse_values(data: bytes, count: int) -> list[bytes | None]:  # noqa: C901
     return values
 
 
-def _parse_headers(data: bytes, position: int, end: int) -> tuple[tuple[Header, ...], int]:
+def parse_headers(data: bytes, position: int, end: int) -> tuple[tuple[Header, ...], int]:
+    """The headers of the record that ends at `end`, whose count is at `position`; and where they end.
+
+    Raises InvalidRecord, IndexError.
+    """
     count, position = read_varint(data, position)
     if not 0 <= count <= end - position:
         raise InvalidRecord(f"{count} headers in {end - position} bytes")

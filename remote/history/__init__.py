@@ -1,0 +1,14 @@
+"""The history of a partition: what the object store has of its log, for readers that are no brokers.
+
+    records of __remote_log_metadata, or the store's objects    known_copies.py, rebuilding.py
+        |
+        v  finished copies of one partition
+    partition_history.py    which copy has which offsets of the log; where the history begins and ends
+    offsets_by_time.py      the first offset of a time
+    aborted.py              the aborted transactions of a range of offsets
+        |
+        v  (copy, [start, end))
+    copy_batches.py         its batches, verified
+
+Everything here is synchronous, waits for the store, and may run in any thread or process.
+"""

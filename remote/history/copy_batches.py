@@ -1,0 +1,168 @@
+"""CopyBatches: the batches of copies, one after the other, each verified (`remote.reading.chunk`).
+
+An index is fetched only if a read begins, or ends, within a copy; it lies in a temporary folder meanwhile.
+A read that fails is repeated twice: stores answer 503 for a moment, and a task of Spark in a local master is not repeated.
+"""
+
+from collections.abc import Callable, Iterator
+from logging import getLogger
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final, Self, TypeVar
+
+from protocol.records.batch import BatchHeader, batches
+from remote.errors import RetriableRemoteStorageError
+from remote.index_cache_files import IndexFiles
+from remote.reading.chunk import Chunk, CorruptCopy
+from remote.reading.segment_reads import Continuation, SegmentReads
+from remote.segment_metadata import RemoteLogSegmentMetadata
+from remote.storage_manager import IndexType, RemoteStorageManager
+from storage.files import Files
+from storage.index import CorruptIndex
+from storage.transaction_index import AbortedTransaction
+
+_LOG: Final = getLogger(__name__)
+
+#: One request's bytes, and what it is longer than the estimate of what is wanted.
+_REQUEST_BYTES: Final = 8 * 1024 * 1024
+_EXTRA_BYTES: Final = 64 * 1024
+_PAUSES_S: Final = (0.2, 1.0)
+_ANY_SIZE: Final = 2**62
+
+T = TypeVar("T")
+
+
+class CopyBatches:
+    """See the module. Used by `with`, which removes the folder. Not thread-safe."""
+
+    def __init__(self, store: RemoteStorageManager, *, sleep: Callable[[float], None]) -> None:
+        """`sleep` waits for so many seconds before a read is repeated."""
+        self._sleep = sleep
+        self._folder = TemporaryDirectory(prefix="ottla-tier-")
+        self._indexes = IndexFiles(Path(self._folder.name) / "indexes", files=Files(), store=store)
+        self._reads = SegmentReads(store, self._indexes)
+        self._indexes.open()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._folder.cleanup()
+
+    def of(
+        self,
+        copy: RemoteLogSegmentMetadata,
+        *,
+        start_offset: int,
+        end_offset: int,
+        min_timestamp_ms: int | None = None,
+    ) -> Iterator[tuple[BatchHeader, memoryview]]:
+        """The batches with offsets in [start_offset, end_offset), which is within the copy.
+
+        With `min_timestamp_ms` those whose records are all older are left out.
+        Raises RemoteStorageError.
+        """
+        path = None
+        if start_offset > copy.start_offset:
+            path = self._index(copy, IndexType.OFFSET)
+        offset = start_offset
+        if min_timestamp_ms is not None and (late := self._first_late(copy, min_timestamp_ms)) > offset:
+            path, offset = path or self._index(copy, IndexType.OFFSET), late
+        continuation: Continuation | None = None
+        while offset < end_offset:
+            chunk = self._chunk(
+                copy,
+                path,
+                offset=offset,
+                continuation=continuation,
+                max_bytes=_estimated_bytes(copy, offset, end_offset),
+            )
+            if chunk is None:
+                return
+            found = chunk.read(offset, max_bytes=_ANY_SIZE, max_offset=_ANY_SIZE, min_one_message=True)
+            for header, batch in batches(found.records):
+                if header.base_offset >= end_offset:
+                    return
+                if min_timestamp_ms is None or header.max_timestamp >= min_timestamp_ms:
+                    yield header, batch
+            offset = chunk.end_offset
+            continuation = Continuation(offset, chunk.end_position)
+
+    def _chunk(
+        self,
+        copy: RemoteLogSegmentMetadata,
+        index: Path | None,
+        *,
+        offset: int,
+        continuation: Continuation | None,
+        max_bytes: int,
+    ) -> Chunk | None:
+        """Batches from the one that holds `offset` on; None: there are none."""
+
+        def read(path: Path | None) -> Chunk | None:
+            return self._repeated(
+                lambda: self._reads.read(
+                    copy,
+                    path,
+                    offset=offset,
+                    end_offset=copy.end_offset,
+                    continuation=continuation,
+                    max_bytes=max_bytes,
+                )
+            )
+
+        if index is not None:
+            try:
+                return read(index)
+            except (CorruptIndex, CorruptCopy) as error:
+                _LOG.warning("%s is read without its index: %s", copy.segment_id, error)
+        return read(None)
+
+    def first_offset_at(
+        self, copy: RemoteLogSegmentMetadata, timestamp_ms: int, *, start_offset: int, end_offset: int
+    ) -> int | None:
+        """The first record of [start_offset, end_offset) that is not older; None: there is none."""
+        path, times = self._index(copy, IndexType.OFFSET), self._index(copy, IndexType.TIMESTAMP)
+        found = self._repeated(
+            lambda: self._reads.find_timestamp(
+                copy,
+                path,
+                times,
+                timestamp_ms,
+                start_offset=start_offset,
+                end_offset=end_offset,
+                is_cancelled=lambda: False,
+            )
+        )
+        return None if found is None else found.offset
+
+    def aborted_transactions(self, copy: RemoteLogSegmentMetadata) -> list[AbortedTransaction]:
+        """Those whose markers are in the copy."""
+        path = self._index(copy, IndexType.TRANSACTION)
+        return self._repeated(lambda: self._indexes.transaction_index(copy, path).entries)
+
+    def _first_late(self, copy: RemoteLogSegmentMetadata, timestamp_ms: int) -> int:
+        """All records before this offset are older."""
+        path = self._index(copy, IndexType.TIMESTAMP)
+        times = self._indexes.time_index(copy, path)
+        try:
+            found = times.lookup(timestamp_ms - 1)
+        finally:
+            times.close()
+        return copy.start_offset if found.timestamp < 0 else found.offset + 1
+
+    def _repeated(self, read: Callable[[], T]) -> T:
+        for pause_s in _PAUSES_S:
+            try:
+                return read()
+            except RetriableRemoteStorageError:
+                self._sleep(pause_s)
+        return read()
+
+    def _index(self, copy: RemoteLogSegmentMetadata, index_type: IndexType) -> Path:
+        return self._repeated(lambda: self._indexes.fetch(copy, index_type).path)
+
+
+def _estimated_bytes(copy: RemoteLogSegmentMetadata, start_offset: int, end_offset: int) -> int:
+    share = (end_offset - start_offset) / (copy.end_offset - copy.start_offset)
+    return min(round(copy.segment_size_bytes * share) + _EXTRA_BYTES, _REQUEST_BYTES)

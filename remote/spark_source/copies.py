@@ -1,0 +1,15 @@
+"""The copies of a topic's partitions: what both ways to find them have in common."""
+
+from dataclasses import dataclass
+
+from remote.segment_metadata import RemoteLogSegmentMetadata, TopicIdPartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionCopies:
+    """The copies of one partition, in any state; the bounds of its log, if a broker has reported them."""
+
+    partition: TopicIdPartition
+    copies: tuple[RemoteLogSegmentMetadata, ...]
+    log_start_offset: int | None = None
+    log_end_offset: int | None = None

@@ -1,0 +1,79 @@
+"""Reading: what a task does. The records of its parts, in the order of their offsets, as columns.
+
+Left out are control records, as by every consumer, and the records of aborted transactions for read_committed.
+"""
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Final
+
+import pyarrow as pa
+
+from protocol.errors import KafkaError
+from protocol.records.batch import BatchHeader
+from remote.errors import RemoteResourceNotFound, RemoteStorageError
+from remote.history.copy_batches import CopyBatches
+from remote.plugins import storage_manager_of
+from remote.spark_source.columns import Place, Rows
+from remote.spark_source.planning import Part
+from remote.storage_manager import RemoteStorageManager
+from storage.transaction_index import AbortedTransaction
+
+#: Stores that a Python worker keeps open for its next task.
+_STORES: Final = 4
+
+
+def store_of(properties: Mapping[str, str]) -> RemoteStorageManager:
+    """The store of these properties, opened once in a process. Raises InvalidConfig."""
+    return _opened(tuple(sorted(properties.items())))
+
+
+@lru_cache(maxsize=_STORES)
+def _opened(properties: tuple[tuple[str, str], ...]) -> RemoteStorageManager:
+    return storage_manager_of(dict(properties))
+
+
+def read_parts(
+    store: RemoteStorageManager, parts: Iterable[Part], schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """The rows of these parts. Raises RemoteStorageError."""
+    with CopyBatches(store, sleep=time.sleep) as batches:
+        for part in parts:
+            try:
+                for columns in _columns_of(part, batches, schema.names):
+                    yield pa.RecordBatch.from_arrays(
+                        [columns[each.name].cast(each.type) for each in schema], schema=schema
+                    )
+            except RemoteResourceNotFound as error:
+                raise RemoteStorageError(
+                    f"{part.copy.segment_id} is not in the store any more, perhaps retention has deleted it: read again. {error}"
+                ) from error
+            except KafkaError as error:
+                raise RemoteStorageError(
+                    f"{part.copy.segment_id} has records that cannot be read: {error}"
+                ) from error
+
+
+def _columns_of(part: Part, batches: CopyBatches, names: Sequence[str]) -> Iterator[dict[str, pa.Array]]:
+    topic, number = part.copy.partition.topic_partition
+    rows = Rows(Place(topic, number, part.start_offset, part.end_offset), names)
+    found = batches.of(
+        part.copy,
+        start_offset=part.start_offset,
+        end_offset=part.end_offset,
+        min_timestamp_ms=part.min_timestamp_ms,
+    )
+    for header, batch in found:
+        if not header.is_control and not _is_aborted(header, part.aborted):
+            rows.add(header, batch)
+            if rows.is_full:
+                yield rows.take()
+    yield rows.take()
+
+
+def _is_aborted(header: BatchHeader, aborted: Iterable[AbortedTransaction]) -> bool:
+    return header.is_transactional and any(
+        each.producer_id == header.producer_id and each.first_offset <= header.base_offset <= each.last_offset
+        for each in aborted
+    )

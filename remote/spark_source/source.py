@@ -1,0 +1,120 @@
+"""The PySpark data source `ottla-tier`; see the package."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from pyspark.sql import SparkSession, datasource
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from remote.spark_source.bounds import Bounds, Comparison, Filter
+from remote.spark_source.options import InvalidOption, TierOptions
+from remote.spark_source.planning import Part, plan
+from remote.spark_source.reading import read_parts, store_of
+
+#: As Spark's Kafka connector has them; the last two only if an option, or the query's own schema, asks for them.
+_FIELDS: Final = (
+    StructField("key", BinaryType()),
+    StructField("value", BinaryType()),
+    StructField("topic", StringType()),
+    StructField("partition", IntegerType()),
+    StructField("offset", LongType()),
+    StructField("timestamp", TimestampType()),
+    StructField("timestampType", IntegerType()),
+)
+_HEADERS: Final = StructField(
+    "headers", ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+)
+_LEADER_EPOCH: Final = StructField("leaderEpoch", IntegerType())
+
+_COMPARISONS: Final = {
+    datasource.EqualTo: Comparison.ONE_OF,
+    datasource.EqualNullSafe: Comparison.ONE_OF,
+    datasource.In: Comparison.ONE_OF,
+    datasource.GreaterThan: Comparison.MORE,
+    datasource.GreaterThanOrEqual: Comparison.AT_LEAST,
+    datasource.LessThan: Comparison.LESS,
+    datasource.LessThanOrEqual: Comparison.AT_MOST,
+}
+
+
+class TierDataSource(DataSource):
+    """See the package. Registered by `register`, or by `spark.dataSource.register`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """As in `spark.read.format`."""
+        return "ottla-tier"
+
+    def schema(self) -> StructType:
+        """All columns that the options ask for. Raises InvalidConfig."""
+        options = TierOptions.of(self.options)
+        more = [_HEADERS] * options.has_headers + [_LEADER_EPOCH] * options.has_leader_epoch
+        return StructType([*_FIELDS, *more])
+
+    def reader(self, schema: StructType) -> "TierReader":
+        """A reader of these columns: `.schema("offset bigint, value binary")` reads two. Raises InvalidConfig."""
+        return TierReader(TierOptions.of(self.options), schema)
+
+
+class TierReader(DataSourceReader):
+    """Plans in the driver, and reads in tasks."""
+
+    def __init__(self, options: TierOptions, schema: StructType) -> None:
+        _check_columns(schema)
+        self._options = options
+        self._schema = schema
+        self._bounds = Bounds()
+
+    def pushFilters(self, filters: list[datasource.Filter]) -> Iterable[datasource.Filter]:  # noqa: N802 (Spark's name)
+        """All filters are returned: Spark evaluates them, here they leave out copies and batches."""
+        self._bounds = self._bounds.within(found for each in filters if (found := _understood(each)))
+        return filters
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """One for each task; its value are the parts of copies that it reads."""
+        tasks = plan(store_of(self._options.store), self._options, self._bounds)
+        return [InputPartition(parts) for parts in tasks]
+
+    def read(self, partition: InputPartition) -> Iterator[object]:
+        """The rows of a task, as Arrow batches."""
+        parts: list[Part] | None = partition.value
+        return read_parts(
+            store_of(self._options.store), parts or (), to_arrow_schema(self._schema, timezone="UTC")
+        )
+
+
+def register(spark: SparkSession) -> None:
+    """Register the source in a session, and allow filters to be pushed into sources in Python, which Spark does not by default."""
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    spark.dataSource.register(TierDataSource)
+
+
+def _understood(condition: datasource.Filter) -> Filter | None:
+    comparison = _COMPARISONS.get(type(condition))
+    if comparison is None or len(condition.attribute) != 1:
+        return None
+    is_in = isinstance(condition, datasource.In)
+    values = tuple(condition.value) if is_in else (condition.value,)
+    return Filter(column=condition.attribute[0], comparison=comparison, values=values)
+
+
+def _check_columns(schema: StructType) -> None:
+    """Raise InvalidOption for a column that there is not."""
+    known = {each.name: each.dataType for each in (*_FIELDS, _HEADERS, _LEADER_EPOCH)}
+    for field in schema.fields:
+        if known.get(field.name) != field.dataType:
+            names = ", ".join(f"{name} {kind.simpleString()}" for name, kind in known.items())
+            raise InvalidOption(
+                f"The schema has {field.name} {field.dataType.simpleString()}: the columns of ottla-tier are {names}."
+            )
