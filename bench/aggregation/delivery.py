@@ -64,33 +64,31 @@ def _missed(produced: DataFrame, consumed: DataFrame, readings: DataFrame, compl
         "target",
         "run",
         F.col("phase").alias("stream_phase"),
-        F.col("group").alias("producer_group"),
+        F.col("clients").alias("producers"),
         "stream",
         "partition",
         F.col("distinct_records").alias("acknowledged"),
     )
-    expected = acknowledged.join(F.broadcast(readings), ["stream_phase", "producer_group"]).join(
+    expected = acknowledged.join(F.broadcast(readings), ["stream_phase", "producers"]).join(
         complete, list(_PHASE)
     )
     seen = consumed.select(
         *_PHASE,
-        F.col("group").alias("seen_group"),
+        "clients",
         "client",
         F.col("stream").alias("seen_stream"),
         F.col("partition").alias("seen_partition"),
         F.col("distinct_records").alias("seen"),
     )
     is_read = (
-        (F.col("reader_group") == F.col("seen_group"))
-        & (F.col("reader_client").isNull() | (F.col("reader_client") == F.col("client")))
+        (F.col("readers") == F.col("clients"))
+        & (F.col("reader").isNull() | (F.col("reader") == F.col("client")))
         & (F.col("stream") == F.col("seen_stream"))
         & (F.col("partition") == F.col("seen_partition"))
     )
     same_phase = [F.col(f"expected.{name}") == F.col(f"seen.{name}") for name in _PHASE]
     both = expected.alias("expected").join(seen.alias("seen"), [*same_phase, is_read], "left")
-    reader = [
-        f"expected.{name}" for name in (*_PHASE, "reader_group", "reader_client", "stream", "partition")
-    ]
+    reader = [f"expected.{name}" for name in (*_PHASE, "readers", "reader", "stream", "partition")]
     by_reader = both.groupBy(*reader, "acknowledged").agg(
         F.coalesce(F.sum("seen.seen"), F.lit(0)).alias("seen")
     )

@@ -46,8 +46,7 @@ def write_seconds(seconds: DataFrame, folder: Path) -> None:
 
 
 def labelled(rows: DataFrame, labels: DataFrame) -> DataFrame:
-    """Rows with `label`: the clients that are shown together (`bench.aggregation.loads`)."""
-    group = F.regexp_extract("client", r"^[a-z]+-(\d+)", 1)
-    numbered = rows.withColumn("group", F.try_to_number(group, F.lit("999999")).cast("int"))
-    with_labels = numbered.join(F.broadcast(labels), ["phase", "role", "group"], "left")
+    """Rows with `clients`, the group of equal clients, and `label`, how it is shown (`bench.aggregation.loads`)."""
+    grouped = rows.withColumn("clients", F.regexp_extract("client", r"^[a-z]+-\d+", 0))
+    with_labels = grouped.join(F.broadcast(labels), ["phase", "clients"], "left")
     return with_labels.withColumn("label", F.coalesce("label", "role"))

@@ -3,12 +3,12 @@
 Pure: a workload in, rows for Spark out.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import astuple, dataclass, fields
 from typing import Final
 
 from bench.generators.rows import Role
-from bench.workloads.model import Consumers, Phase, Start, TopicSpec, Workload
+from bench.workloads.model import Job, Phase, Start, TopicSpec, Workload
 
 #: Topics with one of these lose records by themselves, so that nothing is missed in them.
 _RETENTION: Final = ("retention.ms", "retention.bytes")
@@ -16,13 +16,18 @@ _RETENTION: Final = ("retention.ms", "retention.bytes")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """The clients of one group of a phase, `producer-<group>-<number>`."""
+    """The clients of one group of a phase, `producer-<group>-<number>`, or a Spark job, `job-<number>`."""
 
     phase: str
     role: Role
     group: int
     #: How it is shown: its role, and a number from 1 if the phase has several groups of it.
     label: str
+
+    @property
+    def clients(self) -> str:
+        """The beginning of their names."""
+        return f"{self.role.value}-{self.group}"
 
     @property
     def key(self) -> str:
@@ -50,16 +55,12 @@ def loads_of(phase: Phase) -> list[Load]:
     ]
 
 
-LABELS: Final = "phase string, role string, group int, label string"
+LABELS: Final = "phase string, clients string, label string"
 
 
-def label_rows(workload: Workload) -> list[tuple[str, str, int, str]]:
+def label_rows(workload: Workload) -> list[tuple[str, str, str]]:
     """Of the schema LABELS."""
-    return [
-        (load.phase, load.role.value, load.group, load.label)
-        for phase in workload.phases
-        for load in loads_of(phase)
-    ]
+    return [(load.phase, load.clients, load.label) for phase in workload.phases for load in loads_of(phase)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,39 +69,60 @@ class Reading:
 
     #: Where the reader is.
     phase: str
-    #: The consumers' group, and one of its clients if each of them reads everything.
-    reader_group: int
-    reader_client: str | None
+    #: As `Load.clients`, and one of them if each reads everything.
+    readers: str
+    reader: str | None
     #: Where the producers are.
     stream_phase: str
-    producer_group: int
+    producers: str
 
 
-READINGS: Final = (
-    "phase string, reader_group int, reader_client string, stream_phase string, producer_group int"
-)
+READINGS: Final = "phase string, readers string, reader string, stream_phase string, producers string"
 assert [field.name for field in fields(Reading)] == [column.split()[0] for column in READINGS.split(", ")]
 
 
 def readings_of(workload: Workload) -> list[Reading]:
     """What has to be complete: where a record is missing, it is lost."""
-    topics = {topic.name: topic for topic in workload.topics}
+    kept = {topic.name for topic in workload.topics if _keeps_all(topic)}
     return [
         Reading(
             phase=phase.name,
-            reader_group=group,
-            reader_client=client,
+            readers=readers,
+            reader=reader,
             stream_phase=earlier.name,
-            producer_group=producer_group,
+            producers=producers,
         )
         for at, phase in enumerate(workload.phases)
-        for group, consumers in enumerate(phase.consumers)
-        if _keeps_all(topics.get(consumers.topic))
-        for client in _readers(group, consumers)
-        for earlier in _read_as_a_whole(workload.phases, at, consumers)
-        for producer_group, producers in enumerate(earlier.producers)
-        if producers.topic == consumers.topic
+        for topic, readers, reader, first in _readers(phase, at)
+        if topic in kept
+        for earlier in workload.phases[first : at + 1]
+        for written, producers in _producers(earlier)
+        if written == topic
     ]
+
+
+def _readers(phase: Phase, at: int) -> Iterator[tuple[str, str, str | None, int]]:
+    """(topic, readers, reader, index of the first phase whose records they read, all of them)"""
+    for group, consumers in enumerate(phase.consumers):
+        name = f"{Role.CONSUMER.value}-{group}"
+        if consumers.start is Start.OFFSET and consumers.offset:
+            continue
+        first = at if consumers.start is Start.END else 0
+        numbers = range(consumers.count)
+        readers = [f"{name}-{number}" for number in numbers] if consumers.is_each_all else [None]
+        yield from ((consumers.topic, name, reader, first) for reader in readers)
+    for number, job in enumerate(phase.jobs):
+        if job.job is not Job.CONNECTOR_WRITE:
+            yield job.topic, f"{Role.JOB.value}-{number}", None, 0
+
+
+def _producers(phase: Phase) -> Iterator[tuple[str, str]]:
+    """(topic, producers)"""
+    for group, producers in enumerate(phase.producers):
+        yield producers.topic, f"{Role.PRODUCER.value}-{group}"
+    for number, job in enumerate(phase.jobs):
+        if job.job is Job.CONNECTOR_WRITE:
+            yield job.topic, f"{Role.JOB.value}-{number}"
 
 
 def reading_rows(workload: Workload) -> list[tuple[object, ...]]:
@@ -108,25 +130,6 @@ def reading_rows(workload: Workload) -> list[tuple[object, ...]]:
     return [astuple(reading) for reading in readings_of(workload)]
 
 
-def _keeps_all(topic: TopicSpec | None) -> bool:
-    configs: Mapping[str, str] = topic.configs if topic is not None else {}
-    is_bounded = any(configs.get(name, "-1") != "-1" for name in _RETENTION)
-    return not is_bounded and "compact" not in configs.get("cleanup.policy", "")
-
-
-def _readers(group: int, consumers: Consumers) -> Iterator[str | None]:
-    if consumers.is_each_all:
-        yield from (f"consumer-{group}-{number}" for number in range(consumers.count))
-    else:
-        yield None
-
-
-def _read_as_a_whole(phases: Sequence[Phase], at: int, consumers: Consumers) -> Sequence[Phase]:
-    """The phases whose producers' records a consumer of the phase with this index reads, all of them."""
-    match consumers.start:
-        case Start.END:
-            return phases[at : at + 1]
-        case Start.OFFSET if consumers.offset:
-            return ()
-        case _:
-            return phases[: at + 1]
+def _keeps_all(topic: TopicSpec) -> bool:
+    is_bounded = any(topic.configs.get(name, "-1") != "-1" for name in _RETENTION)
+    return not is_bounded and "compact" not in topic.configs.get("cleanup.policy", "")

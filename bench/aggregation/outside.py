@@ -7,14 +7,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's users call it
 
 from bench.aggregation.files import MEASURED
+from bench.targets.sampling import SCHEMA
+from bench.targets.stores import STORE_NODE
 
 SAMPLES: Final = "samples.parquet"
-#: Of one second of one node: a broker, or the object store.
-SCHEMA: Final = (
-    f"{MEASURED}, node string, second int, cpu_s double, private_bytes long, resident_bytes long, read_bytes long, "
-    "written_bytes long, received_bytes long, sent_bytes long, tiered_bytes long"
-)
-#: Counted up over the seconds and the nodes; of memory the most of one node counts, of the tier its size at the end.
+#: Of one second of one node: a broker, a controller, or the object store.
+SAMPLE_SCHEMA: Final = f"{MEASURED}, {SCHEMA}"
+#: Counted up over the seconds; of memory the most of one node counts, of the tier its size at the end.
 _SUMS: Final = ("cpu_s", "read_bytes", "written_bytes", "received_bytes", "sent_bytes")
 _PEAKS: Final = ("private_bytes", "resident_bytes")
 _PHASE: Final = ("target", "run", "phase")
@@ -23,18 +22,26 @@ _PHASE: Final = ("target", "run", "phase")
 def read_samples(spark: SparkSession, folder: Path) -> DataFrame:
     """All samples; none of targets whose processes are elsewhere."""
     if not (folder / SAMPLES).exists():
-        return spark.createDataFrame([], SCHEMA)
+        return spark.createDataFrame([], SAMPLE_SCHEMA)
     return spark.read.parquet(str(folder / SAMPLES))
 
 
 def servers(samples: DataFrame) -> DataFrame:
-    """One row for each phase: target, run, phase, cpu_s, private_bytes, resident_bytes, read_bytes, ..., tiered_bytes."""
-    tiered = (
-        samples.where(F.col("tiered_bytes").isNotNull())
-        .groupBy(*_PHASE)
-        .agg(F.max_by("tiered_bytes", "second").alias("tiered_bytes"))
-    )
-    used = samples.groupBy(*_PHASE).agg(
+    """One row for each phase: of all brokers cpu_s, read_bytes, ..., of the largest private_bytes and resident_bytes; of the store
+    store_cpu_s and tiered_bytes. Controllers that are no brokers do not count.
+    """
+    brokers = samples.where(F.col("node").startswith("broker"))
+    used = brokers.groupBy(*_PHASE).agg(
         *(F.sum(name).alias(name) for name in _SUMS), *(F.max(name).alias(name) for name in _PEAKS)
     )
-    return used.join(tiered, list(_PHASE), "left")
+    store = (
+        samples.where(F.col("node") == STORE_NODE)
+        .groupBy(*_PHASE)
+        .agg(
+            F.max_by("tiered_bytes", F.when(F.col("tiered_bytes").isNotNull(), F.col("second"))).alias(
+                "tiered_bytes"
+            ),
+            F.sum("cpu_s").alias("store_cpu_s"),
+        )
+    )
+    return used.join(store, list(_PHASE), "full")

@@ -2,30 +2,32 @@
 
 from collections.abc import Mapping
 
+from bench.aggregation.loads import loads_of
+from bench.generators.rows import Role
 from bench.workloads.model import Workload
 
-#: (target, run, phase, group of consumers, broker) -> bytes received.
-Received = Mapping[tuple[str, int, str, int, int], float]
+#: (target, run, phase, `consumer-<group>`, broker) -> bytes received.
+Received = Mapping[tuple[str, int, str, str, int], float]
 
 
 def cross_rack_shares(
     workload: Workload, received: Received, racks: Mapping[str, Mapping[int, str]]
-) -> dict[tuple[str, int, str, int], float]:
+) -> dict[tuple[str, int, str, str], float]:
     """The share of the bytes of each group of consumers with a rack that came from another one; no entry without bytes."""
     rack_of = {
-        (phase.name, group): consumers.rack
+        (phase.name, load.clients): rack
         for phase in workload.phases
-        for group, consumers in enumerate(phase.consumers)
-        if consumers.rack
+        for load in loads_of(phase)
+        if load.role is Role.CONSUMER and (rack := phase.consumers[load.group].rack)
     }
-    all_bytes: dict[tuple[str, int, str, int], float] = {}
-    foreign: dict[tuple[str, int, str, int], float] = {}
-    for (target, run, phase, group, broker), count in received.items():
-        rack = rack_of.get((phase, group))
+    all_bytes: dict[tuple[str, int, str, str], float] = {}
+    foreign: dict[tuple[str, int, str, str], float] = {}
+    for (target, run, phase, clients, broker), count in received.items():
+        rack = rack_of.get((phase, clients))
         known = racks.get(target, {})
         if rack is None or broker not in known:
             continue
-        key = (target, run, phase, group)
+        key = (target, run, phase, clients)
         all_bytes[key] = all_bytes.get(key, 0.0) + count
         if known[broker] != rack:
             foreign[key] = foreign.get(key, 0.0) + count

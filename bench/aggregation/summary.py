@@ -149,7 +149,7 @@ class _Found:
         for load in loads_of(phase):
             if load.label in merged:
                 sample |= load_sample(load, merged[load.label])
-            share = self._shares.get((*key, load.group)) if load.role is Role.CONSUMER else None
+            share = self._shares.get((*key, load.clients))
             if share is not None:
                 sample[f"{load.key}_cross_rack"] = share
         sample |= self._events.get(key, {})
@@ -173,11 +173,11 @@ def _collected(frame: DataFrame) -> list[_Values]:
     return [row.asDict() for row in frame.collect()]
 
 
-def _received(rows: DataFrame) -> dict[tuple[str, int, str, int, int], float]:
+def _received(rows: DataFrame) -> dict[tuple[str, int, str, str, int], float]:
     consumed = rows.where((F.col("kind") == Kind.BROKER.value) & (F.col("role") == Role.CONSUMER.value))
-    summed = consumed.groupBy(*_KEYS, "group", "broker").agg(F.sum("received_bytes").alias("received"))
+    summed = consumed.groupBy(*_KEYS, "clients", "broker").agg(F.sum("received_bytes").alias("received"))
     return {
-        (*_key(values), values["group"], values["broker"]): values["received"] or 0.0
+        (*_key(values), values["clients"], values["broker"]): values["received"] or 0.0
         for values in _collected(summed)
     }
 

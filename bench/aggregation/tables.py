@@ -42,10 +42,11 @@ _SERVERS: Final = (
     Figure(metric="cpu_s_per_record", title="CPU of all brokers for each record", unit=MICROSECONDS),
     Figure(metric="private_bytes", title="largest broker: resident, page cache aside", unit=MEGABYTES),
     Figure(metric="resident_bytes", title="largest broker: resident, page cache included", unit=MEGABYTES),
-    Figure(metric="written_bytes", title="written to disks", unit=MEGABYTES),
-    Figure(metric="read_bytes", title="read from disks", unit=MEGABYTES),
-    Figure(metric="received_bytes", title="received from the network", unit=MEGABYTES),
-    Figure(metric="sent_bytes", title="sent to the network", unit=MEGABYTES),
+    Figure(metric="written_bytes", title="all brokers: written to disks", unit=MEGABYTES),
+    Figure(metric="read_bytes", title="all brokers: read from disks", unit=MEGABYTES),
+    Figure(metric="received_bytes", title="all brokers: received", unit=MEGABYTES),
+    Figure(metric="sent_bytes", title="all brokers: sent", unit=MEGABYTES),
+    Figure(metric="store_cpu_s_per_gb", title="CPU of the object store", unit=SECONDS_A_GIGABYTE),
     Figure(metric="tiered_bytes", title="in the remote tier at the end", unit=MEGABYTES),
 )
 _CLIENTS: Final = Figure(metric="client_cpu_s_per_gb", title="CPU of all clients", unit=SECONDS_A_GIGABYTE)
@@ -98,14 +99,16 @@ def phase_sample(
         name: sum(load[name] or 0.0 for load in loads.values())
         for name in ("payload_bytes", "records", "client_cpu_s")
     }
-    gigabytes, cpu_s = totals["payload_bytes"] / GIGABYTE, servers.get("cpu_s")
+    gigabytes = totals["payload_bytes"] / GIGABYTE
+    cpu_s, store_cpu_s = servers.get("cpu_s"), servers.get("store_cpu_s")
     is_by_record = bool(phase.producers) and all(producers.rate for producers in phase.producers)
     return _present(
         {
             "cpu_s_per_gb": None if is_by_record else _ratio(cpu_s, gigabytes),
             "cpu_s_per_record": _ratio(cpu_s, totals["records"]) if is_by_record else None,
+            "store_cpu_s_per_gb": _ratio(store_cpu_s, gigabytes),
             "client_cpu_s_per_gb": _ratio(totals["client_cpu_s"], gigabytes),
-            **{name: value for name, value in servers.items() if name != "cpu_s"},
+            **{name: value for name, value in servers.items() if name not in ("cpu_s", "store_cpu_s")},
         }
     )
 

@@ -10,7 +10,7 @@ import pytest
 from bench.aggregation.delivery import delivered
 from bench.aggregation.files import SECONDS, labelled, read_rows, write_rows
 from bench.aggregation.loads import LABELS, READINGS, label_rows, reading_rows
-from bench.aggregation.outside import SAMPLES, SCHEMA
+from bench.aggregation.outside import SAMPLE_SCHEMA, SAMPLES
 from bench.aggregation.summary import EVENTS, Circumstances, summarise
 from bench.environment import Environment
 from bench.generators.rows import Kind, Role, Row
@@ -187,11 +187,18 @@ def folder(spark, measured, tmp_path_factory):
             ]
             for at in range(4):
                 for node in (1, 2):
-                    usage = (0.25 * node, 1000 * node + at, 9000, 5, 7, 11, 13, None)
-                    samples.append((target, run, "load", f"broker {node}", at, *usage))
-                samples.append((target, run, "load", "store", at, *[None] * 7, 100 * at))
+                    usage = (0.25 * node, 9000, 1000 * node + at, 5, 7, 11, 13, None)
+                    samples.append((target, run, "load", f"broker-{node}", at, *usage))
+                samples.append(
+                    (target, run, "load", "controller-101", at, 0.5, 10**6, 10**6, 1, 1, 1, 1, None)
+                )
+                # The size of the store is not looked at in its last second.
+                tiered_bytes = 100 * at if at < 3 else None
+                samples.append(
+                    (target, run, "load", "store", at, 0.125, 10**6, 10**6, *[None] * 4, tiered_bytes)
+                )
     (folder / EVENTS).write_text(json.dumps(events))
-    spark.createDataFrame(samples, SCHEMA).write.parquet(str(folder / SAMPLES))
+    spark.createDataFrame(samples, SAMPLE_SCHEMA).write.parquet(str(folder / SAMPLES))
     return folder
 
 
@@ -274,7 +281,8 @@ def test_events_servers_and_racks_are_figures_of_their_phase(measured, report):
     assert sample["client_cpu_s_per_gb"] == pytest.approx(2.0 / (records * 100 / 1e9))
     names = ("private_bytes", "resident_bytes", "read_bytes", "written_bytes", "received_bytes", "sent_bytes")
     assert [sample[name] for name in names] == [2003, 9000, 40, 56, 88, 104]
-    assert sample["tiered_bytes"] == 300
+    assert sample["tiered_bytes"] == 200
+    assert sample["store_cpu_s_per_gb"] == pytest.approx(0.5 / (records * 100 / 1e9))
 
 
 def test_the_result_has_its_circumstances_and_is_read_back(report, folder):
