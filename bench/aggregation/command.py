@@ -8,6 +8,7 @@ import click
 from bench.aggregation.comparison import NothingToCompare, as_markdown
 from bench.aggregation.comparison import compare as compared
 from bench.aggregation.files import SUMMARY
+from bench.generators.shipping import ship_bench
 from bench.report import Report, from_json
 from bench.spark.session import SparkCannotStart, spark_session
 
@@ -25,6 +26,7 @@ def compare(results: Sequence[Path], master: str) -> None:
         paths = list(dict.fromkeys(results))
         reports = list(zip(names_of(paths), map(read_result, paths), strict=True))
         with spark_session(master, name="ottla bench compare") as spark:
+            ship_bench(spark.sparkContext)
             click.echo(as_markdown(compared(spark, reports)))
     except (NothingToCompare, SparkCannotStart) as error:
         raise click.ClickException(str(error)) from error

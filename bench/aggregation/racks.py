@@ -15,17 +15,17 @@ def cross_rack_shares(
 ) -> dict[tuple[str, int, str, str], float]:
     """The share of the bytes of each group of consumers with a rack that came from another one; no entry without bytes."""
     rack_of = {
-        (phase.name, load.clients): rack
+        (phase.name, load.clients): phase.consumers[load.group].rack
         for phase in workload.phases
         for load in loads_of(phase)
-        if load.role is Role.CONSUMER and (rack := phase.consumers[load.group].rack)
+        if load.role is Role.CONSUMER
     }
     all_bytes: dict[tuple[str, int, str, str], float] = {}
     foreign: dict[tuple[str, int, str, str], float] = {}
     for (target, run, phase, clients, broker), count in received.items():
-        rack = rack_of.get((phase, clients))
+        rack = rack_of.get((phase, clients), "")
         known = racks.get(target, {})
-        if rack is None or broker not in known:
+        if not rack or broker not in known:
             continue
         key = (target, run, phase, clients)
         all_bytes[key] = all_bytes.get(key, 0.0) + count

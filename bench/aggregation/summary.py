@@ -19,6 +19,7 @@ from bench.aggregation.tables import event_metric, headlines_of, load_sample, ph
 from bench.environment import Environment
 from bench.figures import Sample, Table, baseline_first
 from bench.generators.rows import Kind, Role
+from bench.generators.shipping import ship_bench
 from bench.report import Report, Section, as_json
 from bench.warm_up import WarmUp
 from bench.workloads.model import Phase, Workload
@@ -58,6 +59,7 @@ def summarise(
     spark: SparkSession, folder: Path, *, workload: Workload, circumstances: Circumstances
 ) -> Report:
     """Aggregate what is in a result folder, and write seconds.parquet and summary.json into it."""
+    ship_bench(spark.sparkContext)
     rows = labelled(read_rows(spark, folder), spark.createDataFrame(label_rows(workload), LABELS)).cache()
     seconds = per_second(rows).cache()
     try:
