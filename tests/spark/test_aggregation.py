@@ -192,7 +192,7 @@ def folder(spark, measured, tmp_path_factory):
                 samples.append(
                     (target, run, "load", "controller-101", at, 0.5, 10**6, 10**6, 1, 1, 1, 1, None)
                 )
-                # The size of the store is not looked at in its last second.
+                # The size of the store is not known of its last second.
                 tiered_bytes = 100 * at if at < 3 else None
                 samples.append(
                     (target, run, "load", "store", at, 0.125, 10**6, 10**6, *[None] * 4, tiered_bytes)
