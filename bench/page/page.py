@@ -22,7 +22,6 @@ NO_SERIES: Final = Series(seconds=(), samples=(), events=())
 def page(report: Report, series: Series = NO_SERIES) -> str:
     """The whole document."""
     palette = Palette(list(report.targets))
-    many = len(report.sections) > 1
     head = tag(
         "head",
         Markup('<meta charset="utf-8">'),
@@ -34,10 +33,8 @@ def page(report: Report, series: Series = NO_SERIES) -> str:
     body = tag(
         "body",
         _header(report, palette),
-        tag(
-            "main",
-            *(_section(report, section, series, palette, is_named=many) for section in report.sections),
-        ),
+        _contents(report),
+        tag("main", *(_section(report, at, series, palette) for at in range(len(report.sections)))),
         _measured(report),
         tag("script", Markup(_file("page.js"))),
     )
@@ -70,16 +67,33 @@ def _header(report: Report, palette: Palette) -> Markup:
     )
 
 
-def _section(report: Report, section: Section, series: Series, palette: Palette, *, is_named: bool) -> Markup:
+def _contents(report: Report) -> Markup:
+    """Links to the phases, where there are more than fit on a screen."""
+    tables = [table for section in report.sections[:1] for table in section.tables]
+    if len(tables) < 4:
+        return Markup()
+    links = [tag("a", table.title, href=f"#{_anchor(0, at)}") for at, table in enumerate(tables)]
+    return tag("nav", *links, aria_label="phases")
+
+
+def _anchor(section: int, table: int) -> str:
+    return f"phase-{section}-{table}"
+
+
+def _section(report: Report, at: int, series: Series, palette: Palette) -> Markup:
+    section = report.sections[at]
     return tag(
         "section",
-        *([tag("h2", section.title)] if is_named else []),
+        *([tag("h2", section.title)] if len(report.sections) > 1 else []),
         overview_html(report, section, palette),
-        *(_table(table, series, palette) for table in section.tables),
+        *(
+            _table(table, series, palette, anchor=_anchor(at, number))
+            for number, table in enumerate(section.tables)
+        ),
     )
 
 
-def _table(table: Table, series: Series, palette: Palette) -> Markup:
+def _table(table: Table, series: Series, palette: Palette, *, anchor: str) -> Markup:
     """A phase: its events, its charts, its percentiles, all its figures."""
     found = charts(series, table.name, palette.targets)
     percentiles = [percentiles_html(each, palette) for each in percentiles_of(table, palette.targets)]
@@ -90,6 +104,7 @@ def _table(table: Table, series: Series, palette: Palette) -> Markup:
         *([tag("p", table.note, class_="note")] if table.note else []),
         *(_with_charts(found, percentiles, figures, palette) if found else [_beside(figures, percentiles)]),
         class_="phase",
+        id=anchor,
     )
 
 
@@ -135,7 +150,14 @@ def _measured(report: Report) -> Markup:
         *([tag("pre", report.command, class_="command")] if report.command else []),
         tag("dl", *(join(tag("dt", name), tag("dd", words)) for name, words in rows)),
         *(_settings(section) for section in report.sections),
+        *_errors(report),
     )
+
+
+def _errors(report: Report) -> Iterator[Markup]:
+    if report.errors:
+        yield tag("h3", "Errors")
+        yield tag("ul", *(tag("li", error) for error in report.errors), class_="errors")
 
 
 def _settings(section: Section) -> Markup:

@@ -13,8 +13,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from bench.figures import name_of
 from bench.page.charts import Chart, Strip
 from bench.page.colours import Colour, colours
-from bench.page.overview import RatioRow, ratio_rows
-from bench.page.ratios import RatioAxis, is_more_better, ratio_tick, ratio_words
+from bench.page.ratios import RatioAxis, RatioRow, is_more_better, ratio_rows, ratio_tick, ratio_words
 from bench.page.scales import time_ticks
 from bench.page.series import Series, charts
 from bench.report import Report
@@ -56,7 +55,7 @@ def _save(picture: Picture, path: Path) -> Path:
 
 def overview_plot(rows: Sequence[RatioRow], targets: Sequence[str]) -> Picture:
     """The ratios of a result, with their goals."""
-    axis = RatioAxis.of([ratio for row in rows for ratio in row.ratios.values()])
+    axis = RatioAxis.of(rows)
     own = colours(targets)
     picture = Picture(
         figsize=(9.6, 0.9 + 0.42 * len(rows)), dpi=_DPI, layout="constrained", facecolor="white"
@@ -66,11 +65,15 @@ def overview_plot(rows: Sequence[RatioRow], targets: Sequence[str]) -> Picture:
     plot.set_xlim(1 / axis.end / 1.06, axis.end * 1.06)
     plot.set_ylim(len(rows) - 0.5, -0.5)
     for at, row in enumerate(rows):
-        better = (1, axis.end * 1.06) if is_more_better(row.row) else (1 / axis.end / 1.06, 1)
-        plot.fill_betweenx([at - 0.36, at + 0.36], *better, color=_BETTER, linewidth=0)
+        is_more = is_more_better(row.row)
+        if is_more is not None:
+            better = (1, axis.end * 1.06) if is_more else (1 / axis.end / 1.06, 1)
+            plot.fill_betweenx([at - 0.36, at + 0.36], *better, color=_BETTER, linewidth=0)
         if row.goal is not None:
             plot.plot([row.goal, row.goal], [at - 0.32, at + 0.32], color=_INK, linewidth=1.6)
         for target, ratio in row.ratios.items():
+            runs = row.of_runs(target)
+            plot.plot(runs, [at] * len(runs), "|", color=own[target].light, markersize=9, alpha=0.5)
             plot.plot(ratio, at, "o", color=own[target].light, markersize=8, markeredgecolor="white")
     ratios = ["  ".join(ratio_words(ratio) for ratio in row.ratios.values()) for row in rows]
     plot.axvline(1, color=_SOFT, linewidth=0.8)

@@ -5,19 +5,85 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from bench.figures import Row, Unit, Verdict
+from bench.figures import COUNT, Row, Unit, Verdict
+from bench.report import Section
 
+#: More rows are not read in one picture.
+_MOST_ROWS: Final = 24
 #: The axis ends here at the least, so that noise does not look like a difference.
 _LEAST_END: Final = 2.0
+#: Sizes and times that a workload sets.
+_NEUTRAL: Final = frozenset({"tiered_bytes", "producer_took_s"})
 _ENDS: Final = (2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 10_000.0, 100_000.0)
 
 
-def is_more_better(row: Row) -> bool:
-    """By its goal, else by its unit: a rate should be high, a time, a cost or a size should be low."""
-    goal = row.figure.goal
+def is_more_better(row: Row) -> bool | None:
+    """By its goal, else by its unit: a rate should be high, a time, a cost or a size should be low. None: neither is better."""
+    goal, unit = row.figure.goal, row.figure.unit
     if goal is not None:
         return goal.at_least is not None
-    return row.figure.unit.name.endswith("/s")
+    if unit == COUNT or row.figure.metric in _NEUTRAL:
+        return None
+    return unit.name.endswith("/s")
+
+
+def worst_ratio(rows: Sequence[Row], targets: Sequence[str]) -> tuple[Row, str] | None:
+    """The row, and its target, that is worse than the baseline by the largest factor, or better by the smallest."""
+    baseline, *others = targets
+    judged = [
+        (1 / ratio if is_more_better(row) else ratio, at, row, target)
+        for at, row in enumerate(rows)
+        if is_more_better(row) is not None
+        for target in others
+        if (ratio := row.ratio_of(target, baseline))
+    ]
+    return max(judged)[2:] if judged else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RatioRow:
+    """One figure, compared with the baseline's."""
+
+    row: Row
+    baseline: str
+    #: Target -> ratio of the medians, of those that have one.
+    ratios: dict[str, float]
+
+    @property
+    def goal(self) -> float | None:
+        """The bound, where it is one of the ratio."""
+        goal = self.row.figure.goal
+        if goal is None or goal.is_absolute:
+            return None
+        return goal.at_least if goal.at_least is not None else goal.at_most
+
+    def of_runs(self, target: str) -> list[float]:
+        """The ratios of the runs, which were measured one after the other; none where a run is missing."""
+        values, base = self.row.values(target), self.row.values(self.baseline)
+        if len(values) != len(base) or not all(base):
+            return []
+        return [value / other for value, other in zip(values, base, strict=True)]
+
+
+def ratio_rows(
+    section: Section, headlines: Sequence[tuple[str, str]], targets: Sequence[str]
+) -> list[RatioRow]:
+    """The headlines of a section that have a ratio; without headlines, its first rows with a goal, or its first rows."""
+    rows = section.rows()
+    chosen = [row for key in headlines for row in rows if row.key == tuple(key)]
+    if not chosen:
+        chosen = [row for row in rows if row.figure.goal is not None] or rows
+    return [found for row in chosen if (found := _ratio_row(row, targets)).ratios][:_MOST_ROWS]
+
+
+def _ratio_row(row: Row, targets: Sequence[str]) -> RatioRow:
+    baseline, *others = targets
+    ratios = {target: row.ratio_of(target, baseline) for target in others}
+    return RatioRow(
+        row=row,
+        baseline=baseline,
+        ratios={target: ratio for target, ratio in ratios.items() if ratio is not None},
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +93,12 @@ class RatioAxis:
     end: float
 
     @classmethod
-    def of(cls, ratios: Sequence[float]) -> "RatioAxis":
+    def of(cls, rows: Sequence[RatioRow]) -> "RatioAxis":
+        """One on which all of their ratios are."""
+        return cls.holding([ratio for row in rows for ratio in row.ratios.values()])
+
+    @classmethod
+    def holding(cls, ratios: Sequence[float]) -> "RatioAxis":
         """One on which all of them are."""
         furthest = max((max(ratio, 1 / ratio) for ratio in ratios if ratio > 0), default=1.0)
         return cls(end=next((end for end in _ENDS if end >= max(furthest, _LEAST_END)), furthest))
@@ -44,7 +115,7 @@ class RatioAxis:
 
     def ticks(self) -> list[float]:
         """Both ends, the middle, and powers of ten between them."""
-        powers = [10.0**power for power in range(1, 6) if 10.0**power < self.end * 0.7]
+        powers = [10.0**power for power in range(1, 6) if 10.0**power < self.end / 3]
         if not powers and self.end > _LEAST_END:
             powers = [_LEAST_END]
         if len(powers) > 2:

@@ -13,6 +13,7 @@ from typing import Any, Final
 from bench.figures import Unit
 from bench.page.charts import Chart, Line, Mark, Strip
 from bench.page.scales import CORES, RATES, SIZES, SPEEDS, TIMES, fitting
+from bench.targets.stores import STORE_NODE
 
 DataRow = Mapping[str, Any]
 #: (target, run) -> second -> value.
@@ -149,19 +150,21 @@ def _if_any(runs: _Runs) -> _Runs:
 
 
 def _brokers(grid: _Grid, samples: Sequence[DataRow]) -> list[Strip]:
-    def strips(
-        name: str, units: Sequence[Unit], column: str, nodes: _Combine, combine: _Combine
-    ) -> list[Strip]:
-        return grid.strips(name, units, _if_any(_of_nodes(samples, column, nodes)), combine)
-
+    brokers = [row for row in samples if row["node"] != STORE_NODE]
+    store = [row for row in samples if row["node"] == STORE_NODE]
     return [
-        *strips("CPU", CORES, "cpu_s", sum, statistics.fmean),
-        *strips("memory of the largest, page cache aside", SIZES, "private_bytes", max, max),
-        *strips("tiered", SIZES, "tiered_bytes", sum, max),
-        *strips("written to disk", SPEEDS, "written_bytes", sum, statistics.fmean),
-        *strips("read from disk", SPEEDS, "read_bytes", sum, statistics.fmean),
-        *strips("sent", SPEEDS, "sent_bytes", sum, statistics.fmean),
-        *strips("received", SPEEDS, "received_bytes", sum, statistics.fmean),
+        strip
+        for name, units, rows, column, nodes, combine in (
+            ("CPU", CORES, brokers, "cpu_s", sum, statistics.fmean),
+            ("memory of the largest, page cache aside", SIZES, brokers, "private_bytes", max, max),
+            ("in the remote tier", SIZES, store, "tiered_bytes", sum, max),
+            ("CPU of the store", CORES, store, "cpu_s", sum, statistics.fmean),
+            ("written to disks", SPEEDS, brokers, "written_bytes", sum, statistics.fmean),
+            ("read from disks", SPEEDS, brokers, "read_bytes", sum, statistics.fmean),
+            ("sent", SPEEDS, brokers, "sent_bytes", sum, statistics.fmean),
+            ("received", SPEEDS, brokers, "received_bytes", sum, statistics.fmean),
+        )
+        for strip in grid.strips(name, units, _if_any(_of_nodes(rows, column, nodes)), combine)
     ]
 
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from bench.figures import Row, Table, Unit, name_of
 from bench.page.colours import Palette
 from bench.page.markup import Markup, tag
-from bench.page.overview import verdict_html
 from bench.page.ratios import ratio_words
+from bench.page.verdicts import verdict_html
 
 
 def table_html(table: Table, palette: Palette) -> Markup:

@@ -79,7 +79,9 @@ def test_a_row_has_medians_the_range_of_the_runs_and_the_ratio():
 def test_nothing_is_loaded_from_anywhere():
     reader = Reader(page(REPORT, SERIES))
     assert [
-        value for name, value in reader.attributes if name in {"src", "href", "srcset", "action", "data"}
+        value
+        for name, value in reader.attributes
+        if name in {"src", "href", "srcset", "action", "data"} and not value.startswith("#")
     ] == []
     assert "url(" not in page(REPORT, SERIES)
     assert "@import" not in page(REPORT, SERIES)
@@ -130,6 +132,44 @@ def test_three_targets_are_compared_with_the_first():
     assert "other / old" in text
 
 
+def changed(metrics, goals=True):
+    """The result with other values of Ottla, in all runs."""
+    [section] = REPORT.sections
+    [table] = section.tables
+    samples = table.samples | {"ottla": [sample | metrics for sample in table.samples["ottla"]]}
+    figures = table.figures if goals else [replace(figure, goal=None) for figure in table.figures]
+    return replace(
+        REPORT, sections=[replace(section, tables=[replace(table, samples=samples, figures=figures)])]
+    )
+
+
+@pytest.mark.parametrize(("metrics", "words"), [
+    ({},              "Every record was read and verified. Kafka: 0 lost. Ottla: 0 lost."),
+    ({"lost": 2.0},   "Records were lost or damaged. Kafka: 0 lost. Ottla: 10 lost."),
+])  # fmt: skip
+def test_records_that_are_missing_are_said_at_once(metrics, words):
+    assert words in Reader(page(changed(metrics))).text
+
+
+@pytest.mark.parametrize(("metrics", "words"), [
+    ({},                             "A leader is killed, CPU of all brokers: Kafka 3.00 s/GB and Ottla 2.70 s/GB, ratio 0.90."),
+    ({"producer_bytes_per_s": 50e6}, "A leader is killed, producer: throughput: Kafka 100 MB/s and Ottla 50 MB/s, ratio 0.50."),
+])  # fmt: skip
+def test_without_goals_the_worst_row_is_that_with_the_worst_ratio(metrics, words):
+    assert f"Worst row of these: {words}" in Reader(page(changed(metrics, goals=False))).text
+
+
+def test_many_phases_have_links():
+    [section] = REPORT.sections
+    [table] = section.tables
+    tables = [replace(table, name=f"p{at}", title=f"Phase {at}") for at in range(5)]
+    html = page(replace(REPORT, sections=[replace(section, tables=tables)]))
+    for at in range(5):
+        [anchor] = re.findall(rf'<a href="#([^"]*)">Phase {at}</a>', html)
+        assert html.count(f'id="{anchor}"') == 1
+    assert "<nav" not in page(REPORT)
+
+
 RESULT_FILES = [path for path in sorted(RESULTS.glob("*.json")) if from_json(path.read_text()) is not None]
 
 
@@ -176,7 +216,7 @@ def test_which_side_is_better(metric, expected):
     ("ratios", "end"), [([1.0], 2.0), ([1.9, 0.3], 5.0), ([0.0004], 10_000.0), ([0.0], 2.0)]
 )
 def test_the_axis_of_ratios_has_all_of_them_and_one_in_its_middle(ratios, end):
-    axis = RatioAxis.of(ratios)
+    axis = RatioAxis.holding(ratios)
     assert axis.end == end
     assert axis.part(1.0) == 0.5
     assert all(0 <= axis.part(ratio) <= 1 for ratio in ratios)

@@ -42,7 +42,7 @@ def test_a_phase_has_latency_throughput_and_brokers():
         "Latency": ["producer, p50", "producer, p99", "producer, slowest"],
         "Throughput": ["producer"],
         # Nothing was written: no strip.
-        "Brokers": ["CPU", "memory of the largest, page cache aside", "tiered"],
+        "Brokers": ["CPU", "memory of the largest, page cache aside", "in the remote tier"],
     }
 
 
@@ -74,7 +74,7 @@ def test_nodes_are_added_up_but_for_memory_which_is_the_largest_ones():
     brokers = found()["Brokers"]
     assert strip_of(brokers, "CPU").lines[0].middle[0] == pytest.approx(0.6)
     assert strip_of(brokers, "memory of the largest, page cache aside").lines[0].middle[0] == 60_000_000
-    assert strip_of(brokers, "tiered").lines[0].middle[-1] == (SECONDS - 1) * 50_000_000
+    assert strip_of(brokers, "in the remote tier").lines[0].middle[-1] == (SECONDS - 1) * 50_000_000
 
 
 def test_events_have_the_medians_of_their_times_and_say_where_a_condition_was_not_reached():

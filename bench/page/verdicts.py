@@ -1,0 +1,96 @@
+"""What is judged, in words: goals, the worst row, and whether every record arrived."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from bench.figures import Row, Verdict, name_of, tally, worst
+from bench.page.markup import Markup, tag
+from bench.page.ratios import VERDICT_SIGNS, RatioRow, ratio_words, with_unit, worst_ratio
+from bench.report import Section
+
+#: Metrics of a phase whose sums are shown, in words.
+_DELIVERY: Final = {
+    "to_read": "records to be read",
+    "lost": "lost",
+    "corrupt": "corrupt",
+    "duplicates": "read twice",
+    "out_of_order": "out of order",
+}
+#: A producer that is not idempotent sends a record again when the answer is lost: that is no fault.
+_WRONG: Final = ("lost", "corrupt")
+
+
+def goals_html(section: Section, targets: Sequence[str], rows: Sequence[RatioRow]) -> Markup:
+    """How many goals are met, and the row that is furthest from its own; without goals, the row with the worst ratio."""
+    count, row = tally(section.rows()), worst(section.rows())
+    if row is None or row.figure.goal is None:
+        return _worst_html([each.row for each in rows], targets)
+    goal = row.figure.goal.words(row.figure.unit)
+    unmeasured = f", {count.not_measured} not measured" if count.not_measured else ""
+    return tag(
+        "p",
+        tag("strong", f"{count.met} of {count.met + count.missed} goals met{unmeasured}."),
+        f" {'Furthest from its goal' if count.missed else 'Closest to its bound'}: {row.table.title}, {row.figure.title}: ",
+        row.cell(targets).replace("**", ""),
+        f" (goal: {goal}).",
+        class_="verdicts missed" if count.missed else "verdicts",
+    )
+
+
+def _worst_html(rows: Sequence[Row], targets: Sequence[str]) -> Markup:
+    found = worst_ratio(rows, targets)
+    if found is None:
+        return Markup()
+    row, target = found
+    values = " and ".join(
+        f"{name_of(each)} {with_unit(row.median(each), row.figure.unit)}" for each in (targets[0], target)
+    )
+    return tag(
+        "p",
+        tag("strong", "Worst row of these: "),
+        f"{row.table.title}, {row.figure.title}: {values}, ratio {ratio_words(row.ratio_of(target, targets[0]))}.",
+        class_="verdicts neutral",
+    )
+
+
+def delivery_html(section: Section, targets: Sequence[str]) -> Markup:
+    """Whether consumers have read what was acknowledged, in all runs: each benchmark checks that, too."""
+    totals = {target: found for target in targets if (found := _delivered(section, target))}
+    if not totals:
+        return Markup()
+    is_wrong = any(each[metric] for each in totals.values() for metric in _WRONG if metric in each)
+    sentences = [
+        f"{name_of(target)}: {', '.join(f'{count:,.0f} {_DELIVERY[metric]}' for metric, count in found.items())}."
+        for target, found in totals.items()
+    ]
+    return tag(
+        "p",
+        tag(
+            "strong", "Records were lost or damaged. " if is_wrong else "Every record was read and verified. "
+        ),
+        " ".join(sentences),
+        class_="verdicts missed" if is_wrong else "verdicts",
+    )
+
+
+def _delivered(section: Section, target: str) -> dict[str, float]:
+    """Metric -> sum over all phases and runs, of what was checked."""
+    rows = [row for row in section.rows() if row.figure.metric in _DELIVERY and row.values(target)]
+    return {
+        metric: sum(sum(row.values(target)) for row in rows if row.figure.metric == metric)
+        for metric in _DELIVERY
+        if any(row.figure.metric == metric for row in rows)
+    }
+
+
+def verdict_html(row: Row) -> Markup:
+    """Whether the goal is met, as a sign and in words; empty without a goal."""
+    verdict, goal = row.verdict, row.figure.goal
+    if verdict is None or goal is None:
+        return Markup()
+    words = goal.words(row.figure.unit)
+    return tag(
+        "small", f"{VERDICT_SIGNS[verdict]} {words}",
+        class_="verdict missed" if verdict is Verdict.MISSED else "verdict",
+        title=f"goal {words}: {verdict.value}",
+    )  # fmt: skip
