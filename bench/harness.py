@@ -48,9 +48,12 @@ class Harness(Generic[T]):
             self._say(f"{subject.name} is up")
 
     def warm_up(self, run_round: Callable[[T], Mapping[str, float]], *, most_rounds: int) -> None:
-        """Warm up each one, until its CPU falls no more; a subject without processes here has none to watch."""
+        """Warm up each one, until its CPU falls no more; a subject without processes here has none to watch.
+
+        Nothing is done with `most_rounds` 0.
+        """
         for subject in self.subjects:
-            if subject.broker_pids():
+            if most_rounds and subject.broker_pids():
                 self.warm_ups[subject.name] = warm_up(
                     partial(run_round, subject), say=partial(self._say_of, subject), most_rounds=most_rounds
                 )

@@ -7,7 +7,8 @@ from typing import Final
 import psutil
 
 from bench.targets.configs import config_of_broker
-from bench.targets.target import Broker, TargetError
+from bench.targets.stores import Store
+from bench.targets.target import Broker, Nodes, TargetError
 from bench.targets.wire import Address, RequestFailed, WireClient
 from protocol.api_keys import ApiKey
 from protocol.errors import MalformedMessage
@@ -85,8 +86,8 @@ class RunningTarget:
         self.name = name
         self.version = version
         self.has_tier = has_tier
-        self.nodes = None
-        self.store = None
+        self.nodes: Nodes | None = None
+        self.store: Store | None = None
         self._bootstrap = bootstrap
         self._brokers = brokers
         self._pids: Mapping[str, int] | None = None

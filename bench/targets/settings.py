@@ -38,7 +38,12 @@ def file_system_of(folder: Path) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
+def place_of(file_system: str) -> str:
+    """Which of PLACES is on such a file system."""
+    return TMPFS if file_system in _IN_MEMORY else DISK
+
+
 def check_place(place: str, folder: Path, file_system: str) -> None:
     """Raise WrongPlace if `disk` would be in memory, or `tmpfs` on a disk."""
-    if (file_system in _IN_MEMORY) != (place == TMPFS):
+    if place_of(file_system) != place:
         raise WrongPlace(f"{folder} is on {file_system}: name another folder with --{place}.")

@@ -23,8 +23,8 @@ from bench.workloads.model import (
 COMPRESSIONS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 ACKS: Final = ("all", "0", "1")
 ISOLATIONS: Final = ("read_committed", "read_uncommitted")
-#: What every value begins with; see `bench.generators.records`.
-LEAST_VALUE_BYTES: Final = 32
+#: `bench.generators.records.STAMP_BYTES`, without numpy.
+LEAST_VALUE_BYTES: Final = 28
 #: Kafka's characters; the run's number comes behind it.
 _TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
 _BROKER_ACTIONS: Final = {Action.KILL, Action.STOP, Action.WIPE, Action.START}
@@ -191,6 +191,8 @@ def _check_event(event: Event, workload: Workload, place: Place) -> None:
         raise place.error('"slow_store" needs a store with a connection: write tier = "minio" in [cluster]')
     if action is Action.ALTER_TOPIC and (event.topic is None or not event.configs):
         raise place.error('"alter_topic" needs `topic` and `configs`')
+    if action is Action.ELECT_PREFERRED and event.topic is None:
+        raise place.error('"elect_preferred" needs `topic`')
     if action is Action.WAIT and event.until is None:
         raise place.error('"wait" needs `until`')
     if event.until is not None and event.topic is None:

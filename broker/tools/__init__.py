@@ -1,4 +1,4 @@
-"""The commands that inspect log files (`ottla dump-log`, `ottla verify-log`), and the table of `broker.commands`.
+"""The commands that inspect log files (`ottla dump-log`, `ottla verify-log`), and the table with `broker.commands` and `bench`.
 
 They are imported when one is called, which keeps the start of a broker fast.
 Source: DumpLogSegments of Kafka 4.3.1.
@@ -14,6 +14,7 @@ import click
 #: Module and function of each command.
 TOOLS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
     {
+        "bench": ("broker.tools.checkout", "bench"),
         "cluster": ("broker.commands.cluster", "cluster"),
         "dump-log": ("broker.tools.dump_command", "dump_log"),
         "format": ("broker.commands.storage", "format_directories"),

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from bench.generators.records import STAMP_BYTES
+from bench.workloads.checks import LEAST_VALUE_BYTES
 from bench.workloads.keys import WorkloadError
 from bench.workloads.model import (
     Action,
@@ -197,7 +199,7 @@ def test_what_is_left_out_has_the_models_defaults():
         ('"zstd"', '"zip"', 'compression: must be one of "none", "gzip", "snappy", "lz4", "zstd", and is "zip"'),
         ('acks = "1"', "acks = 1", "acks: must be a text in quotes, and is a whole number"),
         ('acks = "1"', 'acks = "2"', 'acks: must be one of "all", "0", "1"'),
-        ("least = 100", "least = 8", "size: must be 32 <= least <= mean <= most, and is 8, 200, 300"),
+        ("least = 100", "least = 8", "size: must be 28 <= least <= mean <= most, and is 8, 200, 300"),
         ("mean = 200", "mean = 250", "size: must have the mean 200"),
         ('"uniform"', '"fixed"', 'size: has bounds, and its law is "fixed"'),
         ('"uniform"', '"lognormal"', "size: must have a sigma above 0"),
@@ -236,6 +238,10 @@ def test_jobs_have_a_phase_of_their_own():
     text = WHOLE.replace('name = "job"', 'name = "job"\nseconds = 1\nconnections = 1')
     with pytest.raises(WorkloadError, match="jobs: cannot run beside producers"):
         parse(text, Path("whole.toml"))
+
+
+def test_a_value_has_room_for_its_stamp():
+    assert LEAST_VALUE_BYTES == STAMP_BYTES
 
 
 @pytest.mark.parametrize("path", shipped(), ids=lambda path: path.stem)

@@ -1,0 +1,65 @@
+"""`ottla bench`: loads, measurements and reports of any Kafka-compatible clusters. Each command is imported when it is called."""
+
+from collections.abc import Mapping
+from importlib import import_module
+from types import MappingProxyType
+from typing import Final
+
+import click
+
+#: Module, function and description of the commands that are elsewhere.
+_COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType(
+    {
+        "calibrate": (
+            "bench.generators.command",
+            "calibrate",
+            "Measure the load generator itself, against a broker that drops everything.",
+        ),
+        "compare": (
+            "bench.aggregation.command",
+            "compare",
+            "Compare results: medians, spread, and whether a difference exceeds the noise.",
+        ),
+        "list": ("bench.workloads.command", "list_workloads", "List the workloads that are shipped."),
+        "report": ("bench.page.command", "report", "Write the page and the pictures of results again."),
+        "run": (
+            "bench.runs.command",
+            "run_workload",
+            "Run a workload on some targets, and write the result.",
+        ),
+    }
+)
+#: Packages of this repository: when one of them is not found, it is a bug.
+_OURS: Final = ("bench", "broker", "protocol", "tests")
+
+
+class _Commands(click.Group):
+    """A group whose help needs none of the libraries that its commands need."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        module, name, _ = _COMMANDS[cmd_name]
+        try:
+            command = getattr(import_module(module), name)
+        except ModuleNotFoundError as error:
+            missing = (error.name or "").partition(".")[0]
+            if missing in _OURS:
+                raise
+            raise click.ClickException(
+                f"`ottla bench {cmd_name}` needs {missing}, which is not installed: `make setup-bench` installs it"
+            ) from error
+        assert isinstance(command, click.Command), command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, _, text) in sorted(_COMMANDS.items())])
+
+
+@click.group("bench", cls=_Commands)
+def bench() -> None:
+    """Measure Kafka-compatible clusters: loads, results and reports."""

@@ -1,0 +1,163 @@
+"""`ottla bench run`: the command line, and what is printed.
+
+Exit status of `run`: 0; 1 if a load failed, or nothing could be run; 130 after Ctrl-C. What was measured is written in each case.
+"""
+
+import shlex
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+import click
+
+from bench.environment import DirtyTree
+from bench.figures import LoadFailed
+from bench.report import overview
+from bench.runs.options import MINIO, CannotRun, Options
+from bench.runs.run import Outcome, run
+from bench.spark.errors import SparkCannotStart
+from bench.targets.started import STARTABLE
+from bench.targets.target import TargetError
+from bench.warm_up import MOST_ROUNDS
+from bench.workloads.keys import WorkloadError
+from bench.workloads.model import Tier
+
+_FAILED: Final = 1
+#: What a shell reports for a process that Ctrl-C has ended.
+_INTERRUPTED: Final = 130
+_RUNS: Final = 5
+_OUT: Final = Path("bench-results")
+_STORES: Final = (Tier.DIRECTORY.value, Tier.MINIO.value)
+
+
+class _NamedTarget(click.ParamType[tuple[str, str]]):
+    name = "NAME=HOST:PORT,..."
+
+    def convert(
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        name, equals, bootstrap = value.partition("=")
+        if not (name and equals and bootstrap):
+            self.fail(f"{value!r} is not NAME=HOST:PORT, as in ottla=127.0.0.1:9092", param, ctx)
+        return name, bootstrap
+
+
+@click.command("run", no_args_is_help=True)
+@click.argument("workload")
+@click.option(
+    "--target", "targets", type=_NamedTarget(), multiple=True, help="A cluster that runs; may be repeated."
+)
+@click.option(
+    "--start",
+    type=click.Choice([*STARTABLE, MINIO]),
+    multiple=True,
+    help=f"Start a cluster on this machine; may be repeated. {MINIO}: its remote tier is a MinIO server (Ottla).",
+)
+@click.option(
+    "--store", type=click.Choice(_STORES), help="The remote tier's store, instead of the workload's choice."
+)
+@click.option(
+    "--master",
+    default="local[2]",
+    show_default=True,
+    help="Where Spark's tasks run: local[N], or spark://HOST:PORT.",
+)
+@click.option(
+    "--runs",
+    type=click.IntRange(min=1),
+    default=_RUNS,
+    show_default=True,
+    help="Interleaved runs; medians are shown.",
+)
+@click.option(
+    "--seconds-factor",
+    type=click.FloatRange(min=0, min_open=True),
+    default=1.0,
+    help="Times and numbers of records of the workload, times this factor.",
+)
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=_OUT,
+    show_default=True,
+    help="The result gets a folder in this one.",
+)
+@click.option(
+    "--disk",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    default=tempfile.gettempdir(),
+    show_default=True,
+    help="Where clusters that are started keep their files.",
+)
+@click.option(
+    "--warm-up-rounds",
+    type=click.IntRange(min=0),
+    default=MOST_ROUNDS,
+    show_default=True,
+    help="At most, for each cluster that is started; fewer if its CPU falls no more before.",
+)
+@click.option(
+    "--allow-dirty",
+    "is_dirty_allowed",
+    is_flag=True,
+    help="Measure although the tree differs from its commit; the report says so.",
+)
+def run_workload(
+    *,
+    workload: str,
+    targets: tuple[tuple[str, str], ...],
+    start: tuple[str, ...],
+    store: str | None,
+    master: str,
+    runs: int,
+    seconds_factor: float,
+    out: Path,
+    disk: Path,
+    warm_up_rounds: int,
+    is_dirty_allowed: bool,
+) -> None:
+    """Run WORKLOAD, a shipped one by its name or a file, on all targets in turn.
+
+    The result is a folder with all rows, a summary, a page (report.html) and pictures. Ctrl-C ends the measurement; the
+    result is then made of what there is.
+    """
+    options = Options(
+        workload=workload,
+        targets=targets,
+        start=start,
+        store=None if store is None else Tier(store),
+        master=master,
+        runs=runs,
+        seconds_factor=seconds_factor,
+        out=out,
+        disk=disk,
+        warm_up_rounds=warm_up_rounds,
+        is_dirty_allowed=is_dirty_allowed,
+        command=shlex.join(["ottla", "bench", "run", *_arguments()]),
+    )
+    try:
+        outcome = run(options)
+    except (CannotRun, WorkloadError, TargetError, SparkCannotStart, DirtyTree, LoadFailed) as error:
+        raise click.ClickException(str(error)) from error
+    except KeyboardInterrupt:
+        click.echo("Stopped before anything was measured.", err=True)
+        sys.exit(_INTERRUPTED)
+    _show(outcome)
+
+
+def _arguments() -> list[str]:
+    """What follows `run` on the command line."""
+    return sys.argv[sys.argv.index("run") + 1 :] if "run" in sys.argv else []
+
+
+def _show(outcome: Outcome) -> None:
+    for line in overview(outcome.report):
+        click.echo(line)
+    click.echo(f"written: {outcome.folder}\n         {outcome.page}")
+    if outcome.failure is not None:
+        click.echo(f"Error: {outcome.failure}", err=True)
+        sys.exit(_FAILED)
+    if outcome.was_interrupted:
+        click.echo("Stopped: the result is of what there was.", err=True)
+        sys.exit(_INTERRUPTED)

@@ -1,0 +1,73 @@
+"""What `ottla bench run` was asked for, and whether it can be: everything that can be known before anything is started."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from bench.targets.fit import check_fit, slows_store
+from bench.targets.running import running
+from bench.targets.started import started
+from bench.targets.target import Target
+from bench.workloads.checks import check
+from bench.workloads.keys import Place
+from bench.workloads.model import Tier, Workload
+from bench.workloads.parse import load
+from bench.workloads.scaling import scaled
+
+MINIO: Final = "minio"
+
+
+class CannotRun(Exception):
+    """What was asked for does not fit together; one sentence says what to change."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The command line."""
+
+    workload: str
+    #: (name, bootstrap) of clusters that run already.
+    targets: Sequence[tuple[str, str]]
+    #: `ottla`, `kafka`, `minio`.
+    start: Sequence[str]
+    #: The store behind the brokers that are started; None for the workload's.
+    store: Tier | None
+    master: str
+    runs: int
+    seconds_factor: float
+    out: Path
+    #: Where started brokers keep their files.
+    disk: Path
+    warm_up_rounds: int
+    is_dirty_allowed: bool
+    #: The exact line.
+    command: str
+
+
+def workload_of(options: Options) -> Workload:
+    """The workload as it will be run. Raises WorkloadError, CannotRun."""
+    workload = scaled(load(options.workload), options.seconds_factor)
+    store = Tier.MINIO if MINIO in options.start else options.store
+    if store is None or workload.cluster.tier is Tier.NONE:
+        return workload
+    changed = replace(workload, cluster=replace(workload.cluster, tier=store))
+    check(changed, Place(f"{workload.name}.toml, with the store {store.value}"))
+    return changed
+
+
+def targets_of(options: Options, workload: Workload, folder: Path) -> list[Target]:
+    """The targets in the order of the command line; nothing is started. Raises TargetError, CannotRun."""
+    names = [name for name, _ in options.targets]
+    kinds = [kind for kind in options.start if kind != MINIO]
+    for name in {*names, *kinds}:
+        if [*names, *kinds].count(name) > 1:
+            raise CannotRun(f"there are two targets called {name}: give each a name of its own")
+    if not names and not kinds:
+        raise CannotRun("there is no target: name one with --target NAME=HOST:PORT, or --start ottla")
+    targets: list[Target] = [running(name, bootstrap) for name, bootstrap in options.targets]
+    can_be_slow = slows_store(workload)
+    targets += [started(kind, workload.cluster, folder / kind, can_be_slow=can_be_slow) for kind in kinds]
+    for target in targets:
+        check_fit(workload, target)
+    return targets

@@ -1,0 +1,94 @@
+"""One phase on one target: its clients or jobs, its events, and what is seen of the target from outside, at the same time."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from bench.figures import LoadFailed
+from bench.generators.phase import RunningPhase
+from bench.generators.rows import Row
+from bench.runs.events import Events, Happened
+from bench.runs.interrupts import Interrupts
+from bench.runs.progress import PhaseProgress
+from bench.targets.sampling import Sampler, SampleRow
+from bench.targets.target import Target
+from bench.workloads.model import Phase
+
+_POLL_S: Final = 0.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseResult:
+    """What a phase has yielded: after a failure, or when it was stopped, what there was until then."""
+
+    rows: Sequence[Row]
+    samples: Sequence[SampleRow]
+    events: Sequence[Happened]
+    failure: LoadFailed | None
+
+
+@dataclass(slots=True, kw_only=True)
+class PhaseRun:
+    """Runs one phase."""
+
+    spark: SparkSession
+    slots: int
+    interrupts: Interrupts
+    target: Target
+    #: Name in the workload -> in the cluster.
+    topics: Mapping[str, str]
+    phase: Phase
+    #: Of the names of streams: no other phase has it.
+    stream_prefix: str
+    progress: PhaseProgress
+
+    def run(self) -> PhaseResult:
+        """Until the end of all clients, jobs and events; earlier after a failure, or when it is interrupted."""
+        events = Events(self.phase.events, self.target, self.topics, self.interrupts)
+        rows: Sequence[Row] = ()
+        failure: LoadFailed | None = None
+        with Sampler(self.target) as sampler:
+            if self.phase.producers or self.phase.consumers or self.phase.connections:
+                rows, failure = self._run_clients(events)
+            else:
+                events.start(time.time())
+            while failure is None and not (events.are_over or self.interrupts.wait(_POLL_S)):
+                self.progress.tick()
+        # What an event has failed at is the cause, if clients have failed too.
+        failure = events.failure or failure
+        return PhaseResult(
+            rows=rows, samples=sampler.rows(events.phase_began_at_s), events=events.happened, failure=failure
+        )
+
+    def _run_clients(self, events: Events) -> tuple[Sequence[Row], LoadFailed | None]:
+        try:
+            running = RunningPhase.start(
+                self.spark,
+                self.phase,
+                self.target.bootstrap,
+                self.topics,
+                stream_prefix=self.stream_prefix,
+                slots=self.slots,
+            )
+        except LoadFailed as error:
+            return (), error
+        events.start(running.started_at_s, at_end=running.note_events_over)
+        while not running.is_over:
+            self._show(running)
+            if self.interrupts.wait(_POLL_S) or events.failure:
+                running.stop()
+                break
+        try:
+            running.wait()
+        except LoadFailed as error:
+            return running.rows, error
+        finally:
+            self._show(running)
+        return running.rows, None
+
+    def _show(self, running: RunningPhase) -> None:
+        done = running.progress()
+        self.progress.update(records=done.records, payload_bytes=done.payload_bytes, errors=done.errors)

@@ -1,0 +1,117 @@
+"""What a run shows while it runs, on the standard error: a bar on a terminal, a line for each phase elsewhere."""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from bench.workloads.model import Phase
+
+_MEGABYTE: Final = 1e6
+
+
+def words_of(seconds: float, *, records: int, payload_bytes: int, errors: int) -> str:
+    """What the clients of a phase have done in this time.
+
+    >>> words_of(2.0, records=2000, payload_bytes=3_000_000, errors=1)
+    '2,000 records, 1,000 a second, 1.5 MB/s, errors: 1'
+    """
+    rate = records / seconds if seconds > 0 else 0.0
+    megabytes = payload_bytes / _MEGABYTE / seconds if seconds > 0 else 0.0
+    failed = f", errors: {errors:,}" if errors else ""
+    return f"{records:,} records, {rate:,.0f} a second, {megabytes:,.1f} MB/s{failed}"
+
+
+class PhaseProgress:
+    """One phase: `update` as often as wanted."""
+
+    def __init__(self, shown: "RunProgress", title: str, phase: Phase) -> None:
+        self._shown = shown
+        self._title = title
+        self._seconds = phase.seconds
+        self._records = sum(each.records for each in phase.producers if each.records is not None)
+        self._began = time.monotonic()
+        self._done = (0, 0, 0)
+
+    @property
+    def seconds(self) -> float:
+        """Since it began."""
+        return time.monotonic() - self._began
+
+    def update(self, *, records: int, payload_bytes: int, errors: int) -> None:
+        """Show what its clients have done up to now."""
+        self._done = (records, payload_bytes, errors)
+        self.tick()
+
+    def tick(self) -> None:
+        """Show that time goes on."""
+        share = None
+        if self._records:
+            share = self._done[0] / self._records
+        elif self._seconds is not None:
+            share = self.seconds / self._seconds
+        self._shown.show(self._title, self._words(), share)
+
+    def line(self) -> str:
+        """The phase as it ended."""
+        return f"{self._title}  {self.seconds:.1f} s  {self._words()}".rstrip()
+
+    def _words(self) -> str:
+        records, payload_bytes, errors = self._done
+        if not (records or errors):
+            return ""
+        return words_of(self.seconds, records=records, payload_bytes=payload_bytes, errors=errors)
+
+
+class RunProgress:
+    """All phases of all runs, and on top of them the one that runs."""
+
+    def __init__(self, phases: int) -> None:
+        """`phases`: of all runs on all targets."""
+        self._console = Console(file=sys.stderr, highlight=False)
+        self._bars = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.fields[words]}"),
+            TimeElapsedColumn(),
+            console=self._console,
+            transient=True,
+            disable=not self._console.is_terminal,
+        )
+        self._began = time.monotonic()
+        self._all: TaskID = self._bars.add_task("all phases", total=phases, words="")
+        self._one: TaskID = self._bars.add_task("", total=None, words="", visible=False)
+
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        """While the block runs."""
+        with self._bars:
+            yield
+
+    @contextmanager
+    def phase(self, title: str, phase: Phase, *, is_counted: bool) -> Iterator[PhaseProgress]:
+        """One phase: a line at its end. Those of the warm-up are not counted."""
+        progress = PhaseProgress(self, title, phase)
+        self._bars.reset(self._one, visible=True)
+        progress.tick()
+        try:
+            yield progress
+        finally:
+            self.say(progress.line())
+            self._bars.update(self._one, visible=False)
+            if is_counted:
+                self._bars.advance(self._all)
+
+    def show(self, title: str, words: str, share: float | None) -> None:
+        """The bar of the phase that runs; `share` is None where its end is not known."""
+        completed = min(1.0, share) if share is not None else 0.0
+        total = 1.0 if share is not None else None
+        self._bars.update(self._one, description=title, words=words, completed=completed, total=total)
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        self._console.print(f"{time.monotonic() - self._began:5.0f} s  {text}", markup=False, soft_wrap=True)

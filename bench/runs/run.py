@@ -1,0 +1,231 @@
+"""A workload on all targets, run by run, and its result.
+
+    checks              workload, commit, targets that run, Spark
+    start, warm-up      of the targets that the bench starts
+    run 1 .. N          each target in turn; in the next run in the reverse order
+        topics          created
+        phases          one after the other; each is in the result's folder once it has ended
+    result              aggregated by Spark; the page
+
+Ctrl-C ends the phase that runs, and the result is made of what there is.
+"""
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from bench import environment
+from bench.aggregation.summary import Circumstances, summarise
+from bench.environment import Environment
+from bench.figures import LoadFailed
+from bench.generators.rows import Kind
+from bench.harness import Harness, scratch
+from bench.page.files import write_page
+from bench.report import Report
+from bench.runs.checks import check_clients
+from bench.runs.folder import ResultFolder
+from bench.runs.interrupts import Interrupts
+from bench.runs.options import Options, targets_of, workload_of
+from bench.runs.phase_run import PhaseResult, PhaseRun
+from bench.runs.progress import RunProgress
+from bench.runs.topics import check_topics, topics_of_run
+from bench.spark.session import slots, spark_session
+from bench.targets.sampling import used_by
+from bench.targets.settings import SETTINGS, file_system_of, place_of
+from bench.targets.target import Target
+from bench.workloads.model import Phase, Workload
+from bench.workloads.scaling import warm_up_of
+
+_SETTINGS: Final = "default"
+#: The system counts processor time in such steps.
+_LEAST_CPU_S: Final = 0.01
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of a run."""
+
+    folder: Path
+    report: Report
+    page: Path
+    #: Why it ended before its last phase, if it did not by a signal.
+    failure: LoadFailed | None
+    was_interrupted: bool
+
+
+def run(options: Options) -> Outcome:
+    """Check, run, and write the result. Raises what each part of it raises when it cannot be done."""
+    workload = workload_of(options)
+    check_clients(workload)
+    where = environment.current(allow_dirty=options.is_dirty_allowed)
+    interrupts = Interrupts()
+    with interrupts.handled(), scratch(options.disk, "bench") as folder:
+        targets = targets_of(options, workload, folder)
+        for target in targets:
+            if target.nodes is None:
+                check_topics(target, workload, options.runs)
+        has_jobs = any(phase.jobs for phase in workload.phases)
+        with spark_session(options.master, name=f"ottla bench {workload.name}", with_kafka=has_jobs) as spark:
+            made = WorkloadRun(
+                spark=spark,
+                options=options,
+                workload=workload,
+                targets=targets,
+                environment=where,
+                interrupts=interrupts,
+            )
+            return made.run()
+
+
+@dataclass(slots=True, kw_only=True)
+class WorkloadRun:
+    """One workload with everything that it needs, once."""
+
+    spark: SparkSession
+    options: Options
+    workload: Workload
+    targets: list[Target]
+    environment: Environment
+    interrupts: Interrupts
+    _began: float = field(default_factory=time.monotonic)
+    _failure: LoadFailed | None = None
+    #: Phases that have not come to their end, as (target, run, phase).
+    _stopped: list[tuple[str, int, str]] = field(default_factory=list)
+
+    def run(self) -> Outcome:
+        """Start, warm up, measure, aggregate."""
+        phases = self.options.runs * len(self.targets) * len(self.workload.phases)
+        progress = RunProgress(phases)
+        with progress.shown():
+            with Harness(self.targets, say=progress.say) as harness:
+                harness.start()
+                harness.warm_up(
+                    lambda target: self._warm_up_round(target, progress),
+                    most_rounds=self.options.warm_up_rounds,
+                )
+                folder = ResultFolder(self.options.out, self.workload.name, self.spark)
+                with self.interrupts.deferred():
+                    self._measure(harness, folder, progress)
+            progress.say("aggregation")
+            report = summarise(
+                self.spark, folder.path, workload=self.workload, circumstances=self._circumstances(harness)
+            )
+            page = write_page(folder.path)
+        return Outcome(
+            folder=folder.path,
+            report=report,
+            page=page,
+            failure=self._failure,
+            was_interrupted=self.interrupts.is_asked,
+        )
+
+    def _warm_up_round(self, target: Target, progress: RunProgress) -> Mapping[str, float]:
+        """The brokers' CPU for each record of each phase."""
+        workload = warm_up_of(self.workload)
+        costs = {}
+        with topics_of_run(target, workload, None) as topics:
+            for phase in workload.phases:
+                before = _cpu_s(target)
+                prefix = f"warm-up-{target.name}-{time.time_ns()}-{phase.name}"
+                result = self._run_phase(
+                    phase,
+                    target,
+                    topics,
+                    prefix,
+                    progress,
+                    title=f"warm-up  {target.name}  {phase.name}",
+                    is_counted=False,
+                )
+                if result.failure is not None:
+                    raise result.failure
+                used = max(_cpu_s(target) - before, _LEAST_CPU_S)
+                records = sum(row.records or 0 for row in result.rows if row.kind is Kind.SECOND)
+                costs[phase.name] = used / max(1, records)
+        return costs
+
+    def _measure(self, harness: Harness[Target], folder: ResultFolder, progress: RunProgress) -> None:
+        """All runs; returns early after a failure or an interrupt."""
+        for number in range(self.options.runs):
+            # What earlier runs have left to be written is written now.
+            os.sync()
+            for target in harness.in_turn(number):
+                self._measure_target(target, number, folder, progress)
+                if self._failure is not None or self.interrupts.is_asked:
+                    return
+                target.restore()
+
+    def _measure_target(
+        self, target: Target, number: int, folder: ResultFolder, progress: RunProgress
+    ) -> None:
+        with topics_of_run(target, self.workload, number) as topics:
+            for phase in self.workload.phases:
+                if self.interrupts.is_asked:
+                    return
+                title = f"run {number + 1}/{self.options.runs}  {target.name}  {phase.name}"
+                prefix = f"{folder.name}-{target.name}-{number}-{phase.name}"
+                result = self._run_phase(
+                    phase, target, topics, prefix, progress, title=title, is_counted=True
+                )
+                folder.add(result, target=target.name, run=number, phase=phase.name)
+                for event in result.events:
+                    progress.say(f"    {event.words()}")
+                if result.failure is not None or self.interrupts.is_asked:
+                    self._stopped.append((target.name, number, phase.name))
+                if result.failure is not None:
+                    self._failure = result.failure
+                    return
+
+    def _run_phase(
+        self,
+        phase: Phase,
+        target: Target,
+        topics: Mapping[str, str],
+        stream_prefix: str,
+        progress: RunProgress,
+        *,
+        title: str,
+        is_counted: bool,
+    ) -> PhaseResult:
+        with progress.phase(title, phase, is_counted=is_counted) as shown:
+            return PhaseRun(
+                spark=self.spark,
+                slots=slots(self.spark),
+                interrupts=self.interrupts,
+                target=target,
+                topics=topics,
+                phase=phase,
+                stream_prefix=stream_prefix,
+                progress=shown,
+            ).run()
+
+    def _circumstances(self, harness: Harness[Target]) -> Circumstances:
+        is_any_started = any(target.nodes is not None for target in self.targets)
+        file_system = file_system_of(self.options.disk) if is_any_started else ""
+        return Circumstances(
+            environment=self.environment,
+            targets={target.name: target.version for target in self.targets},
+            command=self.options.command,
+            runs=self.options.runs,
+            duration_s=time.monotonic() - self._began,
+            is_partial=self._failure is not None or self.interrupts.is_asked,
+            settings=_SETTINGS if is_any_started else "",
+            place=place_of(file_system) if is_any_started else "",
+            file_system=file_system,
+            properties={**SETTINGS[_SETTINGS], **self.workload.cluster.properties} if is_any_started else {},
+            warm_ups=harness.warm_ups,
+            racks={
+                target.name: {each.broker_id: each.rack for each in target.brokers if each.rack}
+                for target in self.targets
+            },
+            stopped=self._stopped,
+        )
+
+
+def _cpu_s(target: Target) -> float:
+    """What all nodes have used so far."""
+    return sum(used.cpu_s for _, used in used_by(target.node_pids()).values())
