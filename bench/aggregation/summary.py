@@ -185,15 +185,19 @@ def _received(rows: DataFrame) -> dict[tuple[str, int, str, str, int], float]:
 
 
 def _errors(rows: DataFrame) -> list[str]:
-    """The texts of errors, each once, with where it happened first and how often."""
+    """The texts of errors, each once for a phase of a target, with where it came first and how many records failed by it."""
     failed = rows.where(F.col("kind") == Kind.ERROR.value)
     counted = (
         failed.groupBy("target", "phase", "text")
-        .agg(F.count("*").alias("times"), F.min("run").alias("run"), F.min("client").alias("client"))
-        .orderBy(F.desc("times"), "target", "phase", "text")
+        .agg(
+            F.coalesce(F.sum("errors"), F.lit(0)).alias("records"),
+            F.min(F.struct("run", "client")).alias("first"),
+        )
+        .orderBy(F.desc("records"), "target", "phase", "text")
     )
     return [
-        f"{it['target']}, run {it['run'] + 1}, {it['phase']}, {it['client']}: {it['text']} ({it['times']} times)"
+        f"{it['target']}, run {it['first']['run'] + 1}, {it['phase']}, {it['first']['client']}: {it['text']}"
+        + (f" ({it['records']} records)" if it["records"] else "")
         for it in _collected(counted.limit(_MOST_ERRORS))
     ]
 

@@ -6,6 +6,7 @@ Pure: values in, figures and samples out.
 import math
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Final
 
 from bench.aggregation.loads import Load, loads_of
@@ -20,6 +21,7 @@ from bench.figures import (
     SECONDS,
     SECONDS_A_GIGABYTE,
     Figure,
+    Goal,
     Sample,
     Table,
 )
@@ -49,6 +51,8 @@ _SERVERS: Final = (
     Figure(metric="store_cpu_s_per_gb", title="CPU of the object store", unit=SECONDS_A_GIGABYTE),
     Figure(metric="tiered_bytes", title="in the remote tier at the end", unit=MEGABYTES),
 )
+#: Goals of every phase.
+_NEVER: Final = {metric: Goal(at_most=0, is_absolute=True) for metric in ("lost", "corrupt")}
 _CLIENTS: Final = Figure(metric="client_cpu_s_per_gb", title="CPU of all clients", unit=SECONDS_A_GIGABYTE)
 
 
@@ -59,7 +63,7 @@ def table_of(phase: Phase, samples: Mapping[str, list[Sample]]) -> Table:
         name=phase.name,
         title=phase.name,
         note=", ".join(_words(phase)),
-        figures=[figure for figure in _figures(phase) if figure.metric in found],
+        figures=[figure for figure in figures_of(phase) if figure.metric in found],
         samples=dict(samples),
     )
 
@@ -78,7 +82,7 @@ def headlines_of(phase: Phase) -> list[tuple[str, str]]:
 def load_sample(load: Load, merged: Mapping[str, float | None]) -> Sample:
     """Metrics of one load in one run, from a row of `seconds.per_phase`."""
     if load.role is Role.CONNECTIONS:
-        return _present({f"{load.key}_errors": merged["errors"]})
+        return _present({f"{load.key}_opened": merged["records"], f"{load.key}_errors": merged["errors"]})
     took_s = merged["took_s"]
     if took_s is None and merged["last_second"] is not None:
         # Its clients have not reported their times.
@@ -122,11 +126,23 @@ def event_metric(name: str) -> str:
     return f"event_{re.sub(r'[^a-z0-9]+', '_', name.lower()).strip('_')}_s"
 
 
+def figures_of(phase: Phase) -> list[Figure]:
+    """All that a phase may have, in the order of rows, with its goals; none of acknowledged records may be lost."""
+    bounds = {
+        each.figure: Goal(at_least=each.at_least, at_most=each.at_most, is_absolute=each.is_absolute)
+        for each in phase.goals
+        if (each.at_least is None) != (each.at_most is None)
+    }
+    known = _NEVER | bounds
+    return [replace(figure, goal=known.get(figure.metric)) for figure in _figures(phase)]
+
+
 def _figures(phase: Phase) -> Iterator[Figure]:
     for load in loads_of(phase):
         yield from _load_figures(load)
     for event in phase.events:
-        yield Figure(metric=event_metric(event.name), title=event.name, unit=SECONDS)
+        if event.until is not None:
+            yield Figure(metric=event_metric(event.name), title=event.name, unit=SECONDS)
     for metric, title in _DELIVERY.items():
         yield Figure(metric=metric, title=title, unit=COUNT)
     yield from _SERVERS
@@ -134,6 +150,10 @@ def _figures(phase: Phase) -> Iterator[Figure]:
 
 
 def _load_figures(load: Load) -> Iterator[Figure]:
+    if load.role is Role.CONNECTIONS:
+        yield Figure(metric=f"{load.key}_opened", title=f"{load.label} opened", unit=COUNT)
+        yield Figure(metric=f"{load.key}_errors", title=f"{load.label} refused or lost", unit=COUNT)
+        return
     units = {"bytes_per_s": MEGABYTES_A_SECOND, "records_per_s": RECORDS_A_SECOND}
     for metric, unit in units.items():
         yield Figure(metric=f"{load.key}_{metric}", title=f"{load.label}: throughput", unit=unit)
@@ -141,7 +161,10 @@ def _load_figures(load: Load) -> Iterator[Figure]:
         yield Figure(metric=f"{load.key}_{metric}", title=f"{load.label}: {title}", unit=MILLISECONDS)
     yield Figure(metric=f"{load.key}_took_s", title=f"{load.label}: time", unit=SECONDS)
     yield Figure(metric=f"{load.key}_errors", title=f"{load.label}: errors", unit=COUNT)
-    yield Figure(metric=f"{load.key}_cross_rack", title=f"{load.label}: bytes from other racks", unit=PERCENT)
+    if load.role is Role.CONSUMER:
+        yield Figure(
+            metric=f"{load.key}_cross_rack", title=f"{load.label}: bytes from other racks", unit=PERCENT
+        )
 
 
 def _has_rate(phase: Phase, load: Load) -> bool:

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from bench.aggregation.tables import figures_of
 from bench.workloads.keys import Place
 from bench.workloads.model import (
     Action,
@@ -118,6 +119,17 @@ def _check_phase(phase: Phase, workload: Workload, place: Place) -> None:
             if topic is not None:
                 has_topic(topic, where)
         _check_event(event, workload, where)
+    _check_goals(phase, place)
+
+
+def _check_goals(phase: Phase, place: Place) -> None:
+    known = [figure.metric for figure in figures_of(phase)]
+    for number, goal in enumerate(phase.goals, 1):
+        where = place / f"goals {number} ({goal.figure})"
+        _one_of(known, goal.figure, where / "figure")
+        if (goal.at_least is None) == (goal.at_most is None):
+            raise where.error("needs either `at_least` or `at_most`")
+    _unique("goals", (goal.figure for goal in phase.goals), place)
 
 
 def _needs_seconds(phase: Phase) -> bool:

@@ -195,6 +195,18 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseGoal:
+    """A bound for one figure of a phase: of the ratio Ottla / Kafka, or of Ottla's own figure if `is_absolute`."""
+
+    #: As in the result: `producer_p99_s`, `consumer_1_bytes_per_s`, `event_in_sync_s` (`bench.aggregation.tables`).
+    figure: str
+    #: One of both; an absolute one in base units: seconds, bytes.
+    at_least: float | None = None
+    at_most: float | None = None
+    is_absolute: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Phase:
     """Clients that run at the same time.
 
@@ -210,6 +222,7 @@ class Phase:
     connections: IdleConnections | None = None
     jobs: Sequence[SparkJob] = ()
     events: Sequence[Event] = ()
+    goals: Sequence[PhaseGoal] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

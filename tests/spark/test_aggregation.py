@@ -296,7 +296,7 @@ def test_the_result_has_its_circumstances_and_is_read_back(report, folder):
         ("again", "consumer_bytes_per_s"),
         ("again", "lost"),
     ]
-    assert read.errors == ["kafka, run 1, load, producer-0-0: message timed out (4 times)"]
+    assert read.errors == ["kafka, run 1, load, producer-0-0: timed out (12 records)"]
     assert read.sections[0].tables[0].samples == report.sections[0].tables[0].samples
 
 

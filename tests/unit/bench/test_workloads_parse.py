@@ -16,6 +16,7 @@ from bench.workloads.model import (
     IdleConnections,
     Job,
     Phase,
+    PhaseGoal,
     Producers,
     RecordSize,
     SizeLaw,
@@ -80,6 +81,15 @@ action = "slow_store"
 name = "slow"
 delay_s = 0.05
 bytes_per_s = 1e6
+
+[[phases.goals]]
+figure = "producer_p99_s"
+at_most = 0.6
+
+[[phases.goals]]
+figure = "event_the_leader_is_killed_s"
+at_most = 10
+absolute = true
 
 [[phases]]
 name = "job"
@@ -150,6 +160,10 @@ def test_every_key_is_a_field_of_the_model():
                         at_s=5.5, action=Action.SLOW_STORE, name="slow", delay_s=0.05, bytes_per_s=1_000_000.0
                     ),
                 ],
+                goals=[
+                    PhaseGoal(figure="producer_p99_s", at_most=0.6),
+                    PhaseGoal(figure="event_the_leader_is_killed_s", at_most=10.0, is_absolute=True),
+                ],
             ),
             Phase(
                 name="job",
@@ -218,6 +232,10 @@ def test_what_is_left_out_has_the_models_defaults():
         ("at_s = 5.5", "at_s = 1", "at_s: is 1, and the event before it is at 2: order them"),
         ('name = "slow"', 'name = "the leader is killed"', '"the leader is killed" is there 2 times'),
         ('name = "job"', 'name = "all"', '"all" is there 2 times'),
+        ('"producer_p99_s"', '"producer_p98_s"', 'goals 1 (producer_p98_s), figure: must be one of "producer_bytes_per_s", '),
+        ("at_most = 0.6", "", "goals 1 (producer_p99_s): needs either `at_least` or `at_most`"),
+        ("at_most = 0.6", "at_most = 1\nat_least = 1", "needs either `at_least` or `at_most`"),
+        ("event_the_leader_is_killed_s", "producer_p99_s", '"producer_p99_s" is there 2 times'),
         ("[[phases.jobs]]", "[phases.jobs]", "phases 2 (job), jobs: must be a list of tables ([[jobs]]), and is a table"),
         ('job = "tier-read"\ntopic = "orders"', 'job = "tier-read"\ntopic = "x"', "phases 2 (job), jobs 1: there is no topic"),
         ('[[phases.jobs]]\njob = "tier-read"\ntopic = "orders"\noptions = { columns = "offset" }', "", "does nothing"),
