@@ -1,5 +1,6 @@
 """One Spark session for all tests of a process: PySpark has one at a time. Tests of other sessions start programs."""
 
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from bench.spark.session import spark_session
+from tests.compat.conftest import Server, make_server
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -29,3 +31,17 @@ def spark() -> Iterator[SparkSession]:
 @pytest.fixture(autouse=True)
 def no_warning_is_logged_that_the_test_does_not_name() -> None:
     """Not here: with real processes and networks, timeouts and retries depend on the machine."""
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One broker for the tests of clients; with KAFKA_ORACLE=1 Kafka's."""
+    started = make_server(tmp_path_factory.mktemp("server")).start()
+    yield started
+    started.stop()
+
+
+@pytest.fixture
+def topic() -> str:
+    """A name that no other test uses."""
+    return f"topic-{uuid.uuid4().hex[:12]}"
