@@ -6,16 +6,15 @@ from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from bench.generators import librdkafka
 from bench.generators.assignment import ConsumerPlan
 from bench.generators.client import Client, Messages
 from bench.generators.librdkafka import LibrdkafkaError
-from bench.generators.records import Stamps, shown_stream
+from bench.generators.records import Stamps
 from bench.generators.rows import Kind, Row
 from bench.generators.running import ClientFailed, Orders, now_us
-from bench.generators.streams import Seen
+from bench.generators.streams import Streams
 from bench.generators.tally import Tally
 
 _MOST_AT_ONCE: Final = 4000
@@ -38,10 +37,7 @@ class ConsumerClient:
         for partition, offset in plan.offsets.items():
             self._positions[partition] = max(0, offset)
         self._addresses = np.empty(_MOST_AT_ONCE, np.int64)
-        #: (stream, partition) -> its sequences.
-        self._seen: dict[tuple[int, int], Seen] = {}
-        #: Partition -> records whose CRC is wrong.
-        self._corrupt: dict[int, int] = {}
+        self._streams = Streams()
         self._bytes_by_broker: dict[int, tuple[int, int]] = {}
 
     def open(self, stack: contextlib.ExitStack) -> None:
@@ -124,27 +120,12 @@ class ConsumerClient:
         partitions, sizes = messages.partitions, messages.sizes
         np.maximum.at(self._positions, partitions, messages.offsets + 1)
         stamps = Stamps(messages.payloads, sizes)
-        for partition in partitions[~stamps.is_valid].tolist():
-            self._corrupt[partition] = self._corrupt.get(partition, 0) + 1
         # Those of an earlier phase have waited for us, not for the brokers.
         due_us = stamps.due_us[stamps.due_us >= self._start_us]
         self.tally.note(
             now_us=now, records=len(messages), payload_bytes=int(sizes.sum()), latencies_us=now - due_us
         )
-        self._note_sequences(stamps, partitions[stamps.is_valid])
-
-    def _note_sequences(self, stamps: Stamps, partitions: npt.NDArray[np.int64]) -> None:
-        if not len(partitions):
-            return
-        streams, sequences = stamps.streams, stamps.sequences
-        # Stable: the order in each partition remains.
-        order = np.lexsort((streams, partitions))
-        streams, partitions, sequences = streams[order], partitions[order], sequences[order]
-        is_new = (np.diff(streams) != 0) | (np.diff(partitions) != 0)
-        breaks = (np.flatnonzero(is_new) + 1).tolist()
-        for first, end in zip([0, *breaks], [*breaks, len(sequences)], strict=True):
-            key = (int(streams[first]), int(partitions[first]))
-            self._seen.setdefault(key, Seen()).note(sequences[first:end])
+        self._streams.note(stamps, partitions)
 
     def _note_error(self, now: int, message: Messages) -> None:
         code, partition = int(message.errors[0]), int(message.partitions[0])
@@ -164,20 +145,6 @@ class ConsumerClient:
     def rows(self) -> Iterator[Row]:
         """After `run`, also if it failed."""
         yield from self.tally.rows()
-        for (stream, partition), seen in self._seen.items():
-            yield self.tally.row(
-                Kind.STREAM,
-                partition=partition,
-                stream=shown_stream(stream),
-                first_sequence=seen.first,
-                next_sequence=seen.next,
-                distinct_records=seen.distinct,
-                duplicates=seen.duplicates,
-                out_of_order=seen.out_of_order,
-                corrupt=0,
-            )
-        for partition, count in self._corrupt.items():
-            # Whose they were is not known: no byte of them may be relied on.
-            yield self.tally.row(Kind.STREAM, partition=partition, corrupt=count)
+        yield from self._streams.rows(self.tally)
         for broker, (received, sent) in self._bytes_by_broker.items():
             yield self.tally.row(Kind.BROKER, broker=broker, received_bytes=received, sent_bytes=sent)

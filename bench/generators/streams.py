@@ -1,9 +1,14 @@
-"""Which sequences of one stream were seen in one partition: distinct ones, duplicates, and those out of order."""
+"""Which sequences of each stream were seen in each partition: distinct ones, duplicates, and those out of order."""
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
+
+from bench.generators.records import Stamps, shown_stream
+from bench.generators.rows import Kind, Row
+from bench.generators.tally import Tally
 
 
 class Seen:
@@ -60,3 +65,48 @@ class Seen:
         self.out_of_order += max(0, late - known)
         self._starts[low:high] = [min([start, *(begin for begin, _ in touched)])]
         self._ends[low:high] = [max([end, *(theirs for _, theirs in touched)])]
+
+
+class Streams:
+    """What a reader has seen of all streams."""
+
+    def __init__(self) -> None:
+        #: (stream, partition) -> its sequences.
+        self._seen: dict[tuple[int, int], Seen] = {}
+        #: Partition -> records whose CRC is wrong.
+        self._corrupt: dict[int, int] = {}
+
+    def note(self, stamps: Stamps, partitions: npt.NDArray[np.int64]) -> None:
+        """Values in the order in which they came, each with its partition."""
+        for partition in partitions[~stamps.is_valid].tolist():
+            self._corrupt[partition] = self._corrupt.get(partition, 0) + 1
+        partitions = partitions[stamps.is_valid]
+        if not len(partitions):
+            return
+        streams, sequences = stamps.streams, stamps.sequences
+        # Stable: the order in each partition remains.
+        order = np.lexsort((streams, partitions))
+        streams, partitions, sequences = streams[order], partitions[order], sequences[order]
+        is_new = (np.diff(streams) != 0) | (np.diff(partitions) != 0)
+        breaks = (np.flatnonzero(is_new) + 1).tolist()
+        for first, end in zip([0, *breaks], [*breaks, len(sequences)], strict=True):
+            key = (int(streams[first]), int(partitions[first]))
+            self._seen.setdefault(key, Seen()).note(sequences[first:end])
+
+    def rows(self, tally: Tally) -> Iterator[Row]:
+        """One for each stream in each partition, and for the corrupt records of a partition."""
+        for (stream, partition), seen in self._seen.items():
+            yield tally.row(
+                Kind.STREAM,
+                partition=partition,
+                stream=shown_stream(stream),
+                first_sequence=seen.first,
+                next_sequence=seen.next,
+                distinct_records=seen.distinct,
+                duplicates=seen.duplicates,
+                out_of_order=seen.out_of_order,
+                corrupt=0,
+            )
+        for partition, count in self._corrupt.items():
+            # Whose they were is not known: no byte of them may be relied on.
+            yield tally.row(Kind.STREAM, partition=partition, corrupt=count)
