@@ -116,6 +116,10 @@ class Cluster:
         """Where a node has its logs."""
         return self.node(node_id).data_dir
 
+    def log_file(self, node_id: int) -> Path:
+        """Where a node's process writes what it logs."""
+        return self.node(node_id).log_file
+
     def start(self) -> float:
         """Start all nodes and wait until every broker knows of all brokers; seconds."""
         began = time.perf_counter()

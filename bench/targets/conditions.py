@@ -14,6 +14,8 @@ from protocol.api_keys import ApiKey
 from protocol.special_timestamps import EARLIEST_LOCAL, LATEST, LATEST_TIERED
 
 _POLL_S: Final = 0.01
+#: With many partitions an answer takes a while: the next request is sent this many times as long afterwards.
+_IDLE_SHARE: Final = 9
 #: Longer than a rejoin or an upload of some gigabytes takes.
 _PATIENCE_S: Final = 900
 #: They look at the files of the leader.
@@ -37,9 +39,10 @@ def wait_for(
             ClusterClient(target.addresses(), versions=_versions(condition)) as client,
         ):
             while target.addresses() and not is_over() and time.monotonic() < deadline:
+                began = time.monotonic()
                 if _CONDITIONS[condition](client, target, topic):
                     return True
-                time.sleep(_POLL_S)
+                time.sleep(max(_POLL_S, _IDLE_SHARE * (time.monotonic() - began)))
         if time.monotonic() > deadline:
             raise TargetError(f"{target.name}: {topic} is still not {condition.value} after {patience_s} s")
         time.sleep(_POLL_S)

@@ -12,7 +12,8 @@ import errno
 import os
 import socket
 import struct
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 _NETLINK_SOCK_DIAG: Final = 4
@@ -35,6 +36,8 @@ _ATTRIBUTE: Final = struct.Struct("=HH")
 _COUNTERS: Final = struct.Struct("=120xQQ")
 _BUFFER_BYTES: Final = 256 << 10
 _EVENT_BUFFER_BYTES: Final = 4 << 20
+#: How long the end of a connection may take to be reported.
+_ENDING_S: Final = 5.0
 #: inet_diag_bc_op: a local port at least, or at most, as much as that of the next one.
 _PORT_GE, _PORT_LE = 2, 3
 _OPERATION: Final = struct.Struct("=BBH")
@@ -62,6 +65,8 @@ class Connections:
         """Raises OSError where the kernel has no such counters for this user."""
         self._ports = frozenset(ports)
         self._before: dict[bytes, Carried] = {}
+        #: Of connections that are not open any more: the kernel reports their end a moment later.
+        self._ending: dict[bytes, tuple[float, Carried]] = {}
         self._is_first = True
         self._events = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG)
         try:
@@ -84,16 +89,32 @@ class Connections:
         ended = {each.cookie: each for each in self._destroyed() if each.port in self._ports}
         totals = dict.fromkeys(self._ports, Carried(0, 0))
         for each in {**open_now, **ended}.values():
-            before = self._before.get(each.cookie, Carried(0, 0))
+            before = self._count_before(each.cookie)
             if not self._is_first:
                 total = totals[each.port]
                 totals[each.port] = Carried(
                     total.received + each.carried.received - before.received,
                     total.sent + each.carried.sent - before.sent,
                 )
-        self._before = {cookie: each.carried for cookie, each in open_now.items() if cookie not in ended}
+        self._remember(open_now, ended)
         self._is_first = False
         return totals
+
+    def _count_before(self, cookie: bytes) -> Carried:
+        if cookie in self._ending:
+            return self._ending[cookie][1]
+        return self._before.get(cookie, Carried(0, 0))
+
+    def _remember(self, open_now: Mapping[bytes, Connection], ended: Mapping[bytes, Connection]) -> None:
+        now_s = time.monotonic()
+        ending = self._before.keys() - open_now.keys()
+        self._ending |= {cookie: (now_s, self._before[cookie]) for cookie in ending}
+        self._ending = {
+            cookie: (since_s, carried)
+            for cookie, (since_s, carried) in self._ending.items()
+            if cookie not in ended and since_s > now_s - _ENDING_S
+        }
+        self._before = {cookie: each.carried for cookie, each in open_now.items() if cookie not in ended}
 
     def _destroyed(self) -> Iterator[Connection]:
         while True:

@@ -40,14 +40,14 @@ def carry_out(
 
 def _act(event: Event, target: Target, topics: Mapping[str, str]) -> None:
     match event.action:
-        case Action.KILL:
-            _nodes(target).kill_node(_broker(event, target, topics))
-        case Action.STOP:
-            _nodes(target).stop_node(_broker(event, target, topics))
+        case Action.KILL | Action.STOP:
+            _take_down(event, target, _broker(event, target, topics))
         case Action.WIPE:
             wipe(_nodes(target).data_dir(_broker_that_is_down(event, target)))
         case Action.START:
-            _nodes(target).start_node(_broker_that_is_down(event, target))
+            broker = _broker_that_is_down(event, target)
+            _nodes(target).start_node(broker)
+            target.down.discard(broker)
         case Action.SLOW_STORE:
             assert target.store is not None
             target.store.slow_down(delay_s=event.delay_s, bytes_per_s=event.bytes_per_s)
@@ -63,6 +63,14 @@ def _act(event: Event, target: Target, topics: Mapping[str, str]) -> None:
             pass
         case _:
             assert_never(event.action)
+
+
+def _take_down(event: Event, target: Target, broker: int) -> None:
+    target.down.add(broker)
+    if event.action is Action.KILL:
+        _nodes(target).kill_node(broker)
+    else:
+        _nodes(target).stop_node(broker)
 
 
 def _nodes(target: Target) -> Nodes:
@@ -84,9 +92,9 @@ def _broker(event: Event, target: Target, topics: Mapping[str, str]) -> int:
 
 
 def _broker_that_is_down(event: Event, target: Target) -> int:
-    """The one that the event names. Raises TargetError if it runs."""
+    """The one that the event names. Raises TargetError if no event has taken it down."""
     assert event.broker is not None, f"{event.name}: which broker?"
-    if event.broker in target.addresses():
+    if event.broker not in target.down:
         raise TargetError(
             f"{target.name}: the event {event.name!r} concerns broker {event.broker}, which runs"
         )

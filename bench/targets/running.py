@@ -88,6 +88,7 @@ class RunningTarget:
         self.has_tier = has_tier
         self.nodes: Nodes | None = None
         self.store: Store | None = None
+        self.down: set[int] = set()
         self._bootstrap = bootstrap
         self._brokers = brokers
         self._pids: Mapping[str, int] | None = None

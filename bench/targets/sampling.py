@@ -222,8 +222,10 @@ def _connections(ports: Iterable[int]) -> Connections | None:
 class FolderSize:
     """The size of all files of a folder; read again less often when there are many."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, share: float = _WALK_SHARE) -> None:
+        """`share` is the most of the time that is spent on it."""
         self._folder = folder
+        self._share = share
         self._bytes = 0
         self._next_s = 0.0
 
@@ -233,7 +235,7 @@ class FolderSize:
         if began_s >= self._next_s:
             self._bytes = sum(_sizes(str(self._folder)))
             took_s = time.monotonic() - began_s
-            self._next_s = began_s + took_s / _WALK_SHARE
+            self._next_s = began_s + took_s / self._share
         return self._bytes
 
 

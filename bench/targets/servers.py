@@ -111,6 +111,11 @@ class Server:
         self._child: Child | None = None
 
     @property
+    def log_file(self) -> Path:
+        """Where its process writes what it logs."""
+        return self.folder / "broker.log"
+
+    @property
     def bootstrap(self) -> str:
         """`bootstrap.servers`."""
         return f"127.0.0.1:{self.port}"
@@ -120,7 +125,7 @@ class Server:
         began = time.perf_counter()
         self._format()
         formatted = time.perf_counter()
-        self._child = Child(self._command(), log=self.folder / "broker.log", env=self._environment())
+        self._child = Child(self._command(), log=self.log_file, env=self._environment())
         self._child.wait_until(lambda: WireClient.answers(self.port), timeout_s=60, interval_s=0.002)
         return StartUp(format_s=formatted - began, start_s=time.perf_counter() - formatted)
 

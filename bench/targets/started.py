@@ -101,6 +101,7 @@ class StartedTarget:
         self.has_tier = store is not None
         self.nodes: Nodes | None = nodes
         self.store = store
+        self.down: set[int] = set()
         self._nodes = nodes
         self._brokers = brokers
 
@@ -152,9 +153,21 @@ class StartedTarget:
         """See Target."""
         if self.store is not None and self.store.can_be_slow:
             self.store.slow_down(delay_s=0, bytes_per_s=0)
+        for broker_id in self.down - self.addresses().keys():
+            try:
+                self._nodes.start_node(broker_id)
+            except StartFailed as error:
+                raise TargetError(f"{self.name}: broker {broker_id} does not start again: {error}") from error
+        self.down.clear()
         for broker in self._brokers:
             if broker.broker_id not in self.addresses():
-                self._nodes.start_node(broker.broker_id)
+                raise TargetError(self._end_of(broker.broker_id))
+
+    def _end_of(self, broker_id: int) -> str:
+        log = self._nodes.log_file(broker_id)
+        lines = log.read_text(errors="replace").split("\n") if log.exists() else []
+        last = next((line for line in reversed(lines) if line.strip()), "nothing")
+        return f"{self.name}: broker {broker_id} has ended by itself; its log ends with: {last}"
 
 
 class OneNode:
@@ -202,3 +215,8 @@ class OneNode:
         """See Nodes."""
         assert node_id == _ONE_BROKER
         return self.server.folder / "data"
+
+    def log_file(self, node_id: int) -> Path:
+        """See Nodes."""
+        assert node_id == _ONE_BROKER
+        return self.server.log_file

@@ -52,6 +52,9 @@ class Nodes(Protocol):
     def data_dir(self, node_id: int) -> Path:
         """Where the node has its logs."""
 
+    def log_file(self, node_id: int) -> Path:
+        """Where its process writes what it logs."""
+
 
 class Target(Protocol):
     """A subject of `bench.measures`, and what workloads need beyond that."""
@@ -66,6 +69,8 @@ class Target(Protocol):
     nodes: Nodes | None
     #: The remote tier's store, if the bench has started it.
     store: Store | None
+    #: Brokers that events have stopped or killed. Others run, or have crashed.
+    down: set[int]
 
     @property
     def bootstrap(self) -> str:
@@ -94,4 +99,7 @@ class Target(Protocol):
         """Of the brokers that run."""
 
     def restore(self) -> None:
-        """Undo what events have left: all nodes run, and the store is as quick as it can be."""
+        """Undo what events have left: all nodes run, and the store is as quick as it can be.
+
+        Raises TargetError if a broker has ended by itself.
+        """

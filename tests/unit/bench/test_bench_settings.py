@@ -2,10 +2,12 @@
 
 import pytest
 
-from bench.targets.clusters import KafkaCluster, OttlaCluster
+from bench.targets.clusters import Cluster, KafkaCluster, OttlaCluster
 from bench.targets.servers import Kafka, Ottla
 from bench.targets.settings import SETTINGS
+from bench.targets.started import OneNode, started
 from bench.targets.tiering_clusters import TIER_PROPERTIES, TieredKafka, TieredOttla
+from bench.workloads.model import ClusterNeeds, Tier
 from broker.config import BrokerConfig
 from broker.config.load import read_properties, standalone_profile
 
@@ -59,3 +61,29 @@ def test_tiered_clusters_have_the_same_properties_and_a_store_each(tmp_path):
 
 def test_the_default_settings_are_kafkas_defaults():
     assert {key: str(BrokerConfig.default(key)) for key in SETTINGS["default"]} == SETTINGS["default"]
+
+
+def properties_of(target):
+    """Those that each node of a started target has."""
+    match target.nodes:
+        case OneNode(server=Kafka() as server):
+            return [read_properties(server.properties_file)]
+        case OneNode(server=Ottla() as server):
+            return [standalone_profile() | dict(override.split("=", 1) for override in server.overrides)]
+        case Cluster() as cluster:
+            return [read_properties(node.properties_file) for node in cluster.nodes]
+
+
+@pytest.mark.parametrize("tier", [Tier.NONE, Tier.DIRECTORY])
+@pytest.mark.parametrize("brokers", [1, 2, 3])
+def test_targets_have_the_same_properties_and_those_of_the_workload(tmp_path, brokers, tier):
+    needs = ClusterNeeds(brokers=brokers, tier=tier, properties={"num.network.threads": "5"})
+    kafka, ottla = (properties_of(started(name, needs, tmp_path / name)) for name in ("kafka", "ottla"))
+    stores = [{node.pop("rsm.config.dir", None) for node in nodes} for nodes in (kafka, ottla)]
+    if tier is Tier.DIRECTORY:
+        assert stores == [{str(tmp_path / name / "tier")} for name in ("kafka", "ottla")]
+    else:
+        assert stores == [{None}, {None}]
+    assert len(kafka) == (1 if brokers == 1 else brokers + 1)  # and a controller
+    assert [without_identity(node) for node in kafka] == [without_identity(node) for node in ottla]
+    assert all(node["num.network.threads"] == "5" for node in kafka)

@@ -1,0 +1,136 @@
+"""Nodes are measured from outside: real processes that compute, write, have children, end and are replaced."""
+
+import os
+import subprocess
+import sys
+import time
+from types import SimpleNamespace
+
+from bench.targets.sampling import FolderSize, Sampler, used_by
+from bench.targets.settings import file_system_of
+
+#: Computes for so long, then waits for the end of its input.
+BUSY = "import sys, time; end = time.process_time() + {}\nwhile time.process_time() < end: pass\nprint('done', flush=True); sys.stdin.read()"
+
+
+def process(code):
+    return subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+
+
+def end(child):
+    child.communicate("", timeout=30)
+
+
+class Nodes:
+    """A target of which only the processes matter; they can be replaced."""
+
+    def __init__(self, store=None):
+        self.pids = {}
+        self.store = None if store is None else SimpleNamespace(folder=store)
+
+    def node_pids(self):
+        return {node: child.pid for node, child in self.pids.items()}
+
+    def ports(self):
+        return {}
+
+
+def test_processor_time_is_what_the_node_and_its_children_took_in_the_block():
+    nodes = Nodes()
+    parent = (
+        f"import subprocess, sys; child = subprocess.run([sys.executable, '-c', {BUSY.format(0.3)!r}], "
+        "stdin=subprocess.DEVNULL, capture_output=True); print('done', flush=True); sys.stdin.read()"
+    )
+    nodes.pids["broker-1"] = process(BUSY.format(0.2))
+    nodes.pids["broker-1"].stdout.readline()  # before: not counted
+    nodes.pids["broker-2"] = process("import sys; sys.stdin.readline(); " + parent)
+    before = time.time()
+    with Sampler(nodes) as sampler:
+        nodes.pids["broker-2"].stdin.write("go\n")
+        nodes.pids["broker-2"].stdin.flush()
+        nodes.pids["broker-2"].stdout.readline()
+    cpu_s = {node: sum(row.cpu_s for row in sampler.rows(before) if row.node == node) for node in nodes.pids}
+    for child in nodes.pids.values():
+        end(child)
+    assert cpu_s["broker-1"] < 0.1
+    assert 0.3 <= cpu_s["broker-2"] < 2  # its child has ended, and counts
+
+
+def test_a_process_in_the_place_of_another_one_begins_at_zero():
+    nodes = Nodes()
+    old = nodes.pids["broker-1"] = process(BUSY.format(0.5))
+    old.stdout.readline()
+    before = time.time()
+    with Sampler(nodes) as sampler:
+        end(old)
+        new = nodes.pids["broker-1"] = process(BUSY.format(0.1))
+        new.stdout.readline()
+    end(new)
+    cpu_s = sum(row.cpu_s or 0 for row in sampler.rows(before))
+    assert 0.1 <= cpu_s < 0.5
+
+
+def test_what_is_written_to_a_disk_and_held_in_memory(tmp_path):
+    nodes = Nodes()
+    code = (
+        f"import os, sys; sys.stdin.readline(); data = os.urandom(30 << 20); f = open({str(tmp_path / 'f')!r}, 'wb'); "
+        "f.write(data); f.flush(); os.fsync(f.fileno()); print('done', flush=True); sys.stdin.read()"
+    )
+    child = nodes.pids["broker-1"] = process(code)
+    before = time.time()
+    with Sampler(nodes) as sampler:
+        child.stdin.write("go\n")
+        child.stdin.flush()
+        child.stdout.readline()
+    rows = sampler.rows(before)
+    end(child)
+    assert max(row.private_bytes for row in rows) > 30 << 20
+    assert all(row.resident_bytes > row.private_bytes for row in rows)
+    if file_system_of(tmp_path) != "tmpfs":
+        assert sum(row.written_bytes for row in rows) >= 30 << 20
+
+
+def test_seconds_count_from_the_given_time_and_a_node_that_ends_has_no_figures():
+    nodes = Nodes()
+    child = nodes.pids["broker-1"] = process("import sys; sys.stdin.read()")
+    before = time.time()
+    with Sampler(nodes) as sampler:
+        time.sleep(1.2)
+        end(child)
+        time.sleep(1)
+    rows = sampler.rows(before)
+    assert [row.second for row in rows] == [0, 1]
+    assert rows[0].cpu_s is not None
+    assert rows[1].cpu_s is None
+    assert rows[0].received_bytes is None  # no ports are known
+    assert [row.second for row in sampler.rows(before + 1)] == [0]
+
+
+def test_the_size_of_a_store_is_that_of_all_its_files(tmp_path):
+    with Sampler(Nodes(store=tmp_path / "not-yet")) as sampler:
+        (tmp_path / "not-yet" / "a").mkdir(parents=True)
+        (tmp_path / "not-yet" / "a" / "1.log").write_bytes(bytes(1000))
+        (tmp_path / "not-yet" / "2").write_bytes(bytes(24))
+        (tmp_path / "not-yet" / "a link").symlink_to("2")
+    assert [(row.node, row.tiered_bytes) for row in sampler.rows(0)] == [("store", 1024 + 1)]
+
+
+def test_a_large_folder_is_not_read_each_time(tmp_path):
+    for number in range(2000):
+        (tmp_path / str(number)).write_bytes(b"x")
+    size = FolderSize(tmp_path, share=0.001)
+    assert size.bytes() == 2000
+    (tmp_path / "one more").write_bytes(b"x")
+    assert size.bytes() == 2000
+    began = time.monotonic()
+    while size.bytes() == 2000:
+        assert time.monotonic() < began + 10
+    assert size.bytes() == 2001
+
+
+def test_a_node_whose_process_has_ended_is_left_out():
+    child = process("")
+    end(child)
+    assert used_by({"broker-1": child.pid, "broker-2": os.getpid()}).keys() == {"broker-2"}
