@@ -24,6 +24,7 @@ _ERROR_BYTES: Final = 512
 _METADATA_TIMEOUT_MS: Final = 30_000
 #: A tenth of a second each; statistics come once a second.
 _STATISTICS_WAITS: Final = 30
+_PRODUCER_ID_WAITS: Final = 300
 _OFFSETS: Final = {
     "error": 0,
     "partition": 16,
@@ -191,6 +192,15 @@ class Client:
         """Of a consumer."""
         # Without a loop of Python's: 0.1 us for each.
         deque(map(self._quick.rd_kafka_message_destroy, messages.addresses.tolist()), maxlen=0)
+
+    def await_producer_id(self) -> None:
+        """Until the brokers have given one: an idempotent producer sends nothing before. Raises LibrdkafkaError."""
+        for _ in range(_PRODUCER_ID_WAITS):
+            self.wait(0.1)
+            self.take_events()
+            if self._statistics and json.loads(self._statistics)["eos"]["idemp_state"] == "Assigned":
+                return
+        raise LibrdkafkaError("no broker has given a producer id after half a minute")
 
     def bytes_by_broker(self) -> dict[int, tuple[int, int]]:
         """Broker id -> (received, sent), by the last statistics: up to a second old."""

@@ -7,6 +7,7 @@ from typing import Final
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
+from confluent_kafka.admin._metadata import ClusterMetadata
 
 from bench.generators.assignment import Cluster
 
@@ -24,19 +25,24 @@ class ClusterReader:
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
-        self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+        self._connect()
+
+    def _connect(self) -> None:
+        self._admin = AdminClient({"bootstrap.servers": self._bootstrap, "log_level": 0})
 
     def read(self, topics: Iterable[str]) -> Cluster:
         """Partitions and ends of these topics. Raises ClusterDoesNotAnswer."""
-        partitions = {topic: self._partition_count(topic) for topic in set(topics)}
+        known = self._metadata().topics
+        partitions: dict[str, int] = {}
+        for topic in set(topics):
+            if topic not in known:
+                raise ClusterDoesNotAnswer(f"{self._bootstrap} has no topic {topic}")
+            partitions[topic] = len(known[topic].partitions)
         return Cluster(bootstrap=self._bootstrap, partitions=partitions, ends=self.ends(partitions))
 
     def brokers(self) -> list[tuple[str, int]]:
         """Where the brokers are reached, by id. Raises ClusterDoesNotAnswer."""
-        try:
-            brokers = self._admin.list_topics(timeout=_TIMEOUT_S).brokers
-        except KafkaException as error:
-            raise self._failure("no metadata", error) from error
+        brokers = self._metadata().brokers
         return [(str(brokers[each].host), brokers[each].port) for each in sorted(brokers)]
 
     def ends(
@@ -51,6 +57,8 @@ class ClusterReader:
                 if is_cancelled() or time.monotonic() > deadline:
                     raise self._failure("no end offsets", error) from error
                 time.sleep(0.5)
+                # A handle asks for offsets with the leader epochs that it has seen first, whatever the error.
+                self._connect()
 
     def _ends(self, partitions: Mapping[str, int]) -> dict[str, dict[int, int]]:
         latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
@@ -65,14 +73,12 @@ class ClusterReader:
             ends[at.topic][at.partition] = future.result().offset
         return ends
 
-    def _partition_count(self, topic: str) -> int:
+    def _metadata(self) -> ClusterMetadata:
         try:
-            found = self._admin.list_topics(topic, timeout=_TIMEOUT_S).topics[topic]
+            # Of all topics: a broker may create one that is asked for by its name.
+            return self._admin.list_topics(timeout=_TIMEOUT_S)
         except KafkaException as error:
-            raise self._failure(f"no metadata of {topic}", error) from error
-        if found.error is not None:
-            raise self._failure(f"no topic {topic}", KafkaException(found.error))
-        return len(found.partitions)
+            raise self._failure("no metadata", error) from error
 
     def _failure(self, what: str, error: KafkaException) -> ClusterDoesNotAnswer:
         cause = error.args[0]

@@ -135,7 +135,7 @@ class Control:
                 self.changed.notify_all()
         with self.changed:
             if index not in self.done and not self._is_closed:
-                self.failures.append(f"task {index} has ended without a word")
+                self.failures.append(f"task {index} has ended before its clients were done")
             self.changed.notify_all()
 
     def _note(self, index: int, message: Message) -> None:

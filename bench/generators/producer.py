@@ -23,14 +23,17 @@ from bench.generators.tally import Tally
 
 #: RD_KAFKA_MSG_F_COPY and RD_KAFKA_MSG_F_PARTITION.
 _COPY_TO_OWN_PARTITION: Final = 0x2 | 0x8
-#: Records in the library, sent or not; its own default.
+#: What is in the library, sent or not: its own bound of records, and of bytes that of Kafka's producer (`buffer.memory`).
 _MOST_QUEUED: Final = 100_000
+_MOST_QUEUED_BYTES: Final = 32 << 20
 _MOST_AT_ONCE: Final = 2000
 #: Values in slots.
 _SLOTS_BYTES: Final = 4 << 20
 _LEAST_SLOTS: Final = 64
-#: A faster schedule is served once in this time, which is the bound of its error.
-_TICK_US: Final = 250
+#: A faster schedule is served once in this time, by which a record is late at most.
+_TICK_US: Final = 500
+#: The library's queue is full: a delivery makes room earlier.
+_FULL_US: Final = 10_000
 #: How long the last records may take to be acknowledged, and when the phase is stopped.
 _FLUSH_S: Final = 120
 _FLUSH_STOPPED_S: Final = 5
@@ -73,6 +76,7 @@ class ProducerClient:
         self._messages["payload"] = self._values.addresses
         self._messages["size"] = self._values.sizes
         self._sent = 0
+        self._is_full = False
         self._sent_at = _Sent()
         self._acknowledged = np.zeros(plan.partitions, np.int64)
         self._next_sequences = np.zeros(plan.partitions, np.int64)
@@ -80,13 +84,16 @@ class ProducerClient:
 
     def open(self, stack: contextlib.ExitStack) -> None:
         """Connect. Raises LibrdkafkaError."""
-        settings = {"queue.buffering.max.messages": str(_MOST_QUEUED), **self._plan.settings}
+        most_queued = min(_MOST_QUEUED, _MOST_QUEUED_BYTES // self._plan.size.mean)
+        settings = {"queue.buffering.max.messages": str(most_queued), **self._plan.settings}
         self._most_queued = int(settings["queue.buffering.max.messages"])
         self._client = stack.enter_context(
             Client(librdkafka.PRODUCER, settings, on_error=self._note_library_error)
         )
         self._topic = self._client.topic(self._plan.topic)
         stack.callback(self._client.library.rd_kafka_topic_destroy, self._topic)
+        if settings.get("enable.idempotence") == "true":
+            self._client.await_producer_id()
 
     def run(self, orders: Orders, start_us: int) -> None:
         """Send all, and wait for all acknowledgements. Raises ClientFailed if some do not come."""
@@ -100,8 +107,9 @@ class ProducerClient:
                 break
             if self._plan.records is not None and self._sent >= self._plan.records:
                 break
-            if not (count := self._sendable(now)) or not self._send(count, now):
-                self._client.wait(self._pause_s(now, end_us))
+            if count := self._sendable(now):
+                self._send(count, now)
+            self._client.wait(self._pause_s(now, end_us))
         self._flush(orders)
         self._client.await_statistics()
         self._bytes_by_broker = self._client.bytes_by_broker()
@@ -121,13 +129,13 @@ class ProducerClient:
             most = min(most, self._plan.records - self._sent)
         if self._plan.rate is None:
             # Few at once would cost more of our own time for each.
-            return most if room >= _MOST_AT_ONCE else 0
+            return most if room >= min(_MOST_AT_ONCE, self._most_queued // 4) else 0
         elapsed_s = (now - self._start_us) / 1e6 - self._plan.first_due_s
         due = int(elapsed_s * self._plan.rate) + 1 if elapsed_s >= 0 else 0
         return max(0, min(most, due - self._sent))
 
-    def _send(self, count: int, now: int) -> int:
-        """Hand `count` records to the library; how many it took."""
+    def _send(self, count: int, now: int) -> None:
+        """Hand `count` records to the library. Those for which it has no room are sent later."""
         slot = self._sent % len(self._values)
         records = np.arange(self._sent, self._sent + count)
         if self._plan.rate is None:
@@ -147,19 +155,23 @@ class ProducerClient:
             count,
         )
         self._sent += accepted
-        return accepted
+        self._is_full = accepted < count
 
     def _partitions_of(self, records: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """All in turn: so each partition has sequences without gaps."""
         return (records + self._plan.first_partition) % self._plan.partitions
 
     def _pause_s(self, now: int, end_us: int | None) -> float:
-        if self._plan.rate is None:
-            until_us = now + 10_000
+        """How long to wait for deliveries, after records were sent that were due at `now`."""
+        if self._is_full:
+            until_us = now + _FULL_US
+        elif self._plan.rate is None:
+            until_us = now if self._sendable(now) else now + _FULL_US
         else:
             next_us = int(self._due_us(np.array([self._sent]))[0])
-            until_us = max(next_us, now + _TICK_US)
-        return ((until_us if end_us is None else min(until_us, end_us)) - now) / 1e6
+            # Behind the schedule by more than fits at once: no pause.
+            until_us = max(next_us, now + _TICK_US) if next_us > now else now
+        return ((until_us if end_us is None else min(until_us, end_us)) - now_us()) / 1e6
 
     def _note_deliveries(self, messages: Messages) -> None:
         now = now_us()

@@ -41,7 +41,7 @@ def shown_stream(stream: int) -> str:
 
 
 def _tables() -> npt.NDArray[np.uint32]:
-    """What each value of each variable byte changes in the CRC."""
+    """What each value of each variable byte changes in the CRC; one table after the other."""
     of_zeros = crc32c.crc32c(bytes(_VARIABLE_BYTES))
     tables = np.zeros((_VARIABLE_BYTES, 256), np.uint32)
     for at in range(_VARIABLE_BYTES):
@@ -49,10 +49,12 @@ def _tables() -> npt.NDArray[np.uint32]:
             variable = bytearray(_VARIABLE_BYTES)
             variable[at] = value
             tables[at, value] = crc32c.crc32c(variable) ^ of_zeros
-    return tables
+    return tables.ravel()
 
 
 _TABLES: Final = _tables()
+#: Where the table of each variable byte begins.
+_TABLE_AT: Final = np.arange(_VARIABLE_BYTES) * 256
 
 
 def _sizes(law: RecordSize, count: int, random: np.random.Generator) -> npt.NDArray[np.int64]:
@@ -68,7 +70,7 @@ def _sizes(law: RecordSize, count: int, random: np.random.Generator) -> npt.NDAr
 class Values:
     """The values of one producer in slots, which are used in turn.
 
-    Cost: about 100 ns for a record.
+    Cost: 5 us and 50 ns for each record that is stamped.
     """
 
     def __init__(self, size: RecordSize, *, stream: int, slots: int) -> None:
@@ -106,13 +108,10 @@ class Values:
         variable["sequence"] = sequences
         variable["due_us"] = due_us
         rows = variable.view(np.uint8).reshape(-1, _VARIABLE_BYTES)
-        crc = self._base[slots].copy()
-        for at in range(_VARIABLE_BYTES):
-            crc ^= _TABLES[at][rows[:, at]]
         stamps = self._stamps[slots]
         stamps["sequence"] = sequences
         stamps["due_us"] = due_us
-        stamps["crc"] = crc
+        stamps["crc"] = self._base[slots] ^ np.bitwise_xor.reduce(_TABLES[rows + _TABLE_AT], axis=1)
         self._bytes[self._stamps_at[slots]] = stamps.view(np.uint8).reshape(-1, STAMP_BYTES)
 
     def value(self, slot: int) -> bytes:

@@ -59,12 +59,10 @@ class _Task:
         yield from self._rows((time.process_time() - cpu_s) / len(self._clients))
 
     def _run_client(self, plan: Plan, client: _Client) -> None:
-        is_ready = False
         try:
             with contextlib.ExitStack() as stack:
                 client.open(stack)
                 self._note_ready()
-                is_ready = True
                 start_us = self._orders.await_start()
                 began_s = time.time()
                 try:
@@ -78,8 +76,6 @@ class _Task:
             self._control.send("failed", text=f"{plan.name}: {error!r}")
             raise
         finally:
-            if not is_ready:
-                self._note_ready()
             if isinstance(plan, ProducerPlan):
                 self._note_produced()
 
