@@ -38,7 +38,7 @@ from bench.spark.session import slots, spark_session
 from bench.targets.sampling import used_by
 from bench.targets.settings import SETTINGS, file_system_of, place_of
 from bench.targets.target import Target
-from bench.workloads.model import Phase, Workload
+from bench.workloads.model import ClusterNeeds, Phase, Workload
 from bench.workloads.scaling import warm_up_of
 
 _SETTINGS: Final = "default"
@@ -216,7 +216,7 @@ class WorkloadRun:
             settings=_SETTINGS if is_any_started else "",
             place=place_of(file_system) if is_any_started else "",
             file_system=file_system,
-            properties={**SETTINGS[_SETTINGS], **self.workload.cluster.properties} if is_any_started else {},
+            properties=_properties(self.workload.cluster) if is_any_started else {},
             warm_ups=harness.warm_ups,
             racks={
                 target.name: {each.broker_id: each.rack for each in target.brokers if each.rack}
@@ -224,6 +224,16 @@ class WorkloadRun:
             },
             stopped=self._stopped,
         )
+
+
+def _properties(needs: ClusterNeeds) -> dict[str, str]:
+    """What nodes that are started get on top of what is always set."""
+    of_brokers = {
+        f"{key} (broker {broker})": value
+        for broker, own in needs.broker_properties.items()
+        for key, value in own.items()
+    }
+    return {**SETTINGS[_SETTINGS], **needs.properties, **of_brokers}
 
 
 def _cpu_s(target: Target) -> float:

@@ -65,6 +65,9 @@ def started(
             brokers=needs.brokers,
             controllers=1,
         )
+        for broker, own in needs.broker_properties.items():
+            with cluster.node(int(broker)).properties_file.open("a") as lines:
+                lines.writelines(f"{key}={value}\n" for key, value in own.items())
         brokers = _brokers_of(cluster)
     return StartedTarget(name, nodes, brokers, made)
 

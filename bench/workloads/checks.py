@@ -9,6 +9,7 @@ from bench.aggregation.tables import figures_of
 from bench.workloads.keys import Place
 from bench.workloads.model import (
     Action,
+    ClusterNeeds,
     Consumers,
     Event,
     Phase,
@@ -33,7 +34,7 @@ _BROKER_ACTIONS: Final = {Action.KILL, Action.STOP, Action.WIPE, Action.START}
 
 def check(workload: Workload, place: Place) -> None:
     """Raise WorkloadError for the first thing that cannot be."""
-    _at_least(1, workload.cluster.brokers, place / "cluster" / "brokers")
+    _check_cluster(workload.cluster, place / "cluster")
     if not workload.phases:
         raise place.error("there is no phase: add [[phases]]")
     _unique("topics", (topic.name for topic in workload.topics), place)
@@ -64,6 +65,18 @@ def _unique(what: str, names: Iterable[str], place: Place) -> None:
     for name, count in Counter(names).items():
         if count > 1:
             raise (place / what).error(f'"{name}" is there {count} times: each needs a name of its own')
+
+
+def _check_cluster(cluster: ClusterNeeds, place: Place) -> None:
+    _at_least(1, cluster.brokers, place / "brokers")
+    if cluster.broker_properties and cluster.brokers == 1:
+        raise (place / "broker_properties").error("is for clusters of several brokers: write `properties`")
+    known = [str(number) for number in range(1, cluster.brokers + 1)]
+    for broker in cluster.broker_properties:
+        if broker not in known:
+            raise (place / "broker_properties").error(
+                f"there is no broker {broker}: they are 1 to {known[-1]}"
+            )
 
 
 def _check_topic(topic: TopicSpec, workload: Workload, place: Place) -> None:

@@ -88,7 +88,8 @@ def _value(kind: Any, value: object, place: Place) -> object:  # noqa: ANN401 - 
     if origin is Sequence:
         return _list(get_args(kind)[0], value, place)
     if origin is Mapping:
-        return _properties(value, place)
+        is_nested = get_origin(get_args(kind)[1]) is Mapping
+        return _tables(value, place) if is_nested else _properties(value, place)
     if isinstance(kind, type) and is_dataclass(kind):
         return _short_form(kind, value) or read_table(kind, value, place)
     if issubclass(kind, Enum):
@@ -121,6 +122,13 @@ def _list(kind: type, value: object, place: Place) -> list[object]:
 def _numbered(key: str, number: int, table: object) -> str:
     name = table.get("name") if isinstance(table, dict) else None
     return f"{key} {number} ({name})" if isinstance(name, str) else f"{key} {number}"
+
+
+def _tables(value: object, place: Place) -> dict[str, dict[str, str]]:
+    """Configurations for each of some names."""
+    if not isinstance(value, dict):
+        raise place.error(f"must be a table of tables, and is {_word_of(value)}")
+    return {key: _properties(each, place / key) for key, each in value.items()}
 
 
 def _properties(value: object, place: Place) -> dict[str, str]:

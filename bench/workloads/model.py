@@ -32,6 +32,8 @@ class ClusterNeeds:
     tier: Tier = Tier.NONE
     #: Of all nodes, over Kafka's defaults.
     properties: Mapping[str, str] = field(default_factory=dict)
+    #: Of single brokers of a cluster, by their id, on top.
+    broker_properties: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,6 +36,7 @@ about = "All keys that there are."
 brokers = 3
 tier = "minio"
 properties = { "broker.session.timeout.ms" = 3000, "log.preallocate" = true }
+broker_properties = { 3 = { "num.io.threads" = 2 } }
 
 [[topics]]
 name = "orders"
@@ -110,6 +111,7 @@ def test_every_key_is_a_field_of_the_model():
             brokers=3,
             tier=Tier.MINIO,
             properties={"broker.session.timeout.ms": "3000", "log.preallocate": "true"},
+            broker_properties={"3": {"num.io.threads": "2"}},
         ),
         topics=[
             TopicSpec(
@@ -196,7 +198,9 @@ def test_what_is_left_out_has_the_models_defaults():
         ("brokers = 3", 'brokers = "3"', "cluster, brokers: must be a whole number, and is a text in quotes"),
         ("brokers = 3", "brokers = true", "cluster, brokers: must be a whole number, and is true or false"),
         ("brokers = 3", "brokers = 0", "cluster, brokers: must be 1 or more, and is 0"),
-        ("brokers = 3", "brokers = 2", "topics 1 (orders), replicas: is 3, and cluster.brokers is 2"),
+        ("{ 3 = {", "{ 4 = {", "cluster, broker_properties: there is no broker 4: they are 1 to 3"),
+        ("{ 3 = {", "{ 3 = 1, 4 = {", "broker_properties, 3: must be a table, and is a whole number"),
+        ("replicas = 3", "replicas = 4", "topics 1 (orders), replicas: is 4, and cluster.brokers is 3"),
         ('tier = "minio"', 'tier = "s3"', 'tier: must be one of "none", "directory", "minio", and is "s3"'),
         ('tier = "minio"', 'tier = "none"', 'tiered: is true, and cluster.tier is "none"'),
         ('tier = "minio"', 'tier = "directory"', '"slow_store" needs a store with a connection: write tier = "minio"'),
