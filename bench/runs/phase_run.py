@@ -75,6 +75,7 @@ class PhaseRun:
             )
         except LoadFailed as error:
             return (), error
+        self.progress.restart()
         events.start(running.started_at_s, at_end=running.note_events_over)
         while not running.is_over:
             self._show(running)

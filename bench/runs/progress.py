@@ -42,6 +42,10 @@ class PhaseProgress:
         """Since it began."""
         return time.monotonic() - self._began
 
+    def restart(self) -> None:
+        """The phase begins now: what was before were preparations."""
+        self._began = time.monotonic()
+
     def update(self, *, records: int, payload_bytes: int, errors: int) -> None:
         """Show what its clients have done up to now."""
         self._done = (records, payload_bytes, errors)
