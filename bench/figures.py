@@ -56,6 +56,7 @@ class Unit:
 
 MEGABYTES_A_SECOND: Final = Unit(name="MB/s", factor=1e-6, decimals=0)
 MEGABYTES: Final = Unit(name="MB", factor=1e-6, decimals=0)
+KILOBYTES: Final = Unit(name="KB", factor=1e-3, decimals=1)
 MILLISECONDS: Final = Unit(name="ms", factor=1e3)
 SECONDS: Final = Unit(name="s")
 SECONDS_A_GIGABYTE: Final = Unit(name="s/GB")

@@ -59,6 +59,7 @@ class Report:
     runs: int
     #: About how long each load took; None where phases have their own times.
     seconds: float | None
+    #: Zero where it is not known.
     duration_s: float
     #: (table, metric) of the rows that `overview` shows.
     headlines: Sequence[tuple[str, str]]
@@ -169,7 +170,7 @@ def _of_workload(report: Report) -> Iterator[str]:
     versions = "; ".join(f"{name}: {words}" for name, words in report.targets.items() if words)
     if versions:
         yield f"Targets: {versions}."
-    else:
+    elif len(report.targets) > 1:
         yield "Both sides have the same settings."
     if report.is_partial:
         yield "The measurement was stopped before its end."
@@ -261,7 +262,7 @@ def _notes(report: Report) -> Iterator[str]:
         yield ""
         if section.file_system:
             properties = ", ".join(f"`{key}={value}`" for key, value in section.properties.items())
-            yield f"{section.title} ({section.file_system}): {properties}."
+            yield f"{section.title} ({section.file_system}){': ' if properties else ''}{properties}."
         for target, warm_up in section.warm_ups.items():
             costs = ", ".join(f"{cost:.3g}" for cost in warm_up.costs)
             yield f"Warm-up of {name_of(target)}, CPU of each round: {costs}."
@@ -270,4 +271,5 @@ def _notes(report: Report) -> Iterator[str]:
     yield ""
     if report.command:
         yield f"Measured by `{report.command}`."
-    yield f"The whole run took {report.duration_s / 60:.0f} minutes."
+    if report.duration_s:
+        yield f"The whole run took {report.duration_s / 60:.0f} minutes."

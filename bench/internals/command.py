@@ -5,23 +5,24 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
 from bench import environment
-from bench.internals.storage_report import Section, as_text, preface, save
-from bench.report import RESULTS
+from bench.figures import Table, baseline_first
+from bench.internals.cases import Cases
+from bench.report import Report, Section, as_markdown, save
 from bench.targets.servers import end_on_signals
-from bench.targets.settings import file_system_of
+from bench.targets.settings import file_system_of, place_of
 
 _QUICK_SCALE: Final = 0.1
 
 
 class Measure(Protocol):
-    """What makes one table."""
+    """What makes some tables."""
 
-    def __call__(self, folder: Path, *, runs: int, scale: float) -> Section:
+    def __call__(self, folder: Path, *, runs: int, scale: float) -> Cases:
         """`scale`: of what a whole run does."""
 
 
@@ -57,16 +58,50 @@ def run(program: str, measures: Mapping[str, Measure], *, description: str | Non
     scale = _QUICK_SCALE if options.quick else 1.0
     folder = Path(tempfile.mkdtemp(prefix=f"ottla-{program}-", dir=options.data_dir))
     file_system = file_system_of(folder)
-    sections = []
+    tables: list[Table] = []
     began = time.monotonic()
+
+    def report() -> Report:
+        return _report(program, where, file_system, tables, runs=runs, duration_s=time.monotonic() - began)
+
     try:
-        print(preface(where, file_system, runs))
         for name in options.only or measures:
-            sections.append(measures[name](folder, runs=runs, scale=scale))
-            print(as_text(sections[-1]), flush=True)
+            tables += measures[name](folder, runs=runs, scale=scale).tables()
+            print(f"{time.monotonic() - began:.0f} s  {name}", file=sys.stderr, flush=True)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    print(f"took {time.monotonic() - began:.0f} s", file=sys.stderr)
+    print(as_markdown(report()))
     if not options.no_save:
-        for path in save(program, where, file_system, sections, runs=runs, folder=RESULTS):
+        for path in save(report()):
             print(f"written: {path}")
+
+
+def _report(
+    program: str,
+    where: environment.Environment,
+    file_system: str,
+    tables: Sequence[Table],
+    *,
+    runs: int,
+    duration_s: float,
+) -> Report:
+    """The result; Kafka is in it if a measure has one."""
+    targets = {target for table in tables for target in table.samples}
+    return Report(
+        program=program,
+        environment=where,
+        runs=runs,
+        seconds=None,
+        duration_s=duration_s,
+        headlines=[],
+        sections=[
+            Section(
+                settings="",
+                place=place_of(file_system),
+                file_system=file_system,
+                properties={},
+                tables=tables,
+            )
+        ],
+        targets=dict.fromkeys(baseline_first(targets), ""),
+    )

@@ -6,7 +6,8 @@ from pathlib import Path
 from random import Random
 from typing import Final, NamedTuple
 
-from bench.internals.storage_report import Column, Section, gathered
+from bench.figures import MEGABYTES_A_SECOND, PERCENT, RECORDS_A_SECOND, SECONDS_A_GIGABYTE, Figure
+from bench.internals.cases import Cases, of_ottla
 from bench.internals.storage_support import NOW_MS, append, keyed_batch, open_log, scratch, seconds_since
 from protocol.records.compression import Compression
 from storage.cleaner import cleaning_job, measure
@@ -36,25 +37,26 @@ _CASES: Final = {
 }
 
 
-def compaction(folder: Path, *, runs: int, scale: float) -> Section:
+def compaction(folder: Path, *, runs: int, scale: float) -> Cases:
     """One cleaning of a log whose every closed segment is dirty."""
-    rows = {
-        name: gathered(runs, lambda case=case: _run(folder, case, scale))  # type: ignore[misc]
+    samples = {
+        name: of_ottla(runs, lambda case=case: _run(folder, case, scale))  # type: ignore[misc]
         for name, case in _CASES.items()
     }
-    return Section(
+    return Cases(
+        name="compaction",
         title="Compaction",
         note=(
             f"Records of {_VALUE_BYTES} bytes in batches of {_RECORDS_A_BATCH}, with keys drawn from so many that what the case says "
             "stays; both passes (offset map, rewriting) and the flush of what replaces the old segments. MB/s of dirty log."
         ),
-        columns=(
-            Column(metric="bytes_per_s", head="MB/s", factor=1e-6),
-            Column(metric="records_per_s", head="records/s"),
-            Column(metric="cpu_s_per_gb", head="CPU s/GB", decimals=1),
-            Column(metric="kept", head="kept", decimals=2),
+        figures=(
+            Figure(metric="bytes_per_s", title="throughput", unit=MEGABYTES_A_SECOND),
+            Figure(metric="records_per_s", title="throughput", unit=RECORDS_A_SECOND),
+            Figure(metric="cpu_s_per_gb", title="CPU", unit=SECONDS_A_GIGABYTE),
+            Figure(metric="kept", title="kept", unit=PERCENT),
         ),
-        rows=rows,
+        samples=samples,
     )
 
 

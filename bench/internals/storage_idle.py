@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
+from bench.figures import KILOBYTES, MEGABYTES, SECONDS, Figure, Goal, Sample
 from bench.internals import storage_open
-from bench.internals.storage_report import Column, Goal, Section, gathered
+from bench.internals.cases import Cases, of_ottla
 from bench.internals.storage_support import NOW_MS, append, batch_of, scratch
 from bench.targets.servers import Ottla
 from bench.targets.wire import RequestFailed, WireClient
@@ -23,45 +24,41 @@ _PATIENCE_S: Final = 120
 _SETTLE_S: Final = 2.0
 
 
-def idle(folder: Path, *, runs: int, scale: float) -> Section:
+def idle(folder: Path, *, runs: int, scale: float) -> Cases:
     """Logs of one batch each; as storage alone, and as a whole broker."""
     counts = [int(1000 * scale), int(10_000 * scale)]
-    rows: dict[str, dict[str, list[float]]] = {}
+    samples: dict[str, dict[str, list[Sample]]] = {}
     for count in counts:
         with scratch(folder / "idle") as at:
             data = at / "data"
-            began = time.perf_counter()
             _write_logs(data, count)
-            figures = gathered(runs, lambda data=data: _open(data))  # type: ignore[misc]
-            figures["create_s"] = [time.perf_counter() - began - sum(figures["open_s"])]
-            rows[f"{count:,} logs"] = figures
+            samples[f"{count:,} logs"] = of_ottla(runs, lambda data=data: _open(data))  # type: ignore[misc]
     few, many = (f"{count:,} logs" for count in counts)
     broker = f"{counts[0]:,} partitions of a broker"
     with scratch(folder / "idle") as at:
-        rows[broker] = _broker(at, counts[0], runs)
-    return Section(
+        samples[broker] = _broker(at, counts[0], runs)
+    memory = Goal(at_most=_MEMORY_GOAL_BYTES * scale, is_absolute=True)
+    return Cases(
+        name="idle",
         title="Idle partitions",
         note=(
             "Opening after a clean stop, and the private memory that it takes. 'Logs': storage alone, in a process of its own. "
             "'Partitions': a whole broker, from its start to its READY line and until all of them are served; its memory is "
             "what it holds more than one without topics."
         ),
-        columns=(
-            Column(metric="private_bytes", head="memory MB", factor=1e-6, decimals=1),
-            Column(metric="bytes_each", head="KB each", factor=1e-3, decimals=1),
-            Column(metric="open_s", head="open s", decimals=2),
-            Column(metric="open_cpu_s", head="CPU s", decimals=2),
-            Column(metric="served_s", head="served s", decimals=2),
-            Column(metric="close_s", head="close s", decimals=2),
+        figures=(
+            Figure(metric="private_bytes", title="memory", unit=MEGABYTES),
+            Figure(metric="bytes_each", title="memory of each", unit=KILOBYTES),
+            Figure(metric="open_s", title="opening", unit=SECONDS),
+            Figure(metric="open_cpu_s", title="opening: CPU", unit=SECONDS),
+            Figure(metric="served_s", title="until all are served", unit=SECONDS),
+            Figure(metric="close_s", title="closing", unit=SECONDS),
         ),
-        rows=rows,
-        goals=[
-            Goal(
-                case=case, metric="private_bytes", at_most=_MEMORY_GOAL_BYTES * scale, words=f"{case} < 30 MB"
-            )
-            for case in (few, broker)
-        ]
-        + [Goal(case=many, metric="open_s", at_most=_OPEN_GOAL_S * scale, words=f"{many} open in < 5 s")],
+        samples=samples,
+        goals={
+            **dict.fromkeys([(few, "private_bytes"), (broker, "private_bytes")], memory),
+            (many, "open_s"): Goal(at_most=_OPEN_GOAL_S * scale, is_absolute=True),
+        },
     )
 
 
@@ -84,7 +81,7 @@ def _open(data: Path) -> Mapping[str, float]:
     }
 
 
-def _broker(folder: Path, count: int, runs: int) -> dict[str, list[float]]:
+def _broker(folder: Path, count: int, runs: int) -> dict[str, list[Sample]]:
     """A broker without topics, then the same with so many partitions, restarted after a clean stop."""
     data = folder / "data"
     empty = _started(folder, data, 0)
@@ -95,7 +92,7 @@ def _broker(folder: Path, count: int, runs: int) -> dict[str, list[float]]:
         private_bytes = found["private_bytes"] - empty["private_bytes"]
         return {**found, "private_bytes": private_bytes, "bytes_each": private_bytes / count}
 
-    return gathered(runs, run)
+    return of_ottla(runs, run)
 
 
 def _server(folder: Path, data: Path) -> Ottla:

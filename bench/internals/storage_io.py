@@ -9,7 +9,8 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from bench.internals.storage_report import Column, Section, gathered
+from bench.figures import MEGABYTES_A_SECOND, MICROSECONDS, RECORDS_A_SECOND, TIMES, Figure
+from bench.internals.cases import Cases, of_ottla
 from bench.internals.storage_support import NOW_MS, append, batch_of, open_log, scratch, seconds_since, stamp
 from storage.log import Log
 from storage.log_config import LogConfig
@@ -26,29 +27,30 @@ _LOOKUPS: Final = 20_000
 _MS_BETWEEN_BATCHES: Final = 40
 
 
-def appends(folder: Path, *, runs: int, scale: float) -> Section:
+def appends(folder: Path, *, runs: int, scale: float) -> Cases:
     """The log's whole way of a batch, and one write(2) of the same bytes to the same disk."""
-    rows = {}
+    samples = {}
     for name, size in _BATCH_SIZES.items():
         times = int(min(_MOST_BATCHES, _APPENDED_BYTES // size) * scale)
-        rows[name] = gathered(runs, lambda size=size, times=times: _append_run(folder, size, times))  # type: ignore[misc]
-    return Section(
+        samples[name] = of_ottla(runs, lambda size=size, times=times: _append_run(folder, size, times))  # type: ignore[misc]
+    return Cases(
+        name="append",
         title="Append",
         note=(
             "Batches of 100-byte records, uncompressed: CRC and header checked, offsets and epoch patched in, written, "
             "indexed. Beside it one write(2) for each of the same buffers; 'flushed' counts a last fdatasync, too."
         ),
-        columns=(
-            Column(metric="raw_bytes_per_s", head="write(2) MB/s", factor=1e-6),
-            Column(metric="bytes_per_s", head="append MB/s", factor=1e-6),
-            Column(metric="part_of_raw", head="part of it", decimals=2),
-            Column(metric="records_per_s", head="records/s"),
-            Column(metric="batch_s", head="us a batch", factor=1e6, decimals=1),
-            Column(metric="batch_cpu_s", head="CPU us", factor=1e6, decimals=1),
-            Column(metric="raw_flushed_bytes_per_s", head="write(2) flushed", factor=1e-6),
-            Column(metric="flushed_bytes_per_s", head="append flushed", factor=1e-6),
+        figures=(
+            Figure(metric="raw_bytes_per_s", title="write(2)", unit=MEGABYTES_A_SECOND),
+            Figure(metric="bytes_per_s", title="append", unit=MEGABYTES_A_SECOND),
+            Figure(metric="part_of_raw", title="append / write(2)", unit=TIMES),
+            Figure(metric="records_per_s", title="append", unit=RECORDS_A_SECOND),
+            Figure(metric="batch_s", title="a batch", unit=MICROSECONDS),
+            Figure(metric="batch_cpu_s", title="a batch: CPU", unit=MICROSECONDS),
+            Figure(metric="raw_flushed_bytes_per_s", title="write(2), flushed", unit=MEGABYTES_A_SECOND),
+            Figure(metric="flushed_bytes_per_s", title="append, flushed", unit=MEGABYTES_A_SECOND),
         ),
-        rows=rows,
+        samples=samples,
     )
 
 
@@ -93,28 +95,29 @@ def _write_raw(path: Path, data: bytearray, times: int) -> tuple[float, float]:
         os.close(fd)
 
 
-def reads(folder: Path, *, runs: int, scale: float) -> Section:
+def reads(folder: Path, *, runs: int, scale: float) -> Cases:
     """A log from its beginning to its end, as fetches of one size."""
-    rows = {}
+    samples = {}
     with _filled_log(folder / "reads", scale) as log:
         path = log.segments.first.path_of(".log")
         for name, size in _READ_SIZES.items():
-            rows[name] = gathered(runs, lambda size=size: _read_run(log, path, size))  # type: ignore[misc]
-    return Section(
+            samples[name] = of_ottla(runs, lambda size=size: _read_run(log, path, size))  # type: ignore[misc]
+    return Cases(
+        name="read",
         title="Read",
         note=(
             "A closed segment in the page cache, front to back. Alone: `Log.read` against read(2); a large read is lent "
             "from a mapping and not copied, so that alone it costs nothing. To a socket whose other end is drained by another "
             "process: `Log.read` and send(2) against sendfile(2) of the same file."
         ),
-        columns=(
-            Column(metric="pread_bytes_per_s", head="read(2) MB/s", factor=1e-6),
-            Column(metric="bytes_per_s", head="Log.read MB/s", factor=1e-6),
-            Column(metric="sendfile_bytes_per_s", head="sendfile(2) to a socket", factor=1e-6),
-            Column(metric="sent_bytes_per_s", head="Log.read to a socket", factor=1e-6),
-            Column(metric="part_of_sendfile", head="part of it", decimals=2),
+        figures=(
+            Figure(metric="pread_bytes_per_s", title="read(2)", unit=MEGABYTES_A_SECOND),
+            Figure(metric="bytes_per_s", title="Log.read", unit=MEGABYTES_A_SECOND),
+            Figure(metric="sendfile_bytes_per_s", title="sendfile(2) to a socket", unit=MEGABYTES_A_SECOND),
+            Figure(metric="sent_bytes_per_s", title="Log.read to a socket", unit=MEGABYTES_A_SECOND),
+            Figure(metric="part_of_sendfile", title="Log.read / sendfile(2), to a socket", unit=TIMES),
         ),
-        rows=rows,
+        samples=samples,
     )
 
 
@@ -204,25 +207,26 @@ def _drain() -> Iterator[socket.socket]:
         os.waitpid(child, 0)
 
 
-def lookups(folder: Path, *, runs: int, scale: float) -> Section:
+def lookups(folder: Path, *, runs: int, scale: float) -> Cases:
     """Finding an offset, or a time, anywhere in a log of nine segments."""
     with _filled_log(folder / "lookups", scale) as log:
-        rows = {
-            name: gathered(runs, lambda look=look: _lookup_run(log, look))  # type: ignore[misc]
+        samples = {
+            name: of_ottla(runs, lambda look=look: _lookup_run(log, look))  # type: ignore[misc]
             for name, look in _LOOKUPS_OF.items()
         }
         size_bytes = log.segments.size_bytes
-    return Section(
+    return Cases(
+        name="lookup",
         title="Look up",
         note=(
             f"{_LOOKUPS:,} offsets drawn anywhere in a log of {size_bytes / 1e6:,.0f} MB, {_SEGMENTS + 1} segments, batches of "
             "16 KB, each with an index entry; all in the page cache."
         ),
-        columns=(
-            Column(metric="p50_s", head="p50 us", factor=1e6, decimals=1),
-            Column(metric="p99_s", head="p99 us", factor=1e6, decimals=1),
+        figures=(
+            Figure(metric="p50_s", title="p50", unit=MICROSECONDS),
+            Figure(metric="p99_s", title="p99", unit=MICROSECONDS),
         ),
-        rows=rows,
+        samples=samples,
     )
 
 

@@ -1,14 +1,13 @@
 """Starting on what a crash left: the same folder, copied, for Kafka and for Ottla in turn."""
 
 import shutil
-import statistics
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from bench.figures import SECONDS, Figure, Goal, Sample
 from bench.internals import storage_open
-from bench.internals.storage_report import Column, Goal, Section
+from bench.internals.cases import Cases
 from bench.internals.storage_support import append, batch_of, scratch
 from bench.targets.servers import Kafka, Ottla, Server
 from bench.targets.wire import RequestFailed, WireClient
@@ -26,9 +25,9 @@ _PATIENCE_S: Final = 120
 _KINDS: Final[dict[str, type[Server]]] = {"kafka": Kafka, "ottla": Ottla}
 
 
-def recovery(folder: Path, *, runs: int, scale: float) -> Section:
+def recovery(folder: Path, *, runs: int, scale: float) -> Cases:
     """One partition of a gigabyte in one segment, nothing of it known to be flushed, no index believed."""
-    rows: dict[str, dict[str, list[float]]] = {}
+    samples: dict[str, dict[str, list[Sample]]] = {}
     size_bytes = int(_LOG_BYTES * scale)
     for name, batch_bytes in _BATCH_SIZES.items():
         with scratch(folder / "recovery") as at:
@@ -36,12 +35,12 @@ def recovery(folder: Path, *, runs: int, scale: float) -> Section:
             servers = [kind(at / kind.name) for kind in _KINDS.values()]
             for server in servers:
                 shutil.copytree(template, server.folder / "data")
-            figures = rows.setdefault(name, {})
+            found = samples.setdefault(name, {server.name: [] for server in servers})
             for run in range(runs):
                 for server in servers if run % 2 == 0 else reversed(servers):
-                    for metric, value in _start_twice(server, count).items():
-                        figures.setdefault(f"{server.name}_{metric}", []).append(value)
-    return Section(
+                    found[server.name].append(_start_twice(server, count))
+    return Cases(
+        name="recovery",
         title="Recovery of an unclean log",
         note=(
             f"One partition of {size_bytes / 1e6:,.0f} MB in one segment, without recovery point, whose every batch is checked, CRC "
@@ -49,26 +48,16 @@ def recovery(folder: Path, *, runs: int, scale: float) -> Section:
             "the log's end: after a clean stop, and after a crash; the difference is the recovery. 'Alone' is our storage without a "
             "broker."
         ),
-        columns=(
-            Column(metric="kafka_clean_s", head="Kafka served s, clean", decimals=2),
-            Column(metric="kafka_unclean_s", head="crashed", decimals=2),
-            Column(metric="kafka_recovery_s", head="difference", decimals=2),
-            Column(metric="ottla_clean_s", head="Ottla served s, clean", decimals=2),
-            Column(metric="ottla_unclean_s", head="crashed", decimals=2),
-            Column(metric="ottla_recovery_s", head="difference", decimals=2),
-            Column(metric="ottla_alone_s", head="alone", decimals=2),
+        figures=(
+            Figure(metric="clean_s", title="served after a clean stop", unit=SECONDS),
+            Figure(metric="unclean_s", title="served after a crash", unit=SECONDS),
+            Figure(metric="recovery_s", title="difference", unit=SECONDS),
+            Figure(metric="alone_s", title="alone", unit=SECONDS),
         ),
-        rows=rows,
-        goals=[
-            Goal(
-                case=case,
-                metric=f"ottla_{metric}",
-                at_most=statistics.median(rows[case][f"kafka_{metric}"]),
-                words=f"{case}: {words} than Kafka",
-            )
-            for case in rows
-            for metric, words in (("unclean_s", "serves no later"), ("recovery_s", "recovers no slower"))
-        ],
+        samples=samples,
+        goals={
+            (case, metric): Goal(at_most=1.0) for case in samples for metric in ("unclean_s", "recovery_s")
+        },
     )
 
 
@@ -100,7 +89,7 @@ def _make_unclean(data: Path) -> None:
         path.unlink()
 
 
-def _start_twice(server: Server, count: int) -> Mapping[str, float]:
+def _start_twice(server: Server, count: int) -> Sample:
     """On the folder as it was left, and as after a crash; it is left cleanly then."""
     data = server.folder / "data"
     found = {"clean_s": _start(server, count)}

@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Final
 
 from bench.environment import REPOSITORY
+from bench.figures import COUNT as NUMBER
+from bench.figures import MEGABYTES, MILLISECONDS, OTTLA, SECONDS, Figure, Goal, Sample
 from bench.internals import command
-from bench.internals.storage_report import Column, Goal, Section
+from bench.internals.cases import Cases
 from bench.internals.storage_support import scratch
 from bench.internals.tier_scale_phases import COUNT, Figures
 
@@ -43,18 +45,18 @@ def _in_a_process(module: str, folder: Path, *arguments: int) -> dict[str, Figur
     return found
 
 
-def tier_scale(folder: Path, *, runs: int, scale: float) -> Section:
-    """Each phase is a row."""
+def tier_scale(folder: Path, *, runs: int, scale: float) -> Cases:
+    """Each phase is a case."""
     partitions, copies = round(_PARTITIONS * scale), round(_COPIES * scale)
     readers = max(1, round(_READERS * scale))
-    rows: dict[str, dict[str, list[float]]] = {}
+    samples: dict[str, dict[str, list[Sample]]] = {}
     for _ in range(runs):
         with scratch(folder / "tiered") as at:
             found = phases_of(at, partitions=partitions, copies=copies, readers=readers)
         for phase, figures in found.items():
-            for metric, value in figures.items():
-                rows.setdefault(phase, {}).setdefault(metric, []).append(value)
-    return Section(
+            samples.setdefault(phase, {OTTLA: []})[OTTLA].append(figures)
+    return Cases(
+        name="tier-scale",
         title=f"{partitions:,} tiered partitions with {copies:,} copies each",
         note=(
             "Snapshots of the metadata: alone, in a process without a broker. The others are phases of one broker, which is a "
@@ -63,32 +65,19 @@ def tier_scale(folder: Path, *, runs: int, scale: float) -> Section:
             "loop is in processor time, which other work on the machine does not lengthen, and as it was. Memory: private, at "
             "the end of the phase; of the readers: the most during it."
         ),
-        columns=(
-            Column(metric=COUNT, head="count"),
-            Column(metric="s", head="s", decimals=2),
-            Column(metric="cpu_s", head="CPU s", decimals=2),
-            Column(metric="turn_cpu_s", head="longest turn, CPU ms", factor=1e3, decimals=1),
-            Column(metric="turn_s", head="longest turn, ms", factor=1e3, decimals=1),
-            Column(metric="private_bytes", head="memory MB", factor=1e-6, decimals=1),
+        figures=(
+            Figure(metric=COUNT, title="count", unit=NUMBER),
+            Figure(metric="s", title="time", unit=SECONDS),
+            Figure(metric="cpu_s", title="CPU", unit=SECONDS),
+            Figure(metric="turn_cpu_s", title="longest turn: CPU", unit=MILLISECONDS),
+            Figure(metric="turn_s", title="longest turn", unit=MILLISECONDS),
+            Figure(metric="private_bytes", title="memory", unit=MEGABYTES),
         ),
-        rows=rows,
-        goals=[
-            Goal(
-                case="readers",
-                metric="private_bytes",
-                at_most=_MEMORY_GOAL_BYTES,
-                words=f"memory with {readers} readers < 300 MB",
-            ),
-            *(
-                Goal(
-                    case=phase,
-                    metric="turn_cpu_s",
-                    at_most=_TURN_GOAL_S,
-                    words=f"{phase}: no turn above 10 ms",
-                )
-                for phase in rows
-            ),
-        ],
+        samples=samples,
+        goals={
+            ("readers", "private_bytes"): Goal(at_most=_MEMORY_GOAL_BYTES, is_absolute=True),
+            **{(phase, "turn_cpu_s"): Goal(at_most=_TURN_GOAL_S, is_absolute=True) for phase in samples},
+        },
     )
 
 

@@ -171,7 +171,8 @@ def folder(spark, measured, tmp_path_factory):
                     kind=Kind.ERROR,
                     client=f"producer-0-{number}",
                     role=Role.PRODUCER,
-                    text="message timed out",
+                    text="timed out",
+                    errors=3,
                 )
                 for number in range(2)
                 if target == "kafka"

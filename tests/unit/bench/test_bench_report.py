@@ -144,8 +144,6 @@ def test_results_of_the_format_before_are_of_kafka_and_ottla():
 
 @pytest.mark.parametrize("path", sorted(RESULTS.glob("*.json")), ids=lambda path: path.stem)
 def test_the_committed_results_are_read(path):
-    if path.stem.endswith(("-storage", "-tier_scale")):
-        pytest.skip("of bench.internals")
     read = from_json(path.read_text())
     assert read is not None
     assert all(row.cell(list(read.targets)) for section in read.sections for row in section.rows())

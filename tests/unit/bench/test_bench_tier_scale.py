@@ -1,6 +1,6 @@
 """The program that measures many tiered partitions: in each of its phases there is as much as it says, however slow that is."""
 
-from bench.internals.storage_report import as_text
+from bench.figures import Verdict
 from bench.internals.storage_support import batch_of
 from bench.internals.tier_scale import tier_scale
 from bench.internals.tier_scale_folder import BATCH_BYTES, BATCH_COUNT, READ_COPIES
@@ -11,10 +11,11 @@ _METADATA_PARTITIONS = 50
 
 
 def test_each_phase_has_all_of_it(tmp_path):
-    section = tier_scale(tmp_path, runs=1, scale=0.02)
+    measured = tier_scale(tmp_path, runs=1, scale=0.02)
     segment_bytes = BATCH_COUNT * len(batch_of(BATCH_BYTES, value_bytes=1000)[0])
     all_copies = _PARTITIONS * _COPIES
-    assert {phase: int(figures[COUNT][0]) for phase, figures in section.rows.items() if COUNT in figures} == {
+    figures_of = {phase: samples["ottla"][0] for phase, samples in measured.samples.items()}
+    assert {phase: int(figures[COUNT]) for phase, figures in figures_of.items() if COUNT in figures} == {
         "all snapshots written": all_copies,
         # What is written grows with what has changed.
         "nothing has changed": 0,
@@ -25,8 +26,11 @@ def test_each_phase_has_all_of_it(tmp_path):
         "all tasks, nothing is due": all_copies,
         "readers": READ_COPIES * segment_bytes,
     }
-    for figures in section.rows.values():
+    for figures in figures_of.values():
         assert {"s", "cpu_s", "turn_cpu_s", "turn_s", "private_bytes"} <= figures.keys()
-    text = as_text(section)
-    assert "20 tiered partitions with 20 copies each" in text
-    assert "not measured" not in text
+    tables = measured.tables()
+    assert all(table.title.startswith("20 tiered partitions with 20 copies each: ") for table in tables)
+    assert [bool(table.note) for table in tables] == [True] + [False] * (len(tables) - 1)
+    judged = [row for table in tables for row in table.rows() if row.verdict is not None]
+    assert len(judged) == len(tables) + 1
+    assert Verdict.NOT_MEASURED not in {row.verdict for row in judged}
