@@ -120,13 +120,13 @@ def test_the_size_of_a_store_is_that_of_all_its_files(tmp_path):
 def test_a_large_folder_is_not_read_each_time(tmp_path):
     for number in range(2000):
         (tmp_path / str(number)).write_bytes(b"x")
-    size = FolderSize(tmp_path, share=0.001)
+    size = FolderSize(tmp_path, share=0.01)
     assert size.bytes() == 2000
     (tmp_path / "one more").write_bytes(b"x")
     assert size.bytes() == 2000
     began = time.monotonic()
     while size.bytes() == 2000:
-        assert time.monotonic() < began + 10
+        assert time.monotonic() < began + 60
     assert size.bytes() == 2001
 
 
