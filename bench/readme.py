@@ -1,4 +1,4 @@
-"""Puts the latest results (bench/results/*.json) into README.md, between markers; a test holds both equal.
+"""Puts the latest results (bench/results/*.json, docs/benchmarks/*.json) into README.md, between markers; a test holds both equal.
 
 python -m bench.readme
 """
@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Final
 
 from bench.environment import REPOSITORY
+from bench.page.documents import FOLDER, committed, readme_lines
 from bench.report import RESULTS, Report, all_rows, latest, overview, preface
 
 README: Final = REPOSITORY / "README.md"
 _BLOCK: Final = re.compile(r"(<!-- figures of bench\.(\w+) -->\n).*?(<!-- end of figures -->\n)", re.DOTALL)
+_WORKLOADS: Final = re.compile(r"(<!-- benchmarks -->\n).*?(<!-- end of benchmarks -->\n)", re.DOTALL)
 
 
 def block(program: str, report: Report | None) -> str:
@@ -37,9 +39,11 @@ def block(program: str, report: Report | None) -> str:
     )
 
 
-def with_figures(text: str, folder: Path = RESULTS) -> str:
-    """The text with the figures of the latest results in `folder` between its markers."""
-    return _BLOCK.sub(lambda found: found[1] + block(found[2], latest(found[2], folder)) + found[3], text)
+def with_figures(text: str, folder: Path = RESULTS, documents: Path = FOLDER) -> str:
+    """The text with the figures of the latest results in `folder`, and of workloads in `documents`, between its markers."""
+    text = _BLOCK.sub(lambda found: found[1] + block(found[2], latest(found[2], folder)) + found[3], text)
+    lines = "\n".join(["", *readme_lines(committed(documents)), ""])
+    return _WORKLOADS.sub(lambda found: found[1] + lines + found[2], text)
 
 
 def main() -> None:

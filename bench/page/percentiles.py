@@ -7,7 +7,7 @@ from typing import Final
 from bench.figures import Row, Table, name_of
 from bench.page.colours import Palette
 from bench.page.markup import Markup, tag
-from bench.page.scales import TIMES, Scale, fitting, logarithmic
+from bench.page.scales import Scale, logarithmic, time_words
 
 #: The end of a metric's name -> how it is shown.
 _NAMES: Final = {"p50_s": "p50", "p90_s": "p90", "p99_s": "p99", "p999_s": "p99.9", "max_s": "max"}
@@ -22,6 +22,11 @@ class Percentiles:
     #: Name of the percentile -> its figure, in rising order.
     rows: dict[str, Row]
     targets: Sequence[str]
+
+    @property
+    def title(self) -> str:
+        """Of a picture of them."""
+        return f"Latency of {self.load}, whole phase, log" if self.load else "Latency, whole phase, log"
 
     def values(self) -> list[float]:
         """Of all runs."""
@@ -69,16 +74,10 @@ def _load_of(row: Row) -> str | None:
 def percentiles_html(percentiles: Percentiles, palette: Palette) -> Markup:
     """A figure."""
     scale = percentiles.scale()
-    load = f" of {percentiles.load}" if percentiles.load else ""
-    ticks = [tag("span", _short(value), style=f"left:{scale.part(value):.2%}") for value in scale.ticks]
+    ticks = [tag("span", time_words(value), style=f"left:{scale.part(value):.2%}") for value in scale.ticks]
     return tag(
         "figure",
-        tag(
-            "figcaption",
-            tag("b", f"Latency{load}"),
-            " ",
-            tag("span", "over the whole phase, median of the runs, log"),
-        ),
+        tag("figcaption", tag("b", percentiles.title), tag("span", "; thin: single runs")),
         *(
             _row_html(name, row, percentiles.targets, scale, palette)
             for name, row in percentiles.rows.items()
@@ -116,14 +115,9 @@ def _row_html(name: str, row: Row, targets: Sequence[str], scale: Scale, palette
         tag(
             "span",
             *(
-                tag("b", _short(value), class_=palette.css_class(target), title=name_of(target))
+                tag("b", time_words(value), class_=palette.css_class(target), title=name_of(target))
                 for target, value in medians.items()
             ),
         ),
         class_="percentile",
     )
-
-
-def _short(seconds: float) -> str:
-    unit = fitting(TIMES, seconds * 1.0001)
-    return f"{seconds * unit.factor:.3g} {unit.name}"

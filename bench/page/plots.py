@@ -1,26 +1,30 @@
 """The pictures of the page as PNG, by matplotlib: for documents, which show no SVG of their own."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import numpy
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Picture
+from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from PIL import Image
 
-from bench.figures import name_of
+from bench.figures import Table, name_of
 from bench.page.charts import Chart, Strip
 from bench.page.colours import Colour, colours
+from bench.page.percentiles import Percentiles, percentiles_of
 from bench.page.ratios import RatioAxis, RatioRow, is_more_better, ratio_rows, ratio_tick, ratio_words
-from bench.page.scales import time_ticks
+from bench.page.scales import time_ticks, time_words
 from bench.page.series import Series, charts
 from bench.report import Report
 
 _DPI: Final = 120
-#: Inches of a chart, and of a strip with its title.
-_COLUMN, _ROW = 4.4, 1.2
+#: Inches of a column, of a strip with its title, and of what is above all strips.
+_COLUMN, _ROW, _ABOVE = 4.4, 1.2, 0.75
 _INK, _SOFT, _RULE, _BETTER, _MARK = "#1b1f24", "#5a6472", "#dfe3e8", "#e7f3ee", "#7a4fb5"
 _STYLE: Final[Mapping[str, Any]] = {"color": _INK, "fontsize": 9}
 
@@ -29,32 +33,45 @@ def save_plots(report: Report, series: Series, folder: Path) -> list[Path]:
     """Write the overview of each section, and for each phase one picture of everything over time."""
     targets = list(report.targets)
     saved = []
-    for number, section in enumerate(report.sections):
+    for number, section in enumerate(report.sections, start=1):
         if rows := ratio_rows(section, report.headlines, targets):
-            name = "overview" if number == 0 else f"overview-{number + 1}"
-            saved.append(_save(overview_plot(rows, targets), folder / f"{name}.png"))
-        for table in section.tables if number == 0 else ():
-            found = charts(series, table.name, targets)
-            if found:
-                picture = phase_plot(found, table.title, targets)
-                saved.append(_save(picture, folder / f"{_file_name(table.name)}.png"))
+            name = "overview" if number == 1 else f"overview-{number}"
+            plot = overview_plot({row.label: row for row in rows}, targets)
+            saved.append(save_plot(plot, folder / f"{name}.png"))
+    for number, (table, plot) in enumerate(phase_plots(report, series), start=1):
+        name = re.sub(r"[^\w.-]+", "-", table.name)
+        saved.append(save_plot(plot, folder / f"phase-{number}-{name}.png"))
     return saved
 
 
-def _file_name(phase: str) -> str:
-    return re.sub(r"[^\w.-]+", "-", phase)
+def phase_plots(
+    report: Report, series: Series, *, most: int | None = None
+) -> Iterator[tuple[Table, Picture]]:
+    """Pictures of phases over time: of all, or of so many, those with events before others."""
+    targets = list(report.targets)
+    found = [(table, charts(series, table.name, targets)) for table in report.sections[0].tables]
+    found = [(table, its) for table, its in found if its]
+    chosen = sorted(found, key=lambda each: not each[1][0].marks)[:most]
+    for table, its in found:
+        if any(table is each for each, _ in chosen):
+            yield table, phase_plot(its, percentiles_of(table, targets), table.title, targets)
 
 
-def _save(picture: Picture, path: Path) -> Path:
-    FigureCanvasAgg(picture).print_png(str(path))
+def save_plot(picture: Picture, path: Path) -> Path:
+    """As a PNG of 256 colours, which are enough, and a third of the bytes."""
+    canvas = FigureCanvasAgg(picture)
+    canvas.draw()
+    image = Image.fromarray(numpy.asarray(canvas.buffer_rgba())).convert("RGB")
+    image.quantize(256, dither=Image.Dither.NONE).save(path, optimize=True)
     return path
 
 
 # -- ratios --------------------------------------------------------------------------------------------
 
 
-def overview_plot(rows: Sequence[RatioRow], targets: Sequence[str]) -> Picture:
+def overview_plot(labelled: Mapping[str, RatioRow], targets: Sequence[str]) -> Picture:
     """The ratios of a result, with their goals."""
+    rows = list(labelled.values())
     axis = RatioAxis.of(rows)
     own = colours(targets)
     picture = Picture(
@@ -77,7 +94,7 @@ def overview_plot(rows: Sequence[RatioRow], targets: Sequence[str]) -> Picture:
             plot.plot(ratio, at, "o", color=own[target].light, markersize=8, markeredgecolor="white")
     ratios = ["  ".join(ratio_words(ratio) for ratio in row.ratios.values()) for row in rows]
     plot.axvline(1, color=_SOFT, linewidth=0.8)
-    plot.set_yticks(range(len(rows)), [_label(row) for row in rows], **_STYLE)
+    plot.set_yticks(range(len(rows)), list(labelled), **_STYLE)
     values = plot.secondary_yaxis("right")
     values.set_yticks(range(len(rows)), ratios, fontweight="bold", **_STYLE)
     plot.xaxis.set_major_locator(FixedLocator(axis.ticks()))
@@ -93,51 +110,108 @@ def overview_plot(rows: Sequence[RatioRow], targets: Sequence[str]) -> Picture:
     return picture
 
 
-def _label(row: RatioRow) -> str:
-    return f"{row.row.table.title}: {row.row.figure.title}"
-
-
 # -- over time -----------------------------------------------------------------------------------------
 
 
-def phase_plot(found: Sequence[Chart], title: str, targets: Sequence[str]) -> Picture:
-    """The charts of a phase side by side, below them what its marks are."""
+def phase_plot(
+    found: Sequence[Chart], percentiles: Sequence[Percentiles], title: str, targets: Sequence[str]
+) -> Picture:
+    """The charts of a phase side by side, percentiles below the second one, and at the bottom what the marks are."""
     own = colours(targets)
     marks = found[0].marks
-    below, above = 0.45 + 0.2 * len(marks), 0.75
-    width = _COLUMN * len(found)
-    height = above + _ROW * max(len(chart.strips) for chart in found) + below
-    picture = Picture(figsize=(width, height), dpi=_DPI, facecolor="white")
+    # Throughput, the second one, has the fewest strips.
+    second = min(1, len(found) - 1)
+    rows = [
+        len(chart.strips) + (2 * len(percentiles) if at == second else 0) for at, chart in enumerate(found)
+    ]
+    sheet = _Sheet(columns=len(found), rows=max(rows), below=0.35 + 0.2 * len(marks))
     for column, chart in enumerate(found):
-        left = _COLUMN * column + 0.5
-        picture.text(
-            left / width, 1 - 0.5 / height, chart.title, color=_SOFT, fontsize=9.5, fontweight="bold"
-        )
+        sheet.write(column, chart.title)
         for row, strip in enumerate(chart.strips):
-            bottom = height - above - _ROW * (row + 1) + 0.2
-            box = (left / width, bottom / height, (_COLUMN - 0.7) / width, (_ROW - 0.42) / height)
-            plot = picture.add_axes(box)
+            plot = sheet.plot(column, row)
             _draw(plot, strip, chart, own, is_last=row == len(chart.strips) - 1)
             if row == 0:
                 _number(plot, chart)
-    for at, mark in enumerate(reversed(marks)):
-        picture.text(
-            0.5 / width,
-            (0.12 + 0.2 * at) / height,
-            f"{mark.number}  {mark.words()}",
-            color=_INK,
-            fontsize=8.5,
-        )
-    picture.text(0.5 / width, 1 - 0.24 / height, title, color=_INK, fontsize=12)
+    for at, each in enumerate(percentiles):
+        _draw_percentiles(sheet.plot(second, len(found[second].strips) + 2 * at, height=2), each, own)
+    sheet.write_lines([f"{mark.number}  {mark.words()}" for mark in marks])
     lines = {line.target for chart in found for strip in chart.strips for line in strip.lines}
-    shown = [target for target in targets if target in lines]
-    handles = [picture.axes[0].plot([], [], color=own[target].light, linewidth=3)[0] for target in shown]
-    corner = (1 - 0.2 / width, 1 - 0.02 / height)
-    picture.legend(
-        handles, [name_of(target) for target in shown], loc="upper right", bbox_to_anchor=corner, ncols=len(shown),
-        frameon=False, fontsize=9,
-    )  # fmt: skip
-    return picture
+    sheet.entitle(title, {name_of(target): own[target].light for target in targets if target in lines})
+    return sheet.picture
+
+
+class _Sheet:
+    """A picture with columns of plots, in inches: plots of one height, whatever their number."""
+
+    def __init__(self, *, columns: int, rows: int, below: float) -> None:
+        self._width, self._below = _COLUMN * columns, below
+        self._height = _ABOVE + _ROW * rows + below
+        self.picture = Picture(figsize=(self._width, self._height), dpi=_DPI, facecolor="white")
+
+    def plot(self, column: int, row: int, *, height: int = 1) -> Axes:
+        """An empty one, of some rows."""
+        bottom = self._height - _ABOVE - _ROW * (row + height) + 0.2
+        plot: Axes = self.picture.add_axes(
+            (
+                (_COLUMN * column + 0.5) / self._width,
+                bottom / self._height,
+                (_COLUMN - 0.7) / self._width,
+                (_ROW * height - 0.42) / self._height,
+            )
+        )
+        return plot
+
+    def write(self, column: int, words: str) -> None:
+        """The head of a column."""
+        self._text(_COLUMN * column + 0.5, self._height - 0.5, words, _SOFT, 9.5, weight="bold")
+
+    def write_lines(self, lines: Sequence[str]) -> None:
+        """Below everything."""
+        for at, words in enumerate(reversed(lines)):
+            self._text(0.5, 0.12 + 0.2 * at, words, _INK, 8.5)
+
+    def entitle(self, title: str, keys: Mapping[str, str]) -> None:
+        """The first line: the title, and the names of colours."""
+        self._text(0.5, self._height - 0.24, title, _INK, 12)
+        handles = [Line2D([], [], color=colour, linewidth=3) for colour in keys.values()]
+        corner = (1 - 0.2 / self._width, 1 - 0.02 / self._height)
+        self.picture.legend(
+            handles,
+            list(keys),
+            loc="upper right",
+            bbox_to_anchor=corner,
+            ncols=len(keys),
+            frameon=False,
+            fontsize=9,
+        )
+
+    def _text(
+        self, left: float, bottom: float, words: str, colour: str, size: float, *, weight: str = "normal"
+    ) -> None:
+        at = (left / self._width, bottom / self._height)
+        self.picture.text(*at, words, color=colour, fontsize=size, fontweight=weight)
+
+
+def _draw_percentiles(plot: Axes, percentiles: Percentiles, own: Mapping[str, Colour]) -> None:
+    scale = percentiles.scale()
+    for at, row in enumerate(percentiles.rows.values()):
+        medians = [
+            (target, value) for target in percentiles.targets if (value := row.median(target)) is not None
+        ]
+        plot.plot([value for _, value in medians], [at] * len(medians), color=_RULE, linewidth=1.5, zorder=1)
+        for target, value in medians:
+            runs = row.values(target)
+            plot.plot(runs, [at] * len(runs), "|", color=own[target].light, markersize=8, alpha=0.5)
+            plot.plot(value, at, "o", color=own[target].light, markersize=7, markeredgecolor="white")
+    plot.set_xscale("log")
+    plot.set_xlim(scale.least, scale.most)
+    plot.set_ylim(len(percentiles.rows) - 0.5, -0.5)
+    plot.set_xticks(scale.ticks, [time_words(tick) for tick in scale.ticks])
+    plot.xaxis.set_minor_locator(NullLocator())
+    plot.set_yticks(range(len(percentiles.rows)), list(percentiles.rows))
+    plot.grid(axis="x", color=_RULE, linewidth=0.6)
+    plot.set_title(percentiles.title, loc="left", fontsize=8.5, color=_INK, pad=4)
+    _plain(plot)
 
 
 def _draw(plot: Axes, strip: Strip, chart: Chart, own: Mapping[str, Colour], *, is_last: bool) -> None:

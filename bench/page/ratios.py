@@ -50,6 +50,11 @@ class RatioRow:
     ratios: dict[str, float]
 
     @property
+    def label(self) -> str:
+        """What it is of."""
+        return f"{self.row.table.title}: {self.row.figure.title}"
+
+    @property
     def goal(self) -> float | None:
         """The bound, where it is one of the ratio."""
         goal = self.row.figure.goal
@@ -94,8 +99,10 @@ class RatioAxis:
 
     @classmethod
     def of(cls, rows: Sequence[RatioRow]) -> "RatioAxis":
-        """One on which all of their ratios are."""
-        return cls.holding([ratio for row in rows for ratio in row.ratios.values()])
+        """One on which all of their ratios are, those of single runs included."""
+        medians = [ratio for row in rows for ratio in row.ratios.values()]
+        runs = [ratio for row in rows for target in row.ratios for ratio in row.of_runs(target)]
+        return cls.holding([*medians, *runs])
 
     @classmethod
     def holding(cls, ratios: Sequence[float]) -> "RatioAxis":

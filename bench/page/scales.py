@@ -38,6 +38,16 @@ def fitting(units: Sequence[Unit], value: float) -> Unit:
     return next((unit for unit in reversed(units) if value * unit.factor >= 1), units[0])
 
 
+def time_words(seconds: float) -> str:
+    """A time with the unit that fits.
+
+    >>> time_words(0.0123), time_words(5e-05), time_words(90.0)
+    ('12.3 ms', '50 µs', '90 s')
+    """
+    unit = fitting(TIMES, seconds * 1.0001)  # 1 ms is no 1,000 us, however it is rounded
+    return f"{seconds * unit.factor:.3g} {unit.name}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
     """An axis in base units; 0 < `least` where it is logarithmic."""
