@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from protocol.records.batch import BatchHeader
 from remote.errors import RemoteStorageError
 from remote.history.aborted import aborted_in
 from remote.history.copy_batches import CopyBatches
@@ -40,6 +41,14 @@ class Part:
     def size_bytes(self) -> int:
         """An estimate, by the share of the copy's offsets."""
         return _share(self.copy, self.start_offset, self.end_offset)
+
+    def is_aborted(self, header: BatchHeader) -> bool:
+        """Whether the batch is of an aborted transaction."""
+        return header.is_transactional and any(
+            each.producer_id == header.producer_id
+            and each.first_offset <= header.base_offset <= each.last_offset
+            for each in self.aborted
+        )
 
 
 def plan(store: RemoteStorageManager, options: TierOptions, bounds: Bounds) -> list[list[Part]]:

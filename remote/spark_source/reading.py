@@ -11,14 +11,12 @@ from typing import Final
 import pyarrow as pa
 
 from protocol.errors import KafkaError
-from protocol.records.batch import BatchHeader
 from remote.errors import RemoteResourceNotFound, RemoteStorageError
 from remote.history.copy_batches import CopyBatches
 from remote.plugins import storage_manager_of
 from remote.spark_source.columns import Place, Rows
 from remote.spark_source.planning import Part
 from remote.storage_manager import RemoteStorageManager
-from storage.transaction_index import AbortedTransaction
 
 #: Stores that a Python worker keeps open for its next task.
 _STORES: Final = 4
@@ -65,15 +63,8 @@ def _columns_of(part: Part, batches: CopyBatches, names: Sequence[str]) -> Itera
         min_timestamp_ms=part.min_timestamp_ms,
     )
     for header, batch in found:
-        if not header.is_control and not _is_aborted(header, part.aborted):
+        if not header.is_control and not part.is_aborted(header):
             rows.add(header, batch)
             if rows.is_full:
                 yield rows.take()
     yield rows.take()
-
-
-def _is_aborted(header: BatchHeader, aborted: Iterable[AbortedTransaction]) -> bool:
-    return header.is_transactional and any(
-        each.producer_id == header.producer_id and each.first_offset <= header.base_offset <= each.last_offset
-        for each in aborted
-    )

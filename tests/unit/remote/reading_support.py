@@ -3,6 +3,8 @@
 from dataclasses import replace
 from uuid import UUID
 
+from hypothesis import strategies as st
+
 from protocol.records.batch import batches
 from protocol.records.record import records
 from protocol.types import TopicPartition
@@ -73,7 +75,8 @@ class TieredTwins:
         )
         self.producer = Producer(self.log, self.twin)
         directory = LocalDirectory()
-        directory.configure({"dir": str(folder / "store")})
+        self.store_folder = folder / "store"
+        directory.configure({"dir": str(self.store_folder)})
         self.store = FaultyStore(directory)
         self.tier = Tier(self.store)
         self.partition = PartitionOfLog(self.log, TOPIC_ID)
@@ -131,3 +134,61 @@ def committed(data, aborted, *, from_offset=0):
         elif not (header.is_transactional and header.producer_id in skipped):
             found += [record.offset for record in records(part) if record.offset >= from_offset]
     return found
+
+
+def offsets_of(data, aborted, offset, is_read_committed):
+    if not is_read_committed:
+        return values_of(data, from_offset=offset)
+    return committed(data, [(each.first_offset, each.producer_id) for each in aborted], from_offset=offset)
+
+
+def found_end(data, offset, end):
+    headers = [header for header, _ in batches(memoryview(bytes(data)))]
+    return headers[-1].next_offset if headers else end
+
+
+def read_twin(twin, offset, *, is_read_committed):
+    """What a consumer gets from `offset` on of a log that has everything locally."""
+    end = twin.last_stable_offset if is_read_committed else twin.high_watermark
+    found = []
+    while offset < end:
+        part = twin.reader.read(offset, max_bytes=10**6, max_offset=end, min_one_message=True)
+        aborted = twin.reader.aborted_transactions(offset, end) if is_read_committed else []
+        found += offsets_of(part.records, aborted, offset, is_read_committed)
+        offset = found_end(part.records, offset, end)
+    return found
+
+
+# -- histories of a log --------------------------------------------------------------------------------
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("append"), st.integers(1, 3), st.integers(0, 9)),
+        st.tuples(st.just("transact"), st.integers(0, 2), st.integers(0, 9)),
+        st.tuples(st.just("end"), st.integers(0, 2), st.booleans()),
+        st.tuples(st.just("roll"), st.just(0), st.just(0)),
+        st.tuples(st.just("epoch"), st.integers(1, 2), st.just(0)),
+    ),
+    min_size=5,
+    max_size=40,
+)
+
+
+def play(twins, steps):
+    producer, is_open = twins.producer, set()
+    for kind, number, other in steps:
+        match kind:
+            case "append":
+                producer.append(count=number, timestamp=NOW_MS + other * 10)
+            case "transact":
+                is_open.add(number)
+                producer.append(producer=number, timestamp=NOW_MS + other * 10)
+            case "end" if number in is_open:
+                is_open.remove(number)
+                producer.end(number, commit=other)
+            case "roll":
+                producer.roll()
+            case "epoch":
+                producer.epoch += number
+                for log in producer.logs:
+                    log.assign_epoch(producer.epoch, log.log_end_offset)

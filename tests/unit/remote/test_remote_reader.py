@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reading_support import NOW_MS, TieredTwins, committed, values_of
+from reading_support import NOW_MS, STEPS, TieredTwins, found_end, offsets_of, play, read_twin, values_of
 
 from protocol.errors import OffsetOutOfRange
 from remote.errors import RemoteStorageError
@@ -173,38 +173,6 @@ def test_an_offset_without_a_copy(simulation, twins):
 
 # -- the twin ----------------------------------------------------------------------------------------
 
-STEPS = st.lists(
-    st.one_of(
-        st.tuples(st.just("append"), st.integers(1, 3), st.integers(0, 9)),
-        st.tuples(st.just("transact"), st.integers(0, 2), st.integers(0, 9)),
-        st.tuples(st.just("end"), st.integers(0, 2), st.booleans()),
-        st.tuples(st.just("roll"), st.just(0), st.just(0)),
-        st.tuples(st.just("epoch"), st.integers(1, 2), st.just(0)),
-    ),
-    min_size=5,
-    max_size=40,
-)
-
-
-def play(twins, steps):
-    producer, is_open = twins.producer, set()
-    for kind, number, other in steps:
-        match kind:
-            case "append":
-                producer.append(count=number, timestamp=NOW_MS + other * 10)
-            case "transact":
-                is_open.add(number)
-                producer.append(producer=number, timestamp=NOW_MS + other * 10)
-            case "end" if number in is_open:
-                is_open.remove(number)
-                producer.end(number, commit=other)
-            case "roll":
-                producer.roll()
-            case "epoch":
-                producer.epoch += number
-                for log in producer.logs:
-                    log.assign_epoch(producer.epoch, log.log_end_offset)
-
 
 async def read_all(twins, offset, *, is_read_committed, max_bytes):
     """What a consumer gets from `offset` on, in both tiers."""
@@ -226,30 +194,6 @@ async def read_all(twins, offset, *, is_read_committed, max_bytes):
             aborted = log.reader.aborted_transactions(offset, end) if is_read_committed else []
             found += offsets_of(part.records, aborted, offset, is_read_committed)
             offset = found_end(part.records, offset, end)
-    return found
-
-
-def offsets_of(data, aborted, offset, is_read_committed):
-    if not is_read_committed:
-        return values_of(data, from_offset=offset)
-    return committed(data, [(each.first_offset, each.producer_id) for each in aborted], from_offset=offset)
-
-
-def found_end(data, offset, end):
-    from protocol.records.batch import batches
-
-    headers = [header for header, _ in batches(memoryview(bytes(data)))]
-    return headers[-1].next_offset if headers else end
-
-
-def read_twin(twin, offset, *, is_read_committed):
-    end = twin.last_stable_offset if is_read_committed else twin.high_watermark
-    found = []
-    while offset < end:
-        part = twin.reader.read(offset, max_bytes=10**6, max_offset=end, min_one_message=True)
-        aborted = twin.reader.aborted_transactions(offset, end) if is_read_committed else []
-        found += offsets_of(part.records, aborted, offset, is_read_committed)
-        offset = found_end(part.records, offset, end)
     return found
 
 
