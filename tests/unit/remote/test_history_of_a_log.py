@@ -299,7 +299,7 @@ def test_a_copy_that_is_deleted_meanwhile(twins):
         rows(twins, tasks)
 
 
-@pytest.mark.logs("is left out: its log ends within a batch")
+@pytest.mark.logs("is left out")
 def test_a_copy_that_is_being_written_is_left_out(twins):
     copies = fill(twins)
     (log,) = (
