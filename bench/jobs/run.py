@@ -1,0 +1,72 @@
+"""A Spark job of a workload, run to its end."""
+
+from collections.abc import Iterable, Mapping
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from bench.figures import LoadFailed
+from bench.generators.cluster import ClusterDoesNotAnswer
+from bench.generators.rows import Role, Row
+from bench.generators.shipping import ship_bench
+from bench.jobs.client import JobClient
+from bench.jobs.options import TO
+from bench.jobs.read import read, read_tier
+from bench.jobs.stream import stream
+from bench.jobs.write import write
+from bench.targets.target import Target
+from bench.workloads.model import Job, Phase, SparkJob
+
+
+def run_job(
+    spark: SparkSession,
+    job: SparkJob,
+    target: Target,
+    topics: Mapping[str, str],
+    phase: Phase,
+    *,
+    started_at_s: float,
+) -> list[Row]:
+    """The rows of one of the phase's jobs; `topics`: name in the workload -> in the cluster.
+
+    Seconds count from `started_at_s`, when the phase began. Raises LoadFailed if the job fails, or was cancelled.
+    """
+    ship_bench(spark.sparkContext)
+    number = next(at for at, each in enumerate(phase.jobs) if each is job)
+    client = JobClient(
+        name=f"{Role.JOB.value}-{number}", phase=phase.name, start_us=round(started_at_s * 1e6)
+    )
+    try:
+        return list(_rows(spark, job, target, topics, client=client))
+    except (PySparkException, Py4JError, ClusterDoesNotAnswer) as error:
+        reason = str(error).partition("\n\tat ")[0].strip()
+        raise LoadFailed(f"{phase.name}: {job.job.value}: {reason}") from error
+
+
+def cancel_jobs(spark: SparkSession) -> None:
+    """Of all threads: they end with LoadFailed."""
+    for query in spark.streams.active:
+        query.stop()
+    spark.sparkContext.cancelAllJobs()
+
+
+def _rows(
+    spark: SparkSession,
+    job: SparkJob,
+    target: Target,
+    topics: Mapping[str, str],
+    *,
+    client: JobClient,
+) -> Iterable[Row]:
+    topic, bootstrap = topics[job.topic], target.bootstrap
+    match job.job:
+        case Job.CONNECTOR_WRITE:
+            return write(spark, job, bootstrap, topic=topic, client=client)
+        case Job.CONNECTOR_READ:
+            return read(spark, job, bootstrap, topic=topic, client=client)
+        case Job.CONNECTOR_STREAM:
+            to = topics[job.options[TO]]
+            return stream(spark, job, bootstrap, topic=topic, to=to, client=client)
+        case Job.TIER_READ:
+            return read_tier(spark, job, target, topic=topic, client=client)

@@ -1,0 +1,87 @@
+"""Spark jobs of workloads against a running broker: each record is written, copied and seen once, and the rows say so."""
+
+import time
+from collections import Counter
+
+import pytest
+
+from bench.figures import LoadFailed
+from bench.generators.rows import Kind, Role
+from bench.jobs.run import run_job
+from bench.targets.running import running
+from bench.workloads.model import Job, Phase, SparkJob
+from tests.compat.admin import create_topic, produce, read
+
+RECORDS = 20_001
+
+
+@pytest.fixture
+def run(spark, server, topic):
+    """Run one job; topics of a workload have the test's topic as prefix."""
+    target = running("broker", server.bootstrap)
+    topics = {name: f"{topic}-{name}" for name in ("from", "to")}
+    for name in topics.values():
+        create_topic(server.bootstrap, name, 3)
+
+    def run_one(kind, **options):
+        job = SparkJob(job=kind, topic="from", options=options)
+        phase = Phase(name="phase", jobs=[job])
+        started_at_s = time.time()
+        rows = run_job(spark, job, target, topics, phase, started_at_s=started_at_s)
+        [client] = [row for row in rows if row.kind is Kind.CLIENT]
+        assert started_at_s <= client.begin_s < client.end_s <= time.time()
+        assert {row.client for row in rows} == {"job-0"}
+        return rows
+
+    run_one.topics = topics
+    return run_one
+
+
+def total(rows, kind, role, field):
+    chosen = [row for row in rows if row.kind is kind and row.role is role]
+    return sum(getattr(row, field) or 0 for row in chosen)
+
+
+def streams(rows, role):
+    """(stream, partition) -> (first, next, records)"""
+    return {
+        (row.stream, row.partition): (row.first_sequence, row.next_sequence, row.distinct_records)
+        for row in rows
+        if row.kind is Kind.STREAM and row.role is role
+    }
+
+
+def test_what_is_written_is_read_and_copied_once(run):
+    written = run(Job.CONNECTOR_WRITE, records=str(RECORDS), size="200", **{"kafka.compression.type": "lz4"})
+    assert total(written, Kind.SECOND, Role.JOB, "records") == RECORDS
+    assert total(written, Kind.SECOND, Role.JOB, "payload_bytes") == 200 * RECORDS
+    wrote = streams(written, Role.PRODUCER)
+    assert sum(records for _, _, records in wrote.values()) == RECORDS
+    assert Counter(partition for _, partition in wrote) == {0: 2, 1: 2, 2: 2}
+
+    for kind, options in [(Job.CONNECTOR_READ, {}), (Job.CONNECTOR_STREAM, {"to": "to"})]:
+        seen = run(kind, **options)
+        assert total(seen, Kind.SECOND, Role.JOB, "records") == RECORDS, kind
+        assert total(seen, Kind.SECOND, Role.JOB, "payload_bytes") == 200 * RECORDS, kind
+        assert streams(seen, Role.CONSUMER) == wrote, kind
+        for fault in ("duplicates", "out_of_order", "corrupt"):
+            assert total(seen, Kind.STREAM, Role.CONSUMER, fault) == 0, (kind, fault)
+
+
+def test_records_that_are_changed_or_there_twice_are_counted(run, server):
+    run(Job.CONNECTOR_WRITE, records="300", size="100")
+    name = run.topics["from"]
+    twice = read(server.bootstrap, name, 10, partition=1)[4].value()
+    changed = bytes([twice[0] ^ 1]) + twice[1:]
+    produce(server.bootstrap, name, [twice, changed, b"short"], partition=1)
+    seen = run(Job.CONNECTOR_READ)
+    assert total(seen, Kind.SECOND, Role.JOB, "records") == 303
+    assert total(seen, Kind.STREAM, Role.CONSUMER, "distinct_records") == 300
+    assert total(seen, Kind.STREAM, Role.CONSUMER, "duplicates") == 1
+    assert total(seen, Kind.STREAM, Role.CONSUMER, "corrupt") == 2
+
+
+def test_a_job_that_fails_is_one_sentence(run):
+    with pytest.raises(LoadFailed, match="phase: connector-write: ") as error:
+        run(Job.CONNECTOR_WRITE, records="10", **{"kafka.acks": "7"})
+    assert "\n\tat " not in str(error.value)
