@@ -35,7 +35,8 @@ _ATTRIBUTE: Final = struct.Struct("=HH")
 #: Where tcp_info has bytes_acked and bytes_received.
 _COUNTERS: Final = struct.Struct("=120xQQ")
 _BUFFER_BYTES: Final = 256 << 10
-_EVENT_BUFFER_BYTES: Final = 4 << 20
+_EVENT_BUFFER_BYTES: Final = 16 << 20
+_SO_RCVBUFFORCE: Final = 33
 #: How long the end of a connection may take to be reported.
 _ENDING_S: Final = 5.0
 #: inet_diag_bc_op: a local port at least, or at most, as much as that of the next one.
@@ -70,7 +71,7 @@ class Connections:
         self._is_first = True
         self._events = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG)
         try:
-            self._events.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _EVENT_BUFFER_BYTES)
+            _enlarge_buffer(self._events)
             self._events.bind((0, sum(1 << group - 1 for group in _DESTROYED)))
             self._events.setblocking(False)
             self.carried()
@@ -128,6 +129,14 @@ class Connections:
                 continue  # events were lost: what those connections have carried since the last call is not counted
             for _, body in _messages(data):
                 yield from _connection(body)
+
+
+def _enlarge_buffer(events: socket.socket) -> None:
+    """For thousands of connections that end at the same time: beyond the system's bound, if this user may."""
+    try:
+        events.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _EVENT_BUFFER_BYTES)
+    except PermissionError:
+        events.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _EVENT_BUFFER_BYTES)
 
 
 def _dump(port: int) -> Iterator[Connection]:
