@@ -10,7 +10,7 @@ A node is a process with its children. What it has used between its last sample 
 import os
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from types import TracebackType
@@ -222,20 +222,19 @@ def _connections(ports: Iterable[int]) -> Connections | None:
 class FolderSize:
     """The size of all files of a folder; read again less often when there are many."""
 
-    def __init__(self, folder: Path, *, share: float = _WALK_SHARE) -> None:
-        """`share` is the most of the time that is spent on it."""
+    def __init__(self, folder: Path, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._folder = folder
-        self._share = share
+        self._clock = clock
         self._bytes = 0
         self._next_s = 0.0
 
     def bytes(self) -> int:
         """As of now, or of a short time ago."""
-        began_s = time.monotonic()
+        began_s = self._clock()
         if began_s >= self._next_s:
             self._bytes = sum(_sizes(str(self._folder)))
-            took_s = time.monotonic() - began_s
-            self._next_s = began_s + took_s / self._share
+            took_s = self._clock() - began_s
+            self._next_s = began_s + took_s / _WALK_SHARE
         return self._bytes
 
 
