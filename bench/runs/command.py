@@ -19,7 +19,6 @@ from bench.runs.run import Outcome, run
 from bench.spark.errors import SparkCannotStart
 from bench.targets.started import STARTABLE
 from bench.targets.target import TargetError
-from bench.warm_up import MOST_ROUNDS
 from bench.workloads.keys import WorkloadError
 from bench.workloads.model import Tier
 
@@ -27,6 +26,8 @@ _FAILED: Final = 1
 #: What a shell reports for a process that Ctrl-C has ended.
 _INTERRUPTED: Final = 130
 _RUNS: Final = 5
+#: Each takes some seconds; what still falls then is a note of the report.
+_WARM_UP_ROUNDS: Final = 6
 _OUT: Final = Path("bench-results")
 _STORES: Final = (Tier.DIRECTORY.value, Tier.MINIO.value)
 
@@ -93,7 +94,7 @@ class _NamedTarget(click.ParamType[tuple[str, str]]):
 @click.option(
     "--warm-up-rounds",
     type=click.IntRange(min=0),
-    default=MOST_ROUNDS,
+    default=_WARM_UP_ROUNDS,
     show_default=True,
     help="At most, for each cluster that is started; fewer if its CPU falls no more before.",
 )

@@ -5,46 +5,40 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
 
-from pyspark.sql import SparkSession
-
-from bench.aggregation.files import write_rows
+from bench.aggregation.files import MEASURED, append, write_rows
+from bench.aggregation.outside import SAMPLES
+from bench.aggregation.summary import EVENTS
 from bench.runs.events import Happened
 from bench.runs.phase_run import PhaseResult
 from bench.targets.sampling import SCHEMA, SampleRow
-
-_EVENTS: Final = "events.json"
-_SAMPLES: Final = "samples.parquet"
 
 
 class ResultFolder:
     """Each phase is added as it ends, so that a later failure loses nothing."""
 
-    def __init__(self, out: Path, workload: str, spark: SparkSession) -> None:
+    def __init__(self, out: Path, workload: str) -> None:
         stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
         #: Also unique among streams of records.
         self.name = f"{stamp}-{workload}"
         self.path = out / self.name
         self.path.mkdir(parents=True)
-        self._spark = spark
         self._events: list[dict[str, object]] = []
         self._write_events()
 
     def add(self, result: PhaseResult, *, target: str, run: int, phase: str) -> None:
         """What a phase has yielded."""
-        write_rows(self._spark, result.rows, self.path, target=target, run=run, phase=phase)
+        write_rows(result.rows, self.path, target=target, run=run, phase=phase)
         self._add_samples(result.samples, target=target, run=run, phase=phase)
         self._add_events(result.events, target=target, run=run, phase=phase)
 
     def _add_samples(self, samples: Sequence[SampleRow], *, target: str, run: int, phase: str) -> None:
         values = [(target, run, phase, *each.values()) for each in samples]
-        frame = self._spark.createDataFrame(values, f"target string, run int, phase string, {SCHEMA}")
-        frame.coalesce(1).write.mode("append").parquet(str(self.path / _SAMPLES))
+        append(values, f"{MEASURED}, {SCHEMA}", self.path / SAMPLES)
 
     def _add_events(self, events: Sequence[Happened], *, target: str, run: int, phase: str) -> None:
         self._events += [{"target": target, "run": run, "phase": phase, **asdict(each)} for each in events]
         self._write_events()
 
     def _write_events(self) -> None:
-        (self.path / _EVENTS).write_text(json.dumps(self._events, indent=1) + "\n")
+        (self.path / EVENTS).write_text(json.dumps(self._events, indent=1) + "\n")

@@ -108,7 +108,7 @@ class WorkloadRun:
                     lambda target: self._warm_up_round(target, progress),
                     most_rounds=self.options.warm_up_rounds,
                 )
-                folder = ResultFolder(self.options.out, self.workload.name, self.spark)
+                folder = ResultFolder(self.options.out, self.workload.name)
                 with self.interrupts.deferred():
                     self._measure(harness, folder, progress)
             progress.say("aggregation")

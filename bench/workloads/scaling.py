@@ -1,15 +1,16 @@
 """The same workload, shorter: `--seconds-factor`, and the rounds of a warm-up."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from bench.workloads.model import Action, Event, Phase, Producers, SparkJob, Workload
+from bench.workloads.model import Action, Event, Phase, Producers, SparkJob, Start, Workload
 
-#: Of one round of a warm-up, about.
-_ROUND_S: Final = 4.0
+#: Of the producers in a round of a warm-up.
+_ROUND_S: Final = 2.0
 #: Of what is produced by number instead of by time, in a round.
 _RECORDS_FACTOR: Final = 0.1
-#: What changes topics only: it belongs to what is warmed up. Brokers are left alone then.
+#: What changes topics only; it is a part of what is warmed up, and brokers are left alone.
 _HARMLESS: Final = {Action.ALTER_TOPIC, Action.WAIT}
 #: The option of Spark jobs that says how many records they write.
 _RECORDS: Final = "records"
@@ -17,29 +18,46 @@ _RECORDS: Final = "records"
 
 def scaled(workload: Workload, factor: float) -> Workload:
     """All times and numbers of records times `factor`."""
-    return replace(workload, phases=[_scaled(phase, factor, factor) for phase in workload.phases])
+    return replace(workload, phases=[_scaled(phase, factor) for phase in workload.phases])
 
 
 def warm_up_of(workload: Workload) -> Workload:
-    """One round: all clients and jobs for a moment, brokers are not touched."""
-    total_s = sum(phase.seconds or 0.0 for phase in workload.phases)
-    factor = min(1.0, _ROUND_S / total_s) if total_s else 1.0
-    phases = []
+    """One round, of few seconds: everything that clients do, at the same time where that is possible.
+
+    Producers and what reads at the tail; changes of topics, and what they wait for; each job; what reads a whole topic.
+    """
+    return replace(workload, phases=list(_round(workload)))
+
+
+def _round(workload: Workload) -> Iterator[Phase]:
+    producers = [
+        _scaled_producers(each, _RECORDS_FACTOR) for phase in workload.phases for each in phase.producers
+    ]
+    consumers = [each for phase in workload.phases for each in phase.consumers]
+    at_the_tail = [each for each in consumers if each.start is Start.END]
+    others = [each for each in consumers if each.start is not Start.END]
+    idle = next((phase.connections for phase in workload.phases if phase.connections), None)
+    if producers or at_the_tail or idle:
+        yield Phase(
+            name="produce", seconds=_ROUND_S, producers=producers, consumers=at_the_tail, connections=idle
+        )
     for phase in workload.phases:
-        events = [event for event in phase.events if event.action in _HARMLESS]
-        short = _scaled(replace(phase, events=events), factor, min(factor, _RECORDS_FACTOR))
-        if short.producers or short.consumers or short.connections or short.jobs or short.events:
-            phases.append(short)
-    return replace(workload, phases=phases)
+        if phase.jobs:
+            yield replace(phase, jobs=[_scaled_job(job, _RECORDS_FACTOR) for job in phase.jobs], events=())
+    events = [event for phase in workload.phases for event in phase.events if event.action in _HARMLESS]
+    if events:
+        yield Phase(name="settle", events=[replace(event, at_s=0.0) for event in events])
+    if others:
+        yield Phase(name="consume", consumers=others)
 
 
-def _scaled(phase: Phase, seconds: float, records: float) -> Phase:
+def _scaled(phase: Phase, factor: float) -> Phase:
     return replace(
         phase,
-        seconds=None if phase.seconds is None else phase.seconds * seconds,
-        producers=[_scaled_producers(each, records) for each in phase.producers],
-        jobs=[_scaled_job(each, records) for each in phase.jobs],
-        events=[_scaled_event(each, seconds) for each in phase.events],
+        seconds=None if phase.seconds is None else phase.seconds * factor,
+        producers=[_scaled_producers(each, factor) for each in phase.producers],
+        jobs=[_scaled_job(each, factor) for each in phase.jobs],
+        events=[_scaled_event(each, factor) for each in phase.events],
     )
 
 

@@ -177,11 +177,11 @@ def folder(spark, measured, tmp_path_factory):
                 for number in range(2)
                 if target == "kafka"
             ]
-            write_rows(spark, rows, folder, target=target, run=run, phase="load")
+            write_rows(rows, folder, target=target, run=run, phase="load")
             again = [second("consumer-0-0", 0, of[0][:10]), second("consumer-0-1", 1, of[1][:10])]
             again += [client("consumer-0-0", end_s=101.5), client("consumer-0-1", end_s=102.0)]
             again += [stream("consumer-0-0", f"s{run}-0", 1000), stream("consumer-0-1", f"s{run}-1", 1000)]
-            write_rows(spark, again, folder, target=target, run=run, phase="again")
+            write_rows(again, folder, target=target, run=run, phase="again")
             events += [
                 {"target": target, "run": run, "phase": "load", "name": "In sync", "action": "wait"}
                 | {"at_s": 1.0, "until": "in_sync", "took_s": 1.5 + run}
@@ -400,7 +400,7 @@ def deliveries(spark, tmp_path_factory):
             clients = [client(each) for each in CLIENTS[name]] if name in seen else []
             rows.append((case, name, [*clients, *WRITTEN.get(name, []), *seen.get(name, [])]))
     for case, name, each in rows:
-        write_rows(spark, each, folder, target=case, run=0, phase=name)
+        write_rows(each, folder, target=case, run=0, phase=name)
     found = labelled(read_rows(spark, folder), spark.createDataFrame(label_rows(CASES), LABELS))
     readings = spark.createDataFrame(reading_rows(CASES), READINGS)
     return {(row.target, row.phase): row for row in delivered(found, readings).collect()}
