@@ -3,7 +3,7 @@
 Pure: a workload in, rows for Spark out.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass, fields
 from typing import Final
 
@@ -93,16 +93,17 @@ def readings_of(workload: Workload) -> list[Reading]:
             producers=producers,
         )
         for at, phase in enumerate(workload.phases)
-        for topic, readers, reader, first in _readers(phase, at)
+        for topic, readers, reader, first, end in _readers(workload.phases, at)
         if topic in kept
-        for earlier in workload.phases[first : at + 1]
+        for earlier in workload.phases[first:end]
         for written, producers in _producers(earlier)
         if written == topic
     ]
 
 
-def _readers(phase: Phase, at: int) -> Iterator[tuple[str, str, str | None, int]]:
-    """(topic, readers, reader, index of the first phase whose records they read, all of them)"""
+def _readers(phases: Sequence[Phase], at: int) -> Iterator[tuple[str, str, str | None, int, int]]:
+    """(topic, readers, reader, from which phase to before which one they read all records); of the phase with this index."""
+    phase = phases[at]
     for group, consumers in enumerate(phase.consumers):
         name = f"{Role.CONSUMER.value}-{group}"
         if consumers.start is Start.OFFSET and consumers.offset:
@@ -110,10 +111,17 @@ def _readers(phase: Phase, at: int) -> Iterator[tuple[str, str, str | None, int]
         first = at if consumers.start is Start.END else 0
         numbers = range(consumers.count)
         readers = [f"{name}-{number}" for number in numbers] if consumers.is_each_all else [None]
-        yield from ((consumers.topic, name, reader, first) for reader in readers)
+        yield from ((consumers.topic, name, reader, first, at + 1) for reader in readers)
     for number, job in enumerate(phase.jobs):
         if job.job is not Job.CONNECTOR_WRITE:
-            yield job.topic, f"{Role.JOB.value}-{number}", None, 0
+            end = _last_written(phases[:at], job.topic) if job.job is Job.TIER_READ else at + 1
+            yield job.topic, f"{Role.JOB.value}-{number}", None, 0, end
+
+
+def _last_written(phases: Sequence[Phase], topic: str) -> int:
+    """The last phase that writes to a topic. What it has written may still be in active segments, which are not tiered."""
+    written = [at for at, phase in enumerate(phases) if any(it == topic for it, _ in _producers(phase))]
+    return written[-1] if written else 0
 
 
 def _producers(phase: Phase) -> Iterator[tuple[str, str]]:

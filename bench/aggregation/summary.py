@@ -140,13 +140,14 @@ class _Found:
     def _table(self, phase: Phase) -> Table:
         samples: dict[str, list[Sample]] = {}
         for target in baseline_first(self._circumstances.targets):
-            runs = sorted(run for name, run, of in self._loads if (name, of) == (target, phase.name))
+            found = {*self._loads, *self._events}  # a phase may have events only
+            runs = sorted(run for name, run, of in found if (name, of) == (target, phase.name))
             if runs:
                 samples[target] = [self._sample(phase, (target, run, phase.name)) for run in runs]
         return table_of(phase, samples)
 
     def _sample(self, phase: Phase, key: _Key) -> Sample:
-        merged = self._loads[key]
+        merged = self._loads.get(key, {})
         sample: Sample = {}
         for load in loads_of(phase):
             if load.label in merged:

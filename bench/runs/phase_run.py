@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,6 +11,7 @@ from pyspark.sql import SparkSession
 from bench.figures import LoadFailed
 from bench.generators.phase import RunningPhase
 from bench.generators.rows import Row
+from bench.jobs.run import cancel_jobs, run_job
 from bench.runs.events import Events, Happened
 from bench.runs.interrupts import Interrupts
 from bench.runs.progress import PhaseProgress
@@ -51,7 +53,9 @@ class PhaseRun:
         rows: Sequence[Row] = ()
         failure: LoadFailed | None = None
         with Sampler(self.target) as sampler:
-            if self.phase.producers or self.phase.consumers or self.phase.connections:
+            if self.phase.jobs:
+                rows, failure = self._run_jobs(events)
+            elif self.phase.producers or self.phase.consumers or self.phase.connections:
                 rows, failure = self._run_clients(events)
             else:
                 events.start(time.time())
@@ -93,3 +97,29 @@ class PhaseRun:
     def _show(self, running: RunningPhase) -> None:
         done = running.progress()
         self.progress.update(records=done.records, payload_bytes=done.payload_bytes, errors=done.errors)
+
+    def _run_jobs(self, events: Events) -> tuple[Sequence[Row], LoadFailed | None]:
+        rows: list[Row] = []
+        began_at_s = time.time()
+        events.start(began_at_s)
+        with ThreadPoolExecutor(1) as threads:
+            for job in self.phase.jobs:
+                running: Future[list[Row]] = threads.submit(
+                    run_job,
+                    self.spark,
+                    job,
+                    self.target,
+                    self.topics,
+                    self.phase,
+                    started_at_s=began_at_s,
+                )
+                while not running.done():
+                    self.progress.tick()
+                    if self.interrupts.wait(_POLL_S):
+                        cancel_jobs(self.spark)
+                        break
+                try:
+                    rows += running.result()
+                except LoadFailed as error:
+                    return rows, None if self.interrupts.is_asked else error
+        return rows, None

@@ -5,7 +5,7 @@ from typing import Final
 
 from bench.targets.conditions import NEEDS_FILES
 from bench.targets.target import Target, TargetError
-from bench.workloads.model import Action, Event, Workload
+from bench.workloads.model import Action, Event, Job, Workload
 
 _OF_PROCESSES: Final = (Action.KILL, Action.STOP, Action.WIPE, Action.START)
 
@@ -22,6 +22,11 @@ def check_fit(workload: Workload, target: Target) -> None:
             raise TargetError(
                 f"{target.name} has {len(target.brokers)} broker(s): {workload.name} needs {topic.replicas} for the "
                 f"replicas of {topic.name}"
+            )
+    for phase in workload.phases:
+        if any(job.job is Job.TIER_READ for job in phase.jobs) and target.store is None:
+            raise TargetError(
+                f"{target.name} does not fit {workload.name}: tier-read reads a store that the bench has started, with --start"
             )
     up: set[int | None] = {broker.broker_id for broker in target.brokers}
     for event in _events(workload):

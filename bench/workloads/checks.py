@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from bench.aggregation.tables import figures_of
+from bench.jobs.options import check_job
 from bench.workloads.keys import Place
 from bench.workloads.model import (
     Action,
@@ -118,6 +119,15 @@ def _check_phase(phase: Phase, workload: Workload, place: Place) -> None:
         _check_consumers(consumers, where)
     for number, job in enumerate(phase.jobs, 1):
         has_topic(job.topic, place / f"jobs {number}")
+        wrong = check_job(job, [topic.name for topic in workload.topics])
+        if wrong is not None:
+            raise (place / f"jobs {number}" / "options").error(wrong)
+    _check_events(phase, workload, place)
+    _check_goals(phase, place)
+
+
+def _check_events(phase: Phase, workload: Workload, place: Place) -> None:
+    has_topic = _topic_check(workload)
     _unique("events", (event.name for event in phase.events), place)
     earlier_s = 0.0
     for number, event in enumerate(phase.events, 1):
@@ -132,7 +142,6 @@ def _check_phase(phase: Phase, workload: Workload, place: Place) -> None:
             if topic is not None:
                 has_topic(topic, where)
         _check_event(event, workload, where)
-    _check_goals(phase, place)
 
 
 def _check_goals(phase: Phase, place: Place) -> None:

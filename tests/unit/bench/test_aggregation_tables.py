@@ -88,7 +88,8 @@ WRITE = Phase(name="write", producers=[Producers(topic="t")])
             [("consumer-0", "consumer-0-0"), ("consumer-0", "consumer-0-1")],
         ),
         (SparkJob(job=Job.CONNECTOR_READ, topic="t"), [("job-0", None)]),
-        (SparkJob(job=Job.TIER_READ, topic="t"), [("job-0", None)]),
+        # It may be in the active segment.
+        (SparkJob(job=Job.TIER_READ, topic="t"), []),
         (SparkJob(job=Job.CONNECTOR_WRITE, topic="t"), []),
     ],
 )
@@ -98,6 +99,13 @@ def test_what_a_later_phase_has_to_read(reads, expected):
     found = readings_of(workload(WRITE, later))
     assert [(it.readers, it.reader) for it in found] == expected
     assert all((it.phase, it.stream_phase, it.producers) == ("read", "write", "producer-0") for it in found)
+
+
+def test_what_is_tiered_has_to_be_read_but_for_the_last_phase_that_wrote():
+    tail = Phase(name="tail", producers=[Producers(topic="t"), Producers(topic="other")])
+    other = Phase(name="other", producers=[Producers(topic="other")])
+    read = Phase(name="read", jobs=[SparkJob(job=Job.TIER_READ, topic="t")])
+    assert [it.stream_phase for it in readings_of(workload(WRITE, tail, other, read))] == ["write"]
 
 
 def test_what_a_spark_job_writes_has_to_be_read_too():

@@ -98,7 +98,7 @@ name = "job"
 [[phases.jobs]]
 job = "tier-read"
 topic = "orders"
-options = { columns = "offset" }
+options = { maxPartitionBytes = 1000 }
 """
 
 
@@ -169,7 +169,7 @@ def test_every_key_is_a_field_of_the_model():
             ),
             Phase(
                 name="job",
-                jobs=[SparkJob(job=Job.TIER_READ, topic="orders", options={"columns": "offset"})],
+                jobs=[SparkJob(job=Job.TIER_READ, topic="orders", options={"maxPartitionBytes": "1000"})],
             ),
         ],
     )
@@ -242,7 +242,8 @@ def test_what_is_left_out_has_the_models_defaults():
         ("event_the_leader_is_killed_s", "producer_p99_s", '"producer_p99_s" is there 2 times'),
         ("[[phases.jobs]]", "[phases.jobs]", "phases 2 (job), jobs: must be a list of tables ([[jobs]]), and is a table"),
         ('job = "tier-read"\ntopic = "orders"', 'job = "tier-read"\ntopic = "x"', "phases 2 (job), jobs 1: there is no topic"),
-        ('[[phases.jobs]]\njob = "tier-read"\ntopic = "orders"\noptions = { columns = "offset" }', "", "does nothing"),
+        ('[[phases.jobs]]\njob = "tier-read"\ntopic = "orders"\noptions = { maxPartitionBytes = 1000 }', "", "does nothing"),
+        ("maxPartitionBytes =", "maxPartitionByte =", "options: tier-read has no option `maxPartitionByte`; did you mean"),
         ('title = "Everything"', "title = Everything", "is no TOML: "),
     ],
 )  # fmt: skip
