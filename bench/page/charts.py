@@ -5,10 +5,13 @@ Drawn as HTML and SVG (`svg.py`) and by matplotlib (`plots.py`).
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from bench.figures import Unit, name_of
 from bench.page.scales import Scale, scale_for
 
+#: With so few points, each is marked.
+MOST_DOTS: Final = 12
 #: One for each `Chart.xs`; None where nothing was measured, and the line has a gap.
 Values = Sequence[float | None]
 

@@ -42,3 +42,13 @@ def _attribute(key: str, value: str | float | bool | None) -> str:
         return f" {name}"
     text = f"{value:.6g}" if isinstance(value, float) else str(value)
     return f' {name}="{escape(text)}"'
+
+
+def prose(text: str) -> Markup:
+    """Text in which names stand in backticks.
+
+    >>> prose("run `make <x>` & wait")
+    'run <code>make &lt;x&gt;</code> &amp; wait'
+    """
+    parts = text.split("`")
+    return join(*(tag("code", part) if at % 2 else part for at, part in enumerate(parts)))

@@ -1,13 +1,13 @@
 """The page: one file with everything in it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from bench.figures import Table, name_of
+from bench.figures import KAFKA, Table, name_of
 from bench.page.charts import Chart
 from bench.page.colours import Palette
-from bench.page.markup import Markup, join, tag
+from bench.page.markup import Markup, join, prose, tag
 from bench.page.overview import overview_html
 from bench.page.percentiles import percentiles_html, percentiles_of
 from bench.page.series import Series, charts
@@ -51,7 +51,7 @@ def _header(report: Report, palette: Palette) -> Markup:
     return tag(
         "header",
         tag("h1", report.title or report.program),
-        *([tag("p", report.about, class_="about")] if report.about else []),
+        *([tag("p", prose(report.about), class_="about")] if report.about else []),
         tag(
             "ul",
             *(
@@ -101,7 +101,7 @@ def _table(table: Table, series: Series, palette: Palette, *, anchor: str) -> Ma
     return tag(
         "section",
         tag("h3", table.title),
-        *([tag("p", table.note, class_="note")] if table.note else []),
+        *([tag("p", prose(table.note), class_="note")] if table.note else []),
         *(_with_charts(found, percentiles, figures, palette) if found else [_beside(figures, percentiles)]),
         class_="phase",
         id=anchor,
@@ -140,8 +140,7 @@ def _measured(report: Report) -> Markup:
             "code",
             f"commit {environment.commit}{' with uncommitted changes' if environment.is_changed else ''}",
         ),
-        ("Apache Kafka", environment.kafka),
-        *((name_of(target), version) for target, version in report.targets.items() if version),
+        *((name_of(target), version) for target, version in _versions(report).items()),
         ("time", f"{report.duration_s / 60:.0f} minutes{each}"),
     ]
     return tag(
@@ -152,6 +151,15 @@ def _measured(report: Report) -> Markup:
         *(_settings(section) for section in report.sections),
         *_errors(report),
     )
+
+
+def _versions(report: Report) -> Mapping[str, str]:
+    """Of each target; results of the older programs have Kafka's beside the machine."""
+    return {
+        target: words or report.environment.kafka
+        for target, words in report.targets.items()
+        if words or target == KAFKA
+    }
 
 
 def _errors(report: Report) -> Iterator[Markup]:

@@ -77,7 +77,7 @@ def percentiles_html(percentiles: Percentiles, palette: Palette) -> Markup:
     ticks = [tag("span", time_words(value), style=f"left:{scale.part(value):.2%}") for value in scale.ticks]
     return tag(
         "figure",
-        tag("figcaption", tag("b", percentiles.title), tag("span", "; thin: single runs")),
+        tag("figcaption", tag("b", percentiles.title), tag("span", "; thin: runs")),
         *(
             _row_html(name, row, percentiles.targets, scale, palette)
             for name, row in percentiles.rows.items()

@@ -14,7 +14,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from PIL import Image
 
 from bench.figures import Table, name_of
-from bench.page.charts import Chart, Strip
+from bench.page.charts import MOST_DOTS, Chart, Strip
 from bench.page.colours import Colour, colours
 from bench.page.percentiles import Percentiles, percentiles_of
 from bench.page.ratios import RatioAxis, RatioRow, is_more_better, ratio_rows, ratio_tick, ratio_words
@@ -225,7 +225,8 @@ def _draw(plot: Axes, strip: Strip, chart: Chart, own: Mapping[str, Colour], *, 
             for values in (line.middle, line.low, line.high)
         )
         plot.fill_between(xs, low, high, color=colour, alpha=0.16, linewidth=0)
-        plot.plot(xs, middle, color=colour, linewidth=1.4, solid_capstyle="round")
+        style = {"marker": "o", "markersize": 3.5} if len(xs) <= MOST_DOTS else {}
+        plot.plot(xs, middle, color=colour, linewidth=1.4, solid_capstyle="round", **style)
     for mark in chart.marks:
         plot.axvline(mark.at_s, color=_MARK, linewidth=0.8, linestyle=(0, (3, 3)))
     if scale.is_log:

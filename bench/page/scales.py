@@ -25,6 +25,8 @@ RATES: Final = (Unit(name="/s", decimals=0), Unit(name="k/s", factor=1e-3, decim
 CORES: Final = (Unit(name="cores", decimals=2),)
 
 _ROUND: Final = (1.0, 2.0, 5.0, 10.0)
+#: Labels that have room on an axis of a phone's width.
+_MOST_TICKS: Final = 4
 #: A linear axis loses what is smaller than this part of its end.
 _LOG_FROM: Final = 30.0
 
@@ -82,7 +84,7 @@ def linear(values: Iterable[float], *, tick_count: int = 3) -> Scale:
 
 
 def logarithmic(values: Iterable[float]) -> Scale:
-    """From a round number below all positive values to one above them; ticks at powers of ten, and 2 and 5 in short ranges.
+    """From a round number below all positive values to one above them; ticks at powers of ten, and 2 and 5 where there is room.
 
     >>> logarithmic([0.0, 0.004, 0.7]).ticks
     [0.01, 0.1, 1.0]
@@ -97,9 +99,12 @@ def logarithmic(values: Iterable[float]) -> Scale:
         for power in range(first, last + 1)
         if least <= 10.0**power * 1.001 and 10.0**power <= most * 1.001
     ]
-    if len(powers) < 3 and len(powers) + 4 >= 3:
-        rounds = [part * 10.0**power for power in range(first, last + 1) for part in _ROUND[:-1]]
-        powers = [value for value in rounds if least * 0.999 <= value <= most * 1.001]
+    rounds = [part * 10.0**power for power in range(first, last + 1) for part in _ROUND[:-1]]
+    rounds = [value for value in rounds if least * 0.999 <= value <= most * 1.001]
+    if len(powers) < 2 or len(powers) < len(rounds) <= _MOST_TICKS:
+        powers = rounds
+    while len(powers) > _MOST_TICKS:
+        powers = powers[::2]
     return Scale(least=least, most=most, is_log=True, ticks=powers)
 
 

@@ -21,9 +21,11 @@ _Runs = dict[tuple[str, int], dict[int, float]]
 #: Several values of one run that are drawn as one point.
 _Combine = Callable[[Iterable[float]], float]
 
+#: Of a shorter phase a line says nothing.
+_LEAST_SECONDS: Final = 3
 #: More points than this are not visible: neighbours become one.
 _MOST_POINTS: Final = 240
-_PERCENTILES: Final = {"p50_s": "p50", "p99_s": "p99", "max_s": "slowest"}
+_PERCENTILES: Final = {"p50_s": "p50", "p99_s": "p99", "max_s": "max"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +47,8 @@ def charts(series: Series, phase: str, targets: Sequence[str]) -> list[Chart]:
     samples = [row for row in series.samples if row["phase"] == phase]
     events = [row for row in series.events if row["phase"] == phase]
     last = max((row["second"] for row in (*seconds, *samples)), default=0)
+    if last + 1 < _LEAST_SECONDS:
+        return []
     grid = _Grid(end_s=last + 1, targets=targets)
     marks = _marks(events, targets)
     found = [

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from bench.figures import name_of
-from bench.page.charts import Chart, Line, Mark, Strip
+from bench.page.charts import MOST_DOTS, Chart, Line, Mark, Strip
 from bench.page.colours import Palette
 from bench.page.markup import Markup, tag
 from bench.page.scales import Scale, time_ticks
@@ -102,12 +102,18 @@ def _drawing(strip: Strip, chart: Chart, scale: Scale, palette: Palette) -> Mark
         tag("path", class_=f"line {palette.css_class(line.target)}", d=_path(line.middle, chart, scale))
         for line in strip.lines
     ]
+    dots = [
+        tag("path", class_=f"dots {palette.css_class(line.target)}", d=dots)
+        for line in strip.lines
+        if (dots := _dots(line.middle, chart, scale))
+    ]
     return tag(
         "svg",
         *grid,
         *marks,
         *bands,
         *lines,
+        *dots,
         viewBox=f"0 0 {_WIDTH} {_HEIGHT}",
         preserveAspectRatio="none",
         aria_hidden="true",
@@ -177,11 +183,18 @@ def _points(values: Sequence[float | None], stretch: Sequence[int], chart: Chart
 
 
 def _path(values: Sequence[float | None], chart: Chart, scale: Scale) -> str:
-    # A point between two gaps is a line of no length, which its round ends make a dot.
     return "".join(
-        f"M{'L'.join(points)}{'h0' if len(points) == 1 else ''}"
-        for points in (_points(values, stretch, chart, scale) for stretch in _stretches(values))
+        f"M{'L'.join(_points(values, stretch, chart, scale))}"
+        for stretch in _stretches(values)
+        if len(stretch) > 1
     )
+
+
+def _dots(values: Sequence[float | None], chart: Chart, scale: Scale) -> str:
+    """Lines of no length, which their round ends make dots: points between gaps, and all where there are few."""
+    stretches = _stretches(values)
+    dotted = [stretch for stretch in stretches if len(stretch) == 1 or len(chart.xs) <= MOST_DOTS]
+    return "".join(f"M{point}h0" for stretch in dotted for point in _points(values, stretch, chart, scale))
 
 
 def _band(line: Line, chart: Chart, scale: Scale) -> str:

@@ -8,6 +8,9 @@ from bench.page.markup import Markup, tag
 from bench.page.ratios import ratio_words
 from bench.page.verdicts import verdict_html
 
+#: Widths of the first column and of each other one.
+_FIRST_PX, _OTHER_PX = 260, 185
+
 
 def table_html(table: Table, palette: Palette) -> Markup:
     """A table with a row for each figure."""
@@ -15,30 +18,38 @@ def table_html(table: Table, palette: Palette) -> Markup:
     rows = [row for row in table.rows() if any(row.values(target) for target in targets)]
     if not rows:
         return tag("p", "Not measured.")
+    has_goals = any(row.figure.goal is not None for row in rows)
     others = targets[1:]
     ratios = [f"{name_of(target)} / {name_of(targets[0])}" for target in others]
-    head = ["figure", *(name_of(target) for target in targets), *ratios, "goal"]
-    classes = [None, *(palette.css_class(target) for target in targets), *(None for _ in others), None]
+    head = [
+        ("figure", None),
+        *((name_of(target), palette.css_class(target)) for target in targets),
+        *((words, None) for words in ratios),
+        *([("goal", None)] if has_goals else []),
+    ]
     return tag(
         "table",
         tag(
             "thead",
             tag(
                 "tr",
-                *(
-                    tag("th", words, scope="col", role="columnheader", class_=name)
-                    for words, name in zip(head, classes, strict=True)
-                ),
+                *(tag("th", words, scope="col", role="columnheader", class_=name) for words, name in head),
                 role="row",
             ),
             role="rowgroup",
         ),
-        tag("tbody", *(_row_html(row, targets, ratios) for row in rows), role="rowgroup"),
+        tag(
+            "tbody",
+            *(_row_html(row, targets, ratios, has_goals=has_goals) for row in rows),
+            role="rowgroup",
+        ),
         role="table",
+        # No wider than its columns need: eyes lose the row in between.
+        style=f"width:{_FIRST_PX + _OTHER_PX * (len(head) - 1)}px",
     )
 
 
-def _row_html(row: Row, targets: Sequence[str], ratios: Sequence[str]) -> Markup:
+def _row_html(row: Row, targets: Sequence[str], ratios: Sequence[str], *, has_goals: bool) -> Markup:
     figure = row.figure
     values = [
         _cell(name_of(target), figure.unit.shown(row.median(target)), _range(row.values(target), figure.unit))
@@ -48,12 +59,13 @@ def _row_html(row: Row, targets: Sequence[str], ratios: Sequence[str]) -> Markup
         _cell(words, ratio_words(row.ratio_of(target, targets[0])))
         for words, target in zip(ratios, targets[1:], strict=True)
     ]
+    goal = tag("td", verdict_html(row), data_label="goal" if figure.goal is not None else None, role="cell")
     return tag(
         "tr",
         tag("th", f"{figure.title} ", tag("small", figure.unit.name), scope="row", role="rowheader"),
         *values,
         *compared,
-        tag("td", verdict_html(row), data_label="goal" if figure.goal is not None else None, role="cell"),
+        *([goal] if has_goals else []),
         role="row",
     )
 

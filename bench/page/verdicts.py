@@ -22,7 +22,9 @@ _WRONG: Final = ("lost", "corrupt")
 
 def goals_html(section: Section, targets: Sequence[str], rows: Sequence[RatioRow]) -> Markup:
     """How many goals are met, and the row that is furthest from its own; without goals, the row with the worst ratio."""
-    count, row = tally(section.rows()), worst(section.rows())
+    count = tally(section.rows())
+    # What was lost is in `delivery_html`.
+    row = worst(row for row in section.rows() if row.figure.metric not in _WRONG)
     if row is None or row.figure.goal is None:
         return _worst_html([each.row for each in rows], targets)
     goal = row.figure.goal.words(row.figure.unit)

@@ -159,6 +159,27 @@ def test_without_goals_the_worst_row_is_that_with_the_worst_ratio(metrics, words
     assert f"Worst row of these: {words}" in Reader(page(changed(metrics, goals=False))).text
 
 
+def test_there_is_a_column_of_goals_where_there_are_goals():
+    assert ">goal</th>" in page(REPORT)
+    assert ">goal</th>" not in page(changed({}, goals=False))
+
+
+def dots(rows):
+    """How many points are marked in each line that has some."""
+    html = page(REPORT, Series(seconds=rows, samples=[], events=[]))
+    return [path.count("h0") for path in re.findall(r'<path class="dots [^"]*" d="([^"]*)"', html)]
+
+
+def test_few_points_are_marked():
+    # Three percentiles and the rate, of two targets.
+    assert dots([row for row in SERIES.seconds if row["second"] < 5]) == [5] * 8
+    assert dots(SERIES.seconds) == []
+
+
+def test_a_point_between_two_gaps_is_marked():
+    assert dots([row | ({} if row["second"] == 15 else {"p99_s": None}) for row in SERIES.seconds]) == [1, 1]
+
+
 def test_many_phases_have_links():
     [section] = REPORT.sections
     [table] = section.tables
