@@ -99,7 +99,8 @@ class Goal:
         sign, bound = ("≥", self.at_least) if self.at_least is not None else ("≤", self.at_most)
         assert bound is not None
         if self.is_absolute:
-            return f"{name_of(OTTLA)} {sign} {bound * unit.factor:g} {unit.name}"
+            name = "" if unit == COUNT else f" {unit.name}"
+            return f"{name_of(OTTLA)} {sign} {bound * unit.factor:g}{name}"
         return f"{sign} {bound:g}"
 
     def shortfall(self, judged: float) -> float:

@@ -75,8 +75,9 @@ class Used(NamedTuple):
 class _Sample(NamedTuple):
     """Of one interval; a node that was started or has ended in it has no `used`."""
 
-    #: The middle of the interval, in seconds since the epoch.
-    at_s: float
+    #: In seconds since the epoch.
+    begin_s: float
+    end_s: float
     node: str
     before: Used | None
     used: Used | None
@@ -111,11 +112,15 @@ class Sampler:
             self._connections.close()
 
     def rows(self, began_s: float) -> list[SampleRow]:
-        """All of them since then (seconds since the epoch); of what was before, the last interval does not count."""
+        """All of them since then (seconds since the epoch), with the whole interval in which that is.
+
+        Nodes do little before clients begin; without that interval a part of the load would be missing.
+        """
         by_second: dict[tuple[str, int], list[_Sample]] = {}
         for sample in self._samples:
-            if sample.at_s >= began_s:
-                by_second.setdefault((sample.node, int(sample.at_s - began_s)), []).append(sample)
+            if sample.end_s > began_s:
+                second = max(0, int((sample.begin_s + sample.end_s) / 2 - began_s))
+                by_second.setdefault((sample.node, second), []).append(sample)
         return [_row(node, second, samples) for (node, second), samples in by_second.items()]
 
     def _run(self) -> None:
@@ -138,7 +143,8 @@ class Sampler:
             new = used.get(node)
             self._samples.append(
                 _Sample(
-                    at_s=(self._before_s + now_s) / 2,
+                    begin_s=self._before_s,
+                    end_s=now_s,
                     node=node,
                     before=None if new is None else _before(self._before.get(node), new),
                     used=None if new is None else new[1],
