@@ -9,7 +9,7 @@ from tests.harness import fetch
 #: kafka-producer-perf-test.sh's and kafka-consumer-perf-test.sh's heap.
 _FLAGS: Final = ("-Xmx512M", "-XX:+UseG1GC", "-Xshare:auto")
 _RESULT = re.compile(
-    r"(?P<count>\d+) records sent, (?P<per_s>[\d.]+) records/sec \((?P<mb_s>[\d.]+) MB/sec\), "
+    r"(?P<count>\d+) (?:steady state )?records sent, (?P<per_s>[\d.]+) records/sec \((?P<mb_s>[\d.]+) MB/sec\), "
     r"(?P<avg>[\d.]+) ms avg latency, (?P<max>[\d.]+) ms max latency, (?P<p50>\d+) ms 50th, \d+ ms 95th, "
     r"(?P<p99>\d+) ms 99th"
 )
@@ -24,6 +24,7 @@ class Produced(NamedTuple):
     """What ProducerPerformance says of its run."""
 
     bytes_per_s: float
+    mean_s: float
     p50_s: float
     p99_s: float
 
@@ -37,13 +38,31 @@ def _run(main_class: str, *arguments: str) -> str:
 
 
 def produce(
-    bootstrap: str, topic: str, *, record_bytes: int, count: int, settings: dict[str, str]
+    bootstrap: str,
+    topic: str,
+    *,
+    record_bytes: int,
+    count: int,
+    settings: dict[str, str],
+    warm_up_count: int = 0,
+    rate: float | None = None,
 ) -> Produced:
-    """kafka-producer-perf-test: as fast as it can."""
+    """kafka-producer-perf-test: as fast as it can, or `rate` records a second.
+
+    The first `warm_up_count` records are sent, but not measured.
+    """
     output = _run(
         "org.apache.kafka.tools.ProducerPerformance",
-        *("--bootstrap-server", bootstrap, "--topic", topic, "--throughput", "-1"),
-        *("--record-size", str(record_bytes), "--num-records", str(count)),
+        *(
+            "--bootstrap-server",
+            bootstrap,
+            "--topic",
+            topic,
+            "--throughput",
+            "-1" if rate is None else f"{rate:g}",
+        ),
+        *("--record-size", str(record_bytes), "--num-records", str(warm_up_count + count)),
+        *(("--warmup-records", str(warm_up_count)) if warm_up_count else ()),
         *("--command-property", *(f"{key}={value}" for key, value in settings.items())),
     )
     results = [match for match in _RESULT.finditer(output) if int(match["count"]) == count]
@@ -52,6 +71,7 @@ def produce(
     result = results[-1]
     return Produced(
         bytes_per_s=float(result["mb_s"]) * _MEBIBYTE,
+        mean_s=float(result["avg"]) / 1000,
         p50_s=int(result["p50"]) / 1000,
         p99_s=int(result["p99"]) / 1000,
     )

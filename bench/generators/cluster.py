@@ -30,15 +30,16 @@ class ClusterReader:
     def _connect(self) -> None:
         self._admin = AdminClient({"bootstrap.servers": self._bootstrap, "log_level": 0})
 
-    def read(self, topics: Iterable[str]) -> Cluster:
-        """Partitions and ends of these topics. Raises ClusterDoesNotAnswer."""
+    def read(self, topics: Iterable[str], *, with_ends_of: Iterable[str]) -> Cluster:
+        """Partitions of these topics, and ends of some. Raises ClusterDoesNotAnswer."""
         known = self._metadata().topics
         partitions: dict[str, int] = {}
         for topic in set(topics):
             if topic not in known:
                 raise ClusterDoesNotAnswer(f"{self._bootstrap} has no topic {topic}")
             partitions[topic] = len(known[topic].partitions)
-        return Cluster(bootstrap=self._bootstrap, partitions=partitions, ends=self.ends(partitions))
+        ends = self.ends({topic: partitions[topic] for topic in with_ends_of})
+        return Cluster(bootstrap=self._bootstrap, partitions=partitions, ends=ends)
 
     def brokers(self) -> list[tuple[str, int]]:
         """Where the brokers are reached, by id. Raises ClusterDoesNotAnswer."""
@@ -49,6 +50,8 @@ class ClusterReader:
         self, partitions: Mapping[str, int], *, is_cancelled: Callable[[], bool] = lambda: False
     ) -> dict[str, dict[int, int]]:
         """Topic -> partition -> the offset after the last committed record. Raises ClusterDoesNotAnswer."""
+        if not partitions:
+            return {}
         deadline = time.monotonic() + _PATIENCE_S
         while True:
             try:

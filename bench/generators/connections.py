@@ -46,6 +46,9 @@ class ConnectionsClient:
         if not orders.is_stopped:
             self._ask_again()
 
+    def finish(self) -> None:
+        """Nothing; see the other clients."""
+
     def _open_some(self, addresses: Sequence[tuple[str, int]]) -> None:
         began: dict[socket.socket, int] = {}
         for address in addresses:

@@ -61,13 +61,14 @@ class ConsumerClient:
                 self._topic, partition, ctypes.c_int64(offset), self._queue
             ):
                 raise LibrdkafkaError(f"cannot consume {self._plan.topic}-{partition}")
-        try:
-            self._read(orders)
-        finally:
-            for partition in self._plan.offsets:
-                library.rd_kafka_consume_stop(self._topic, partition)
+        self._read(orders)
+
+    def finish(self) -> None:
+        """After `run`: what is only known a while later, and the end of all fetching."""
         self._client.await_statistics()
         self._bytes_by_broker = self._client.bytes_by_broker()
+        for partition in self._plan.offsets:
+            self._client.library.rd_kafka_consume_stop(self._topic, partition)
 
     def _read(self, orders: Orders) -> None:
         progressed_us = now_us()

@@ -73,7 +73,7 @@ class RunningPhase:
         read = {topics[each.topic] for each in phase.consumers}
         written = {topics[each.topic] for each in phase.producers}
         self._read = read
-        self._cluster = self._reader.read(read | written)
+        self._cluster = self._reader.read(read | written, with_ends_of=read)
         plans: list[Plan] = [
             *plans_of(phase, cluster=self._cluster, topics=topics, stream_prefix=stream_prefix)
         ]

@@ -111,6 +111,9 @@ class ProducerClient:
                 self._send(count, now)
             self._client.wait(self._pause_s(now, end_us))
         self._flush(orders)
+
+    def finish(self) -> None:
+        """After `run`: what is only known a while later."""
         self._client.await_statistics()
         self._bytes_by_broker = self._client.bytes_by_broker()
 

@@ -69,6 +69,7 @@ class _Task:
                     client.run(self._orders, start_us)
                 finally:
                     self._ended[plan.name] = (began_s, time.time())
+                    client.finish()
         except (ClientFailed, LibrdkafkaError, OSError) as error:
             self._control.send("failed", text=str(error))
         except Exception as error:
