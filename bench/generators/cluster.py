@@ -1,7 +1,7 @@
 """What the driver asks a cluster before and after a load: partitions and end offsets."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
@@ -30,15 +30,17 @@ class ClusterReader:
     def _connect(self) -> None:
         self._admin = AdminClient({"bootstrap.servers": self._bootstrap, "log_level": 0})
 
-    def read(self, topics: Iterable[str], *, with_ends_of: Iterable[str]) -> Cluster:
-        """Partitions of these topics, and ends of some. Raises ClusterDoesNotAnswer."""
+    def read(self, topics: Collection[str], *, with_ends_of: Collection[str] | None = None) -> Cluster:
+        """Partitions of these topics, and ends of some of them, or all. Raises ClusterDoesNotAnswer."""
         known = self._metadata().topics
         partitions: dict[str, int] = {}
         for topic in set(topics):
             if topic not in known:
                 raise ClusterDoesNotAnswer(f"{self._bootstrap} has no topic {topic}")
             partitions[topic] = len(known[topic].partitions)
-        ends = self.ends({topic: partitions[topic] for topic in with_ends_of})
+        ends = self.ends(
+            {topic: partitions[topic] for topic in (topics if with_ends_of is None else with_ends_of)}
+        )
         return Cluster(bootstrap=self._bootstrap, partitions=partitions, ends=ends)
 
     def brokers(self) -> list[tuple[str, int]]:
