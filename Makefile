@@ -10,7 +10,7 @@ SEEDS ?= 500
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run setup setup-test setup-bench test check lint types unit sim crash compat oracle spark bench figures lock messages clean
+.PHONY: help run setup setup-test setup-bench test check lint types unit sim crash compat oracle spark bench-smoke bench figures lock messages clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -75,6 +75,10 @@ oracle: setup-test ## tests/compat against Apache Kafka itself: the oracle of ea
 spark: setup-bench ## what runs on Spark: generators, aggregation, reports in a browser, Spark's Kafka connector, ottla-tier
 	$(BIN)/python -m tests.harness.fetch java kafka minio chromium
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile tests/spark $(ARGS)
+
+bench-smoke: setup-bench ## `ottla bench run` on tiny loads, Ottla and Kafka; every record is counted (make spark runs it, too)
+	$(BIN)/python -m tests.harness.fetch java kafka
+	$(BIN)/python -m pytest -q tests/spark/test_bench_smoke.py $(ARGS)
 
 bench: setup-test ## side by side with Apache Kafka on this machine; the report goes to bench/results
 	$(BIN)/python -m tests.harness.fetch

@@ -42,7 +42,7 @@ class StandaloneCluster:
                         "--memory",
                         "1g",
                         "--work-dir",
-                        str(self._folder / f"work-{number}"),
+                        str(self.work_dir(number)),
                         self.url,
                     ),
                 )
@@ -59,6 +59,10 @@ class StandaloneCluster:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._kill()
+
+    def work_dir(self, number: int) -> Path:
+        """Where a worker has the folders of its executors."""
+        return self._folder / f"work-{number}"
 
     def _start(self, name: str, role: str, *arguments: str) -> Child:
         program = f"org.apache.spark.deploy.{role.lower()}.{role}"
