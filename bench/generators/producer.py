@@ -7,6 +7,7 @@ there is room for it.
 
 import contextlib
 import ctypes
+import math
 from collections.abc import Iterator
 from typing import Final
 
@@ -63,6 +64,14 @@ class _Sent:
         return found
 
 
+def _most_records(plan: ProducerPlan) -> int | None:
+    """The records that a plan bounds by number, or by its rate and time: those that are due before the end."""
+    if plan.rate is None or plan.seconds is None:
+        return plan.records
+    due = math.ceil(round((plan.seconds - plan.first_due_s) * plan.rate, 6))
+    return due if plan.records is None else min(plan.records, due)
+
+
 class ProducerClient:
     """One producer; `run` returns when all of its records are acknowledged or failed."""
 
@@ -75,6 +84,8 @@ class ProducerClient:
         self._messages = np.zeros(slots, MESSAGE)
         self._messages["payload"] = self._values.addresses
         self._messages["size"] = self._values.sizes
+        #: Records to send; None if time alone is the end.
+        self._most = _most_records(plan)
         self._sent = 0
         self._is_full = False
         self._sent_at = _Sent()
@@ -99,13 +110,14 @@ class ProducerClient:
         """Send all, and wait for all acknowledgements. Raises ClientFailed if some do not come."""
         self._start_us = self.tally.start_us = start_us
         seconds = self._plan.seconds
-        end_us = None if seconds is None else start_us + int(seconds * 1e6)
+        # With a rate, the number of records is the end: those that are due before it are sent, however late.
+        end_us = None if seconds is None or self._plan.rate is not None else start_us + int(seconds * 1e6)
         while not orders.is_stopped:
             self._client.take_events(self._note_deliveries)
             now = now_us()
             if end_us is not None and now >= end_us:
                 break
-            if self._plan.records is not None and self._sent >= self._plan.records:
+            if self._most is not None and self._sent >= self._most:
                 break
             if count := self._sendable(now):
                 self._send(count, now)
@@ -128,8 +140,8 @@ class ProducerClient:
         slots = len(self._values)
         room: int = self._most_queued - self._client.library.rd_kafka_outq_len(self._client.handle)
         most = min(room, _MOST_AT_ONCE, slots - self._sent % slots)
-        if self._plan.records is not None:
-            most = min(most, self._plan.records - self._sent)
+        if self._most is not None:
+            most = min(most, self._most - self._sent)
         if self._plan.rate is None:
             # Few at once would cost more of our own time for each.
             return most if room >= min(_MOST_AT_ONCE, self._most_queued // 4) else 0

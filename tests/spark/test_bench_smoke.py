@@ -42,7 +42,8 @@ def test_brokers_are_measured_from_outside(result):
 
 def test_a_page_and_pictures_show_it(result):
     page = (result / "report.html").read_text()
-    assert all(f"{name} " in page or f">{name}<" in page for name in TARGETS)
-    pictures = sorted(path.name for path in result.glob("*.png"))
-    assert pictures == ["phase-1-bulk.png", "phase-2-paced.png", "phase-3-catch-up.png"]
-    assert all((result / name).stat().st_size > 5_000 for name in pictures)
+    for words in ("Does the whole pipeline work?", "Ottla", "Kafka", "bulk", "paced", "catch-up", "<svg"):
+        assert words in page
+    sizes = {path.name: path.stat().st_size for path in result.glob("*.png")}
+    assert {"phase-1-bulk.png", "phase-2-paced.png", "phase-3-catch-up.png"} <= set(sizes)
+    assert all(size > 5_000 for size in sizes.values()), sizes
