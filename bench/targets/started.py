@@ -28,19 +28,10 @@ STARTABLE: Final[Mapping[str, str]] = {
 _ONE_BROKER: Final = 1
 
 
-def started(
-    name: str,
-    needs: ClusterNeeds,
-    folder: Path,
-    settings: str = "default",
-    *,
-    store: MinioStore | None = None,
-    can_be_slow: bool = False,
-) -> "StartedTarget":
+def started(name: str, needs: ClusterNeeds, folder: Path, *, can_be_slow: bool = False) -> "StartedTarget":
     """A target of STARTABLE that is started by its `start`, with all its files in `folder`, which it makes.
 
-    `settings` are of SETTINGS. The store is made here, unless a MinIO server is given; `can_be_slow`: events will slow it down,
-    which needs a proxy in front of it. Raises TargetError.
+    `can_be_slow`: events will slow its store down, which needs a proxy in front of it. Raises TargetError.
     """
     if name not in STARTABLE:
         raise TargetError(f"--start {name}: what can be started is {', '.join(STARTABLE)} and minio")
@@ -49,10 +40,10 @@ def started(
             f"--start {name}: {STARTABLE[name]} has no storage manager for MinIO; use --store directory"
         )
     if needs.tier is Tier.MINIO:
-        made: Store | None = store or MinioStore(folder / "store", can_be_slow=can_be_slow)
+        store: Store | None = MinioStore(folder / "store", can_be_slow=can_be_slow)
     else:
-        made = DirectoryStore(folder / "tier") if needs.tier is Tier.DIRECTORY else None
-    properties = {**SETTINGS[settings], **_tier_properties(made, needs.brokers), **needs.properties}
+        store = DirectoryStore(folder / "tier") if needs.tier is Tier.DIRECTORY else None
+    properties = {**SETTINGS["default"], **_tier_properties(store, needs.brokers), **needs.properties}
     if needs.brokers == _ONE_BROKER:
         server = SERVERS[name](folder / "nodes", properties)
         nodes: Nodes = OneNode(server)
@@ -69,7 +60,7 @@ def started(
             with cluster.node(int(broker)).properties_file.open("a") as lines:
                 lines.writelines(f"{key}={value}\n" for key, value in own.items())
         brokers = _brokers_of(cluster)
-    return StartedTarget(name, nodes, brokers, made)
+    return StartedTarget(name, nodes, brokers, store)
 
 
 def _tier_properties(store: Store | None, brokers: int) -> Mapping[str, str]:
