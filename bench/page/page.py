@@ -7,9 +7,10 @@ from typing import Final
 from bench.figures import KAFKA, Table, name_of
 from bench.page.charts import Chart
 from bench.page.colours import Palette
+from bench.page.columns import Piece, columns
 from bench.page.markup import Markup, join, prose, tag
 from bench.page.overview import overview_html
-from bench.page.percentiles import percentiles_html, percentiles_of
+from bench.page.percentiles import Percentiles, percentiles_html, percentiles_of
 from bench.page.series import Series, charts
 from bench.page.svg import chart_html, marks_html
 from bench.page.tables import table_html
@@ -47,7 +48,7 @@ def _file(name: str) -> str:
 
 def _header(report: Report, palette: Palette) -> Markup:
     environment = report.environment
-    runs = f"{report.runs} interleaved run{'s' if report.runs > 1 else ''}"
+    runs = f"medians of {report.runs} interleaved runs" if report.runs > 1 else "one run"
     return tag(
         "header",
         tag("h1", report.title or report.program),
@@ -60,7 +61,7 @@ def _header(report: Report, palette: Palette) -> Markup:
             ),
             tag("li", environment.date),
             tag("li", f"commit {environment.commit}{', changed' if environment.is_changed else ''}"),
-            tag("li", f"medians of {runs}"),
+            tag("li", runs),
             *([tag("li", "stopped before its last run")] if report.is_partial else []),
             class_="facts",
         ),
@@ -96,33 +97,46 @@ def _section(report: Report, at: int, series: Series, palette: Palette) -> Marku
 def _table(table: Table, series: Series, palette: Palette, *, anchor: str) -> Markup:
     """A phase: its events, its charts, its percentiles, all its figures."""
     found = charts(series, table.name, palette.targets)
-    percentiles = [percentiles_html(each, palette) for each in percentiles_of(table, palette.targets)]
+    percentiles = percentiles_of(table, palette.targets)
     figures = table_html(table, palette)
     return tag(
         "section",
         tag("h3", table.title),
         *([tag("p", prose(table.note), class_="note")] if table.note else []),
-        *(_with_charts(found, percentiles, figures, palette) if found else [_beside(figures, percentiles)]),
+        *(
+            _with_charts(found, percentiles, figures, palette)
+            if found
+            else [_beside(figures, percentiles, palette)]
+        ),
         class_="phase",
         id=anchor,
     )
 
 
 def _with_charts(
-    found: Sequence[Chart], percentiles: Sequence[Markup], figures: Markup, palette: Palette
+    found: Sequence[Chart], percentiles: Sequence[Percentiles], figures: Markup, palette: Palette
 ) -> Iterator[Markup]:
-    columns = [[chart_html(chart, palette)] for chart in found]
-    # Throughput, the second one, has the fewest strips.
-    columns[min(1, len(columns) - 1)] += percentiles
     yield marks_html(found[0].marks)
-    yield tag("div", *(tag("div", *each, class_="column") for each in columns), class_="pictures")
+    yield tag(
+        "div",
+        *(
+            tag("div", *(_piece(piece, palette) for piece in column), class_="column")
+            for column in columns(found, percentiles)
+        ),
+        class_="pictures",
+    )
     yield figures
 
 
-def _beside(figures: Markup, percentiles: Sequence[Markup]) -> Markup:
+def _piece(piece: Piece, palette: Palette) -> Markup:
+    return chart_html(piece, palette) if isinstance(piece, Chart) else percentiles_html(piece, palette)
+
+
+def _beside(figures: Markup, percentiles: Sequence[Percentiles], palette: Palette) -> Markup:
     if not percentiles:
         return figures
-    return tag("div", tag("div", figures), tag("div", *percentiles, class_="column"), class_="beside")
+    column = tag("div", *(percentiles_html(each, palette) for each in percentiles), class_="column")
+    return tag("div", tag("div", figures), column, class_="beside")
 
 
 def _measured(report: Report) -> Markup:

@@ -16,6 +16,7 @@ from PIL import Image
 from bench.figures import Table, name_of
 from bench.page.charts import MOST_DOTS, Chart, Strip
 from bench.page.colours import Colour, colours
+from bench.page.columns import Piece, columns, strip_count
 from bench.page.percentiles import Percentiles, percentiles_of
 from bench.page.ratios import RatioAxis, RatioRow, is_more_better, ratio_rows, ratio_tick, ratio_words
 from bench.page.scales import time_ticks, time_words
@@ -23,8 +24,8 @@ from bench.page.series import Series, charts
 from bench.report import Report
 
 _DPI: Final = 120
-#: Inches of a column, of a strip with its title, and of what is above all strips.
-_COLUMN, _ROW, _ABOVE = 4.4, 1.2, 0.75
+#: Inches of a column, of a strip with its name, of a title, and of what is above all charts.
+_COLUMN, _ROW, _HEAD, _ABOVE = 4.4, 1.2, 0.35, 0.4
 _INK, _SOFT, _RULE, _BETTER, _MARK = "#1b1f24", "#5a6472", "#dfe3e8", "#e7f3ee", "#7a4fb5"
 _STYLE: Final[Mapping[str, Any]] = {"color": _INK, "fontsize": 9}
 
@@ -116,54 +117,60 @@ def overview_plot(labelled: Mapping[str, RatioRow], targets: Sequence[str]) -> P
 def phase_plot(
     found: Sequence[Chart], percentiles: Sequence[Percentiles], title: str, targets: Sequence[str]
 ) -> Picture:
-    """The charts of a phase side by side, percentiles below the second one, and at the bottom what the marks are."""
+    """The charts and percentiles of a phase in columns, and at the bottom what the marks are."""
     own = colours(targets)
-    marks = found[0].marks
-    # Throughput, the second one, has the fewest strips.
-    second = min(1, len(found) - 1)
-    rows = [
-        len(chart.strips) + (2 * len(percentiles) if at == second else 0) for at, chart in enumerate(found)
-    ]
-    sheet = _Sheet(columns=len(found), rows=max(rows), below=0.35 + 0.2 * len(marks))
-    for column, chart in enumerate(found):
-        sheet.write(column, chart.title)
-        for row, strip in enumerate(chart.strips):
-            plot = sheet.plot(column, row)
-            _draw(plot, strip, chart, own, is_last=row == len(chart.strips) - 1)
-            if row == 0:
-                _number(plot, chart)
-    for at, each in enumerate(percentiles):
-        _draw_percentiles(sheet.plot(second, len(found[second].strips) + 2 * at, height=2), each, own)
+    marks, pieces = found[0].marks, columns(found, percentiles)
+    height = max(sum(_height(piece) for piece in column) for column in pieces)
+    sheet = _Sheet(columns=len(pieces), height=_ABOVE + height + 0.35 + 0.2 * len(marks))
+    for at, column in enumerate(pieces):
+        top = _ABOVE
+        for piece in column:
+            _draw_piece(sheet, at, top, piece, own)
+            top += _height(piece)
     sheet.write_lines([f"{mark.number}  {mark.words()}" for mark in marks])
     lines = {line.target for chart in found for strip in chart.strips for line in strip.lines}
     sheet.entitle(title, {name_of(target): own[target].light for target in targets if target in lines})
     return sheet.picture
 
 
-class _Sheet:
-    """A picture with columns of plots, in inches: plots of one height, whatever their number."""
+def _height(piece: Piece) -> float:
+    return strip_count(piece) * _ROW + (_HEAD if isinstance(piece, Chart) else 0)
 
-    def __init__(self, *, columns: int, rows: int, below: float) -> None:
-        self._width, self._below = _COLUMN * columns, below
-        self._height = _ABOVE + _ROW * rows + below
+
+def _draw_piece(sheet: "_Sheet", column: int, top: float, piece: Piece, own: Mapping[str, Colour]) -> None:
+    if not isinstance(piece, Chart):
+        _draw_percentiles(sheet.plot(column, top, strip_count(piece)), piece, own)
+        return
+    sheet.write(column, top, piece.title)
+    for row, strip in enumerate(piece.strips):
+        plot = sheet.plot(column, top + _HEAD + row * _ROW, 1)
+        _draw(plot, strip, piece, own, is_last=row == len(piece.strips) - 1)
+        if row == 0:
+            _number(plot, piece)
+
+
+class _Sheet:
+    """A picture with columns of plots, in inches from its upper left corner."""
+
+    def __init__(self, *, columns: int, height: float) -> None:
+        self._width, self._height = _COLUMN * max(columns, 2), height
         self.picture = Picture(figsize=(self._width, self._height), dpi=_DPI, facecolor="white")
 
-    def plot(self, column: int, row: int, *, height: int = 1) -> Axes:
-        """An empty one, of some rows."""
-        bottom = self._height - _ABOVE - _ROW * (row + height) + 0.2
+    def plot(self, column: int, top: float, rows: int) -> Axes:
+        """An empty one, as high as some strips."""
         plot: Axes = self.picture.add_axes(
             (
                 (_COLUMN * column + 0.5) / self._width,
-                bottom / self._height,
+                1 - (top + _ROW * rows - 0.2) / self._height,
                 (_COLUMN - 0.7) / self._width,
-                (_ROW * height - 0.42) / self._height,
+                (_ROW * rows - 0.42) / self._height,
             )
         )
         return plot
 
-    def write(self, column: int, words: str) -> None:
-        """The head of a column."""
-        self._text(_COLUMN * column + 0.5, self._height - 0.5, words, _SOFT, 9.5, weight="bold")
+    def write(self, column: int, top: float, words: str) -> None:
+        """The title of a chart."""
+        self._text(_COLUMN * column + 0.5, self._height - top - 0.2, words, _SOFT, 9.5, weight="bold")
 
     def write_lines(self, lines: Sequence[str]) -> None:
         """Below everything."""

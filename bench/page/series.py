@@ -1,4 +1,4 @@
-"""From rows of all runs to charts: for each phase one of latency, one of throughput, one of the brokers.
+"""From rows of all runs to charts: for each phase latency, throughput, the brokers, and what they moved.
 
 Rows are what `seconds.parquet`, `samples.parquet` and `events.json` of a result folder have, as mappings. Pure.
 """
@@ -42,15 +42,15 @@ class Series:
 
 
 def charts(series: Series, phase: str, targets: Sequence[str]) -> list[Chart]:
-    """Those of one phase that have anything to show."""
+    """Those of one phase that have anything to show: latency, throughput, the brokers, what they moved."""
     seconds = [row for row in series.seconds if row["phase"] == phase]
     samples = [row for row in series.samples if row["phase"] == phase]
     events = [row for row in series.events if row["phase"] == phase]
-    last = max((row["second"] for row in (*seconds, *samples)), default=0)
-    if last + 1 < _LEAST_SECONDS:
-        return []
-    grid = _Grid(end_s=last + 1, targets=targets)
     marks = _marks(events, targets)
+    end_s = max([_end_s([*seconds, *samples], targets), *(math.ceil(mark.at_s) for mark in marks)])
+    if end_s < _LEAST_SECONDS:
+        return []
+    grid = _Grid(end_s=end_s, targets=targets)
     found = [
         grid.chart(
             "Latency",
@@ -62,6 +62,7 @@ def charts(series: Series, phase: str, targets: Sequence[str]) -> list[Chart]:
         grid.chart(
             "Brokers", "all processes of a target, measured from outside", _brokers(grid, samples), marks
         ),
+        grid.chart("Disks and network", "bytes of all brokers", _moved(grid, samples), marks),
     ]
     return [chart for chart in found if chart.strips]
 
@@ -104,7 +105,6 @@ class _Grid:
     def _line(self, target: str, runs: _Runs, combine: _Combine) -> Line | None:
         own = [self._points(points, combine) for (name, _), points in runs.items() if name == target]
         columns = [[value for value in column if value is not None] for column in zip(*own, strict=True)]
-        # Of runs that end at different times, the few longest say nothing about the others.
         columns = [column if len(column) * 2 >= len(own) else [] for column in columns]
         if not any(columns):
             return None
@@ -153,23 +153,50 @@ def _if_any(runs: _Runs) -> _Runs:
     return runs if any(value for points in runs.values() for value in points.values()) else {}
 
 
+def _end_s(rows: Sequence[DataRow], targets: Sequence[str]) -> int:
+    """When half of the runs of a target have ended: the few longest say nothing about the others."""
+    lasts: dict[tuple[str, int], int] = {}
+    for row in rows:
+        run = row["target"], row["run"]
+        lasts[run] = max(lasts.get(run, 0), row["second"])
+    by_target = [
+        sorted((last for (name, _), last in lasts.items() if name == target), reverse=True)
+        for target in targets
+    ]
+    return max((ends[(len(ends) + 1) // 2 - 1] + 1 for ends in by_target if ends), default=0)
+
+
 def _brokers(grid: _Grid, samples: Sequence[DataRow]) -> list[Strip]:
-    brokers = [row for row in samples if row["node"] != STORE_NODE]
-    store = [row for row in samples if row["node"] == STORE_NODE]
+    brokers, store = _nodes(samples)
+    return [
+        *grid.strips("CPU", CORES, _of_nodes(brokers, "cpu_s", sum), statistics.fmean),
+        *grid.strips(
+            "memory of the largest, page cache aside", SIZES, _of_nodes(brokers, "private_bytes", max), max
+        ),
+        *grid.strips("in the remote tier", SIZES, _if_any(_of_nodes(store, "tiered_bytes", sum)), max),
+        *grid.strips("CPU of the store", CORES, _if_any(_of_nodes(store, "cpu_s", sum)), statistics.fmean),
+    ]
+
+
+def _moved(grid: _Grid, samples: Sequence[DataRow]) -> list[Strip]:
+    brokers, _ = _nodes(samples)
+    titles = {
+        "written_bytes": "written to disks",
+        "read_bytes": "read from disks",
+        "sent_bytes": "sent",
+        "received_bytes": "received",
+    }
     return [
         strip
-        for name, units, rows, column, nodes, combine in (
-            ("CPU", CORES, brokers, "cpu_s", sum, statistics.fmean),
-            ("memory of the largest, page cache aside", SIZES, brokers, "private_bytes", max, max),
-            ("in the remote tier", SIZES, store, "tiered_bytes", sum, max),
-            ("CPU of the store", CORES, store, "cpu_s", sum, statistics.fmean),
-            ("written to disks", SPEEDS, brokers, "written_bytes", sum, statistics.fmean),
-            ("read from disks", SPEEDS, brokers, "read_bytes", sum, statistics.fmean),
-            ("sent", SPEEDS, brokers, "sent_bytes", sum, statistics.fmean),
-            ("received", SPEEDS, brokers, "received_bytes", sum, statistics.fmean),
-        )
-        for strip in grid.strips(name, units, _if_any(_of_nodes(rows, column, nodes)), combine)
+        for column, title in titles.items()
+        for strip in grid.strips(title, SPEEDS, _if_any(_of_nodes(brokers, column, sum)), statistics.fmean)
     ]
+
+
+def _nodes(samples: Sequence[DataRow]) -> tuple[list[DataRow], list[DataRow]]:
+    """Those of the brokers, and of the store."""
+    brokers = [row for row in samples if row["node"] != STORE_NODE]
+    return brokers, [row for row in samples if row["node"] == STORE_NODE]
 
 
 def _of_role(seconds: Sequence[DataRow], role: str, column: str) -> _Runs:

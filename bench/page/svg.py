@@ -126,7 +126,7 @@ def _numbers(chart: Chart) -> list[Markup]:
             "span",
             str(mark.number),
             class_="number",
-            style=f"left:{mark.at_s / chart.end_s:.2%}",
+            style=f"left:max(8px,{mark.at_s / chart.end_s:.2%})",
             title=mark.name,
         )
         for mark in chart.marks

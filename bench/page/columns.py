@@ -1,0 +1,25 @@
+"""How the pictures of a phase stand side by side, on the page and in its PNG: in columns of about the same height."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from bench.page.charts import Chart
+from bench.page.percentiles import Percentiles
+
+_MOST: Final = 3
+Piece = Chart | Percentiles
+
+
+def strip_count(piece: Piece) -> int:
+    """How many strips are as high as it is, but for its title."""
+    return len(piece.strips) if isinstance(piece, Chart) else 2
+
+
+def columns(charts: Sequence[Chart], percentiles: Sequence[Percentiles]) -> list[list[Piece]]:
+    """The first charts have a column each; further charts and percentiles follow where there is the most room."""
+    found: list[list[Piece]] = [[chart] for chart in charts[:_MOST]]
+    others: list[Piece] = [*charts[_MOST:], *percentiles]
+    for piece in others:
+        # A title is about half a strip.
+        min(found, key=lambda column: sum(strip_count(each) + 0.5 for each in column)).append(piece)
+    return found
