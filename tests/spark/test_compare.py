@@ -1,7 +1,10 @@
 """`ottla bench compare` by Spark SQL: of result folders, and of the results that are committed."""
 
 import statistics
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -10,6 +13,7 @@ from bench.aggregation.command import compare as compare_command
 from bench.aggregation.command import names_of, read_result
 from bench.aggregation.comparison import NothingToCompare, compare
 from bench.aggregation.noise import Noise
+from bench.environment import REPOSITORY
 from bench.figures import MILLISECONDS, Figure, Table
 from bench.report import RESULTS, Report, Section, as_json, latest
 
@@ -111,6 +115,27 @@ def test_what_is_no_result_is_refused_before_spark_starts(tmp_path, content, sen
     assert done.output.startswith(f"Error: {path} is ")
     assert sentence in done.output
     assert done.output.count("\n") == 1
+
+
+def test_the_command_prints_a_table_for_each_pair_of_targets(tmp_path, committed):
+    path = tmp_path / "latency.json"
+    path.write_text(as_json(result(committed.environment, RUNS)))
+    done = subprocess.run(
+        [Path(sys.executable).with_name("ottla"), "bench", "compare", "--master", "local[1]", path],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "## ottla compared with kafka: medians" in done.stdout
+    [row] = [line for line in done.stdout.splitlines() if line.startswith("| load: producer: p99, ms")]
+    assert [cell.strip() for cell in row.split("|")[2:-1]] == [
+        "12.00 (11.00 to 13.00)",
+        "6.00 (5.00 to 6.50)",
+        "0.50",
+        "exceeds the noise (p 0.008, 5 and 5 runs)",
+    ]
 
 
 def test_a_result_is_a_folder_its_summary_or_a_file(tmp_path, committed):
