@@ -21,6 +21,8 @@ _DELIVERY, _ERROR, _STATISTICS = 0x1, 0x8, 0x40
 #: Messages of this many events are read together.
 _EVENTS_AT_ONCE: Final = 256
 _ERROR_BYTES: Final = 512
+#: FD_SETSIZE.
+_SELECTABLE: Final = 1024
 _METADATA_TIMEOUT_MS: Final = 30_000
 #: A tenth of a second each; statistics come once a second.
 _STATISTICS_WAITS: Final = 30
@@ -45,6 +47,18 @@ MESSAGE: Final = np.dtype(
     }
 )
 _LOW_HALF: Final = np.uint64(0xFFFFFFFF)
+
+
+def is_readable(file: int, timeout_s: float) -> bool:
+    """Wait until it is. Above select's bound of file numbers the timeout is rounded up to milliseconds.
+
+    A process with so many clients has no client of a high rate.
+    """
+    if file < _SELECTABLE:
+        return bool(select.select([file], [], [], timeout_s)[0])
+    poll = select.poll()
+    poll.register(file, select.POLLIN)
+    return bool(poll.poll(timeout_s * 1000))
 
 
 class Messages:
@@ -137,8 +151,8 @@ class Client:
         self.library.rd_kafka_queue_io_event_enable(queue, self._wake_writer, b"1", ctypes.c_size_t(1))
 
     def wait(self, timeout_s: float) -> None:
-        """Until something is in a queue that was empty. select: its timeouts are not rounded to milliseconds."""
-        if select.select([self._wake_reader], [], [], max(0.0, timeout_s))[0]:
+        """Until something is in a queue that was empty."""
+        if is_readable(self._wake_reader, max(0.0, timeout_s)):
             os.read(self._wake_reader, 4096)
 
     def topic(self, name: str) -> ctypes.c_void_p:

@@ -1,7 +1,6 @@
 """Idle connections in a Spark task: each asks for ApiVersions, waits, and is asked again at the end of the phase."""
 
 import contextlib
-import resource
 import selectors
 import socket
 from collections.abc import Iterator, Sequence
@@ -29,9 +28,6 @@ class ConnectionsClient:
 
     def open(self, stack: contextlib.ExitStack) -> None:
         """Nothing yet: that the connections are opened is a part of the phase."""
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
         stack.callback(self._close)
 
     def run(self, orders: Orders, start_us: int) -> None:

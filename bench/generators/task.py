@@ -1,6 +1,7 @@
 """One Spark task: its clients in threads, its side of the control channel, and the rows at the end."""
 
 import contextlib
+import resource
 import threading
 import time
 from collections.abc import Iterator
@@ -39,6 +40,9 @@ class _Task:
 
     def run(self) -> Iterator[Row]:
         plan = self._plan
+        # Of open files: a client of librdkafka has about ten.
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
         cpu_s = time.process_time()
         with ControlClient(plan.control, index=plan.index, token=plan.token) as self._control:
             # A task whose driver is gone has no reader for its rows.

@@ -61,7 +61,7 @@ class SizeLaw(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordSize:
-    """Sizes of values in bytes, the header of `generators.records` included (least: its size)."""
+    """Sizes of values in bytes, the stamp of `generators.records` included (least: its size)."""
 
     law: SizeLaw = SizeLaw.FIXED
     #: The size, or the mean.
