@@ -7,7 +7,6 @@ there is room for it.
 
 import contextlib
 import ctypes
-import math
 from collections.abc import Iterator
 from typing import Final
 
@@ -64,14 +63,6 @@ class _Sent:
         return found
 
 
-def _most_records(plan: ProducerPlan) -> int | None:
-    """The records that a plan bounds by number, or by its rate and time: those that are due before the end."""
-    if plan.rate is None or plan.seconds is None:
-        return plan.records
-    due = math.ceil(round((plan.seconds - plan.first_due_s) * plan.rate, 6))
-    return due if plan.records is None else min(plan.records, due)
-
-
 class ProducerClient:
     """One producer; `run` returns when all of its records are acknowledged or failed."""
 
@@ -84,8 +75,7 @@ class ProducerClient:
         self._messages = np.zeros(slots, MESSAGE)
         self._messages["payload"] = self._values.addresses
         self._messages["size"] = self._values.sizes
-        #: Records to send; None if time alone is the end.
-        self._most = _most_records(plan)
+        self._most = plan.most_records
         self._sent = 0
         self._is_full = False
         self._sent_at = _Sent()
