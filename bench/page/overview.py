@@ -43,7 +43,7 @@ def overview_html(report: Report, section: Section, palette: Palette) -> Markup:
                 "figcaption",
                 tag("b", f"Compared with {baseline}"),
                 " ",
-                tag("span", "ratio of the medians, log; shaded: better; black: goal; thin: single runs"),
+                tag("span", "ratio of the medians, log; shaded: better; black: goal; thin: runs"),
             ),
             *(_row_html(row, axis, palette) for row in rows),
             tag("div", tag("span"), ticks, tag("span"), class_="ratio axis"),

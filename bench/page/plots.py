@@ -102,12 +102,17 @@ def overview_plot(labelled: Mapping[str, RatioRow], targets: Sequence[str]) -> P
     plot.xaxis.set_minor_locator(NullLocator())
     plot.xaxis.set_major_formatter(FuncFormatter(lambda ratio, _: ratio_tick(ratio)))
     _plain(plot)
+    plot.tick_params(axis="y", colors=_INK)
     values.spines["right"].set_visible(False)
     values.tick_params(length=0)
-    others = " and ".join(name_of(target) for target in targets[1:])
-    plot.set_title(
-        f"{others} / {name_of(targets[0])}, medians; shaded: better; bars: goals", loc="left", **_STYLE
+    others = [name_of(target) for target in targets[1:]]
+    words = (
+        f"{' and '.join(others)} / {name_of(targets[0])}, medians; shaded: better; black: goal; thin: runs"
     )
+    plot.set_title(words, loc="left", **_STYLE)
+    if len(others) > 1:
+        keys = [Line2D([], [], color=own[target].light, marker="o", linewidth=0) for target in targets[1:]]
+        picture.legend(keys, others, loc="outside lower right", ncols=len(keys), frameon=False, fontsize=9)
     return picture
 
 

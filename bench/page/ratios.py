@@ -31,13 +31,19 @@ def worst_ratio(rows: Sequence[Row], targets: Sequence[str]) -> tuple[Row, str] 
     """The row, and its target, that is worse than the baseline by the largest factor, or better by the smallest."""
     baseline, *others = targets
     judged = [
-        (1 / ratio if is_more_better(row) else ratio, at, row, target)
-        for at, row in enumerate(rows)
-        if is_more_better(row) is not None
+        (_times_worse(ratio, is_more), row, target)
+        for row in rows
+        if (is_more := is_more_better(row)) is not None
         for target in others
-        if (ratio := row.ratio_of(target, baseline))
+        if (ratio := row.ratio_of(target, baseline)) is not None
     ]
-    return max(judged)[2:] if judged else None
+    return max(judged, key=lambda each: each[0])[1:] if judged else None
+
+
+def _times_worse(ratio: float, is_more: bool) -> float:
+    if not is_more:
+        return ratio
+    return 1 / ratio if ratio else math.inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
