@@ -27,7 +27,7 @@ def running(name: str, bootstrap: str) -> "RunningTarget":
         try:
             return RunningTarget(name, bootstrap, *_ask(name, address))
         except (OSError, MalformedMessage) as error:
-            reasons.append(f"{address}: {error or type(error).__name__}")
+            reasons.append(f"{address}: {_words(error)}")
     raise TargetError(f"--target {name}: no Kafka broker answers ({'; '.join(reasons)})")
 
 
@@ -66,15 +66,18 @@ def _has_tier(name: str, broker: Broker) -> bool:
         with WireClient(port, host=host, timeout_s=_TIMEOUT_S) as client:
             value = config_of_broker(client, broker.broker_id, "remote.log.storage.system.enable")
     except (OSError, MalformedMessage) as error:
-        reason = error or type(error).__name__
         raise TargetError(
             f"--target {name}: broker {broker.broker_id} does not answer at {broker.address}, "
-            f"where its cluster says that it listens ({reason})"
+            f"where its cluster says that it listens ({_words(error)})"
         ) from error
     except RequestFailed:
         # It may not be asked: topics are created without tiering.
         return False
     return value == "true"
+
+
+def _words(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
 class RunningTarget:

@@ -1,6 +1,5 @@
 """A target that runs already is found by what it answers; what is no Kafka broker, or is not there, is one sentence."""
 
-import http.server
 import os
 import re
 import socket
@@ -25,16 +24,18 @@ def silent():
 
 
 @contextmanager
-def web():
-    """A server of another protocol."""
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield server.server_port
-    finally:
-        server.shutdown()
-        server.server_close()
+def tls():
+    """A server that wants TLS: it answers with an alert."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve():
+            with server.accept()[0] as connection:
+                connection.recv(65536)
+                connection.sendall(bytes.fromhex("15030300020246"))
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield server.getsockname()[1]
         thread.join()
 
 
@@ -58,11 +59,17 @@ def test_what_is_no_address(bootstrap, words):
         running("x", bootstrap)
 
 
-@pytest.mark.parametrize("server", [nothing, silent, web])
-def test_no_kafka_broker(server, monkeypatch):
+@pytest.mark.parametrize(
+    ("server", "reason"),
+    [(nothing, "Connection refused"), (silent, "timed out"), (tls, "a frame of 3 bytes")],
+)
+def test_no_kafka_broker(server, reason, monkeypatch):
     monkeypatch.setattr("bench.targets.running._TIMEOUT_S", 0.3)
-    with server() as port, pytest.raises(TargetError, match=f"no Kafka broker answers .127.0.0.1:{port}: "):
+    with server() as port, pytest.raises(TargetError) as refused:
         running("x", f"127.0.0.1:{port}")
+    assert re.fullmatch(
+        rf"--target x: no Kafka broker answers \(127.0.0.1:{port}: {reason}\)", str(refused.value)
+    )
 
 
 @pytest.fixture(scope="module")
