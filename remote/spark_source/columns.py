@@ -201,7 +201,7 @@ def _validity(is_valid: NDArray[np.bool_]) -> pa.Buffer | None:
 
 
 def _headers(rows: _Parsed, _: Place) -> pa.Array:
-    """A list of (key, value) of each record."""
+    """A list of (key, value) of each record; null without headers, as Spark's Kafka connector has it."""
     names: list[str] = []
     values: list[bytes | None] = []
     ends = [0]
@@ -220,7 +220,8 @@ def _headers(rows: _Parsed, _: Place) -> pa.Array:
     pairs = pa.StructArray.from_arrays(
         [pa.array(names, pa.string()), pa.array(values, pa.binary())], names=["key", "value"]
     )
-    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pairs)
+    has_none = pa.array(np.diff(ends) == 0)
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pairs, mask=has_none)
 
 
 def _timestamp(rows: _Parsed, place: Place) -> pa.Array:
