@@ -13,7 +13,7 @@ from tests.harness.fetch import KAFKA_VERSION
 
 REPOSITORY: Final = Path(__file__).parent.parent
 #: New results are no change of what is measured.
-_RESULTS: Final = "bench/results"
+_RESULTS: Final = ("bench/results", "docs/benchmarks")
 _STEPS: Final = 100_000
 
 
@@ -51,7 +51,7 @@ class Environment:
 
 def changes(repository: Path) -> list[str]:
     """What differs from the commit, untracked files included, one line of `git status` each."""
-    command = ["git", "status", "--porcelain", "--", ".", f":(exclude){_RESULTS}"]
+    command = ["git", "status", "--porcelain", "--", ".", *(f":(exclude){folder}" for folder in _RESULTS)]
     done = subprocess.run(command, cwd=repository, capture_output=True, text=True, check=False)
     if done.returncode:
         raise DirtyTree(f"{repository} is no git checkout: {done.stderr.strip()}")
