@@ -21,12 +21,20 @@ _DELIVERY, _ERROR, _STATISTICS = 0x1, 0x8, 0x40
 #: Messages of this many events are read together.
 _EVENTS_AT_ONCE: Final = 256
 _ERROR_BYTES: Final = 512
+_SETTINGS: Final = {
+    "log_level": "0",
+    # What is known of brokers: whether they are connected, and their bytes.
+    "statistics.interval.ms": "1000",
+    # To all brokers at once, and not to each with the first record for it.
+    "enable.sparse.connections": "false",
+}
 #: FD_SETSIZE.
 _SELECTABLE: Final = 1024
 _METADATA_TIMEOUT_MS: Final = 30_000
 #: A tenth of a second each; statistics come once a second.
 _STATISTICS_WAITS: Final = 30
 _PRODUCER_ID_WAITS: Final = 300
+_CONNECTION_WAITS: Final = 50
 _OFFSETS: Final = {
     "error": 0,
     "partition": 16,
@@ -121,8 +129,7 @@ class Client:
         self._statistics = b""
         error = ctypes.create_string_buffer(_ERROR_BYTES)
         conf = ctypes.c_void_p(self.library.rd_kafka_conf_new())
-        # Of the bytes of each broker; only the last ones are read.
-        for name, value in {**settings, "statistics.interval.ms": "1000", "log_level": "0"}.items():
+        for name, value in {**settings, **_SETTINGS}.items():
             if self.library.rd_kafka_conf_set(conf, name.encode(), value.encode(), error, len(error)):
                 raise LibrdkafkaError(error.value.decode())
         self.library.rd_kafka_conf_set_events(conf, _DELIVERY | _ERROR | _STATISTICS)
@@ -207,14 +214,23 @@ class Client:
         # Without a loop of Python's: 0.1 us for each.
         deque(map(self._quick.rd_kafka_message_destroy, messages.addresses.tolist()), maxlen=0)
 
-    def await_producer_id(self) -> None:
-        """Until the brokers have given one: an idempotent producer sends nothing before. Raises LibrdkafkaError."""
-        for _ in range(_PRODUCER_ID_WAITS):
+    def await_ready(self, *, needs_producer_id: bool) -> None:
+        """Until it is connected to all brokers, and has the id without which an idempotent producer sends nothing.
+
+        A broker that is down is not waited for indefinitely. Raises LibrdkafkaError without a producer id.
+        """
+        for waited in range(_PRODUCER_ID_WAITS):
             self.wait(0.1)
             self.take_events()
-            if self._statistics and json.loads(self._statistics)["eos"]["idemp_state"] == "Assigned":
+            if not self._statistics:
+                continue
+            statistics = json.loads(self._statistics)
+            has_id = not needs_producer_id or statistics["eos"]["idemp_state"] == "Assigned"
+            brokers = [row["state"] for row in statistics["brokers"].values() if row["nodeid"] >= 0]
+            if has_id and (waited > _CONNECTION_WAITS or (brokers and set(brokers) == {"UP"})):
                 return
-        raise LibrdkafkaError("no broker has given a producer id after half a minute")
+        if needs_producer_id:
+            raise LibrdkafkaError("no broker has given a producer id after half a minute")
 
     def bytes_by_broker(self) -> dict[int, tuple[int, int]]:
         """Broker id -> (received, sent), by the last statistics: up to a second old."""

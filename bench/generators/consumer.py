@@ -51,6 +51,7 @@ class ConsumerClient:
         self._queue = ctypes.c_void_p(library.rd_kafka_queue_new(self._client.handle))
         stack.callback(library.rd_kafka_queue_destroy, self._queue)
         self._client.wake_by(self._queue)
+        self._client.await_ready(needs_producer_id=False)
 
     def run(self, orders: Orders, start_us: int) -> None:
         """Read. Raises ClientFailed if an offset is gone, or nothing comes any more; LibrdkafkaError."""

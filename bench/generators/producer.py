@@ -34,6 +34,8 @@ _LEAST_SLOTS: Final = 64
 _TICK_US: Final = 500
 #: The library's queue is full: a delivery makes room earlier.
 _FULL_US: Final = 10_000
+#: How long after the end of the phase records are sent that were due before it.
+_LATE_S: Final = 10
 #: How long the last records may take to be acknowledged, and when the phase is stopped.
 _FLUSH_S: Final = 120
 _FLUSH_STOPPED_S: Final = 5
@@ -93,15 +95,15 @@ class ProducerClient:
         )
         self._topic = self._client.topic(self._plan.topic)
         stack.callback(self._client.library.rd_kafka_topic_destroy, self._topic)
-        if settings.get("enable.idempotence") == "true":
-            self._client.await_producer_id()
+        self._client.await_ready(needs_producer_id=settings.get("enable.idempotence") == "true")
 
     def run(self, orders: Orders, start_us: int) -> None:
         """Send all, and wait for all acknowledgements. Raises ClientFailed if some do not come."""
         self._start_us = self.tally.start_us = start_us
         seconds = self._plan.seconds
-        # With a rate, the number of records is the end: those that are due before it are sent, however late.
-        end_us = None if seconds is None or self._plan.rate is not None else start_us + int(seconds * 1e6)
+        # With a rate, the number of records is the end: those that are due before it are sent, unless they are much too late.
+        late_s = 0 if self._plan.rate is None else _LATE_S
+        end_us = None if seconds is None else start_us + int((seconds + late_s) * 1e6)
         while not orders.is_stopped:
             self._client.take_events(self._note_deliveries)
             now = now_us()
@@ -112,6 +114,10 @@ class ProducerClient:
             if count := self._sendable(now):
                 self._send(count, now)
             self._client.wait(self._pause_s(now, end_us))
+        if self._most is not None and self._sent < self._most and not orders.is_stopped:
+            self.tally.note_errors(
+                now_us=now_us(), text="not sent: the schedule was too fast", count=self._most - self._sent
+            )
         self._flush(orders)
 
     def finish(self) -> None:
