@@ -142,7 +142,9 @@ def run_workload(
     except (CannotRun, WorkloadError, TargetError, SparkCannotStart, DirtyTree, LoadFailed) as error:
         raise click.ClickException(str(error)) from error
     except KeyboardInterrupt:
-        click.echo("Stopped before anything was measured.", err=True)
+        click.echo(
+            f"Stopped before there was a result; what was measured, if anything, is in {out}.", err=True
+        )
         sys.exit(_INTERRUPTED)
     _show(outcome)
 

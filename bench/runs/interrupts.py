@@ -1,5 +1,6 @@
 """Ctrl-C and SIGTERM: at once while nothing is measured; while something is, they end it, and what there is is aggregated."""
 
+import logging
 import signal
 import threading
 from collections.abc import Iterator
@@ -48,4 +49,6 @@ class Interrupts:
         is_first = not self._asked.is_set()
         self._asked.set()
         if not (self._is_deferred and is_first):
+            # Py4J logs the traceback of the call that ends here.
+            logging.disable()
             raise KeyboardInterrupt

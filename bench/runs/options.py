@@ -49,8 +49,10 @@ def workload_of(options: Options) -> Workload:
     """The workload as it will be run. Raises WorkloadError, CannotRun."""
     workload = scaled(load(options.workload), options.seconds_factor)
     store = Tier.MINIO if MINIO in options.start else options.store
-    if store is None or workload.cluster.tier is Tier.NONE:
+    if store is None:
         return workload
+    if workload.cluster.tier is Tier.NONE:
+        raise CannotRun(f"{workload.name} has no remote tier: remove --store and --start {MINIO}")
     changed = replace(workload, cluster=replace(workload.cluster, tier=store))
     check(changed, Place(f"{workload.name}.toml, with the store {store.value}"))
     return changed
@@ -63,6 +65,8 @@ def targets_of(options: Options, workload: Workload, folder: Path) -> list[Targe
     for name in {*names, *kinds}:
         if [*names, *kinds].count(name) > 1:
             raise CannotRun(f"there are two targets called {name}: give each a name of its own")
+    if MINIO in options.start and not kinds:
+        raise CannotRun(f"--start {MINIO} is the remote tier of a cluster that is started: add --start ottla")
     if not names and not kinds:
         raise CannotRun("there is no target: name one with --target NAME=HOST:PORT, or --start ottla")
     targets: list[Target] = [running(name, bootstrap) for name, bootstrap in options.targets]

@@ -37,7 +37,7 @@ from bench.runs.topics import check_topics, topics_of_run
 from bench.spark.session import slots, spark_session
 from bench.targets.sampling import used_by
 from bench.targets.settings import SETTINGS, file_system_of, place_of
-from bench.targets.target import Target
+from bench.targets.target import Target, TargetError
 from bench.workloads.model import ClusterNeeds, Phase, Workload
 from bench.workloads.scaling import warm_up_of
 
@@ -111,17 +111,20 @@ class WorkloadRun:
                 folder = ResultFolder(self.options.out, self.workload.name)
                 with self.interrupts.deferred():
                     self._measure(harness, folder, progress)
+                    circumstances = self._circumstances(harness)
             progress.say("aggregation")
-            report = summarise(
-                self.spark, folder.path, workload=self.workload, circumstances=self._circumstances(harness)
-            )
-            page = write_page(folder.path)
+            # A signal that comes now changes nothing, unless it is the second one.
+            with self.interrupts.deferred():
+                report = summarise(
+                    self.spark, folder.path, workload=self.workload, circumstances=circumstances
+                )
+                page = write_page(folder.path)
         return Outcome(
             folder=folder.path,
             report=report,
             page=page,
             failure=self._failure,
-            was_interrupted=self.interrupts.is_asked,
+            was_interrupted=circumstances.is_partial and self._failure is None,
         )
 
     def _warm_up_round(self, target: Target, progress: RunProgress) -> Mapping[str, float]:
@@ -150,14 +153,17 @@ class WorkloadRun:
 
     def _measure(self, harness: Harness[Target], folder: ResultFolder, progress: RunProgress) -> None:
         """All runs; returns early after a failure or an interrupt."""
-        for number in range(self.options.runs):
-            # What earlier runs have left to be written is written now.
-            os.sync()
-            for target in harness.in_turn(number):
-                self._measure_target(target, number, folder, progress)
-                if self._failure is not None or self.interrupts.is_asked:
-                    return
-                target.restore()
+        try:
+            for number in range(self.options.runs):
+                # What earlier runs have left to be written is written now.
+                os.sync()
+                for target in harness.in_turn(number):
+                    self._measure_target(target, number, folder, progress)
+                    if self._failure is not None or self.interrupts.is_asked:
+                        return
+                    target.restore()
+        except TargetError as error:
+            self._failure = LoadFailed(str(error))
 
     def _measure_target(
         self, target: Target, number: int, folder: ResultFolder, progress: RunProgress

@@ -118,8 +118,9 @@ def _conf(where: Master, *, name: str, with_kafka: bool, folder: Path) -> SparkC
 @contextmanager
 def _jvm(conf: SparkConf, log: IO[bytes]) -> Iterator[Any]:
     """A JVM with Spark, and PySpark's gateway to it; PySpark itself keeps the first one until this process ends."""
+    # A signal to the whole group of processes is this one's: it still needs Spark for its result.
     try:
-        gateway = launch_gateway(conf, {"stdout": log, "stderr": log})
+        gateway = launch_gateway(conf, {"stdout": log, "stderr": log, "start_new_session": True})
     except PySparkException as error:
         printed = Path(log.name).read_text(errors="replace").split("\n")
         words = "; ".join(line.strip() for line in printed if line.strip())[-_MAX_REASON:]
