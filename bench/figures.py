@@ -125,6 +125,8 @@ class Figure:
     title: str
     unit: Unit
     goal: Goal | None = None
+    #: Whether it counts what should not be, as lost records: a single run that has some counts, and not the median run.
+    is_fault: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,9 +164,11 @@ class Row:
         return [sample[metric] for sample in self.table.samples.get(target, ()) if metric in sample]
 
     def median(self, target: str) -> float | None:
-        """None where it was not measured."""
+        """Of faults the most of any run. None where it was not measured."""
         values = self.values(target)
-        return statistics.median(values) if values else None
+        if not values:
+            return None
+        return max(values) if self.figure.is_fault else statistics.median(values)
 
     def ratio_of(self, target: str, baseline: str) -> float | None:
         """Of the medians; None without both, or where the baseline's is zero."""

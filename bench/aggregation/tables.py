@@ -39,6 +39,7 @@ _DELIVERY: Final = {
     "out_of_order": "records out of order",
     "corrupt": "records corrupt",
 }
+_FAULTS: Final = {"lost", "duplicates", "out_of_order", "corrupt"}
 _SERVERS: Final = (
     Figure(metric="cpu_s_per_gb", title="CPU of all brokers", unit=SECONDS_A_GIGABYTE),
     Figure(metric="cpu_s_per_record", title="CPU of all brokers for each record", unit=MICROSECONDS),
@@ -144,7 +145,7 @@ def _figures(phase: Phase) -> Iterator[Figure]:
         if event.until is not None:
             yield Figure(metric=event_metric(event.name), title=event.name, unit=SECONDS)
     for metric, title in _DELIVERY.items():
-        yield Figure(metric=metric, title=title, unit=COUNT)
+        yield Figure(metric=metric, title=title, unit=COUNT, is_fault=metric in _FAULTS)
     yield from _SERVERS
     yield _CLIENTS
 
@@ -152,7 +153,9 @@ def _figures(phase: Phase) -> Iterator[Figure]:
 def _load_figures(load: Load) -> Iterator[Figure]:
     if load.role is Role.CONNECTIONS:
         yield Figure(metric=f"{load.key}_opened", title=f"{load.label} opened", unit=COUNT)
-        yield Figure(metric=f"{load.key}_errors", title=f"{load.label} refused or lost", unit=COUNT)
+        yield Figure(
+            metric=f"{load.key}_errors", title=f"{load.label} refused or lost", unit=COUNT, is_fault=True
+        )
         return
     units = {"bytes_per_s": MEGABYTES_A_SECOND, "records_per_s": RECORDS_A_SECOND}
     for metric, unit in units.items():
@@ -160,7 +163,7 @@ def _load_figures(load: Load) -> Iterator[Figure]:
     for metric, title in _PERCENTILES.items():
         yield Figure(metric=f"{load.key}_{metric}", title=f"{load.label}: {title}", unit=MILLISECONDS)
     yield Figure(metric=f"{load.key}_took_s", title=f"{load.label}: time", unit=SECONDS)
-    yield Figure(metric=f"{load.key}_errors", title=f"{load.label}: errors", unit=COUNT)
+    yield Figure(metric=f"{load.key}_errors", title=f"{load.label}: errors", unit=COUNT, is_fault=True)
     if load.role is Role.CONSUMER:
         yield Figure(
             metric=f"{load.key}_cross_rack", title=f"{load.label}: bytes from other racks", unit=PERCENT

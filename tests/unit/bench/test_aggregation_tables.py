@@ -184,6 +184,18 @@ def test_every_goal_is_of_a_figure():
     assert len(metrics) == len(set(metrics))
 
 
+def test_a_fault_of_one_of_several_runs_is_a_fault():
+    samples = {
+        "ottla": [{"lost": 0.0, "producer_1_errors": 0.0}] * 4 + [{"lost": 2.0, "producer_1_errors": 1.0}]
+    }
+    rows = {row.figure.metric: row for row in table_of(PHASE, samples).rows()}
+    assert rows["lost"].verdict is Verdict.MISSED
+    assert {metric: row.median("ottla") for metric, row in rows.items()} == {
+        "producer_1_errors": 1,
+        "lost": 2,
+    }
+
+
 def test_headlines_are_latency_at_a_rate_and_otherwise_throughput():
     assert headlines_of(PHASE) == [
         ("load", metric)

@@ -7,6 +7,7 @@ import pytest
 
 from bench import figures, histograms, markdown, warm_up
 from bench.figures import (
+    COUNT,
     MEGABYTES,
     MEGABYTES_A_SECOND,
     MILLISECONDS,
@@ -21,8 +22,8 @@ from bench.figures import (
 )
 
 
-def row(goal=None, *, kafka=(), ottla=(), unit=MEGABYTES_A_SECOND, name="load"):
-    figure = Figure(metric="m", title="figure", unit=unit, goal=goal)
+def row(goal=None, *, kafka=(), ottla=(), unit=MEGABYTES_A_SECOND, name="load", is_fault=False):
+    figure = Figure(metric="m", title="figure", unit=unit, goal=goal, is_fault=is_fault)
     samples = {"kafka": [{"m": value} for value in kafka], "ottla": [{"m": value} for value in ottla]}
     return Row(table=Table(name=name, title=name, note="", figures=(figure,), samples=samples), figure=figure)
 
@@ -65,6 +66,12 @@ def test_what_is_judged_is_the_median_of_the_runs():
     slow_once = row(Goal(at_least=1.0), kafka=[10, 11, 30], ottla=[11, 12, 1])
     assert (slow_once.median("kafka"), slow_once.median("ottla")) == (11, 11)
     assert slow_once.verdict is Verdict.MET
+
+
+def test_a_fault_of_a_single_run_counts():
+    lost = row(Goal(at_most=0, is_absolute=True), kafka=[0, 0, 0], ottla=[0, 0, 3], unit=COUNT, is_fault=True)
+    assert lost.verdict is Verdict.MISSED
+    assert lost.cell() == "0 / 3 **missed**"
 
 
 def test_a_sample_without_the_metric_is_left_out():
