@@ -15,6 +15,7 @@ from bench.jobs.options import TO
 from bench.jobs.read import read, read_tier
 from bench.jobs.stream import stream
 from bench.jobs.write import write
+from bench.spark.errors import reason_of
 from bench.targets.target import Target
 from bench.workloads.model import Job, Phase, SparkJob
 
@@ -40,8 +41,7 @@ def run_job(
     try:
         return list(_rows(spark, job, target, topics, client=client))
     except (PySparkException, Py4JError, ClusterDoesNotAnswer) as error:
-        reason = str(error).partition("\n\tat ")[0].strip()
-        raise LoadFailed(f"{phase.name}: {job.job.value}: {reason}") from error
+        raise LoadFailed(f"{phase.name}: {job.job.value}: {reason_of(str(error))}") from error
 
 
 def cancel_jobs(spark: SparkSession) -> None:

@@ -22,6 +22,7 @@ from bench.jobs.client import JobClient
 from bench.jobs.options import source_options
 from bench.jobs.read import connector_frame
 from bench.jobs.verify import verified
+from bench.spark.errors import reason_of
 from bench.workloads.model import SparkJob
 
 _MOST: Final = "maxOffsetsPerTrigger"
@@ -68,4 +69,4 @@ def _run_one_batch(sink: DataStreamWriter) -> None:
         time.sleep(_POLL_S)
     query.stop()
     if (error := query.exception()) is not None:
-        raise LoadFailed(f"the stream failed: {error}")
+        raise LoadFailed(f"the stream failed: {reason_of(str(error))}")

@@ -5,7 +5,6 @@ the reason of a failed start is read from there, and nothing else is shown.
 """
 
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -23,7 +22,7 @@ from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from bench.spark.errors import SparkCannotStart
+from bench.spark.errors import SparkCannotStart, reason_of
 from bench.spark.java import check_java
 from bench.spark.master import Master, parse_master
 from tests.harness import fetch
@@ -36,8 +35,6 @@ _QUIET_S: Final = 2.0
 _POLL_S: Final = 0.1
 _JVM_END_TIMEOUT_S: Final = 30.0
 _MAX_REASON: Final = 500
-#: `Caused by: java.net.BindException: Cannot assign requested address`, `ModuleNotFoundError: No module named 'numpy'`
-_REASON: Final = re.compile(r"(?:[\w$]+\.)*\w+(?:Error|Exception): (?P<text>\S.*)")
 
 #: Results are small, so a shuffle has few partitions. A load that failed is not repeated: it would be another load.
 _SETTINGS: Final = {
@@ -75,7 +72,7 @@ def spark_session(master: str, *, name: str, with_kafka: bool = False) -> Iterat
                 _check_python(session)
             except (PySparkException, Py4JError, OSError) as error:
                 raise SparkCannotStart(
-                    f"Spark cannot start at {where.url}: {_reason(error, log_path)}"
+                    f"Spark cannot start at {where.url}: {reason_of(str(error), log_path.read_text(errors='replace'))}"
                 ) from error
             try:
                 yield session
@@ -178,10 +175,3 @@ def _check_python(spark: SparkSession) -> None:
             f"the Python of Spark's workers has no {', '.join(sorted(missing))}: install requirements/bench.lock "
             "there, or name the right Python with PYSPARK_PYTHON"
         )
-
-
-def _reason(error: Exception, log: Path) -> str:
-    """The innermost cause: exceptions of a JVM name theirs last; one that did not start has written it to the log."""
-    texts = [str(error), log.read_text(errors="replace")]
-    found = next((matches for text in texts if (matches := _REASON.findall(text))), None)
-    return found[-1].strip() if found else str(error).partition("\n")[0]

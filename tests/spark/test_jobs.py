@@ -84,4 +84,4 @@ def test_records_that_are_changed_or_there_twice_are_counted(run, server):
 def test_a_job_that_fails_is_one_sentence(run):
     with pytest.raises(LoadFailed, match="phase: connector-write: ") as error:
         run(Job.CONNECTOR_WRITE, records="10", **{"kafka.acks": "7"})
-    assert "\n\tat " not in str(error.value)
+    assert "\n" not in str(error.value)
