@@ -11,7 +11,7 @@ from bench.jobs.options import source_options
 from bench.jobs.verify import verified
 from bench.targets.target import Target
 from bench.workloads.model import SparkJob
-from remote.spark_source.source import register
+from remote.spark_source.source import TierDataSource
 
 
 def connector_frame(spark: SparkSession, job: SparkJob, bootstrap: str, *, topic: str) -> DataFrame:
@@ -36,7 +36,7 @@ def read_tier(
         raise LoadFailed(
             f"{target.name} has no store that the bench knows: tier-read needs --start and a tier"
         )
-    register(spark)
+    spark.dataSource.register(TierDataSource)
     reader = spark.read.format("ottla-tier").options(**target.store.properties(), **source_options(job))
     frame = reader.option("kafka.bootstrap.servers", target.bootstrap).option("subscribe", topic).load()
     return [*verified(frame, client=client, topic=topic), client.ended(topic)]

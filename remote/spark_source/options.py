@@ -23,8 +23,8 @@ _STORE: Final = "rsm.config."
 _CLIENT: Final = "kafka."
 _KNOWN: Final = (
     "subscribe", "path", _BOOTSTRAP, _ISOLATION, "startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp",
-    "includeHeaders", "includeLeaderEpoch", "maxPartitionBytes", "failOnDataLoss", "topicId", STORAGE_CLASS, STORAGE_PATH,
-    STORAGE_PREFIX,
+    "includeHeaders", "includeLeaderEpoch", "maxPartitionBytes", "pushFilters", "failOnDataLoss", "topicId", STORAGE_CLASS,
+    STORAGE_PATH, STORAGE_PREFIX,
 )  # fmt: skip
 _MAX_PARTITION_BYTES: Final = 32 * 1024 * 1024
 #: Of offsets in JSON.
@@ -73,6 +73,8 @@ class TierOptions:
     has_headers: bool
     has_leader_epoch: bool
     max_partition_bytes: int
+    #: Whether the filters of the query leave out parts of copies.
+    pushes_filters: bool
     fails_on_data_loss: bool
     topic_id: UUID | None
 
@@ -102,6 +104,7 @@ class TierOptions:
             has_headers=_flag(given, "includeHeaders", default="false"),
             has_leader_epoch=_flag(given, "includeLeaderEpoch", default="false"),
             max_partition_bytes=_positive(given, "maxPartitionBytes", _MAX_PARTITION_BYTES),
+            pushes_filters=_flag(given, "pushFilters", default="false"),
             fails_on_data_loss=_flag(given, "failOnDataLoss", default="true"),
             topic_id=None if topic_id is None else _id(topic_id),
         )

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from pyspark.sql import SparkSession, datasource
+from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
@@ -49,7 +49,7 @@ _COMPARISONS: Final = {
 
 
 class TierDataSource(DataSource):
-    """See the package. Registered by `register`, or by `spark.dataSource.register`."""
+    """See the package. Registered by `spark.dataSource.register`."""
 
     @classmethod
     def name(cls) -> str:
@@ -64,7 +64,8 @@ class TierDataSource(DataSource):
 
     def reader(self, schema: StructType) -> "TierReader":
         """A reader of these columns: `.schema("offset bigint, value binary")` reads two. Raises InvalidConfig."""
-        return TierReader(TierOptions.of(self.options), schema)
+        options = TierOptions.of(self.options)
+        return (FilteringReader if options.pushes_filters else TierReader)(options, schema)
 
 
 class TierReader(DataSourceReader):
@@ -75,11 +76,6 @@ class TierReader(DataSourceReader):
         self._options = options
         self._schema = schema
         self._bounds = Bounds()
-
-    def pushFilters(self, filters: list[datasource.Filter]) -> Iterable[datasource.Filter]:  # noqa: N802 (Spark's name)
-        """All filters are returned: Spark evaluates them, here they leave out copies and batches."""
-        self._bounds = self._bounds.within(found for each in filters if (found := _understood(each)))
-        return filters
 
     def partitions(self) -> Sequence[InputPartition]:
         """One for each task; its value are the parts of copies that it reads."""
@@ -94,10 +90,17 @@ class TierReader(DataSourceReader):
         )
 
 
-def register(spark: SparkSession) -> None:
-    """Register the source in a session, and allow filters to be pushed into sources in Python, which Spark does not by default."""
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
-    spark.dataSource.register(TierDataSource)
+class FilteringReader(TierReader):
+    """As the other one, but the query's filters leave out parts of copies.
+
+    Only if an option asks for it: Spark 4.2.0 plans a frame with the first filters that are pushed, and reads the same tasks for
+    the frame's later queries without any, which then lack rows. It keeps that plan in the frame's table.
+    """
+
+    def pushFilters(self, filters: list[datasource.Filter]) -> Iterable[datasource.Filter]:  # noqa: N802 (Spark's name)
+        """All filters are returned: Spark evaluates them again."""
+        self._bounds = self._bounds.within(found for each in filters if (found := _understood(each)))
+        return filters
 
 
 def _understood(condition: datasource.Filter) -> Filter | None:

@@ -21,6 +21,7 @@ def test_defaults():
     assert found.is_read_committed
     assert found.fails_on_data_loss
     assert not found.has_headers
+    assert not found.pushes_filters
     assert found.starting.of("orders", 0) is None
     assert found.ending.of("orders", 0) is None
 
