@@ -10,6 +10,7 @@
 All subjects run all the time, and one of them is under load: what else the machine does meets all of them.
 """
 
+import math
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -47,15 +48,20 @@ class Harness(Generic[T]):
             subject.start()
             self._say(f"{subject.name} is up")
 
-    def warm_up(self, run_round: Callable[[T], Mapping[str, float]], *, most_rounds: int) -> None:
+    def warm_up(
+        self, run_round: Callable[[T], Mapping[str, float]], *, most_rounds: int, most_s: float = math.inf
+    ) -> None:
         """Warm up each one, until its CPU falls no more; a subject without processes here has none to watch.
 
-        Nothing is done with `most_rounds` 0.
+        Nothing is done with `most_rounds` 0; no round begins after `most_s`, of each.
         """
         for subject in self.subjects:
             if most_rounds and subject.broker_pids():
                 self.warm_ups[subject.name] = warm_up(
-                    partial(run_round, subject), say=partial(self._say_of, subject), most_rounds=most_rounds
+                    partial(run_round, subject),
+                    say=partial(self._say_of, subject),
+                    most_rounds=most_rounds,
+                    most_s=most_s,
                 )
 
     def in_turn(self, run: int, *, times: int = 1) -> Iterator[T]:

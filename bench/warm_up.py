@@ -4,7 +4,9 @@ A JVM compiles what it runs often, and takes up to five times the CPU before: Ka
 gets the same rounds.
 """
 
+import math
 import statistics
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -43,10 +45,15 @@ def warm_up(
     *,
     say: Callable[[str], None],
     most_rounds: int = MOST_ROUNDS,
+    most_s: float = math.inf,
 ) -> WarmUp:
-    """Repeat a round, which returns the CPU of each of its loads, until `is_steady` or `most_rounds` are done."""
+    """Repeat a round, which returns the CPU of each of its loads, until `is_steady`.
+
+    Or until `most_rounds` are done; no round begins after `most_s`.
+    """
     costs: list[float] = []
-    while len(costs) < most_rounds and not is_steady(costs):
+    began = time.monotonic()
+    while len(costs) < most_rounds and not is_steady(costs) and time.monotonic() - began < most_s:
         by_load = run_round()
         costs.append(statistics.geometric_mean(by_load.values()))
         say(f"warm-up {len(costs)}  " + ", ".join(f"{load} {cost:.3g}" for load, cost in by_load.items()))

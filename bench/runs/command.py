@@ -26,7 +26,6 @@ _FAILED: Final = 1
 #: What a shell reports for a process that Ctrl-C has ended.
 _INTERRUPTED: Final = 130
 _RUNS: Final = 5
-#: Each takes some seconds; what still falls then is a note of the report.
 _WARM_UP_ROUNDS: Final = 6
 _OUT: Final = Path("bench-results")
 _STORES: Final = (Tier.DIRECTORY.value, Tier.MINIO.value)
@@ -96,7 +95,7 @@ class _NamedTarget(click.ParamType[tuple[str, str]]):
     type=click.IntRange(min=0),
     default=_WARM_UP_ROUNDS,
     show_default=True,
-    help="At most, for each cluster that is started; fewer if its CPU falls no more before.",
+    help="At most, for each cluster that is started; fewer if its CPU falls no more before, or after 35 s.",
 )
 @click.option(
     "--allow-dirty",

@@ -42,6 +42,8 @@ from bench.workloads.model import ClusterNeeds, Phase, Workload
 from bench.workloads.scaling import warm_up_of
 
 _SETTINGS: Final = "default"
+#: For each target: not longer than its runs take. What still falls then is a note of the report.
+_WARM_UP_S: Final = 35.0
 #: The system counts processor time in such steps.
 _LEAST_CPU_S: Final = 0.01
 
@@ -107,6 +109,7 @@ class WorkloadRun:
                 harness.warm_up(
                     lambda target: self._warm_up_round(target, progress),
                     most_rounds=self.options.warm_up_rounds,
+                    most_s=_WARM_UP_S,
                 )
                 folder = ResultFolder(self.options.out, self.workload.name)
                 with self.interrupts.deferred():

@@ -41,12 +41,12 @@ def _round(workload: Workload) -> Iterator[Phase]:
         yield Phase(
             name="produce", seconds=_ROUND_S, producers=producers, consumers=at_the_tail, connections=idle
         )
-    for phase in workload.phases:
-        if phase.jobs:
-            yield replace(phase, jobs=[_scaled_job(job, _RECORDS_FACTOR) for job in phase.jobs], events=())
     events = [event for phase in workload.phases for event in phase.events if event.action in _HARMLESS]
     if events:
         yield Phase(name="settle", events=[replace(event, at_s=0.0) for event in events])
+    for phase in workload.phases:
+        if phase.jobs:
+            yield replace(phase, jobs=[_scaled_job(job, _RECORDS_FACTOR) for job in phase.jobs], events=())
     if others:
         yield Phase(name="consume", consumers=others)
 

@@ -43,3 +43,8 @@ def test_each_load_of_a_round_counts_by_its_relative_change():
     rounds = iter([{"bulk": 10, "small": 8e-4}, {"bulk": 10, "small": 4e-4}, {"bulk": 10, "small": 2e-4}])
     result = warm_up(lambda: next(rounds), say=lambda _: None, most_rounds=3)
     assert not result.is_steady
+
+
+def test_it_ends_after_the_most_seconds():
+    result = warm_up(lambda: {"bulk": 1.0}, say=lambda _: None, most_s=0.0)
+    assert (list(result.costs), result.is_steady) == ([], False)

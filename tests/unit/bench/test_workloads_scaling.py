@@ -53,7 +53,7 @@ def test_times_and_numbers_are_scaled_and_rates_are_not():
 
 
 def test_a_round_of_the_warm_up_has_all_clients_and_jobs_and_leaves_brokers_alone():
-    produce, job, settle, consume = warm_up_of(WORKLOAD).phases
+    produce, settle, job, consume = warm_up_of(WORKLOAD).phases
     assert (produce.producers, produce.consumers) == (
         [Producers(topic="t", rate=10.0), Producers(topic="t", count=2, records=2)],
         [Consumers(topic="t")],
