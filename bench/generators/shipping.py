@@ -1,4 +1,4 @@
-"""The modules of bench on the executors: a zip from the repository, because their Pythons have wheels only."""
+"""Our modules on the executors: a zip from the repository, because their Pythons have wheels only."""
 
 import zipfile
 from pathlib import Path
@@ -7,7 +7,9 @@ from weakref import WeakSet
 
 from pyspark import SparkContext
 
-_PACKAGE: Final = Path(__file__).parents[1]
+_REPOSITORY: Final = Path(__file__).parents[2]
+#: What tasks run, and what the source ottla-tier needs.
+_PACKAGES: Final = ("bench", "protocol", "remote", "storage")
 _shipped: WeakSet[SparkContext] = WeakSet()
 
 
@@ -19,7 +21,8 @@ def ship_bench(context: SparkContext) -> None:
     path = Path(str(context.getConf().get("spark.local.dir")), "ottla-bench.zip")
     path.parent.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for file in sorted(_PACKAGE.rglob("*.py")):
-            archive.write(file, file.relative_to(_PACKAGE.parent))
+        for package in _PACKAGES:
+            for file in sorted((_REPOSITORY / package).rglob("*.py")):
+                archive.write(file, file.relative_to(_REPOSITORY))
     context.addPyFile(str(path))
     _shipped.add(context)
