@@ -3,9 +3,14 @@
 import logging
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Final
+
+#: `timeout` and service managers send a signal to a process, and then to its group: it comes twice at once.
+_SAME_S: Final = 1.0
 
 
 class Interrupts:
@@ -14,6 +19,7 @@ class Interrupts:
     def __init__(self) -> None:
         self._is_deferred = False
         self._asked = threading.Event()
+        self._asked_at_s = 0.0
 
     @property
     def is_asked(self) -> bool:
@@ -46,9 +52,11 @@ class Interrupts:
             self._is_deferred = False
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        is_first = not self._asked.is_set()
-        self._asked.set()
-        if not (self._is_deferred and is_first):
+        now_s = time.monotonic()
+        if not self._asked.is_set():
+            self._asked_at_s = now_s
+            self._asked.set()
+        if not self._is_deferred or now_s - self._asked_at_s > _SAME_S:
             # Py4J logs the traceback of the call that ends here.
             logging.disable()
             raise KeyboardInterrupt
