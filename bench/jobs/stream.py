@@ -67,6 +67,9 @@ def _run_one_batch(sink: DataStreamWriter) -> None:
     query: StreamingQuery = sink.trigger(processingTime="1 day").start()
     while query.isActive and not query.recentProgress:
         time.sleep(_POLL_S)
+    has_run = bool(query.recentProgress)
     query.stop()
     if (error := query.exception()) is not None:
         raise LoadFailed(f"the stream failed: {reason_of(str(error))}")
+    if not has_run:
+        raise LoadFailed("the stream was cancelled in its first batch")

@@ -2,15 +2,19 @@
 
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from bench.figures import LoadFailed
 from bench.generators.rows import Kind, Role
-from bench.jobs.run import run_job
+from bench.jobs.run import cancel_jobs, run_job
+from bench.targets.events import carry_out
 from bench.targets.running import running
-from bench.workloads.model import Job, Phase, SparkJob
+from bench.targets.started import started
+from bench.workloads.model import Action, ClusterNeeds, Condition, Event, Job, Phase, SparkJob, Tier
 from tests.compat.admin import create_topic, produce, read
+from tests.harness.processes import PATIENCE_S, wait_until
 
 RECORDS = 20_001
 
@@ -79,6 +83,56 @@ def test_records_that_are_changed_or_there_twice_are_counted(run, server):
     assert total(seen, Kind.STREAM, Role.CONSUMER, "distinct_records") == 300
     assert total(seen, Kind.STREAM, Role.CONSUMER, "duplicates") == 1
     assert total(seen, Kind.STREAM, Role.CONSUMER, "corrupt") == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [(Job.CONNECTOR_WRITE, {"records": "50000000"}), (Job.CONNECTOR_STREAM, {"to": "to"})],
+)
+def test_a_job_is_cancelled(spark, run, kind, options):
+    if kind is Job.CONNECTOR_STREAM:
+        run(Job.CONNECTOR_WRITE, records="200000")
+    with ThreadPoolExecutor(1) as threads:
+        running_job = threads.submit(run, kind, **options)
+        is_busy = spark.sparkContext.statusTracker().getActiveJobsIds
+        wait_until(is_busy)
+        cancel_jobs(spark)
+        with pytest.raises(LoadFailed, match=f"{kind.value}|stream|records more"):
+            running_job.result(PATIENCE_S)
+
+
+def test_history_is_read_from_the_store(spark, tmp_path):
+    needs = ClusterNeeds(tier=Tier.DIRECTORY)
+    target = started("ottla", needs, tmp_path / "target")
+    topics = {"from": "history"}
+    small = {"remote.storage.enable": "true", "segment.bytes": "1048576", "local.retention.bytes": "1"}
+    write, read_tier = (
+        SparkJob(job=Job.CONNECTOR_WRITE, topic="from", options={"records": "6000", "size": "1000"}),
+        SparkJob(job=Job.TIER_READ, topic="from"),
+    )
+    target.start()
+    try:
+        create_topic(target.bootstrap, "history", 2, small)
+        rows = run_job(spark, write, target, topics, Phase(name="a", jobs=[write]), started_at_s=time.time())
+        wrote = streams(rows, Role.PRODUCER)
+        wait = Event(
+            at_s=0, action=Action.WAIT, name="tiered", topic="from", until=Condition.LOCAL_ACTIVE_ONLY
+        )
+        assert carry_out(wait, target, topics) is not None
+        rows = run_job(
+            spark, read_tier, target, topics, Phase(name="b", jobs=[read_tier]), started_at_s=time.time()
+        )
+    finally:
+        target.kill()
+    seen = streams(rows, Role.CONSUMER)
+    assert seen.keys() == wrote.keys()
+    for key, (first, following, records) in seen.items():
+        # All but what active segments have: a prefix of each stream, each record once.
+        assert first == wrote[key][0]
+        assert 500 <= records <= wrote[key][2]
+        assert records == len(range(first, following, 2))
+    for fault in ("duplicates", "out_of_order", "corrupt"):
+        assert total(rows, Kind.STREAM, Role.CONSUMER, fault) == 0
 
 
 def test_a_job_that_fails_is_one_sentence(run):
