@@ -114,9 +114,11 @@ class ProducerClient:
             if count := self._sendable(now):
                 self._send(count, now)
             self._client.wait(self._pause_s(now, end_us))
-        if self._most is not None and self._sent < self._most and not orders.is_stopped:
+        # Without a rate, the end of the phase may come before the last of its records.
+        due = self._most if self._plan.rate is not None else None
+        if due is not None and self._sent < due and not orders.is_stopped:
             self.tally.note_errors(
-                now_us=now_us(), text="not sent: the schedule was too fast", count=self._most - self._sent
+                now_us=now_us(), text="not sent: the schedule was too fast", count=due - self._sent
             )
         self._flush(orders)
 
