@@ -101,14 +101,14 @@ def _known_copies(settings: Mapping[str, str], partitions: Collection[TopicIdPar
             raise ClusterUnusable(
                 f"{settings['bootstrap.servers']} has no topic {TOPIC}: none of its topics has been tiered."
             )
-        ends = {}
+        ranges = {}
         wanted = sorted({metadata_partition(each, partition_count=count) for each in partitions})
         for number in wanted:
             start, end = consumer.get_watermark_offsets(TopicPartition(TOPIC, number), timeout=_TIMEOUT_S)
             if start < end:
-                ends[number] = start, end
-        consumer.assign([TopicPartition(TOPIC, number, start) for number, (start, _) in ends.items()])
-        _apply(consumer, {number: end for number, (_, end) in ends.items()}, known)
+                ranges[number] = start, end
+        consumer.assign([TopicPartition(TOPIC, number, start) for number, (start, _) in ranges.items()])
+        _apply(consumer, ranges, known)
     finally:
         consumer.close()
     if known.unread_count:
@@ -116,27 +116,31 @@ def _known_copies(settings: Mapping[str, str], partitions: Collection[TopicIdPar
     return known
 
 
-def _apply(consumer: Consumer, ends: dict[int, int], known: KnownCopies) -> None:
-    """Apply the records up to these offsets, exclusive, of the metadata partitions."""
-    while ends:
-        messages = consumer.consume(_RECORDS_AT_ONCE, timeout=_TIMEOUT_S)
+def _apply(consumer: Consumer, ranges: Mapping[int, tuple[int, int]], known: KnownCopies) -> None:
+    """Apply the records [start, end) of these metadata partitions."""
+    left = {number: end - start for number, (start, end) in ranges.items()}
+    while left:
+        # Returns when it has so many: no more than there are, else it waits for the rest of its time.
+        messages = consumer.consume(min(sum(left.values()), _RECORDS_AT_ONCE), timeout=_TIMEOUT_S)
         if not messages:
             raise ClusterUnusable(
-                f"The partitions {sorted(ends)} of {TOPIC} did not answer for {_TIMEOUT_S:g} s."
+                f"The partitions {sorted(left)} of {TOPIC} did not answer for {_TIMEOUT_S:g} s."
             )
         for message in messages:
             if (error := message.error()) is not None:
                 raise KafkaException(error)
             number, offset = message.partition(), message.offset()
             assert number is not None and offset is not None, message  # noqa: PT018 (one condition: it was read)
-            if number not in ends or offset >= ends[number]:
+            end = ranges[number][1]
+            if offset >= end:
                 continue
             try:
                 known.apply(from_value(message.value()))
             except (MalformedMessage, UnknownRemoteLogMetadata):
                 known.unread_count += 1
-            if offset + 1 == ends[number]:
-                del ends[number]
+            left[number] = end - offset - 1
+            if not left[number]:
+                del left[number]
 
 
 def _offsets(
