@@ -32,6 +32,8 @@ _SLOTS_BYTES: Final = 4 << 20
 _LEAST_SLOTS: Final = 64
 #: A faster schedule is served once in this time, by which a record is late at most.
 _TICK_US: Final = 500
+#: RD_KAFKA_RESP_ERR__QUEUE_FULL.
+_QUEUE_FULL: Final = -184
 #: The library's queue is full: a delivery makes room earlier.
 _FULL_US: Final = 10_000
 #: How long after the end of the phase records are sent that were due before it.
@@ -160,6 +162,7 @@ class ProducerClient:
         messages = self._messages[slot : slot + count]
         messages["partition"] = self._partitions_of(records)
         messages["opaque"] = records
+        messages["error"] = 0
         accepted: int = self._client.library.rd_kafka_produce_batch(
             self._topic,
             librdkafka.PARTITION_UNASSIGNED,
@@ -167,8 +170,16 @@ class ProducerClient:
             ctypes.c_void_p(messages.ctypes.data),
             count,
         )
+        self._check_refused(messages)
         self._sent += accepted
         self._is_full = accepted < count
+
+    def _check_refused(self, messages: npt.NDArray[np.void]) -> None:
+        """Raise ClientFailed for a record that the library never takes: sent again, it would keep all others waiting."""
+        refused = messages[(messages["error"] != 0) & (messages["error"] != _QUEUE_FULL)]
+        if len(refused):
+            size, reason = int(refused["size"][0]), self._client.error_text(int(refused["error"][0]))
+            raise ClientFailed(f"{self._plan.name}: librdkafka takes no record of {size:,} bytes: {reason}")
 
     def _partitions_of(self, records: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """All in turn: so each partition has sequences without gaps."""

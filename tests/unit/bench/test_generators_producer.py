@@ -1,0 +1,83 @@
+"""A producer against the null sink: what becomes of a pause of the broker, and of records that the library itself refuses."""
+
+import contextlib
+import os
+import signal
+import threading
+
+import pytest
+
+from bench.generators.assignment import ProducerPlan
+from bench.generators.null_sink import TOPIC, NullSink
+from bench.generators.producer import ProducerClient
+from bench.generators.rows import Kind
+from bench.generators.running import ClientFailed, Orders, now_us
+from bench.histograms import merged
+from bench.workloads.model import RecordSize, SizeLaw
+
+RATE = 1000
+PAUSE_S = 1.0
+SMALL = RecordSize(mean=100, least=100, most=100)
+
+
+@pytest.fixture
+def sink(tmp_path):
+    with NullSink(tmp_path, partitions=2) as sink:
+        yield sink
+
+
+def plan(sink, *, size=SMALL, rate=None, **fields):
+    return ProducerPlan(
+        name="producer-0-0",
+        topic=TOPIC,
+        partitions=2,
+        stream=1,
+        size=size,
+        settings={"bootstrap.servers": sink.bootstrap, "linger.ms": "0", **fields.pop("settings", {})},
+        rate=rate,
+        first_due_s=0.0,
+        first_partition=0,
+        **{"records": None, "seconds": None, **fields},
+    )
+
+
+def run(producer):
+    with contextlib.ExitStack() as stack:
+        producer.open(stack)
+        producer.run(Orders(), now_us())
+    return list(producer.rows())
+
+
+@pytest.mark.parametrize("most_queued", [100_000, 50], ids=["room for all", "a full queue"])
+def test_a_pause_of_the_broker_counts_for_each_record_that_was_due_in_it(sink, most_queued):
+    """Coordinated omission: who waits for answers before it sends sees one slow record, and not a second of them."""
+    settings = {"queue.buffering.max.messages": str(most_queued)}
+    producer = ProducerClient(plan(sink, rate=RATE, seconds=3.0, settings=settings), sharers=1)
+    pause = threading.Timer(1.0, os.kill, (sink.child.pid, signal.SIGSTOP))
+    resume = threading.Timer(1.0 + PAUSE_S, os.kill, (sink.child.pid, signal.SIGCONT))
+    pause.start()
+    resume.start()
+    try:
+        rows = run(producer)
+    finally:
+        pause.join()
+        resume.join()
+    histogram = merged(row.latency for row in rows if row.kind is Kind.SECOND and row.latency is not None)
+    assert histogram.total_count == 3 * RATE
+    for longer_s in (0.2, 0.5, 0.8):
+        # Those that were due early enough in the pause; more on a busy machine.
+        index = histogram._counts_index_for(int(longer_s * 1e6))
+        count = sum(histogram.counts[index:])
+        assert count >= 0.9 * RATE * (PAUSE_S - longer_s), longer_s
+
+
+@pytest.mark.parametrize("rate", [None, 100.0])
+def test_a_record_that_the_library_refuses_is_an_error_with_its_reason(sink, rate):
+    size = RecordSize(mean=1000, least=100, most=5000, law=SizeLaw.UNIFORM)
+    producer = ProducerClient(
+        plan(sink, rate=rate, records=200, size=size, settings={"message.max.bytes": "2000"}), sharers=1
+    )
+    with pytest.raises(
+        ClientFailed, match=r"producer-0-0: librdkafka takes no record of [0-9,]+ bytes: .*too large"
+    ):
+        run(producer)
