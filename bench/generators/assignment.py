@@ -33,6 +33,11 @@ class ProducerPlan:
     role = Role.PRODUCER
 
     @property
+    def is_paced(self) -> bool:
+        """Whether it does little, and at its time."""
+        return self.rate is not None
+
+    @property
     def most_records(self) -> int | None:
         """How many it sends: with a rate, those that are due before the end. None if time alone is the end."""
         if self.rate is None or self.seconds is None:
@@ -51,6 +56,8 @@ class ConsumerPlan:
     #: Partition -> first offset; librdkafka's -2 for the beginning.
     offsets: Mapping[int, int]
     settings: Mapping[str, str]
+    #: Whether it reads what paced producers have just written.
+    is_paced: bool
 
     role = Role.CONSUMER
 
@@ -66,6 +73,7 @@ class ConnectionsPlan:
     request: bytes
 
     role = Role.CONNECTIONS
+    is_paced = False
 
 
 Plan = ProducerPlan | ConsumerPlan | ConnectionsPlan
@@ -132,7 +140,9 @@ def _producer_plan(
     )
 
 
-def _consumer_plan(group: Consumers, at: tuple[int, int], *, topic: str, cluster: Cluster) -> ConsumerPlan:
+def _consumer_plan(
+    group: Consumers, at: tuple[int, int], *, topic: str, phase: Phase, cluster: Cluster
+) -> ConsumerPlan:
     number, one = at
     name = f"consumer-{number}-{one}"
     read = range(cluster.partitions[topic])[
@@ -162,6 +172,8 @@ def _consumer_plan(group: Consumers, at: tuple[int, int], *, topic: str, cluster
             "fetch.queue.backoff.ms": "10",
             **group.client,
         },
+        is_paced=group.start is Start.END
+        and all(each.rate is not None for each in phase.producers if each.topic == group.topic),
     )
 
 
@@ -182,7 +194,7 @@ def plans_of(
     for number, consumers in enumerate(phase.consumers):
         topic = topics[consumers.topic]
         plans.extend(
-            _consumer_plan(consumers, (number, one), topic=topic, cluster=cluster)
+            _consumer_plan(consumers, (number, one), topic=topic, phase=phase, cluster=cluster)
             for one in range(consumers.count)
         )
     return plans
@@ -201,6 +213,21 @@ def connections_plans(
 
 
 def spread(plans: Sequence[Plan], *, slots: int) -> list[TaskPlan]:
-    """Over as many tasks as may run at the same time; producers and consumers each in turn, so that a task has some of both."""
-    tasks = min(slots, len(plans))
-    return [TaskPlan(index=index, plans=plans[index::tasks]) for index in range(tasks)]
+    """Over as many tasks as may run at the same time; producers and consumers each in turn, so that a task has some of both.
+
+    Paced clients have tasks of their own: a task is one Python, in which a busy client keeps all others waiting, and what is
+    late for that would be counted as the brokers'.
+    """
+    paced = [plan for plan in plans if plan.is_paced]
+    others = [plan for plan in plans if not plan.is_paced]
+    if paced and others and slots > 1:
+        for_others = min(len(others), slots - 1)
+        found = [*_dealt(others, for_others), *_dealt(paced, slots - for_others)]
+    else:
+        found = _dealt(plans, slots)
+    return [TaskPlan(index=index, plans=members) for index, members in enumerate(found)]
+
+
+def _dealt(plans: Sequence[Plan], most: int) -> list[Sequence[Plan]]:
+    tasks = min(most, len(plans))
+    return [plans[first::tasks] for first in range(tasks)]

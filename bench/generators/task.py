@@ -2,6 +2,7 @@
 
 import contextlib
 import resource
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -17,6 +18,8 @@ from bench.generators.rows import Kind, Row
 from bench.generators.running import ClientFailed, Orders
 
 _PROGRESS_S: Final = 1.0
+#: How long a busy client keeps the others of its task waiting; Python's own 5 ms would be most of a latency.
+_SWITCH_S: Final = 0.0005
 
 _Client = ProducerClient | ConsumerClient | ConnectionsClient
 
@@ -43,6 +46,7 @@ class _Task:
         # Of open files: a client of librdkafka has about ten.
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        sys.setswitchinterval(_SWITCH_S)
         cpu_s = time.process_time()
         with ControlClient(plan.control, index=plan.index, token=plan.token) as self._control:
             # A task whose driver is gone has no reader for its rows.

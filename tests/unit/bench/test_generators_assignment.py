@@ -68,6 +68,25 @@ def test_a_task_has_some_of_all():
     assert spread([], slots=2) == []
 
 
+@pytest.mark.parametrize(
+    ("slots", "tasks"),
+    [
+        (1, [["producer-0-0", "consumer-0-0", "consumer-1-0"]]),
+        (2, [["consumer-1-0"], ["producer-0-0", "consumer-0-0"]]),
+        (8, [["consumer-1-0"], ["producer-0-0"], ["consumer-0-0"]]),
+    ],
+)
+def test_paced_clients_share_no_task_with_those_as_fast_as_possible(slots, tasks):
+    """A catch-up in the same Python would hold its lock, and records beside it would be late without any broker's fault."""
+    phase = Phase(
+        name="tail and catch-up",
+        seconds=5,
+        producers=[Producers(topic="t", rate=1000.0)],
+        consumers=[Consumers(topic="t"), Consumers(topic="t", start=Start.BEGINNING)],
+    )
+    assert [[plan.name for plan in task.plans] for task in spread(plans(phase), slots=slots)] == tasks
+
+
 def test_connections_go_to_all_brokers_from_all_tasks():
     found = connections_plans(7, addresses=[("a", 1), ("b", 2), ("c", 3)], request=b"", tasks=2)
     addresses = [address for plan in found for address in plan.addresses]
