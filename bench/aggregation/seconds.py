@@ -49,11 +49,25 @@ def per_phase(seconds: DataFrame, rows: DataFrame) -> DataFrame:
             (F.max("end_s") - F.min("begin_s")).alias("took_s"),
             F.sum("cpu_s").alias("client_cpu_s"),
             F.count("*").alias("clients"),
+            F.collect_list("latency").alias("lateness"),
         )
     )
+    clients = _with_lateness(clients)
     # Idle connections have clients only.
     both = clients.join(counts, list(_LOAD), "full").fillna(0, list(_COUNTS))
     return _with_percentiles(both)
+
+
+def _with_lateness(clients: DataFrame) -> DataFrame:
+    """`lateness`, an array of histograms, becomes the p99 of how late records were sent."""
+    kept = clients.drop("lateness").schema.simpleString().removeprefix("struct<").removesuffix(">")
+    return clients.mapInPandas(_merge_lateness, f"{kept}, late_s double")
+
+
+def _merge_lateness(batches: "Iterator[Batch]") -> "Iterator[Batch]":
+    for batch in batches:
+        batch["late_s"] = [percentiles_s(merged(each))["p99_s"] for each in batch.pop("lateness")]
+        yield batch
 
 
 def _sums() -> list[Column]:

@@ -92,7 +92,7 @@ def load_sample(load: Load, merged: Mapping[str, float | None]) -> Sample:
         f"{name}_per_s": _ratio(merged[column], took_s)
         for name, column in (("bytes", "payload_bytes"), ("records", "records"))
     }
-    others = {name: merged[name] for name in (*_PERCENTILES, "errors", "took_s")}
+    others = {name: merged[name] for name in (*_PERCENTILES, "late_s", "errors", "took_s")}
     return _present({f"{load.key}_{name}": value for name, value in (rates | others).items()})
 
 
@@ -162,6 +162,9 @@ def _load_figures(load: Load) -> Iterator[Figure]:
         yield Figure(metric=f"{load.key}_{metric}", title=f"{load.label}: throughput", unit=unit)
     for metric, title in _PERCENTILES.items():
         yield Figure(metric=f"{load.key}_{metric}", title=f"{load.label}: {title}", unit=MILLISECONDS)
+    if load.role is Role.PRODUCER:
+        # Of a paced one: the generator's own part of the latencies.
+        yield Figure(metric=f"{load.key}_late_s", title=f"{load.label}: sent late, p99", unit=MILLISECONDS)
     yield Figure(metric=f"{load.key}_took_s", title=f"{load.label}: time", unit=SECONDS)
     yield Figure(metric=f"{load.key}_errors", title=f"{load.label}: errors", unit=COUNT, is_fault=True)
     if load.role is Role.CONSUMER:

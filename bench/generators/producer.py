@@ -16,6 +16,7 @@ import numpy.typing as npt
 from bench.generators import librdkafka
 from bench.generators.assignment import ProducerPlan
 from bench.generators.client import MESSAGE, Client, Messages
+from bench.generators.latency import Latencies
 from bench.generators.records import Values, shown_stream
 from bench.generators.rows import Kind, Row
 from bench.generators.running import ClientFailed, Orders, now_us
@@ -44,7 +45,7 @@ _FLUSH_STOPPED_S: Final = 5
 
 
 class _Sent:
-    """When each record without a schedule was handed to the library."""
+    """When each record was handed to the library."""
 
     def __init__(self) -> None:
         self._firsts = np.zeros(1024, np.int64)
@@ -153,11 +154,8 @@ class ProducerClient:
         """Hand `count` records to the library. Those for which it has no room are sent later."""
         slot = self._sent % len(self._values)
         records = np.arange(self._sent, self._sent + count)
-        if self._plan.rate is None:
-            self._sent_at.note(self._sent, now)
-            due_us = np.full(count, now)
-        else:
-            due_us = self._due_us(records)
+        self._sent_at.note(self._sent, now)
+        due_us = np.full(count, now) if self._plan.rate is None else self._due_us(records)
         self._values.stamp(slot, records // self._plan.partitions, due_us)
         messages = self._messages[slot : slot + count]
         messages["partition"] = self._partitions_of(records)
@@ -232,6 +230,19 @@ class ProducerClient:
                 )
             self._client.wait(0.1)
             self._client.take_events(self._note_deliveries)
+
+    def lateness(self) -> bytes | None:
+        """With a rate: a histogram of how long after they were due records were handed to the library.
+
+        That is no broker's doing, unless the library's queue was full: the generator, or the machine, was too slow.
+        """
+        if self._plan.rate is None or not self._sent:
+            return None
+        late = Latencies()
+        for first in range(0, self._sent, _MOST_QUEUED):
+            records = np.arange(first, min(self._sent, first + _MOST_QUEUED))
+            late.record(self._sent_at.times_of(records) - self._due_us(records))
+        return late.encoded()
 
     def rows(self) -> Iterator[Row]:
         """After `run`, also if it failed."""

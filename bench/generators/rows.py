@@ -5,7 +5,7 @@ A row is of one kind; columns of other kinds are null.
 second   what a client did in one second of the phase: records, bytes, errors and a histogram of latencies
 stream   what one client knows of the records that one producer sent to one partition
 broker   the bytes that a client exchanged with one broker
-client   a client as a whole: when it began and ended, its processor time
+client   a client as a whole: when it began and ended, its processor time; of a paced producer, how late it sent
 error    an error with its text, once for each text
 """
 
@@ -56,7 +56,8 @@ class Row:
     records: int | None = None
     payload_bytes: int | None = None
     errors: int | None = None
-    #: An HdrHistogram of microseconds, 1 us to 1 h, three digits, in its V2 compressed encoding (not base64).
+    #: An HdrHistogram of microseconds, 1 us to 1 h, three digits, in its V2 compressed encoding (not base64). Of a row of a
+    #: client: from when records were due until they were handed to the library.
     latency: bytes | None = None
     #: The producer's client name, with the run and the phase in it, so that no other one has it.
     stream: str | None = None

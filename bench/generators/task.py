@@ -128,7 +128,8 @@ class _Task:
             yield from client.rows()
             if plan.name in self._ended:
                 begin_s, end_s = self._ended[plan.name]
-                yield client.tally.row(Kind.CLIENT, begin_s=begin_s, end_s=end_s, cpu_s=cpu_s)
+                late = client.lateness() if isinstance(client, ProducerClient) else None
+                yield client.tally.row(Kind.CLIENT, begin_s=begin_s, end_s=end_s, cpu_s=cpu_s, latency=late)
 
 
 def _client(plan: Plan, *, sharers: int) -> _Client:

@@ -102,9 +102,12 @@ def stream(client, of, records, *, partition=0, faults=(0, 0, 0)):
     )
 
 
-def client(name, *, begin_s=100.0, end_s=104.0, cpu_s=0.5):
+def client(name, *, begin_s=100.0, end_s=104.0, cpu_s=0.5, late_us=()):
     role = Role(name.split("-")[0])
-    return Row(kind=Kind.CLIENT, client=name, role=role, begin_s=begin_s, end_s=end_s, cpu_s=cpu_s)
+    late = second(name, 0, late_us).latency if late_us else None
+    return Row(
+        kind=Kind.CLIENT, client=name, role=role, begin_s=begin_s, end_s=end_s, cpu_s=cpu_s, latency=late
+    )
 
 
 def percentile(values, percent):
@@ -143,7 +146,11 @@ def folder(spark, measured, tmp_path_factory):
                 for (its_target, its_run, name, at), latencies in measured.items()
                 if (its_target, its_run) == (target, run)
             ]
-            rows += [client(f"producer-0-{number}") for number in range(2)]
+            # One of both was once as late as half a second.
+            rows += [
+                client("producer-0-0", late_us=[100] * 97),
+                client("producer-0-1", late_us=[500_000] * 3),
+            ]
             rows += [client(f"consumer-{group}-0") for group in range(2)]
             rows += [stream(f"producer-0-{number}", f"s{run}-{number}", 1000) for number in range(2)]
             # The first group misses 7 records of Kafka in run 1; the second one sees everything, some of it twice.
@@ -255,6 +262,14 @@ def test_the_percentiles_of_a_phase_are_those_of_all_its_latencies(measured, rep
             for name, percent in PERCENTILES.items():
                 found = sample[f"producer_{name}"] * 1e6
                 assert found == pytest.approx(percentile(merged, percent), rel=2e-3), name
+
+
+def test_how_late_records_were_sent_is_a_figure_of_producers_and_no_latency(report):
+    for samples in samples_of(report, "load").values():
+        for sample in samples:
+            assert sample["producer_late_s"] == pytest.approx(0.5, rel=2e-3)
+            assert sample["producer_max_s"] != pytest.approx(0.5, rel=2e-3)
+            assert "consumer_1_late_s" not in sample
 
 
 def test_the_rate_of_readers_ends_with_the_last_of_them(report):

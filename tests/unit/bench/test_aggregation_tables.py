@@ -47,6 +47,7 @@ MERGED = {
     "took_s": 4.0,
     "last_second": 3,
     "client_cpu_s": 0.5,
+    "late_s": 0.001,
     **dict.fromkeys(("p50_s", "p90_s", "p99_s", "p999_s", "max_s"), 0.01),
 }
 
@@ -135,6 +136,7 @@ def test_the_metrics_of_a_load():
     sample = load_sample(producer, MERGED)
     assert (sample["producer_1_records_per_s"], sample["producer_1_bytes_per_s"]) == (1000.0, 500_000.0)
     assert (sample["producer_1_p99_s"], sample["producer_1_errors"]) == (0.01, 1)
+    assert sample["producer_1_late_s"] == 0.001
     # Its clients were stopped before they could report their times.
     stopped = load_sample(producer, MERGED | {"took_s": None, "last_second": 1})
     assert stopped["producer_1_records_per_s"] == 2000.0

@@ -12,7 +12,7 @@ from bench.generators.null_sink import TOPIC, NullSink
 from bench.generators.producer import ProducerClient
 from bench.generators.rows import Kind
 from bench.generators.running import ClientFailed, Orders, now_us
-from bench.histograms import merged
+from bench.histograms import merged, percentiles_s
 from bench.workloads.model import RecordSize, SizeLaw
 
 RATE = 1000
@@ -62,6 +62,11 @@ def test_a_pause_of_the_broker_counts_for_each_record_that_was_due_in_it(sink, m
     finally:
         pause.join()
         resume.join()
+    # It was not late itself; with a full queue it was.
+    late = producer.lateness()
+    assert late is not None
+    is_late = percentiles_s(merged([late]))["p90_s"] > 0.5
+    assert is_late is (most_queued < RATE)
     histogram = merged(row.latency for row in rows if row.kind is Kind.SECOND and row.latency is not None)
     assert histogram.total_count == 3 * RATE
     for longer_s in (0.2, 0.5, 0.8):
