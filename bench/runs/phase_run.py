@@ -1,5 +1,6 @@
 """One phase on one target: its clients or jobs, its events, and what is seen of the target from outside, at the same time."""
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -10,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from bench.figures import LoadFailed
 from bench.generators.phase import RunningPhase
-from bench.generators.rows import Row
+from bench.generators.rows import Kind, Row
 from bench.jobs.run import cancel_jobs, run_job
 from bench.runs.events import Events, Happened
 from bench.runs.interrupts import Interrupts
@@ -63,9 +64,8 @@ class PhaseRun:
                 self.progress.tick()
         # What an event has failed at is the cause, if clients have failed too.
         failure = events.failure or failure
-        return PhaseResult(
-            rows=rows, samples=sampler.rows(events.phase_began_at_s), events=events.happened, failure=failure
-        )
+        samples = sampler.rows(events.phase_began_at_s, _ended_at_s(rows, events))
+        return PhaseResult(rows=rows, samples=samples, events=events.happened, failure=failure)
 
     def _run_clients(self, events: Events) -> tuple[Sequence[Row], LoadFailed | None]:
         try:
@@ -123,3 +123,10 @@ class PhaseRun:
                 except LoadFailed as error:
                     return rows, None if self.interrupts.is_asked else error
         return rows, None
+
+
+def _ended_at_s(rows: Sequence[Row], events: Events) -> float:
+    """When the last client or event was done, in seconds since the epoch."""
+    of_clients = [row.end_s for row in rows if row.kind is Kind.CLIENT and row.end_s is not None]
+    of_events = [events.phase_began_at_s + each.at_s + (each.took_s or 0.0) for each in events.happened]
+    return max([*of_clients, *of_events], default=math.inf)

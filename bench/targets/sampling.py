@@ -7,6 +7,7 @@
 A node is a process with its children. What it has used between its last sample and its end (a kill, a crash) is not known.
 """
 
+import math
 import os
 import threading
 import time
@@ -111,14 +112,15 @@ class Sampler:
         if self._connections is not None:
             self._connections.close()
 
-    def rows(self, began_s: float) -> list[SampleRow]:
-        """All of them since then (seconds since the epoch), with the whole interval in which that is.
+    def rows(self, began_s: float, ended_s: float = math.inf) -> list[SampleRow]:
+        """All of them between these times (seconds since the epoch), with the whole intervals in which they are.
 
-        Nodes do little before clients begin; without that interval a part of the load would be missing.
+        Nodes do little before clients begin; without that interval a part of the load would be missing. After the end clients
+        report for a second or two, in which nodes, JVMs above all, use processor time for nothing.
         """
         by_second: dict[tuple[str, int], list[_Sample]] = {}
         for sample in self._samples:
-            if sample.end_s > began_s:
+            if sample.end_s > began_s and sample.begin_s < ended_s:
                 second = max(0, int((sample.begin_s + sample.end_s) / 2 - began_s))
                 by_second.setdefault((sample.node, second), []).append(sample)
         return [_row(node, second, samples) for (node, second), samples in by_second.items()]

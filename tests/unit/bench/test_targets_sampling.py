@@ -59,6 +59,22 @@ def test_processor_time_is_what_the_node_and_its_children_took_in_the_block():
     assert 0.3 <= cpu_s["broker-2"] < 2  # its child has ended, and counts
 
 
+def test_what_is_used_after_the_end_does_not_count():
+    nodes = Nodes()
+    child = nodes.pids["broker-1"] = process("import sys; sys.stdin.readline()\n" + BUSY.format(0.3))
+    before = time.time()
+    with Sampler(nodes) as sampler:
+        wait_until(lambda: sampler.rows(before), interval_s=0.1)
+        ended = time.time()
+        wait_until(lambda: sampler.rows(ended)[1:], interval_s=0.1)  # the interval of the end is over
+        child.stdin.write("go\n")
+        child.stdin.flush()
+        child.stdout.readline()
+    end(child)
+    assert sum(row.cpu_s for row in sampler.rows(before)) >= 0.3
+    assert sum(row.cpu_s for row in sampler.rows(before, ended)) < 0.1
+
+
 def test_a_process_in_the_place_of_another_one_begins_at_zero():
     nodes = Nodes()
     old = nodes.pids["broker-1"] = process(BUSY.format(0.5))
