@@ -44,6 +44,8 @@ from bench.workloads.scaling import warm_up_of
 _SETTINGS: Final = "default"
 #: For each target: not longer than its runs take. What still falls then is a note of the report.
 _WARM_UP_S: Final = 35.0
+#: Brokers that are started here delete the files of a topic half a second after it (`log.segment.delete.delay.ms`).
+_DELETION_S: Final = 1.5
 #: The system counts processor time in such steps.
 _LEAST_CPU_S: Final = 0.01
 
@@ -158,9 +160,10 @@ class WorkloadRun:
         """All runs; returns early after a failure or an interrupt."""
         try:
             for number in range(self.options.runs):
-                # What earlier runs have left to be written is written now.
-                os.sync()
                 for target in harness.in_turn(number):
+                    # What the one before has left to be deleted and written is gone before this one is measured.
+                    self.interrupts.wait(_DELETION_S)
+                    os.sync()
                     self._measure_target(target, number, folder, progress)
                     if self._failure is not None or self.interrupts.is_asked:
                         return
