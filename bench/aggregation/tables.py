@@ -53,7 +53,7 @@ _SERVERS: Final = (
     Figure(metric="tiered_bytes", title="in the remote tier at the end", unit=MEGABYTES),
 )
 #: Goals of every phase.
-_NEVER: Final = {metric: Goal(at_most=0, is_absolute=True) for metric in ("lost", "corrupt")}
+NEVER: Final = {metric: Goal(at_most=0, is_absolute=True) for metric in ("lost", "corrupt")}
 _CLIENTS: Final = Figure(metric="client_cpu_s_per_gb", title="CPU of all clients", unit=SECONDS_A_GIGABYTE)
 
 
@@ -134,7 +134,7 @@ def figures_of(phase: Phase) -> list[Figure]:
         for each in phase.goals
         if (each.at_least is None) != (each.at_most is None)
     }
-    known = _NEVER | bounds
+    known = NEVER | bounds
     return [replace(figure, goal=known.get(figure.metric)) for figure in _figures(phase)]
 
 

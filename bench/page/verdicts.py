@@ -10,7 +10,8 @@ from bench.report import Section
 
 #: Metrics of a phase whose sums are shown, in words.
 _DELIVERY: Final = {
-    "to_read": "records to be read",
+    "acknowledged": "records acknowledged",
+    "to_read": "to be read",
     "lost": "lost",
     "corrupt": "corrupt",
     "duplicates": "read twice",
@@ -58,18 +59,23 @@ def _worst_html(rows: Sequence[Row], targets: Sequence[str]) -> Markup:
 def delivery_html(section: Section, targets: Sequence[str]) -> Markup:
     """Whether consumers have read what was acknowledged, in all runs: each benchmark checks that, too."""
     totals = {target: found for target in targets if (found := _delivered(section, target))}
-    if not totals:
+    if not any(metric in each for each in totals.values() for metric in _WRONG):
         return Markup()
     is_wrong = any(each[metric] for each in totals.values() for metric in _WRONG if metric in each)
     sentences = [
         f"{name_of(target)}: {', '.join(f'{count:,.0f} {_DELIVERY[metric]}' for metric, count in found.items())}."
         for target, found in totals.items()
     ]
+    if is_wrong:
+        verdict = "Records were lost or damaged."
+    elif any("lost" in each for each in totals.values()):
+        # What no consumer reads as a whole is acknowledged, but not among them.
+        verdict = "All records that consumers had to read were read, and are right."
+    else:
+        verdict = "No record that was read is damaged."
     return tag(
         "p",
-        tag(
-            "strong", "Records were lost or damaged. " if is_wrong else "Every record was read and verified. "
-        ),
+        tag("strong", f"{verdict} "),
         " ".join(sentences),
         class_="verdicts missed" if is_wrong else "verdicts",
     )

@@ -1,19 +1,21 @@
 """`ottla bench run`: the command line, and what is printed.
 
-Exit status of `run`: 0; 1 if a load failed, or nothing could be run; 130 after Ctrl-C. What was measured is written in each case.
+Exit status of `run`: 0; 1 if a load failed, records were lost or corrupt, or nothing could be run; 130 after Ctrl-C. What was measured is written in each case.
 """
 
 import shlex
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import click
 
+from bench.aggregation.tables import NEVER
 from bench.environment import DirtyTree
 from bench.figures import LoadFailed
-from bench.report import overview
+from bench.report import Report, overview
 from bench.runs.options import MINIO, CannotRun, Options
 from bench.runs.run import Outcome, run
 from bench.spark.errors import SparkCannotStart
@@ -157,9 +159,20 @@ def _show(outcome: Outcome) -> None:
     for line in overview(outcome.report):
         click.echo(line)
     click.echo(f"written: {outcome.folder}\n         {outcome.page}")
+    wrong = list(_wrong(outcome.report))
     if outcome.failure is not None:
-        click.echo(f"Error: {outcome.failure}", err=True)
+        wrong.insert(0, str(outcome.failure))
+    if wrong:
+        click.echo(f"Error: {'; '.join(wrong)}", err=True)
         sys.exit(_FAILED)
     if outcome.was_interrupted:
         click.echo("Stopped: the result is of what there was.", err=True)
         sys.exit(_INTERRUPTED)
+
+
+def _wrong(report: Report) -> Iterator[str]:
+    """What may never be, of each target."""
+    for row in (row for section in report.sections for row in section.rows() if row.figure.metric in NEVER):
+        for target in report.targets:
+            if count := row.median(target):
+                yield f"{target}, {row.table.title}: {count:,.0f} {row.figure.title}"

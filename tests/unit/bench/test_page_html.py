@@ -6,6 +6,7 @@ from html.parser import HTMLParser
 
 import pytest
 
+from bench.figures import COUNT, Figure
 from bench.page.page import NO_SERIES, page
 from bench.page.percentiles import percentiles_of
 from bench.page.ratios import RatioAxis, is_more_better
@@ -144,11 +145,25 @@ def changed(metrics, goals=True):
 
 
 @pytest.mark.parametrize(("metrics", "words"), [
-    ({},              "Every record was read and verified. Kafka: 0 lost. Ottla: 0 lost."),
+    ({},              "All records that consumers had to read were read, and are right. Kafka: 0 lost. Ottla: 0 lost."),
     ({"lost": 2.0},   "Records were lost or damaged. Kafka: 0 lost. Ottla: 10 lost."),
 ])  # fmt: skip
 def test_records_that_are_missing_are_said_at_once(metrics, words):
     assert words in Reader(page(changed(metrics))).text
+
+
+@pytest.mark.parametrize(("metric", "words"), [
+    ("corrupt",      "No record that was read is damaged. Kafka: 0 corrupt. Ottla: 0 corrupt."),  # lost ones cannot be known
+    ("acknowledged", None),  # nobody reads
+])  # fmt: skip
+def test_what_nobody_has_read_is_not_said_to_be_right(metric, words):
+    [section] = REPORT.sections
+    [table] = section.tables
+    samples = {target: [{metric: 0.0}] for target in table.samples}
+    figure = Figure(metric=metric, title=metric, unit=COUNT)
+    table = replace(table, samples=samples, figures=[figure])
+    text = Reader(page(replace(REPORT, sections=[replace(section, tables=[table])]))).text
+    assert words in text if words else "read, and are right" not in text and "damaged" not in text
 
 
 @pytest.mark.parametrize(("metrics", "words"), [

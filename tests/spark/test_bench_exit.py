@@ -1,0 +1,45 @@
+"""How `ottla bench run` ends when records were lost: not as if all were well."""
+
+from dataclasses import replace
+
+import pytest
+from click.testing import CliRunner
+
+from bench.figures import LoadFailed
+from bench.runs import command
+from bench.runs.run import Outcome
+from tests.harness import bench_result
+
+
+def outcome(folder, *, lost=0.0, **fields):
+    """Of one of five runs of Kafka."""
+    report = bench_result.report()
+    [section] = report.sections
+    [table] = section.tables
+    table.samples["kafka"][3]["lost"] = lost
+    figures = [replace(each, is_fault=each.metric == "lost") for each in table.figures]
+    report = replace(report, sections=[replace(section, tables=[replace(table, figures=figures)])])
+    done = {"failure": None, "was_interrupted": False, **fields}
+    return Outcome(folder=folder, page=folder / "report.html", report=report, **done)
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "words"),
+    [
+        ({}, 0, ""),
+        ({"lost": 2.0}, 1, "Error: kafka, A leader is killed: 2 records lost\n"),
+        (
+            {"lost": 2.0, "failure": LoadFailed("a broker has ended")},
+            1,
+            "Error: a broker has ended; kafka, A leader is killed: 2 records lost\n",
+        ),
+        ({"lost": 2.0, "was_interrupted": True}, 1, "Error: kafka, A leader is killed: 2 records lost\n"),
+        ({"was_interrupted": True}, 130, "Stopped: the result is of what there was.\n"),
+    ],
+)
+def test_the_exit_status_says_whether_a_run_was_right(monkeypatch, tmp_path, fields, status, words):
+    monkeypatch.setattr(command, "run", lambda options: outcome(tmp_path, **fields))
+    done = CliRunner().invoke(command.run_workload, ["smoke", "--start", "ottla"])
+    assert done.exit_code == status, done.output
+    assert done.stderr == words
+    assert f"written: {tmp_path}" in done.stdout
