@@ -14,6 +14,9 @@ from bench.generators.assignment import Cluster
 _TIMEOUT_S: Final = 10.0
 #: A killed broker's partitions may be without a leader for as long.
 _PATIENCE_S: Final = 60.0
+#: How long followers, or the broker itself, may need for records that are acknowledged.
+_COMMIT_S: Final = 5.0
+_COMMIT_POLL_S: Final = 0.1
 
 
 class ClusterDoesNotAnswer(Exception):
@@ -47,6 +50,23 @@ class ClusterReader:
         """Where the brokers are reached, by id. Raises ClusterDoesNotAnswer."""
         brokers = self._metadata().brokers
         return [(str(brokers[each].host), brokers[each].port) for each in sorted(brokers)]
+
+    def ends_with(
+        self, partitions: Mapping[str, int], least: Mapping[str, int], *, is_cancelled: Callable[[], bool]
+    ) -> dict[str, dict[int, int]]:
+        """As `ends`, once those of each topic have at least this sum.
+
+        With acks 0 or 1 records are acknowledged before they are committed. Those that are still not there after a while are
+        lost. Raises ClusterDoesNotAnswer.
+        """
+        deadline = time.monotonic() + _COMMIT_S
+        while True:
+            ends = self.ends(partitions, is_cancelled=is_cancelled)
+            if all(sum(ends[topic].values()) >= least.get(topic, 0) for topic in partitions):
+                return ends
+            if is_cancelled() or time.monotonic() > deadline:
+                return ends
+            time.sleep(_COMMIT_POLL_S)
 
     def ends(
         self, partitions: Mapping[str, int], *, is_cancelled: Callable[[], bool] = lambda: False

@@ -20,7 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from bench.figures import LoadFailed
-from bench.generators.assignment import Plan, TaskPlan, connections_plans, plans_of, spread
+from bench.generators.assignment import Plan, ProducerPlan, TaskPlan, connections_plans, plans_of, spread
 from bench.generators.cluster import ClusterDoesNotAnswer, ClusterReader
 from bench.generators.control import Control
 from bench.generators.rows import Role, Row
@@ -235,7 +235,9 @@ class RunningPhase:
     def _drain(self) -> bool:
         if self._read and (self._phase.producers or self._lasts):
             partitions = {topic: self._cluster.partitions[topic] for topic in self._read}
-            ends = self._reader.ends(partitions, is_cancelled=lambda: self._is_interrupted)
+            ends = self._reader.ends_with(
+                partitions, self._acknowledged_ends(), is_cancelled=lambda: self._is_interrupted
+            )
             self._control.broadcast("ends", ends=ends)
         consumers = {
             plan.index
@@ -243,6 +245,17 @@ class RunningPhase:
             if all(each.role is not Role.CONNECTIONS for each in plan.plans)
         }
         return self._await(lambda: self._control.done >= consumers)
+
+    def _acknowledged_ends(self) -> dict[str, int]:
+        """Topic -> the least sum of its ends with all that producers have an acknowledgement for."""
+        ends = {topic: sum(of_topic.values()) for topic, of_topic in self._cluster.ends.items()}
+        with self._control.changed:
+            progress = dict(self._control.progress)
+        for task in self._plans:
+            for plan in task.plans:
+                if isinstance(plan, ProducerPlan) and plan.topic in ends and plan.name in progress:
+                    ends[plan.topic] += progress[plan.name][0]
+        return ends
 
     @property
     def _tasks(self) -> set[int]:
