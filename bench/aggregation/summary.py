@@ -15,7 +15,14 @@ from bench.aggregation.files import SUMMARY, labelled, read_rows, write_seconds
 from bench.aggregation.loads import LABELS, READINGS, label_rows, loads_of, reading_rows
 from bench.aggregation.racks import cross_rack_shares
 from bench.aggregation.seconds import per_phase, per_second
-from bench.aggregation.tables import event_metric, headlines_of, load_sample, phase_sample, table_of
+from bench.aggregation.tables import (
+    comparable,
+    event_metric,
+    headlines_of,
+    load_sample,
+    phase_sample,
+    table_of,
+)
 from bench.environment import Environment
 from bench.figures import Sample, Table, baseline_first
 from bench.generators.rows import Kind, Role
@@ -142,8 +149,13 @@ class _Found:
         for target in baseline_first(self._circumstances.targets):
             found = {*self._loads, *self._events}  # a phase may have events only
             runs = sorted(run for name, run, of in found if (name, of) == (target, phase.name))
-            if runs:
-                samples[target] = [self._sample(phase, (target, run, phase.name)) for run in runs]
+            keys = [(target, run, phase.name) for run in runs]
+            if keys:
+                samples[target] = comparable(
+                    phase,
+                    [self._sample(phase, key) for key in keys],
+                    is_whole=[key not in self._circumstances.stopped for key in keys],
+                )
         return table_of(phase, samples)
 
     def _sample(self, phase: Phase, key: _Key) -> Sample:

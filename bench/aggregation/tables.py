@@ -5,7 +5,7 @@ Pure: values in, figures and samples out.
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -67,6 +67,19 @@ def table_of(phase: Phase, samples: Mapping[str, list[Sample]]) -> Table:
         figures=[figure for figure in figures_of(phase) if figure.metric in found],
         samples=dict(samples),
     )
+
+
+def comparable(phase: Phase, samples: Sequence[Sample], *, is_whole: Sequence[bool]) -> list[Sample]:
+    """One for each run. Of runs in which the phase was stopped, or failed, only the faults: their times and sums are no whole
+    phase's. If there is no other run, all that there is.
+    """
+    if not any(is_whole):
+        return list(samples)
+    faults = {figure.metric for figure in figures_of(phase) if figure.is_fault}
+    return [
+        sample if whole else {metric: value for metric, value in sample.items() if metric in faults}
+        for sample, whole in zip(samples, is_whole, strict=True)
+    ]
 
 
 def headlines_of(phase: Phase) -> list[tuple[str, str]]:

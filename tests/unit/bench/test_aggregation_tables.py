@@ -7,7 +7,14 @@ import pytest
 
 from bench.aggregation.loads import loads_of, readings_of
 from bench.aggregation.racks import cross_rack_shares
-from bench.aggregation.tables import figures_of, headlines_of, load_sample, phase_sample, table_of
+from bench.aggregation.tables import (
+    comparable,
+    figures_of,
+    headlines_of,
+    load_sample,
+    phase_sample,
+    table_of,
+)
 from bench.figures import Verdict
 from bench.generators.rows import Role
 from bench.workloads.model import (
@@ -196,6 +203,12 @@ def test_a_fault_of_one_of_several_runs_is_a_fault():
         "producer_1_errors": 1,
         "lost": 2,
     }
+
+
+def test_a_phase_that_was_stopped_counts_by_its_faults_only():
+    whole, part = {"producer_1_took_s": 4.0, "corrupt": 0.0}, {"producer_1_took_s": 0.5, "corrupt": 1.0}
+    assert comparable(PHASE, [whole, part], is_whole=[True, False]) == [whole, {"corrupt": 1.0}]
+    assert comparable(PHASE, [part], is_whole=[False]) == [part]
 
 
 def test_headlines_are_latency_at_a_rate_and_otherwise_throughput():
