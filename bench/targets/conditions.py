@@ -8,7 +8,7 @@ from typing import Final
 
 from bench.targets.cluster_client import ClusterClient
 from bench.targets.target import Target, TargetError
-from bench.targets.wire import TIER_VERSIONS, RequestFailed
+from bench.targets.wire import TIER_VERSIONS, Address, RequestFailed
 from bench.workloads.model import Condition
 from protocol.api_keys import ApiKey
 from protocol.special_timestamps import EARLIEST_LOCAL, LATEST, LATEST_TIERED
@@ -36,9 +36,9 @@ def wait_for(
         # A broker that is killed or starts answers late or with errors: then the condition does not hold.
         with (
             suppress(OSError, RequestFailed),
-            ClusterClient(target.addresses(), versions=_versions(condition)) as client,
+            ClusterClient(_serving(target), versions=_versions(condition)) as client,
         ):
-            while target.addresses() and not is_over() and time.monotonic() < deadline:
+            while _serving(target) and not is_over() and time.monotonic() < deadline:
                 began = time.monotonic()
                 if _CONDITIONS[condition](client, target, topic):
                     return True
@@ -49,13 +49,18 @@ def wait_for(
     return False
 
 
+def _serving(target: Target) -> Mapping[int, Address]:
+    """The brokers that run, but for one that is being stopped: it still answers, and may still lead."""
+    return {broker: at for broker, at in target.addresses().items() if broker not in target.down}
+
+
 def _versions(condition: Condition) -> Mapping[ApiKey, int]:
     return TIER_VERSIONS if condition in NEEDS_FILES else MappingProxyType({})
 
 
 def _is_in_sync(client: ClusterClient, target: Target, topic: str) -> bool:
     """As all brokers see it: one that has just started is out of all ISRs by its own registration at the latest."""
-    for broker in target.addresses():
+    for broker in _serving(target):
         rows = client.partitions(topic, asking=broker).values()
         if not rows or any(row.leader_id < 0 or set(row.isr_nodes) != set(row.replica_nodes) for row in rows):
             return False
@@ -65,7 +70,7 @@ def _is_in_sync(client: ClusterClient, target: Target, topic: str) -> bool:
 def _is_led(client: ClusterClient, target: Target, topic: str) -> bool:
     """All leaders answer; a leader that has been killed does not."""
     rows = client.partitions(topic)
-    if not rows or any(row.leader_id not in target.addresses() for row in rows.values()):
+    if not rows or any(row.leader_id not in _serving(target) for row in rows.values()):
         return False
     return len(client.offsets(topic, LATEST)) == len(rows)
 

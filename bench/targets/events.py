@@ -6,6 +6,7 @@ events before any load.
 
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import assert_never
 
 from bench.targets.cluster_client import ClusterClient
@@ -24,24 +25,36 @@ def carry_out(
     """Do what the event says; returns the seconds from its beginning until its condition holds.
 
     `topics` has the name in the cluster of each name in the workload. None without a condition, or if `is_over` holds before.
+    A broker that is stopped hands over its partitions first, and ends a while later: that is waited for, and does not count.
     Raises TargetError.
     """
+    took_s = None
     began = time.perf_counter()
-    try:
-        _act(event, target, topics)
-    except (OSError, RequestFailed, StartFailed) as error:
-        raise TargetError(f"{target.name}: the event {event.name!r} failed: {error}") from error
-    if event.until is None:
-        return None
-    assert event.topic is not None, f"{event.name}: whose {event.until.value}?"
-    holds = wait_for(event.until, target, topics[event.topic], is_over=is_over)
-    return time.perf_counter() - began if holds else None
+    with ThreadPoolExecutor(1, thread_name_prefix="bench-event") as beside:
+        try:
+            ending = _act(event, target, topics, beside)
+            if event.until is not None:
+                assert event.topic is not None, f"{event.name}: whose {event.until.value}?"
+                if wait_for(event.until, target, topics[event.topic], is_over=is_over):
+                    took_s = time.perf_counter() - began
+            if ending is not None:
+                ending.result()
+        except (OSError, RequestFailed, StartFailed) as error:
+            raise TargetError(f"{target.name}: the event {event.name!r} failed: {error}") from error
+    return took_s
 
 
-def _act(event: Event, target: Target, topics: Mapping[str, str]) -> None:
+def _act(event: Event, target: Target, topics: Mapping[str, str], beside: Executor) -> Future[None] | None:
+    """Returns what goes on meanwhile."""
     match event.action:
-        case Action.KILL | Action.STOP:
-            _take_down(event, target, _broker(event, target, topics))
+        case Action.KILL:
+            broker = _broker(event, target, topics)
+            target.down.add(broker)
+            _nodes(target).kill_node(broker)
+        case Action.STOP:
+            broker = _broker(event, target, topics)
+            target.down.add(broker)
+            return beside.submit(_nodes(target).stop_node, broker)
         case Action.WIPE:
             wipe(_nodes(target).data_dir(_broker_that_is_down(event, target)))
         case Action.START:
@@ -63,14 +76,7 @@ def _act(event: Event, target: Target, topics: Mapping[str, str]) -> None:
             pass
         case _:
             assert_never(event.action)
-
-
-def _take_down(event: Event, target: Target, broker: int) -> None:
-    target.down.add(broker)
-    if event.action is Action.KILL:
-        _nodes(target).kill_node(broker)
-    else:
-        _nodes(target).stop_node(broker)
+    return None
 
 
 def _nodes(target: Target) -> Nodes:
