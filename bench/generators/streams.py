@@ -1,7 +1,8 @@
 """Which sequences of each stream were seen in each partition: distinct ones, duplicates, and those out of order."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -110,3 +111,32 @@ class Streams:
         for partition, count in self._corrupt.items():
             # Whose they were is not known: no byte of them may be relied on.
             yield tally.row(Kind.STREAM, partition=partition, corrupt=count)
+
+
+def joined(rows: Iterable[Row]) -> Iterator[Row]:
+    """What several tasks have seen of the same streams, each as rows of its own, as one row for each stream in each partition.
+
+    A record that two tasks have seen is a duplicate: there are at least as many as are seen beyond what their ranges have room
+    for. Without that, what one task reads twice would make up for what another one misses.
+    """
+    by_stream: dict[tuple[str | None, int | None], list[Row]] = {}
+    for row in rows:
+        if row.kind is Kind.STREAM and row.stream is not None:
+            by_stream.setdefault((row.stream, row.partition), []).append(row)
+        else:
+            yield row
+    for parts in by_stream.values():
+        ranges = sorted((part.first_sequence or 0, part.next_sequence or 0) for part in parts)
+        room = end = 0
+        for first, following in ranges:
+            room += max(0, following - max(first, end))
+            end = max(end, following)
+        seen = sum(part.distinct_records or 0 for part in parts)
+        yield replace(
+            parts[0],
+            first_sequence=ranges[0][0],
+            next_sequence=end,
+            distinct_records=min(seen, room),
+            duplicates=sum(part.duplicates or 0 for part in parts) + max(0, seen - room),
+            out_of_order=sum(part.out_of_order or 0 for part in parts),
+        )

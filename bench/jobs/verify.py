@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from bench.generators.records import Stamps
 from bench.generators.rows import Role, Row
 from bench.generators.running import now_us
-from bench.generators.streams import Streams
+from bench.generators.streams import Streams, joined
 from bench.jobs.client import JobClient
 
 _ROWS: Final = "rows"
@@ -22,8 +22,7 @@ _NO_LATENCIES: Final = np.empty(0, np.int64)
 def verified(records: DataFrame, *, client: JobClient, topic: str) -> list[Row]:
     """Read all of `records`, a frame with the columns partition and value, and verify the stamps of `bench.generators`.
 
-    The records of a partition may be in several tasks; each task has a row of its own for a stream then. The executors have the
-    bench package (`ship_bench`).
+    The records of a partition may be in several tasks. The executors have the bench package (`ship_bench`).
     """
 
     def verify(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -31,7 +30,7 @@ def verified(records: DataFrame, *, client: JobClient, topic: str) -> list[Row]:
         yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(rows)], pa.binary())], [_ROWS])
 
     parts = records.select("partition", "value").mapInArrow(verify, f"{_ROWS} binary").collect()
-    return [row for part in parts for row in pickle.loads(part[_ROWS])]
+    return list(joined(row for part in parts for row in pickle.loads(part[_ROWS])))
 
 
 def _rows_of(batches: Iterable[pa.RecordBatch], *, client: JobClient, topic: str) -> Iterator[Row]:
