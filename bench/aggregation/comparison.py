@@ -79,12 +79,17 @@ class Difference:
 
     @property
     def noise(self) -> Noise:
-        """Whether the difference exceeds it."""
+        """Whether the difference exceeds it. Faults have no noise: what is lost in one of many runs is lost."""
+        if self.row.figure.is_fault and max(self.reference.runs) != max(self.compared.runs):
+            return Noise.EXCEEDED
         return verdict(self.reference.runs, self.compared.runs)
 
     def words(self) -> str:
         """The verdict with what it is based on."""
         counts = f"{len(self.reference.runs)} and {len(self.compared.runs)} runs"
+        if self.row.figure.is_fault and self.noise is Noise.EXCEEDED:
+            most = [f"{max(spread.runs):,.0f}" for spread in (self.reference, self.compared)]
+            return f"{self.noise.value}: at most {' and '.join(most)} in a run ({counts})"
         match self.noise:
             case Noise.EXCEEDED | Noise.WITHIN:
                 return f"{self.noise.value} (p {self.p:.3f}, {counts})"

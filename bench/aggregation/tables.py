@@ -24,6 +24,7 @@ from bench.figures import (
     Goal,
     Sample,
     Table,
+    Unit,
 )
 from bench.generators.rows import Role
 from bench.load_figures import GIGABYTE
@@ -52,9 +53,14 @@ _SERVERS: Final = (
     Figure(metric="store_cpu_s_per_gb", title="CPU of the object store", unit=SECONDS_A_GIGABYTE),
     Figure(metric="tiered_bytes", title="in the remote tier at the end", unit=MEGABYTES),
 )
+_PROCESSORS: Final = Unit(name="processors")
 #: Goals of every phase.
 NEVER: Final = {metric: Goal(at_most=0, is_absolute=True) for metric in ("lost", "corrupt")}
-_CLIENTS: Final = Figure(metric="client_cpu_s_per_gb", title="CPU of all clients", unit=SECONDS_A_GIGABYTE)
+_CLIENTS: Final = (
+    Figure(metric="client_cpu_s_per_gb", title="CPU of all clients", unit=SECONDS_A_GIGABYTE),
+    # Near one for each task, or near what the brokers leave of the machine, a rate may be the clients' limit.
+    Figure(metric="client_processors", title="processors that all clients keep busy", unit=_PROCESSORS),
+)
 
 
 def table_of(phase: Phase, samples: Mapping[str, list[Sample]]) -> Table:
@@ -113,10 +119,11 @@ def phase_sample(
     phase: Phase, *, loads: Mapping[str, Mapping[str, float | None]], servers: Mapping[str, float | None]
 ) -> Sample:
     """Metrics of the servers and of all clients together, from the sums of `outside.per_phase`."""
-    totals = {
-        name: sum(load[name] or 0.0 for load in loads.values())
-        for name in ("payload_bytes", "records", "client_cpu_s")
-    }
+    # What idle connections count are connections.
+    others = [load for label, load in loads.items() if label != Role.CONNECTIONS.value]
+    totals = {name: sum(load[name] or 0.0 for load in others) for name in ("payload_bytes", "records")}
+    client_cpu_s = sum(load["client_cpu_s"] or 0.0 for load in loads.values())
+    took_s = max((load["took_s"] or 0.0 for load in loads.values()), default=0.0)
     gigabytes = totals["payload_bytes"] / GIGABYTE
     cpu_s, store_cpu_s = servers.get("cpu_s"), servers.get("store_cpu_s")
     is_by_record = bool(phase.producers) and all(producers.rate for producers in phase.producers)
@@ -125,7 +132,9 @@ def phase_sample(
             "cpu_s_per_gb": None if is_by_record else _ratio(cpu_s, gigabytes),
             "cpu_s_per_record": _ratio(cpu_s, totals["records"]) if is_by_record else None,
             "store_cpu_s_per_gb": _ratio(store_cpu_s, gigabytes),
-            "client_cpu_s_per_gb": _ratio(totals["client_cpu_s"], gigabytes),
+            "client_cpu_s_per_gb": _ratio(client_cpu_s, gigabytes),
+            # Of Spark's jobs it is not known.
+            "client_processors": _ratio(client_cpu_s, took_s) if client_cpu_s else None,
             **{name: value for name, value in servers.items() if name not in ("cpu_s", "store_cpu_s")},
         }
     )
@@ -160,7 +169,7 @@ def _figures(phase: Phase) -> Iterator[Figure]:
     for metric, title in _DELIVERY.items():
         yield Figure(metric=metric, title=title, unit=COUNT, is_fault=metric in _FAULTS)
     yield from _SERVERS
-    yield _CLIENTS
+    yield from _CLIENTS
 
 
 def _load_figures(load: Load) -> Iterator[Figure]:

@@ -12,8 +12,8 @@ from bench.report import Section
 _MOST_ROWS: Final = 24
 #: The axis ends here at the least, so that noise does not look like a difference.
 _LEAST_END: Final = 2.0
-#: Sizes and times that a workload sets.
-_NEUTRAL: Final = frozenset({"tiered_bytes", "producer_took_s"})
+#: Sizes and times that a workload sets, and what the generator needs.
+_NEUTRAL: Final = frozenset({"tiered_bytes", "producer_took_s", "producer_late_s", "client_processors"})
 _ENDS: Final = (2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 10_000.0, 100_000.0)
 
 

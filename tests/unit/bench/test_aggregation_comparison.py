@@ -4,7 +4,7 @@ import pytest
 
 from bench.aggregation.comparison import Difference, Spread, as_markdown, pairs_of
 from bench.environment import Environment
-from bench.figures import SECONDS, Figure, Row, Table
+from bench.figures import COUNT, SECONDS, Figure, Row, Table
 from bench.report import Report
 
 ENVIRONMENT = Environment(
@@ -96,3 +96,13 @@ def test_the_text_has_medians_quartiles_ratio_and_what_can_be_said():
         ],
     ]
     assert "1 exceeds the noise, 1 cannot say." in text
+
+
+def test_a_fault_of_a_single_run_is_no_noise():
+    figure = Figure(metric="lost", title="lost", unit=COUNT, is_fault=True)
+    row = Row(table=Table(name="load", title="load", note="", figures=[figure]), figure=figure)
+    both = {"reference_side": "kafka", "side": "ottla", "section": "medians", "row": row, "ratio": None}
+    none = spread(0, 0, 0, 0, 0)
+    once = Difference(**both, reference=none, compared=spread(0, 0, 3, 0, 0), p=1.0)
+    assert once.words() == "exceeds the noise: at most 0 and 3 in a run (5 and 5 runs)"
+    assert Difference(**both, reference=none, compared=none, p=1.0).words() == "equal"

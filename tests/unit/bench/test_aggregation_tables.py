@@ -167,8 +167,20 @@ def test_connections_have_a_number_and_errors():
 )
 def test_the_cpu_of_brokers_is_for_each_record_where_the_rate_is_fixed(producers, expected):
     phase = Phase(name="p", producers=producers)
-    sample = phase_sample(phase, loads={"a": MERGED, "b": MERGED}, servers={"cpu_s": 2.0, "private_bytes": 7})
-    assert sample == pytest.approx(expected | {"client_cpu_s_per_gb": 250.0, "private_bytes": 7})
+    loads = {"a": MERGED, "b": MERGED | {"took_s": 2.0}}
+    sample = phase_sample(phase, loads=loads, servers={"cpu_s": 2.0, "private_bytes": 7})
+    clients = {"client_cpu_s_per_gb": 250.0, "client_processors": 0.25}
+    assert sample == pytest.approx(expected | clients | {"private_bytes": 7})
+
+
+def test_connections_are_no_records():
+    idle = MERGED | {"records": 2000, "payload_bytes": 0}
+    sample = phase_sample(
+        Phase(name="p", producers=[Producers(topic="t", rate=10.0)]),
+        loads={"producer": MERGED, "connections": idle},
+        servers={"cpu_s": 2.0},
+    )
+    assert sample["cpu_s_per_record"] == 2.0 / 4000
 
 
 def test_a_table_has_the_figures_that_were_measured_and_their_goals():
