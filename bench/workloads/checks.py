@@ -28,6 +28,9 @@ ACKS: Final = ("all", "0", "1")
 ISOLATIONS: Final = ("read_committed", "read_uncommitted")
 #: `bench.generators.records.STAMP_BYTES`, without numpy.
 LEAST_VALUE_BYTES: Final = 28
+#: Of librdkafka, and its default.
+_LARGEST: Final = "message.max.bytes"
+_LARGEST_BYTES: Final = 1_000_000
 #: Kafka's characters; the run's number comes behind it.
 _TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
 _BROKER_ACTIONS: Final = {Action.KILL, Action.STOP, Action.WIPE, Action.START}
@@ -183,6 +186,12 @@ def _check_producers(producers: Producers, place: Place) -> None:
     _one_of(COMPRESSIONS, producers.compression, place / "compression")
     _one_of(ACKS, producers.acks, place / "acks")
     _check_size(producers.size, place / "size")
+    limit = producers.client.get(_LARGEST, str(_LARGEST_BYTES))
+    if limit.isdecimal() and producers.size.most > int(limit):
+        raise (place / "size").error(
+            f'is up to {producers.size.most}, and librdkafka takes records of {limit} bytes: set "{_LARGEST}" in '
+            "`client`, and `max.message.bytes` of the topic if it is above 1 MiB"
+        )
 
 
 def _check_size(size: RecordSize, place: Place) -> None:

@@ -219,6 +219,7 @@ def test_what_is_left_out_has_the_models_defaults():
         ('acks = "1"', 'acks = "2"', 'acks: must be one of "all", "0", "1"'),
         ("least = 100", "least = 8", "size: must be 28 <= least <= mean <= most, and is 8, 200, 300"),
         ("mean = 200", "mean = 250", "size: must have the mean 200"),
+        ("mean = 200, most = 300", "mean = 1000050, most = 2000000", "size: is up to 2000000, and librdkafka takes records of 1000000"),
         ('"uniform"', '"fixed"', 'size: has bounds, and its law is "fixed"'),
         ('"uniform"', '"lognormal"', "size: must have a sigma above 0"),
         ('"uniform"', '"lognorm"', '(did you mean "lognormal"?)'),
