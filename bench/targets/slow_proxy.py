@@ -30,8 +30,14 @@ class SlowProxy:
     def __init__(self, target: str) -> None:
         """Start it in front of `target`, which need not listen yet."""
         command = [sys.executable, "-m", "bench.targets.slow_proxy", target]
+        # As brokers and stores, it is not ended by Ctrl-C: what was measured until then is still read.
         self._process = subprocess.Popen(
-            command, cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            command,
+            cwd=REPOSITORY,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
         )
         self.address = f"127.0.0.1:{int(self._read_line())}"
 

@@ -1,5 +1,6 @@
 """The proxy in front of a store: a real server behind it answers later, and no faster than the rate, until that is set back."""
 
+import os
 import socket
 import threading
 import time
@@ -113,3 +114,8 @@ def test_a_server_that_does_not_listen_yet_closes_the_connection_and_is_found_la
                 assert accepted.recv(1) == b"x"
     finally:
         proxy.stop()
+
+
+def test_ctrl_c_is_not_for_the_proxy(proxy):
+    """A terminal sends it to the whole group of processes."""
+    assert os.getpgid(proxy._process.pid) != os.getpgrp()
