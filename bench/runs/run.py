@@ -133,9 +133,10 @@ class WorkloadRun:
         )
 
     def _warm_up_round(self, target: Target, progress: RunProgress) -> Mapping[str, float]:
-        """The brokers' CPU for each record of each phase."""
+        """The brokers' CPU for each record of each phase that has some: that of waiting is an accident."""
         workload = warm_up_of(self.workload)
-        costs = {}
+        costs: dict[str, float] = {}
+        waits: dict[str, float] = {}
         with topics_of_run(target, workload, None) as topics:
             for phase in workload.phases:
                 before = _cpu_s(target)
@@ -153,8 +154,11 @@ class WorkloadRun:
                     raise result.failure
                 used = max(_cpu_s(target) - before, _LEAST_CPU_S)
                 records = sum(row.records or 0 for row in result.rows if row.kind is Kind.SECOND)
-                costs[phase.name] = used / max(1, records)
-        return costs
+                if records:
+                    costs[phase.name] = used / records
+                else:
+                    waits[phase.name] = used
+        return costs or waits
 
     def _measure(self, harness: Harness[Target], folder: ResultFolder, progress: RunProgress) -> None:
         """All runs; returns early after a failure or an interrupt."""
