@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.aggregation.loads import readings_of
 from bench.generators.records import STAMP_BYTES
 from bench.workloads.checks import LEAST_VALUE_BYTES
 from bench.workloads.keys import WorkloadError
@@ -266,6 +267,31 @@ def test_jobs_have_a_phase_of_their_own():
 
 def test_a_value_has_room_for_its_stamp():
     assert LEAST_VALUE_BYTES == STAMP_BYTES
+
+
+#: Gigabytes, whose reading would take longer than all else: the page says how many records nobody has read.
+UNREAD = {
+    ("kip1023-rejoin", "history"),
+    ("kip405-3-rejoin", "tiered"),
+    ("kip405-3-rejoin", "plain"),
+    ("throughput", "size"),
+    ("throughput", "acks"),
+    ("throughput", "compressed"),
+}
+
+
+def test_what_shipped_workloads_write_is_read_and_verified():
+    unread = set()
+    for path in shipped():
+        workload = load(path.stem)
+        read = {(it.stream_phase, it.producers) for it in readings_of(workload)}
+        unread |= {
+            (workload.name, producers.topic)
+            for phase in workload.phases
+            for group, producers in enumerate(phase.producers)
+            if (phase.name, f"producer-{group}") not in read
+        }
+    assert unread == UNREAD
 
 
 @pytest.mark.parametrize("path", shipped(), ids=lambda path: path.stem)
