@@ -2,7 +2,7 @@
 
     python -m bench.compare [--settings default,tuned] [--places disk,tmpfs] [--disk DIR] [--tmpfs DIR] [--seconds S] ...
 
-Prints tables and writes them, with every sample, to bench/results/. bench/README.md says how to read them.
+Prints tables and writes them, with every sample, to bench/results/. bench/PROGRAMS.md says how to read them.
 """
 
 from collections.abc import Sequence

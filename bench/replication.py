@@ -2,7 +2,7 @@
 
     python -m bench.replication [--settings default,tuned] [--places disk,tmpfs] [--disk DIR] [--tmpfs DIR] ...
 
-Prints tables and writes them, with every sample, to bench/results/. bench/README.md says how to read them.
+Prints tables and writes them, with every sample, to bench/results/. bench/PROGRAMS.md says how to read them.
 """
 
 from collections.abc import Mapping, Sequence

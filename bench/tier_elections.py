@@ -2,7 +2,7 @@
 
     python -m bench.tier_elections [--disk DIR] [--seconds S] ...
 
-Prints tables and writes them, with every sample, to bench/results/. bench/README.md says how to read them. Kafka has KIP-1023
+Prints tables and writes them, with every sample, to bench/results/. bench/PROGRAMS.md says how to read them. Kafka has KIP-1023
 only: after a fail-over its figures are those without the preference.
 """
 

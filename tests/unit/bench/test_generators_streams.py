@@ -47,7 +47,7 @@ def row_of(segments, *, partition):
 
 
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=12))
-@example([0, 0, 2])  # one task reads again what another one has read, and nobody reads the middle
+@example([0, 0, 2])  # one task reads again what another one has read, and none reads the middle
 def test_segments_that_several_tasks_read_are_counted_once(read):
     (whole, other) = joined([*(row_of([each], partition=0) for each in read), row_of([0], partition=1)])
     counts = Counter(read)

@@ -154,9 +154,9 @@ def test_records_that_are_missing_are_said_at_once(metrics, words):
 
 @pytest.mark.parametrize(("metric", "words"), [
     ("corrupt",      "No record that was read is damaged. Kafka: 0 corrupt. Ottla: 0 corrupt."),  # lost ones cannot be known
-    ("acknowledged", None),  # nobody reads
+    ("acknowledged", None),  # no client reads
 ])  # fmt: skip
-def test_what_nobody_has_read_is_not_said_to_be_right(metric, words):
+def test_unread_records_are_not_said_to_be_right(metric, words):
     [section] = REPORT.sections
     [table] = section.tables
     samples = {target: [{metric: 0.0}] for target in table.samples}

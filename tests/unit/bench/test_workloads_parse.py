@@ -269,7 +269,7 @@ def test_a_value_has_room_for_its_stamp():
     assert LEAST_VALUE_BYTES == STAMP_BYTES
 
 
-#: Gigabytes, whose reading would take longer than all else: the page says how many records nobody has read.
+#: Gigabytes, whose reading would take longer than all else: the page says how many records no consumer has read.
 UNREAD = {
     ("kip1023-rejoin", "history"),
     ("kip405-3-rejoin", "tiered"),
