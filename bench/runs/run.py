@@ -171,7 +171,6 @@ class WorkloadRun:
                     self._measure_target(target, number, folder, progress)
                     if self._failure is not None or self.interrupts.is_asked:
                         return
-                    target.restore()
         except TargetError as error:
             self._failure = LoadFailed(str(error))
 
@@ -195,6 +194,8 @@ class WorkloadRun:
                 if result.failure is not None:
                     self._failure = result.failure
                     return
+            # Before topics are deleted, which needs the brokers.
+            target.restore()
 
     def _run_phase(
         self,

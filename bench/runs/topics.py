@@ -6,7 +6,7 @@ Partition p is on the p-th broker, which leads it, and on those after it, in the
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from confluent_kafka import KafkaException
@@ -19,6 +19,7 @@ from bench.targets.target import Target, TargetError
 from bench.workloads.model import TopicSpec, Workload
 
 _TIMEOUT_S: Final = 60.0
+_DELETE_TIMEOUT_S: Final = 20.0
 _POLL_S: Final = 0.05
 
 
@@ -68,7 +69,8 @@ def topics_of_run(target: Target, workload: Workload, run: int | None) -> Iterat
         _create(admin, target, new, run)
         yield names
     finally:
-        _delete(admin, [names[topic.name] for topic in new])
+        # A new client: the first one may wait for a broker that is down now.
+        _delete(_admin(target), [names[topic.name] for topic in new])
 
 
 def _admin(target: Target) -> AdminClient:
@@ -140,8 +142,9 @@ def _is_led(found: TopicMetadata | None, topic: TopicSpec) -> bool:
 def _delete(admin: AdminClient, names: Sequence[str]) -> None:
     """What fails is left: a cluster that has just lost brokers may not answer, and the figures are there already."""
     if names:
-        for future in admin.delete_topics(list(names), operation_timeout=_TIMEOUT_S).values():
-            future.exception(_TIMEOUT_S)
+        for future in admin.delete_topics(list(names), operation_timeout=_DELETE_TIMEOUT_S).values():
+            with suppress(TimeoutError):
+                future.exception(_DELETE_TIMEOUT_S)
 
 
 def _result(future: "Future[Any]", target: Target, what: str) -> Any:  # noqa: ANN401 - of each request its own
