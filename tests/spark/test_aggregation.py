@@ -316,13 +316,21 @@ def test_the_result_has_its_circumstances_and_is_read_back(report, folder):
     assert read.sections[0].tables[0].samples == report.sections[0].tables[0].samples
 
 
-def test_a_phase_that_was_stopped_has_figures_but_no_loss(spark, folder):
-    stopped = replace(CIRCUMSTANCES, stopped=[("kafka", 1, "load")], is_partial=True)
-    report = summarise(spark, folder, workload=WORKLOAD, circumstances=stopped)
-    kafka = samples_of(report, "load")["kafka"]
-    assert ["lost" in run for run in kafka] == [True, False]
-    assert kafka[1]["producer_p99_s"] > 0
-    assert report.is_partial
+def test_a_phase_that_was_stopped_has_no_loss_and_figures_only_if_no_other_run_has(spark, folder):
+    def kafka(*runs):
+        stopped = [("kafka", run, "load") for run in runs]
+        circumstances = replace(CIRCUMSTANCES, stopped=stopped, is_partial=True)
+        report = summarise(spark, folder, workload=WORKLOAD, circumstances=circumstances)
+        assert report.is_partial
+        return samples_of(report, "load")["kafka"]
+
+    one = kafka(1)
+    assert ["lost" in run for run in one] == [True, False]
+    assert ["producer_p99_s" in run for run in one] == [True, False]
+    assert one[1]["producer_errors"] == 2
+    both = kafka(0, 1)
+    assert ["lost" in run for run in both] == [False, False]
+    assert all(run["producer_p99_s"] > 0 for run in both)
 
 
 def test_a_run_without_any_row_is_a_result_without_figures(spark, tmp_path):
