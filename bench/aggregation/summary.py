@@ -18,6 +18,7 @@ from bench.aggregation.seconds import per_phase, per_second
 from bench.aggregation.tables import (
     comparable,
     event_metric,
+    faults_of,
     headlines_of,
     load_sample,
     phase_sample,
@@ -156,7 +157,7 @@ class _Found:
                     [self._sample(phase, key) for key in keys],
                     is_whole=[key not in self._circumstances.stopped for key in keys],
                 )
-        return table_of(phase, samples)
+        return table_of(phase, samples, never=faults_of(self._workload))
 
     def _sample(self, phase: Phase, key: _Key) -> Sample:
         merged = self._loads.get(key, {})

@@ -5,7 +5,7 @@ Pure: values in, figures and samples out.
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -28,7 +28,7 @@ from bench.figures import (
 )
 from bench.generators.rows import Role
 from bench.load_figures import GIGABYTE
-from bench.workloads.model import Phase, Start
+from bench.workloads.model import Phase, Start, Workload
 
 #: Metric -> title, in the order of rows.
 _PERCENTILES: Final = {"p50_s": "p50", "p90_s": "p90", "p99_s": "p99", "p999_s": "p99.9", "max_s": "max"}
@@ -54,8 +54,9 @@ _SERVERS: Final = (
     Figure(metric="tiered_bytes", title="in the remote tier at the end", unit=MEGABYTES),
 )
 _PROCESSORS: Final = Unit(name="processors")
-#: Goals of every phase.
-NEVER: Final = {metric: Goal(at_most=0, is_absolute=True) for metric in ("lost", "corrupt")}
+#: What may not be in any phase.
+_NEVER: Final = ("lost", "corrupt")
+_NONE: Final = Goal(at_most=0, is_absolute=True)
 _CLIENTS: Final = (
     Figure(metric="client_cpu_s_per_gb", title="CPU of all clients", unit=SECONDS_A_GIGABYTE),
     # Near one for each task, or near what the brokers leave of the machine, a rate may be the clients' limit.
@@ -63,14 +64,31 @@ _CLIENTS: Final = (
 )
 
 
-def table_of(phase: Phase, samples: Mapping[str, list[Sample]]) -> Table:
-    """The table of a phase: target -> a sample for each run. Figures that no run has are left out."""
+def faults_of(workload: Workload) -> Collection[str]:
+    """Metrics that have to be zero in all phases.
+
+    Brokers recognise what idempotent producers send again; others, and Spark's sink, may write a record twice, or too late.
+    """
+    producers = [each for phase in workload.phases for each in phase.producers]
+    is_idempotent = all(
+        each.acks in ("all", "-1") and each.client.get("enable.idempotence", "true") == "true"
+        for each in producers
+    )
+    has_jobs = any(phase.jobs for phase in workload.phases)
+    return _FAULTS if is_idempotent and not has_jobs else _NEVER
+
+
+def table_of(phase: Phase, samples: Mapping[str, list[Sample]], *, never: Collection[str] = _NEVER) -> Table:
+    """The table of a phase: target -> a sample for each run. Figures that no run has are left out.
+
+    `never`: see `faults_of`.
+    """
     found = {metric for each in samples.values() for sample in each for metric in sample}
     return Table(
         name=phase.name,
         title=phase.name,
         note=", ".join(_words(phase)),
-        figures=[figure for figure in figures_of(phase) if figure.metric in found],
+        figures=[figure for figure in figures_of(phase, never=never) if figure.metric in found],
         samples=dict(samples),
     )
 
@@ -149,14 +167,14 @@ def event_metric(name: str) -> str:
     return f"event_{re.sub(r'[^a-z0-9]+', '_', name.lower()).strip('_')}_s"
 
 
-def figures_of(phase: Phase) -> list[Figure]:
-    """All that a phase may have, in the order of rows, with its goals; none of acknowledged records may be lost."""
+def figures_of(phase: Phase, *, never: Collection[str] = _NEVER) -> list[Figure]:
+    """All that a phase may have, in the order of rows, with its goals, and those of `never`."""
     bounds = {
         each.figure: Goal(at_least=each.at_least, at_most=each.at_most, is_absolute=each.is_absolute)
         for each in phase.goals
         if (each.at_least is None) != (each.at_most is None)
     }
-    known = NEVER | bounds
+    known = dict.fromkeys(never, _NONE) | bounds
     return [replace(figure, goal=known.get(figure.metric)) for figure in _figures(phase)]
 
 

@@ -17,7 +17,7 @@ _DELIVERY: Final = {
     "duplicates": "read twice",
     "out_of_order": "out of order",
 }
-#: A producer that is not idempotent sends a record again when the answer is lost: that is no fault.
+#: Faults whatever the producers are. One that is not idempotent sends a record again when the answer is lost.
 _WRONG: Final = ("lost", "corrupt")
 
 
@@ -25,7 +25,7 @@ def goals_html(section: Section, targets: Sequence[str], rows: Sequence[RatioRow
     """How many goals are met, and the row that is furthest from its own; without goals, the row with the worst ratio."""
     count = tally(section.rows())
     # What was lost is in `delivery_html`.
-    row = worst(row for row in section.rows() if row.figure.metric not in _WRONG)
+    row = worst(row for row in section.rows() if row.figure.metric not in _DELIVERY)
     if row is None or row.figure.goal is None:
         return _worst_html([each.row for each in rows], targets)
     goal = row.figure.goal.words(row.figure.unit)
@@ -61,13 +61,15 @@ def delivery_html(section: Section, targets: Sequence[str]) -> Markup:
     totals = {target: found for target in targets if (found := _delivered(section, target))}
     if not any(metric in each for each in totals.values() for metric in _WRONG):
         return Markup()
-    is_wrong = any(each[metric] for each in totals.values() for metric in _WRONG if metric in each)
+    goals = {row.figure.metric: row.figure.goal for row in section.rows() if row.figure.goal is not None}
+    never = {*_WRONG, *(metric for metric, goal in goals.items() if goal.at_most == 0)}
+    wrong = {metric for each in totals.values() for metric in never if each.get(metric)}
     sentences = [
         f"{name_of(target)}: {', '.join(f'{count:,.0f} {_DELIVERY[metric]}' for metric, count in found.items())}."
         for target, found in totals.items()
     ]
-    if is_wrong:
-        verdict = "Records were lost or damaged."
+    if wrong:
+        verdict = f"Records were {'lost or damaged' if wrong & {*_WRONG} else 'read twice or out of order'}."
     elif any("lost" in each for each in totals.values()):
         # What no consumer reads as a whole is acknowledged, but not among them.
         verdict = "All records that consumers had to read were read, and are right."
@@ -77,7 +79,7 @@ def delivery_html(section: Section, targets: Sequence[str]) -> Markup:
         "p",
         tag("strong", f"{verdict} "),
         " ".join(sentences),
-        class_="verdicts missed" if is_wrong else "verdicts",
+        class_="verdicts missed" if wrong else "verdicts",
     )
 
 

@@ -1,6 +1,6 @@
 """`ottla bench run`: the command line, and what is printed.
 
-Exit status of `run`: 0; 1 if a load failed, records were lost or corrupt, or nothing could be run; 130 after Ctrl-C. What was measured is written in each case.
+Exit status of `run`: 0; 1 if a load failed, records were lost, corrupt, twice or out of order, or nothing could be run; 130 after Ctrl-C. What was measured is written in each case.
 """
 
 import shlex
@@ -12,7 +12,6 @@ from typing import Final
 
 import click
 
-from bench.aggregation.tables import NEVER
 from bench.environment import DirtyTree
 from bench.figures import LoadFailed
 from bench.report import Report, overview
@@ -171,8 +170,9 @@ def _show(outcome: Outcome) -> None:
 
 
 def _wrong(report: Report) -> Iterator[str]:
-    """What may never be, of each target."""
-    for row in (row for section in report.sections for row in section.rows() if row.figure.metric in NEVER):
+    """What may never be, of each target: goals are Ottla's, but a run of another one with a fault is no good one either."""
+    for row in (row for section in report.sections for row in section.rows() if row.figure.is_fault):
+        goal = row.figure.goal
         for target in report.targets:
-            if count := row.median(target):
+            if goal is not None and goal.at_most == 0 and (count := row.median(target)):
                 yield f"{target}, {row.table.title}: {count:,.0f} {row.figure.title}"

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from click.testing import CliRunner
 
-from bench.figures import LoadFailed
+from bench.figures import Goal, LoadFailed
 from bench.runs import command
 from bench.runs.run import Outcome
 from tests.harness import bench_result
@@ -17,7 +17,10 @@ def outcome(folder, *, lost=0.0, **fields):
     [section] = report.sections
     [table] = section.tables
     table.samples["kafka"][3]["lost"] = lost
-    figures = [replace(each, is_fault=each.metric == "lost") for each in table.figures]
+    never = Goal(at_most=0, is_absolute=True)
+    figures = [
+        replace(each, is_fault=True, goal=never) if each.metric == "lost" else each for each in table.figures
+    ]
     report = replace(report, sections=[replace(section, tables=[replace(table, figures=figures)])])
     done = {"failure": None, "was_interrupted": False, **fields}
     return Outcome(folder=folder, page=folder / "report.html", report=report, **done)

@@ -9,6 +9,7 @@ from bench.aggregation.loads import loads_of, readings_of
 from bench.aggregation.racks import cross_rack_shares
 from bench.aggregation.tables import (
     comparable,
+    faults_of,
     figures_of,
     headlines_of,
     load_sample,
@@ -221,6 +222,24 @@ def test_a_phase_that_was_stopped_counts_by_its_faults_only():
     whole, part = {"producer_1_took_s": 4.0, "corrupt": 0.0}, {"producer_1_took_s": 0.5, "corrupt": 1.0}
     assert comparable(PHASE, [whole, part], is_whole=[True, False]) == [whole, {"corrupt": 1.0}]
     assert comparable(PHASE, [part], is_whole=[False]) == [part]
+
+
+@pytest.mark.parametrize(
+    ("phases", "are_duplicates_faults"),
+    [
+        ([Phase(name="p", producers=[Producers(topic="t"), Producers(topic="t", acks="-1")])], True),
+        ([Phase(name="p", consumers=[Consumers(topic="t")])], True),
+        ([Phase(name="p", producers=[Producers(topic="t"), Producers(topic="t", acks="1")])], False),
+        ([Phase(name="p", producers=[Producers(topic="t", client={"enable.idempotence": "false"})])], False),
+        ([Phase(name="p", jobs=[SparkJob(job=Job.CONNECTOR_WRITE, topic="t")])], False),
+    ],
+)
+def test_what_idempotent_producers_send_is_read_once_and_in_order(phases, are_duplicates_faults):
+    never = faults_of(workload(*phases))
+    assert {"lost", "corrupt"} <= set(never)
+    figures = {figure.metric: figure for figure in figures_of(phases[0], never=never)}
+    for metric in ("duplicates", "out_of_order"):
+        assert (figures[metric].goal is not None) is are_duplicates_faults
 
 
 def test_headlines_are_latency_at_a_rate_and_otherwise_throughput():

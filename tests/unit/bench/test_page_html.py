@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from bench.figures import COUNT, Figure
+from bench.figures import COUNT, Figure, Goal
 from bench.page.page import NO_SERIES, page
 from bench.page.percentiles import percentiles_of
 from bench.page.ratios import RatioAxis, is_more_better
@@ -150,6 +150,20 @@ def changed(metrics, goals=True):
 ])  # fmt: skip
 def test_records_that_are_missing_are_said_at_once(metrics, words):
     assert words in Reader(page(changed(metrics))).text
+
+
+@pytest.mark.parametrize(("goal", "words"), [
+    (None,                                "All records that consumers had to read were read, and are right."),
+    (Goal(at_most=0, is_absolute=True),   "Records were read twice or out of order."),
+])  # fmt: skip
+def test_records_that_are_read_twice_are_a_fault_where_that_may_not_be(goal, words):
+    [section] = REPORT.sections
+    [table] = section.tables
+    samples = {target: [{"lost": 0.0, "duplicates": 3.0}] for target in table.samples}
+    figures = [Figure(metric=name, title=name, unit=COUNT, goal=goal) for name in ("lost", "duplicates")]
+    table = replace(table, samples=samples, figures=figures)
+    text = Reader(page(replace(REPORT, sections=[replace(section, tables=[table])]))).text
+    assert f"{words} Kafka: 0 lost, 3 read twice." in text
 
 
 @pytest.mark.parametrize(("metric", "words"), [
