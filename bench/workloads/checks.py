@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from bench.aggregation.tables import figures_of
+from bench.aggregation.tables import event_metric, figures_of
 from bench.jobs.options import check_job
 from bench.workloads.keys import Place
 from bench.workloads.model import (
@@ -132,6 +132,12 @@ def _check_phase(phase: Phase, workload: Workload, place: Place) -> None:
 def _check_events(phase: Phase, workload: Workload, place: Place) -> None:
     has_topic = _topic_check(workload)
     _unique("events", (event.name for event in phase.events), place)
+    figures = (event_metric(event.name) for event in phase.events if event.until is not None)
+    for figure, count in Counter(figures).items():
+        if count > 1:
+            raise (place / "events").error(
+                f"{count} of them have the figure {figure}: give them names of different words"
+            )
     earlier_s = 0.0
     for number, event in enumerate(phase.events, 1):
         where = place / f"events {number} ({event.name})"

@@ -237,6 +237,7 @@ def test_what_is_left_out_has_the_models_defaults():
         ('action = "slow_store"', 'action = "alter_topic"', '"alter_topic" needs `topic` and `configs`'),
         ("at_s = 5.5", "at_s = 1", "at_s: is 1, and the event before it is at 2: order them"),
         ('name = "slow"', 'name = "the leader is killed"', '"the leader is killed" is there 2 times'),
+        ('name = "slow"', 'name = "The leader is killed!"\ntopic = "orders"\nuntil = "led"', "events: 2 of them have the figure event_the_leader_is_killed_s"),
         ('name = "job"', 'name = "all"', '"all" is there 2 times'),
         ('"producer_p99_s"', '"producer_p98_s"', 'goals 1 (producer_p98_s), figure: must be one of "producer_bytes_per_s", '),
         ("at_most = 0.6", "", "goals 1 (producer_p99_s): needs either `at_least` or `at_most`"),
