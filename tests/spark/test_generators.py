@@ -3,11 +3,13 @@
 import re
 import time
 
+import psutil
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.figures import LoadFailed
+from bench.generators import phase as phase_module
 from bench.generators.phase import RunningPhase
 from bench.generators.rows import Kind, Role
 from bench.histograms import merged, percentiles_s
@@ -180,6 +182,24 @@ def test_a_phase_that_is_stopped_yields_what_there_is(start):
     assert sum(row[2] for row in streams(rows, Role.PRODUCER).values()) == sent[0]
     assert 0 < counts(rows, Role.CONSUMER)[0] <= sent[0]
     assert len(of(rows, Kind.CLIENT, Role.PRODUCER)) == 1
+
+
+def test_a_task_that_hangs_keeps_neither_the_phase_nor_its_slot(spark, start, monkeypatch):
+    monkeypatch.setattr(phase_module, "_STOP_TIMEOUT_S", 2)
+    running = start(
+        Phase(name="load", seconds=600, producers=[Producers(topic="t", count=2, rate=1000, size=SMALL)])
+    )
+    wait_until(lambda: running.progress().records > 500)
+    jvm = psutil.Process(spark.sparkContext._gateway.proc.pid)
+    # The daemon of PySpark, and behind it the Pythons of the tasks.
+    (daemon,) = (child for child in jvm.children() if "pyspark.daemon" in child.cmdline())
+    for worker in daemon.children():
+        worker.suspend()
+    running.stop()
+    with pytest.raises(LoadFailed, match="load: tasks have not ended 2 s after they should"):
+        running.wait()
+    again = start(Phase(name="again", producers=[Producers(topic="t", count=2, records=10, size=SMALL)]))
+    assert counts(again.wait(), Role.PRODUCER)[0] == 10
 
 
 def test_a_phase_does_not_end_before_its_events(start):
