@@ -69,8 +69,8 @@ def test_a_cluster_without_workers_is_one_line(tmp_path, monkeypatch):
         ({"JAVA_HOME": "/nowhere"}, "JAVA_HOME is /nowhere, but /nowhere/bin/java cannot be run"),
         # A setting of the user's that Spark's own start script reads.
         (
-            {"SPARK_SUBMIT_OPTS": "-XX:+NoSuch"},
-            "Spark's JVM does not start: Unrecognized VM option 'NoSuch'; ",
+            {"SPARK_SUBMIT_OPTS": "-Xss1"},
+            "Spark's JVM does not start: The Java thread stack size specified is too small",
         ),
     ],
 )
