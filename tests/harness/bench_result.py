@@ -17,6 +17,11 @@ GAPS_S = {"kafka": 4, "ottla": 2}
 P99_S = {"kafka": 0.020, "ottla": 0.008}
 PHASE = "fail-over"
 _MS = 1e-3
+#: Of any result in a test.
+ENVIRONMENT = Environment(
+    date="2026-11-22", commit="abc1234", is_changed=False, cpu_count=2, load_average=0.1, kernel="6.1",
+    python="3.11.7", python_step_ns=30.0, java="openjdk 17", kafka="4.3.1",
+)  # fmt: skip
 
 
 def report() -> Report:
@@ -46,10 +51,7 @@ def report() -> Report:
     table = Table(name=PHASE, title="A leader is killed", note="Two producers & <no> rate.", figures=figures, samples=samples)  # fmt: skip
     return Report(
         program="fail-over",
-        environment=Environment(
-            date="2026-11-22", commit="abc1234", is_changed=False, cpu_count=2, load_average=0.1, kernel="6.1",
-            python="3.11.7", python_step_ns=30.0, java="openjdk 17", kafka="4.3.1",
-        ),
+        environment=ENVIRONMENT,
         runs=RUNS,
         seconds=None,
         duration_s=900.0,

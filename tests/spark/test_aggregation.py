@@ -12,7 +12,6 @@ from bench.aggregation.files import SECONDS, labelled, read_rows, write_rows
 from bench.aggregation.loads import LABELS, READINGS, label_rows, reading_rows
 from bench.aggregation.outside import SAMPLE_SCHEMA, SAMPLES
 from bench.aggregation.summary import EVENTS, Circumstances, summarise
-from bench.environment import Environment
 from bench.generators.rows import Kind, Role, Row
 from bench.histograms import PERCENTILES, new_histogram
 from bench.report import from_json
@@ -28,19 +27,8 @@ from bench.workloads.model import (
     TopicSpec,
     Workload,
 )
+from tests.harness.bench_result import ENVIRONMENT
 
-ENVIRONMENT = Environment(
-    date="2026-11-22",
-    commit="abc1234",
-    is_changed=False,
-    cpu_count=2,
-    load_average=0.1,
-    kernel="6.1",
-    python="3.11.7",
-    python_step_ns=30.0,
-    java="openjdk 17",
-    kafka="4.3.1",
-)
 WORKLOAD = Workload(
     name="small",
     title="A small workload",

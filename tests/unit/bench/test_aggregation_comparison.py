@@ -3,22 +3,9 @@
 import pytest
 
 from bench.aggregation.comparison import Difference, Spread, as_markdown, pairs_of
-from bench.environment import Environment
 from bench.figures import COUNT, SECONDS, Figure, Row, Table
 from bench.report import Report
-
-ENVIRONMENT = Environment(
-    date="2026-11-22",
-    commit="abc1234",
-    is_changed=False,
-    cpu_count=2,
-    load_average=0.1,
-    kernel="6.1",
-    python="3.11.7",
-    python_step_ns=30.0,
-    java="openjdk 17",
-    kafka="4.3.1",
-)
+from tests.harness.bench_result import ENVIRONMENT
 
 
 def result(*targets, program="smoke"):

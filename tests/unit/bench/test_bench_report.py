@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 
 from bench import compare, replication, tiering
-from bench.environment import Environment
 from bench.figures import MEGABYTES_A_SECOND, SECONDS, Figure, Goal, Table
 from bench.readme import README, with_figures
 from bench.report import (
@@ -23,19 +22,7 @@ from bench.report import (
 )
 from bench.targets.memory import memory_table
 from bench.warm_up import WarmUp
-
-ENVIRONMENT = Environment(
-    date="2026-11-22",
-    commit="abc1234",
-    is_changed=False,
-    cpu_count=2,
-    load_average=0.1,
-    kernel="6.1",
-    python="3.11.7",
-    python_step_ns=30.0,
-    java="openjdk 17",
-    kafka="4.3.1",
-)
+from tests.harness.bench_result import ENVIRONMENT
 
 
 def table(name, *, kafka, ottla):
