@@ -29,7 +29,17 @@ except SparkCannotStart as error:
 def run(*masters, **environment):
     """The program's output on both channels, which is all that a user sees."""
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", PROGRAM, *masters],
+        # PySpark leaves the pipe to a JVM that has not started to the garbage collector.
+        [
+            sys.executable,
+            "-W",
+            "error",
+            "-W",
+            "ignore:unclosed file:ResourceWarning",
+            "-c",
+            PROGRAM,
+            *masters,
+        ],
         cwd=REPOSITORY,
         env={**os.environ, **environment},
         capture_output=True,
