@@ -1,6 +1,8 @@
 """Writes docs/benchmarks from result folders: python -m bench.page.docs RESULT..."""
 
+import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -38,8 +40,21 @@ def check_publishable(path: Path, report: Report, *, least_runs: int) -> None:
         raise NotAResult(f"{path} has {report.runs} runs, fewer than {least_runs}.")
 
 
+def without_out(command: str) -> str:
+    """The command that measured a result, without its `--out`: where a result went is no part of it."""
+    words = iter(shlex.split(command))
+    kept: list[str] = []
+    for word in words:
+        if word == "--out":
+            next(words, None)
+        elif not word.startswith("--out="):
+            kept.append(word)
+    return shlex.join(kept)
+
+
 def write_workload(report: Report, series: Series, folder: Path) -> None:
     """A workload's page, pictures and result; what was there of it is replaced."""
+    report = replace(report, command=without_out(report.command))
     name, targets = report.program, list(report.targets)
     for old in list(folder.glob(f"{name}.*")):
         old.unlink()

@@ -74,7 +74,7 @@ def _picture(reports: Mapping[str, Report], to: str) -> list[str]:
 def table(reports: Mapping[str, Report], to: str) -> list[str]:
     """Of each workload its first figure, and the one with the worst ratio."""
     rows = [["workload", "figure", f"{name_of(KAFKA)} / {name_of(OTTLA)}"]]
-    for name, report in reports.items():
+    for name, report in _of_clusters(reports).items():
         for row, is_worst in _chosen(report):
             figure = f"{row.table.title}: {row.figure.title}, {row.figure.unit.name}"
             rows.append(
@@ -104,10 +104,15 @@ def _compared(report: Report) -> Sequence[str]:
     return [target for target in (KAFKA, OTTLA) if target in report.targets] or list(report.targets)
 
 
+def _of_clusters(reports: Mapping[str, Report]) -> Mapping[str, Report]:
+    """Without those that compare something else: the load generator with Kafka's tool."""
+    return {name: report for name, report in reports.items() if {KAFKA, OTTLA} & set(report.targets)}
+
+
 def overview_rows(reports: Mapping[str, Report]) -> dict[str, RatioRow]:
     """Label -> row of the picture of all workloads."""
     found: dict[str, RatioRow] = {}
-    for name, report in reports.items():
+    for name, report in _of_clusters(reports).items():
         rows = ratio_rows(report.sections[0], [row.key for row, _ in _chosen(report)], _compared(report))
         found |= {f"{name}: {row.label}": row for row in rows}
     return found

@@ -42,6 +42,16 @@ def test_another_workload_stays_in_the_index(tmp_path):
     assert "[two](two.md)" in index
 
 
+def test_the_command_is_published_without_the_folder_of_the_result(tmp_path):
+    result, out = bench_result.write_result(tmp_path / "result"), tmp_path / "docs"
+    command = "ottla bench run latency --master 'local[2]' --out here --runs 5"
+    (result / "summary.json").write_text(as_json(replace(bench_result.report(), command=command)))
+    assert run(result, "--out", out).exit_code == 0
+    page = (out / "fail-over.md").read_text()
+    assert "ottla bench run latency --master 'local[2]' --runs 5" in page
+    assert "here" not in page
+
+
 ENVIRONMENT = replace(bench_result.report().environment, is_changed=True)
 
 

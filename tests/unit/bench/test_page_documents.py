@@ -67,6 +67,22 @@ def test_a_workload_of_one_target_is_in_the_table_without_a_ratio():
     assert overview_rows({"alone": alone}) == {}
 
 
+def test_what_compares_no_clusters_is_in_the_index_and_not_in_the_table():
+    [section] = REPORT.sections
+    tables = [
+        replace(table, samples={"generator": table.samples["kafka"], "perf-test": table.samples["ottla"]})
+        for table in section.tables
+    ]
+    calibration = replace(
+        REPORT,
+        targets={"generator": "", "perf-test": ""},
+        sections=[replace(section, tables=tables)],
+    )
+    text = index_page({"calibrate": calibration})
+    assert len([line for line in text.splitlines() if "calibrate.md" in line]) == 1
+    assert overview_rows({"calibrate": calibration}) == {}
+
+
 def test_readme_gets_one_picture_and_one_table_between_its_markers(tmp_path):
     text = "before\n<!-- benchmarks -->\nold\n<!-- end of benchmarks -->\nafter\n"
     empty = with_figures(text, documents=tmp_path)
