@@ -67,12 +67,12 @@ def readme_lines(reports: Mapping[str, Report], to: str = "docs/benchmarks/") ->
 def _picture(reports: Mapping[str, Report], to: str) -> list[str]:
     if not overview_rows(reports):
         return []
-    words = "Ratios Ottla / Kafka: of each workload its first figure and its worst one"
+    words = "Ratios Ottla / Kafka: of each workload its first figure with a goal and its worst one"
     return [f"![{words}]({to}{OVERVIEW})", ""]
 
 
 def table(reports: Mapping[str, Report], to: str) -> list[str]:
-    """Of each workload its first figure, and the one with the worst ratio."""
+    """Of each workload its first figure with a goal, and the one with the worst ratio."""
     rows = [["workload", "figure", f"{name_of(KAFKA)} / {name_of(OTTLA)}"]]
     for name, report in _of_clusters(reports).items():
         for row, is_worst in _chosen(report):
@@ -88,14 +88,16 @@ def table(reports: Mapping[str, Report], to: str) -> list[str]:
 
 
 def _chosen(report: Report) -> Iterator[tuple[Row, bool]]:
-    """The first headline, and the worst one if it is another."""
+    """The first headline that has a goal, or the first of all, and the worst one if it is another."""
     section = report.sections[0]
     headlines = [row for key in report.headlines for row in section.rows() if row.key == tuple(key)]
     if not headlines:
         return
+    judged = (row for row in headlines if row.figure.goal is not None and not row.figure.is_fault)
+    first = next(judged, headlines[0])
     worst = worst_ratio(headlines, _compared(report))
-    yield headlines[0], worst is not None and worst[0] is headlines[0]
-    if worst is not None and worst[0] is not headlines[0]:
+    yield first, worst is not None and worst[0] is first
+    if worst is not None and worst[0] is not first:
         yield worst[0], True
 
 

@@ -67,6 +67,13 @@ def test_a_workload_of_one_target_is_in_the_table_without_a_ratio():
     assert overview_rows({"alone": alone}) == {}
 
 
+def test_a_figure_with_a_goal_stands_for_its_workload_before_others():
+    [(phase, rate), (_, p99), _] = REPORT.headlines
+    text = index_page({"fail-over": replace(REPORT, headlines=[(phase, p99), (phase, rate)])})
+    rows = [line.split("|")[2].strip() for line in text.splitlines() if "fail-over.md" in line][1:]
+    assert rows == ["A leader is killed: producer: throughput, MB/s (the worst)"]
+
+
 def test_what_compares_no_clusters_is_in_the_index_and_not_in_the_table():
     [section] = REPORT.sections
     tables = [
