@@ -9,6 +9,7 @@
     reader         LogReader             records, offsets by timestamp, aborted transactions
     flusher        LogFlusher            which part is on the disk, when a flush is due, the flush
     checkpoints    LogCheckpoints        the log's rows in the checkpoint files of its log directory
+    usual          UsualAppend           the append of the batches that nearly all producers send
     start          LogStart              where the log begins in each tier: retention, DeleteRecords
     truncation     LogTruncation         the jobs before a truncation, the truncation
     remote_restart RemoteRestart         the same, where the log continues behind the remote part of its leader's
@@ -62,6 +63,7 @@ from storage.remote_restart import RemoteRestart, RemoteState
 from storage.segment import Segment
 from storage.snapshot_files import apply_updates
 from storage.truncation import LogTruncation
+from storage.usual_append import UsualAppend
 from storage.validation import ValidatedRecords, validate
 
 if TYPE_CHECKING:
@@ -124,6 +126,13 @@ class Log(LogView):
             checkpoints=self.checkpoints,
             availability=self.availability,
             now_ms=now_ms,
+        )
+        self.usual = UsualAppend(
+            offsets=self.offsets,
+            files=self.files,
+            epochs=self.leader_epochs,
+            producers=self.producers,
+            availability=self.availability,
         )
         self.start = LogStart(
             offsets=self.offsets,
@@ -236,7 +245,7 @@ class Log(LogView):
         has is not written again: the result `is_duplicate`, with the offsets of the first append.
         `records` may have been validated before, in a thread; see `storage.validation`, also for `is_quick`.
         Raises the errors of validate and ProducerStateManager.analyze, RecordListTooLarge, KafkaStorageError.
-        Cost: 9 us and the CRC.
+        Cost: 11 us and the CRC. `usual.append` is the same for most batches of clients, and for them only.
         """
         if not self.availability.is_writable:
             raise self.availability.unavailable()
@@ -337,7 +346,11 @@ class Log(LogView):
         last = headers[-1]
         last_offset = last.base_offset + last.last_offset_delta
         segment = files.segments.active
-        if segment.is_full(size_bytes, last_offset, max_timestamp, now_ms, config):
+        try:
+            is_full = segment.is_full(size_bytes, last_offset, max_timestamp, now_ms, config)
+        except OSError as error:  # after a start the first batch's timestamp is read from the file
+            raise self.availability.failed(error) from error
+        if is_full:
             segment = self.roll(now_ms, base_offset=headers[0].base_offset)
         updates = NO_UPDATES
         if last.producer_id >= 0 or (len(headers) > 1 and any(it.producer_id >= 0 for it in headers)):

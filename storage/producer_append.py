@@ -27,7 +27,6 @@ from protocol.errors import (
     TransactionCoordinatorFenced,
 )
 from protocol.records.batch import (
-    CONTROL_FLAG,
     NO_PRODUCER_EPOCH,
     NO_TIMESTAMP,
     TRANSACTIONAL_FLAG,
@@ -41,6 +40,7 @@ BATCHES_RETAINED: Final = 5
 
 _SEQUENCE_MASK: Final = 2**31 - 1
 _MAX_EPOCH: Final = 2**15 - 1
+_new_tuple = tuple.__new__
 
 
 class BatchMetadata(NamedTuple):
@@ -91,26 +91,33 @@ class ProducerState:
             self.batches.clear()
             self.epoch = epoch
 
-    def next_batch(self, header: BatchHeader) -> BatchMetadata | None:
+    def next_batch(
+        self, *, epoch: int, first_sequence: int, last_offset: int, offset_delta: int, timestamp: int
+    ) -> BatchMetadata | None:
         """The metadata of a data batch that directly follows the last one, outside of transactions; else None.
 
-        None for every batch that could be wrong, or that changes more than the list of batches.
+        None for every batch that could be wrong, or that changes more than the list of batches. The caller has
+        checked that it is neither transactional nor a control batch. Changes nothing: see `add_next`.
         """
         batches = self.batches
         if (
-            header.attributes & (TRANSACTIONAL_FLAG | CONTROL_FLAG)
-            or header.producer_epoch != self.epoch
+            epoch != self.epoch
             or self.transaction_first_offset is not None
             or not batches
-            or header.base_sequence != (batches[-1].last_sequence + 1) & _SEQUENCE_MASK
+            or first_sequence != (batches[-1].last_sequence + 1) & _SEQUENCE_MASK
         ):
             return None
-        delta = header.last_offset_delta
-        last_sequence = (header.base_sequence + delta) & _SEQUENCE_MASK
+        last_sequence = (first_sequence + offset_delta) & _SEQUENCE_MASK
         for batch in batches:
             if batch.last_sequence == last_sequence:
                 return None  # sequences have wrapped, or a follower copied unusual ones: perhaps a duplicate
-        return BatchMetadata(last_sequence, header.base_offset + delta, delta, header.max_timestamp)
+        # Not by a call of the class: 0.15 us instead of 0.25.
+        return _new_tuple(BatchMetadata, (last_sequence, last_offset, offset_delta, timestamp))
+
+    def add_next(self, batch: BatchMetadata) -> None:
+        """The result of `next_batch` is written."""
+        self.batches.append(batch)
+        self.last_timestamp = batch.timestamp
 
     def duplicate_of(self, header: BatchHeader) -> BatchMetadata | None:
         """The batch with the same epoch and sequences, if it was written before."""

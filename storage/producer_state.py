@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from protocol.records.batch import CONTROL_FLAG, BatchHeader
+from protocol.records.batch import CONTROL_FLAG, TRANSACTIONAL_FLAG, BatchHeader
 from protocol.records.control import end_transaction_marker
 from storage.appending import AppendOrigin
 from storage.producer_append import (
@@ -112,7 +112,7 @@ class ProducerStateManager:
                 known = self._producers.get(producer_id)
                 if known is not None and origin is AppendOrigin.CLIENT:
                     # A client's append is one batch, and nearly always the next one: 2 us instead of 5.
-                    next_batch = known.next_batch(header)
+                    next_batch = _next_batch(known, header)
                     if next_batch is not None:
                         return ProducerUpdates(next_batch=(known, next_batch))
                     duplicate = known.duplicate_of(header)
@@ -143,8 +143,7 @@ class ProducerStateManager:
         """
         if updates.next_batch is not None:
             producer, batch = updates.next_batch
-            producer.batches.append(batch)
-            producer.last_timestamp = batch.timestamp
+            producer.add_next(batch)
             return
         for append in updates.appends:
             new = append.state
@@ -274,3 +273,15 @@ class ProducerStateManager:
         ]
         for transaction in sorted(transactions, key=_first_offset):
             self._ongoing[transaction.first_offset] = transaction
+
+
+def _next_batch(known: ProducerState, header: BatchHeader) -> BatchMetadata | None:
+    if header.attributes & (TRANSACTIONAL_FLAG | CONTROL_FLAG):
+        return None
+    return known.next_batch(
+        epoch=header.producer_epoch,
+        first_sequence=header.base_sequence,
+        last_offset=header.base_offset + header.last_offset_delta,
+        offset_delta=header.last_offset_delta,
+        timestamp=header.max_timestamp,
+    )

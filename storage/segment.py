@@ -148,6 +148,21 @@ class Segment:
             # The batches are written: a corrupt index must not cause their offsets to be assigned again.
             indexes.rebuild_corrupt(error)
 
+    def append_batch(
+        self, batch: Buffer, *, first_offset: int, last_offset: int, max_timestamp: int, size_bytes: int
+    ) -> None:
+        """`append` of one batch in one buffer, of which only these fields are needed (`usual_append`)."""
+        indexes = self.indexes
+        if indexes.known_largest is None:
+            indexes.load_largest()
+        position = self.log.append_buffer(batch, first_offset=first_offset, size_bytes=size_bytes)
+        if not position:
+            self._first_timestamp = max_timestamp
+        try:
+            indexes.add(position, last_offset=last_offset, max_timestamp=max_timestamp, size_bytes=size_bytes)
+        except CorruptIndex as error:
+            indexes.rebuild_corrupt(error)
+
     def update_settings(self, *, index_interval_bytes: int) -> None:
         """Apply a new configuration; index sizes take effect with the next segment."""
         self.indexes.settings = self.indexes.settings._replace(index_interval_bytes=index_interval_bytes)

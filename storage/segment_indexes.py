@@ -153,16 +153,24 @@ class SegmentIndexes:
 
     def add_batch(self, header: BatchHeader, position: int) -> None:
         """Add the batch at `position` to the indexes if the index interval has passed. Raises CorruptIndex."""
+        self.add(
+            position,
+            last_offset=header.base_offset + header.last_offset_delta,
+            max_timestamp=header.max_timestamp,
+            size_bytes=header.batch_length + LOG_OVERHEAD_BYTES,
+        )
+
+    def add(self, position: int, *, last_offset: int, max_timestamp: int, size_bytes: int) -> None:
+        """`add_batch` by the fields that it needs."""
         largest = self.known_largest
         assert largest is not None, str(self._log)
-        if header.max_timestamp > largest.timestamp:
-            last_offset = header.base_offset + header.last_offset_delta
-            self.known_largest = largest = TimestampOffset(header.max_timestamp, last_offset)
+        if max_timestamp > largest.timestamp:
+            self.known_largest = largest = TimestampOffset(max_timestamp, last_offset)
         if self._bytes_since_entry > self.settings.index_interval_bytes:
-            self.offset_index.append(header.base_offset + header.last_offset_delta, position=position)
+            self.offset_index.append(last_offset, position=position)
             self.time_index.maybe_append(largest.timestamp, offset=largest.offset)
             self._bytes_since_entry = 0
-        self._bytes_since_entry += header.batch_length + LOG_OVERHEAD_BYTES
+        self._bytes_since_entry += size_bytes
 
     # -- the largest timestamp ---------------------------------------------------------------------
 

@@ -116,35 +116,61 @@ class PartitionLeader:
         With `is_quick` raises NeedsThread for a batch whose validation takes long (`storage.validation`). Raises
         NotEnoughReplicas (with acks -1, before anything is written), and what `Log.append_as_leader` raises.
         """
-        leader_state, log, partition = self.state, self.log, self._partition
-        if required_acks == -1 and leader_state.followers and len(leader_state.isr) < self.effective_min_isr:
+        if required_acks == -1 and self._has_too_few_replicas():
             raise NotEnoughReplicas(
                 f"{self._partition}: the ISR {sorted(self.state.isr)} is smaller than min.insync.replicas={self.effective_min_isr}"
             )
-        offsets = log.offsets
-        old_end_offset = offsets.log_end_offset
-        info = log.append_as_leader(
-            records, leader_epoch=partition.leader_epoch, now_ms=now_ms, origin=origin, is_quick=is_quick
+        old_end_offset = self.log.offsets.log_end_offset
+        info = self.log.append_as_leader(
+            records,
+            leader_epoch=self._partition.leader_epoch,
+            now_ms=now_ms,
+            origin=origin,
+            is_quick=is_quick,
         )
-        size_bytes, stats = info.size_bytes, partition.stats
+        # The records of a duplicate, too, as in Kafka.
+        self._on_appended(old_end_offset, size_bytes=info.size_bytes, records_count=info.records_count)
+        return info
+
+    def append_usual(self, records: memoryview, *, required_acks: int, now_ms: int) -> int | None:
+        """`append_records` of a usual batch (`storage.usual_append`): its first offset.
+
+        None, with nothing changed, for any other one, and where `append_records` refuses it. Raises KafkaStorageError.
+        """
+        if required_acks == -1 and self._has_too_few_replicas():
+            return None
+        log = self.log
+        first_offset = log.usual.append(records, leader_epoch=self._partition.leader_epoch, now_ms=now_ms)
+        if first_offset is not None:
+            records_count = log.offsets.log_end_offset - first_offset
+            self._on_appended(first_offset, size_bytes=len(records), records_count=records_count)
+        return first_offset
+
+    def _has_too_few_replicas(self) -> bool:
+        state = self.state
+        return bool(state.followers) and len(state.isr) < self.effective_min_isr
+
+    def _on_appended(self, old_end_offset: int, *, size_bytes: int, records_count: int) -> None:
+        """Records were appended at `old_end_offset`: count them, commit them where no follower has to, notify."""
+        state, log, partition = self.state, self.log, self._partition
+        offsets, stats = log.offsets, partition.stats
         partition.appended_bytes += size_bytes
         stats.bytes_in += size_bytes
-        stats.messages_in += info.records_count  # of a duplicate, too, as in Kafka
+        stats.messages_in += records_count
         stats.total_produce_requests += 1
         if is_flush_due := log.flusher.is_due:
-            self._partition.flush()
-        if leader_state.followers:
-            for progress in leader_state.followers.values():
+            partition.flush()
+        if state.followers:
+            for progress in state.followers.values():
                 progress.on_append(old_end_offset=old_end_offset)
-            self._partition.watchers.notify_followers()
+            partition.watchers.notify_followers()
             # The only member of the ISR commits what it appends.
-            if len(leader_state.maximal_isr) == 1 and self.advance_high_watermark():
-                self._partition.notify()
+            if len(state.maximal_isr) == 1 and self.advance_high_watermark():
+                partition.notify()
         elif log.maybe_increment_high_watermark(
             offsets.recovery_point if is_flush_due else offsets.log_end_offset
         ):
-            self._partition.notify()
-        return info
+            partition.notify()
 
     def is_flushed(self, end_offset: int) -> bool:
         """Whether every record before `end_offset` is flushed, as far as flush.messages requires."""

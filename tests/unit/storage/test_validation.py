@@ -20,7 +20,6 @@ from protocol.records.batch import HEADER_SIZE_BYTES, crc_is_valid, crc_of, read
 from protocol.records.builder import build_batch
 from protocol.records.compression import Compression
 from protocol.records.record import Record, records
-from storage import validation
 from storage.appending import AppendOrigin
 from storage.log_config import LogConfig
 from storage.record_checks import MAX_RECORD_ERRORS
@@ -370,54 +369,3 @@ def test_mutated_batches_are_refused_or_sound(codec, data):
         assert crc_is_valid(written)
         assert read_header(written) == result.header
         assert len(list(records(written))) == result.header.records_count
-
-
-#: Header fields that rules are about: layout, position, and values that break them or nearly do.
-RULED_FIELDS = [
-    (">q", 0, (0, 1)),
-    (">b", 16, (2, 1)),
-    (">h", 21, (0, 1, 3, 7, 8, 0x10, 0x20, 0x40)),
-    (">i", 23, (2, 1, -1)),
-    (">q", 27, (NOW, -1, NOW + 3)),
-    (">q", 35, (NOW + 2, -1, NOW + HOUR_MS, NOW + HOUR_MS + 1)),
-    (">q", 43, (-1, 5)),
-    (">h", 51, (-1, 0)),
-    (">i", 53, (-1, 0)),
-    (">i", 57, (3, 2, 0, -1)),
-    (">b", 61, (22, 24, -1)),
-]
-RULING_CONFIGS = [
-    DELETE, COMPACT, LOG_APPEND_TIME, LogConfig(compression_type="lz4"), LogConfig(max_message_bytes=90),
-    LogConfig(compression_type="uncompressed"), LogConfig(message_timestamp_before_max_ms=HOUR_MS),
-]  # fmt: skip
-
-
-def outcome(batch, config):
-    """The result of validation and the caller's buffer afterwards, or the error."""
-    batch = bytearray(batch)
-    try:
-        result = append(batch, config)
-    except KafkaError as error:
-        return type(error), error.code, error.message
-    return result._replace(buffers=b"".join(result.buffers)), bytes(batch)
-
-
-@given(st.data())
-def test_the_fast_path_gives_the_result_of_the_slow_path(data):
-    batch = produced()
-    for layout, position, values in data.draw(st.lists(st.sampled_from(RULED_FIELDS), max_size=3)):
-        struct.pack_into(layout, batch, position, data.draw(st.sampled_from(values)))
-    if data.draw(st.integers(0, 9)):
-        struct.pack_into(">I", batch, 17, crc_of(batch))
-    if not data.draw(st.integers(0, 9)):
-        batch += b"more"
-    config = data.draw(st.sampled_from(RULING_CONFIGS))
-    short = outcome(batch, config)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(validation, "_usual", lambda *_: None)
-        assert outcome(batch, config) == short
-
-
-def test_the_fast_path_is_taken(monkeypatch):
-    monkeypatch.setattr(validation, "_only_header", None)
-    assert_sound(append(produced()))

@@ -1,0 +1,420 @@
+"""The usual append beside the general one: two logs on two disks, of which one knows nothing of it."""
+
+import struct
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from protocol.errors import KafkaError, KafkaStorageError, MessageTooLarge
+from protocol.records.batch import crc_of
+from protocol.records.compression import Compression
+from storage.log_config import LogConfig
+from storage.topic_configs import HOUR_MS
+from storage.usual_append import usual_bounds, usual_fields
+from storage.validation import validate
+from tests.harness.faulty_files import FaultyFiles
+from tests.unit.storage.storage_support import NOW_MS, batch, open_log
+
+pytestmark = pytest.mark.logs("")
+
+DIRECTORY = Path("/data/orders-0")
+SMALL = {"segment_bytes": 900, "segment_index_bytes": 64, "index_interval_bytes": 100}
+CONFIGS = [
+    *[LogConfig(**SMALL), LogConfig(segment_bytes=5000, index_interval_bytes=200), LogConfig()] * 4,
+    LogConfig(**SMALL, segment_ms=50),
+    LogConfig(**SMALL, max_message_bytes=120),
+    LogConfig(**SMALL, compression_type="uncompressed"),
+    LogConfig(**SMALL, compression_type="gzip"),
+    LogConfig(**SMALL, cleanup_policy=("compact",)),
+    LogConfig(**SMALL, message_timestamp_type="LogAppendTime"),
+    LogConfig(**SMALL, message_timestamp_before_max_ms=HOUR_MS),
+    LogConfig(**SMALL, message_timestamp_after_max_ms=3),
+    LogConfig(**SMALL, flush_messages=3),
+]
+#: Number of records, size of each, how late they are, producer, codec.
+BATCHES = st.tuples(
+    st.integers(1, 4),
+    st.integers(0, 120),
+    st.integers(-3, 5),
+    st.sampled_from((-1, 1, 1, 2)),
+    st.sampled_from((0, 0, 0, 1, 3)),
+)
+#: Header fields that rules are about: layout, position, and values that break them or nearly do.
+RULED_FIELDS = [
+    (">q", 0, (0, 1)),
+    (">i", 8, (49, 60, -1, 2**31 - 1)),
+    (">b", 16, (2, 1)),
+    (">h", 21, (0, 1, 3, 5, 7, 8, 0x10, 0x20, 0x40, 0x80, -1)),
+    (">i", 23, (2, 1, -1, 2**31 - 1)),
+    (">q", 27, (NOW_MS, -1, NOW_MS + 3)),
+    (">q", 35, (NOW_MS + 2, -1, NOW_MS + HOUR_MS, NOW_MS + HOUR_MS + 1)),
+    (">q", 43, (-1, 5)),
+    (">h", 51, (-1, 0)),
+    (">i", 53, (-1, 0)),
+    (">i", 57, (3, 2, 0, -1, 2**31 - 1)),
+    (">b", 61, (22, 24, -1)),
+]  # fmt: skip
+CHANGED_FIELDS = st.lists(
+    st.sampled_from(RULED_FIELDS).flatmap(
+        lambda field: st.tuples(st.just(field[0]), st.just(field[1]), st.sampled_from(field[2]))
+    ),
+    max_size=3,
+)
+TAILS = st.sampled_from((b"", b"", b"", b"more", batch()))
+
+
+def ruled(fields, *, is_summed, tail):
+    """A batch with these header fields, and perhaps its checksum."""
+    data = batch(3)
+    for layout, position, value in fields:
+        struct.pack_into(layout, data, position, value)
+    if is_summed:
+        struct.pack_into(">I", data, 17, crc_of(data))
+    return data + tail
+
+
+@given(
+    data=st.builds(ruled, CHANGED_FIELDS, is_summed=st.integers(0, 9).map(bool), tail=TAILS),
+    config=st.sampled_from(CONFIGS),
+)
+def test_a_usual_batch_is_valid_as_it_is(data, config):
+    bounds = usual_bounds(config)
+    fields = bounds and usual_fields(memoryview(data), bounds, now_ms=NOW_MS)
+    if not fields:
+        return
+    sent = bytes(data)
+    valid = validate(data, first_offset=0, now_ms=NOW_MS, config=config, leader_epoch=fields[2])
+    assert valid.header == fields
+    assert (valid.max_timestamp, valid.log_append_time_ms, valid.is_rebuilt) == (fields[8], None, False)
+    assert b"".join(valid.buffers) == sent
+
+
+def append(log, data, *, is_usual, leader_epoch=0, now_ms=NOW_MS):
+    """(offsets or the error, what is in the caller's buffer then, whether the usual append was taken)."""
+    sent = bytearray(data)
+    try:
+        if is_usual:
+            before = state_of(log)
+            first = log.usual.append(memoryview(sent), leader_epoch=leader_epoch, now_ms=now_ms)
+            if first is not None:
+                end = log.log_end_offset
+                return (first, end - 1, None, log.log_start_offset, len(sent), end - first), sent, True
+            assert sent == data
+            for segment in before["segments"] + (state := state_of(log))["segments"]:
+                segment.pop("first timestamp")  # may have been read meanwhile
+            assert state == before
+        info = log.append_as_leader(memoryview(sent), leader_epoch=leader_epoch, now_ms=now_ms)
+    except KafkaError as error:
+        return (type(error), error.message), sent, False
+    kept = (info.first_offset, info.last_offset, info.log_append_time_ms)
+    return (*kept, info.log_start_offset, info.size_bytes, info.records_count), sent, False
+
+
+def state_of(log):
+    """All that an append may change, in memory."""
+    offsets, producers = log.offsets, log.producers
+    return {
+        "offsets": {name: getattr(offsets, name) for name in offsets.__slots__},
+        "producers": {number: repr(state) for number, state in producers.producers.items()},
+        "covered": (producers.map_end_offset, producers.last_snapshot_offset, producers.first_unstable_offset),
+        "epochs": log.leader_epochs.entries,
+        "is writable": log.availability.is_writable,
+        "due": (log.flusher.is_due, log.flusher.due_end(NOW_MS)),
+        "changes": (log.files.generation, log.files.entry_changes.change_count),
+        "segments": [
+            {
+                "log": (it.base_offset, it.size, it.created_ms, it.log.is_closed, dict(it.log.recent)),
+                "first timestamp": it._first_timestamp,
+                "indexes": (it.indexes.known_largest, it.indexes._bytes_since_entry),
+                **{
+                    type(index).__name__: (index.count, index._last, bytes(index._warm[1]), index.is_changed)
+                    for index in (it.indexes.offsets, it.indexes.times)
+                },
+            }
+            for it in log.segments
+        ],
+    }  # fmt: skip
+
+
+class UsualBesideGeneral(RuleBasedStateMachine):
+    """Whatever happens, both logs, their files and their answers are the same."""
+
+    @initialize(config=st.sampled_from(CONFIGS))
+    def begin(self, config):
+        self.config = config
+        self.epoch = 0
+        self.now_ms = NOW_MS
+        #: Producer id -> its next sequence.
+        self.sequences = dict.fromkeys((-1, 1, 2), 0)
+        self.disks = [FaultyFiles(random=Random(1), now_ms=NOW_MS) for _ in range(2)]
+        for disk in self.disks:
+            disk.make_dir(DIRECTORY.parent)
+        self.open(is_clean=True, recovery_point=0)
+
+    def open(self, **options):
+        """The general log, and the one that tries the usual append first."""
+        self.logs = [
+            open_log(
+                DIRECTORY, files=disk, config=self.config, now_ms=self.now_ms, random=Random(1), **options
+            )
+            for disk in self.disks
+        ]
+
+    def both(self, act):
+        """What both do, or why they cannot; the same."""
+        found = []
+        for log in self.logs:
+            try:
+                found.append(act(log))
+            except KafkaError as error:
+                found.append((type(error), error.message))
+        assert found[0] == found[1]
+
+    def send(self, data):
+        pairs = [
+            append(log, data, is_usual=is_usual, leader_epoch=self.epoch, now_ms=self.now_ms)
+            for log, is_usual in zip(self.logs, (False, True), strict=True)
+        ]
+        (general, buffer, _), (usual, other, is_taken) = pairs
+        assert general == usual
+        # After an error nobody reads it; a disk may fail before or after it is patched.
+        assert buffer == other or not isinstance(general[0], int)
+        event(f"usual: {is_taken}")
+        return isinstance(general[0], int)
+
+    @rule(sent=st.lists(BATCHES, min_size=1, max_size=12), step=st.integers(-5, 40))
+    def usual(self, sent, step):
+        for count, size, late, producer, codec in sent:
+            self.now_ms += step
+            fields = {}
+            if producer >= 0:
+                fields = {
+                    "producer_id": producer,
+                    "producer_epoch": 0,
+                    "base_sequence": self.sequences[producer],
+                }
+            data = batch(
+                count,
+                value=b"x" * size,
+                timestamp=self.now_ms + late,
+                compression=Compression(codec),
+                **fields,
+            )
+            if self.send(data) and producer >= 0:
+                self.sequences[producer] = (self.sequences[producer] + count) % 2**31
+
+    @rule(
+        producer=st.sampled_from((1, 2)),
+        epoch=st.sampled_from((0, 0, 0, 1, -1)),
+        distance=st.sampled_from((-3, -2, -1, 0, 1)),
+        count=st.integers(1, 3),
+        is_transactional=st.sampled_from((False, False, True)),
+    )
+    def other_sequences(self, producer, epoch, distance, count, is_transactional):
+        sequence = (self.sequences[producer] + distance) % 2**31
+        data = batch(
+            count, producer_id=producer, producer_epoch=epoch, base_sequence=sequence,
+            is_transactional=is_transactional,
+        )  # fmt: skip
+        if self.send(data) and (distance == 0 or epoch == 1):
+            self.sequences[producer] = (sequence + count) % 2**31
+
+    @rule(producer=st.sampled_from((1, 2)))
+    def sequences_are_about_to_wrap(self, producer):
+        """A follower adopts what its leader has."""
+        base = self.logs[0].log_end_offset
+        data = batch(
+            2, producer_id=producer, producer_epoch=0, base_sequence=2**31 - 3, base_offset=base,
+            leader_epoch=self.epoch,
+        )  # fmt: skip
+        self.both(lambda log: log.append_as_follower(data, leader_epoch=self.epoch, now_ms=self.now_ms))
+        self.sequences[producer] = 2**31 - 1
+
+    @rule(sent=st.lists(st.builds(ruled, CHANGED_FIELDS, is_summed=st.integers(0, 9).map(bool), tail=TAILS)))
+    def ruled(self, sent):
+        for data in sent:
+            self.send(data)
+
+    @rule(data=st.binary(max_size=100))
+    def garbage(self, data):
+        self.send(data)
+
+    @rule(gap=st.integers(0, 3))
+    def replicate(self, gap):
+        data = batch(2, base_offset=self.logs[0].log_end_offset + gap, leader_epoch=self.epoch)
+        self.both(lambda log: log.append_as_follower(data, leader_epoch=self.epoch, now_ms=self.now_ms))
+
+    @rule(is_assigned=st.booleans())
+    def lead_again(self, is_assigned):
+        self.epoch += 1
+        if is_assigned:
+            self.both(lambda log: log.assign_epoch(self.epoch, log.log_end_offset))
+
+    @rule()
+    def roll(self):
+        self.both(lambda log: log.roll(self.now_ms).base_offset)
+
+    @rule(part=st.floats(0, 1))
+    def commit(self, part):
+        self.both(lambda log: log.maybe_increment_high_watermark(int(log.log_end_offset * part)))
+
+    @rule(part=st.floats(0.5, 1))
+    def truncate(self, part):
+        offset = int(self.logs[0].log_end_offset * part)
+        self.both(lambda log: log.truncate_to(offset, now_ms=self.now_ms))
+        self.epoch += 1
+        known = self.logs[0].producers.producers
+        for producer in (1, 2):
+            last = known[producer].last_sequence if producer in known else None
+            self.sequences[producer] = 0 if last is None else (last + 1) % 2**31
+
+    @rule()
+    def flush(self):
+        self.both(lambda log: log.flush())
+
+    @rule(config=st.sampled_from(CONFIGS))
+    def alter(self, config):
+        self.config = config
+        self.both(lambda log: log.update_config(config))
+
+    @rule()
+    def alter_a_little(self):
+        self.alter(replace(self.config, max_message_bytes=self.config.max_message_bytes + 1))
+
+    @rule(is_clean=st.booleans())
+    def restart(self, is_clean):
+        """Afterwards the disk works again."""
+        for disk in self.disks:
+            disk.faults.clear()
+        recovery_point, start = self.logs[0].recovery_point, self.logs[0].log_start_offset
+        is_clean = is_clean and self.logs[0].is_writable
+        self.disks = [disk.after_kill() for disk in self.disks] if not is_clean else self.disks
+        if is_clean:
+            self.both(lambda log: log.close())
+        self.open(
+            is_clean=is_clean,
+            recovery_point=self.logs[0].recovery_point if is_clean else recovery_point,
+            log_start_offset=start,
+        )
+        known = self.logs[0].producers.producers
+        for producer in (1, 2):
+            last = known[producer].last_sequence if producer in known else None
+            self.sequences[producer] = 0 if last is None else (last + 1) % 2**31
+
+    @rule(
+        operation=st.sampled_from(("write", "read", "create")),
+        nth=st.integers(1, 5),
+        is_lasting=st.booleans(),
+    )
+    def fail(self, operation, nth, is_lasting):
+        if not all(log.is_writable for log in self.logs):
+            self.restart(is_clean=False)
+        for disk in self.disks:
+            disk.fail(operation, nth=nth, errno=5, is_lasting=is_lasting)
+
+    @rule(sent=BATCHES)
+    def another_log_of_the_directory_fails(self, sent):
+        for log in self.logs:
+            log.availability.take_offline(OSError(5, "Input/output error"))
+        self.usual([sent], 0)
+        self.restart(is_clean=False)
+
+    @invariant()
+    def both_are_the_same(self):
+        assert state_of(self.logs[0]) == state_of(self.logs[1])
+        assert self.disks[0].contents() == self.disks[1].contents()
+
+
+def a_log(**config):
+    disk = FaultyFiles(random=Random(1), now_ms=NOW_MS)
+    disk.make_dir(DIRECTORY.parent)
+    log = open_log(DIRECTORY, files=disk, config=LogConfig(**config))
+    first = batch(1, producer_id=1, producer_epoch=0, base_sequence=0)
+    log.append_as_leader(first, leader_epoch=0, now_ms=NOW_MS)
+    return log
+
+
+def of_producer(sequence, **fields):
+    return batch(2, **{"producer_id": 1, "producer_epoch": 0, "base_sequence": sequence, **fields})
+
+
+@pytest.mark.parametrize(
+    ("data", "config"),
+    [
+        (batch(), {}),
+        (batch(300), {}),
+        (of_producer(1), {}),
+        (batch(5, compression=Compression.ZSTD), {}),
+        (batch(5, compression=Compression.LZ4), {"compression_type": "lz4"}),
+        (batch(), {"compression_type": "uncompressed"}),
+        (batch(), {"remote_storage_enable": True, "min_insync_replicas": 2}),
+    ],
+)  # fmt: skip
+def test_what_is_usual(data, config):
+    log = a_log(**config)
+    assert append(log, data, is_usual=True)[2]
+    log.close()
+
+
+@pytest.mark.parametrize(
+    ("data", "config"),
+    [
+        (of_producer(0), {}),
+        (of_producer(3), {}),
+        (of_producer(0, producer_id=2), {}),  # not known yet
+        (of_producer(1, producer_epoch=1), {}),
+        (of_producer(1, is_transactional=True), {}),
+        (batch(2, compression=Compression.ZSTD), {"compression_type": "uncompressed"}),
+        (batch(), {"compression_type": "lz4"}),
+        (batch(), {"cleanup_policy": ("compact",)}),
+        (batch(), {"message_timestamp_type": "LogAppendTime"}),
+        (batch(), {"flush_messages": 1}),
+        (batch(), {"segment_bytes": 100}),  # the segment is full
+        (batch(timestamp=NOW_MS + 1), {"segment_ms": 0}),
+    ],
+)  # fmt: skip
+def test_what_is_not(data, config):
+    log = a_log(**config)
+    assert not append(log, data, is_usual=True)[2]
+    log.close()
+
+
+def test_a_buffer_that_cannot_be_patched_is_not():
+    log = a_log()
+    assert log.usual.append(memoryview(bytes(batch())), leader_epoch=0, now_ms=NOW_MS) is None
+
+
+def test_neither_is_the_first_append_of_a_leader():
+    log = a_log()
+    assert log.usual.append(memoryview(batch()), leader_epoch=1, now_ms=NOW_MS) is None
+
+
+def test_the_disk_fails():
+    """A later append is refused, by `append_as_leader`, whatever the disk does then."""
+    log = a_log()
+    log.files.file_system.fail("write", errno=5)
+    with pytest.raises(KafkaStorageError, match="Injected EIO"):
+        log.usual.append(memoryview(batch()), leader_epoch=0, now_ms=NOW_MS)
+    assert log.log_end_offset == 1
+    assert log.usual.append(memoryview(batch()), leader_epoch=0, now_ms=NOW_MS) is None
+
+
+def test_a_topic_configuration_takes_effect_at_once():
+    log = a_log()
+    assert append(log, batch(), is_usual=True)[2]
+    log.update_config(LogConfig(cleanup_policy=("compact",)))
+    assert not append(log, batch(), is_usual=True)[2]
+    log.update_config(LogConfig(max_message_bytes=50))
+    (error, _), _, _ = append(log, batch(), is_usual=True)
+    assert error is MessageTooLarge
+    log.update_config(LogConfig())
+    assert append(log, batch(), is_usual=True)[2]
+
+
+TestUsualBesideGeneral = UsualBesideGeneral.TestCase
+TestUsualBesideGeneral.settings = settings(max_examples=100, stateful_step_count=50, deadline=None)
