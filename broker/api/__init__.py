@@ -12,7 +12,7 @@ import pkgutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from broker.network import Buffers, Reply
 from broker.request_context import RequestContext
@@ -22,7 +22,7 @@ from protocol.codec import decoder, encoder
 from protocol.errors import KafkaError
 from protocol.messages import request_class, response_class
 
-__all__ = ["Api", "Buffers", "Reply", "api", "modules", "preparations"]
+__all__ = ["Api", "Buffers", "Repeated", "Reply", "api", "modules", "preparations"]
 
 #: The APIs of producers, consumers and members of groups. Preparing all APIs would take the loop twice as long.
 _USUAL: Final = (
@@ -30,6 +30,15 @@ _USUAL: Final = (
     ApiKey.FIND_COORDINATOR, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT, ApiKey.OFFSET_FETCH,
     ApiKey.OFFSET_COMMIT, ApiKey.LEAVE_GROUP,
 )  # fmt: skip
+
+
+class Repeated(NamedTuple):
+    """What one request of a connection says of the next one, if its body begins with the same bytes."""
+
+    #: So many bytes, of the body's beginning.
+    size_bytes: int
+    #: `Api.handle_raw` for such bodies: it does not parse these bytes.
+    handle: Callable[[memoryview, RequestContext, BrokerServices], Reply]
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -46,6 +55,8 @@ class Api:
     versions: range
     handle: Callable[[Any, RequestContext, BrokerServices], Any] | None = None
     handle_raw: Callable[[memoryview, RequestContext, BrokerServices], Reply] | None = None
+    #: `repeated(version, body)` of a hot API whose requests begin with the same bytes; None for another body.
+    repeated: Callable[[int, memoryview], Repeated | None] | None = None
     #: The response to a request that failed as a whole, for APIs whose response has no error code of its own.
     refuse: Callable[[Any, KafkaError], Any] | None = None
 

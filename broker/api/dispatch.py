@@ -11,6 +11,7 @@ from typing import Any
 
 from broker.api import Api, api, modules
 from broker.api.k18_api_versions import unsupported_version
+from broker.api.request_head import RequestHead, request_head
 from broker.network import Buffers, Connection, Reply
 from broker.request_context import RequestContext
 from broker.request_stats import RequestCounter, RequestStats
@@ -40,13 +41,20 @@ class Dispatcher:
 
         The connection is then closed, as by Kafka.
         """
-        header, body_at = parse_request_header(frame)
-        key, version, correlation_id, client_id = header
-        counter = self._counters.get((key, version))
-        if counter is None:
-            if key == ApiKey.API_VERSIONS:
-                return _answer(header, 0, unsupported_version())
-            raise MalformedMessage(f"API {key} v{version} is not served")
+        head: RequestHead | None = connection.session
+        handle = None
+        if head is not None and (correlation_id := head.correlation_id(frame)) is not None:
+            key, version, client_id, body_at = head.key, head.version, head.client_id, head.body_at
+            counter, handle = head.counter, head.handle
+        else:
+            header, body_at = parse_request_header(frame)
+            key, version, correlation_id, client_id = header
+            known = self._counters.get((key, version))
+            if known is None:
+                if key == ApiKey.API_VERSIONS:
+                    return _answer(header, 0, unsupported_version())
+                raise MalformedMessage(f"API {key} v{version} is not served")
+            counter = known
         counter.left -= 1
         started_at = None
         if not counter.left:
@@ -60,11 +68,17 @@ class Dispatcher:
             connection.client_host,
             connection.listener_name,
         )
-        served: Api = counter.handler or self._load(counter, key)
-        if served.handle_raw is not None:
-            reply = served.handle_raw(frame[body_at:], context, self._broker)
+        body = frame[body_at:]
+        if handle is not None:
+            reply = handle(body, context, self._broker)
         else:
-            reply = self._handle(served, frame[body_at:], header, context)
+            served: Api = counter.handler or self._load(counter, key)
+            if served.handle_raw is None:
+                reply = self._handle(served, body, header, context)
+            else:
+                reply = served.handle_raw(body, context, self._broker)
+                if served.repeated is not None:
+                    connection.session = request_head(served, frame, header, body_at, counter) or head
         if type(reply) is list:
             if started_at is not None:
                 counter.observe(self._monotonic() - started_at)

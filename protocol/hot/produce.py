@@ -1,26 +1,56 @@
 """Produce (key 0), v3-13: requests whose records stay in the frame, and their responses."""
 
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import cache, lru_cache
 from struct import Struct
-from typing import Final
+from struct import error as struct_error
+from typing import Final, NamedTuple
+from uuid import UUID
 
 from protocol.codec import decoder, encoder
-from protocol.messages.produce import (
-    PartitionProduceResponse,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceResponse,
-)
+from protocol.errors import MalformedMessage
+from protocol.messages.produce import ProduceRequest, ProduceResponse
+from protocol.reading import longer, uuid_of
+from protocol.varint import encode_uvarint, write_uvarint
 
-_LONGEST_SHORT_NAME: Final = 126
-_ONE_TOPIC = Struct(">iih")
-_ONE_COMPACT_TOPIC = Struct(">ixBB")
-_ONE_TOPIC_ID = Struct(">ixB16s")
-_ROW_V3 = Struct(">iihqqi")
-_ROW_V5 = Struct(">iihqqqi")
-_ROW_V8 = Struct(">iihqqqihi")
-_ROW_V9 = Struct(">BihqqqBBBBiB")
+#: A topic's name or id, and the partition index and records of each of its rows; one name stands for both here.
+ProducedRow = tuple[int, memoryview | bytes | None]
+ProducedTopic = tuple[str | UUID, list[ProducedRow]]
+
+#: Most topics, rows of a topic, and bytes of a name whose number takes one byte in all versions.
+_MOST_ELEMENTS: Final = 0x7F
+
+#: Encoded names that are kept.
+_MOST_NAMES: Final = 1024
+
+_COUNT = Struct(">i")
+_NAME_LENGTH = Struct(">h")
+_ROW_HEAD = Struct(">ii")
+_COMPACT_ROW_HEAD = Struct(">iB")
+
+_HEAD = Struct(">ii")  # correlation id, number of topics
+_COMPACT_HEAD = Struct(">iB")  # correlation id, no tagged fields
+_ROW_V3 = Struct(">ihqq")
+_ROW_V5 = Struct(">ihqqq")
+_ROW_V8 = Struct(">ihqqqih")  # no errors of records, no message
+_ROW_V9 = Struct(">ihqqqBBB")  # the same, no tagged fields
+_NO_THROTTLE: Final = bytes(4)
+_NO_TAGS: Final = bytes(1)
+_NO_THROTTLE_AND_TAGS: Final = bytes(5)
+
+
+class AppendedRow(NamedTuple):
+    """A partition's row of a response, without an error; the fields in the order of the wire."""
+
+    partition: int
+    error_code: int
+    base_offset: int
+    log_append_time_ms: int
+    log_start_offset: int
+
+
+#: A topic's name, or its id from version 13 on, and its rows.
+AppendedTopic = tuple[str | UUID, Sequence[AppendedRow]]
 
 
 def decode(version: int, body: memoryview) -> ProduceRequest:
@@ -46,27 +76,134 @@ def _encoder(version: int) -> Callable[[ProduceResponse], bytes]:
     return encoder(ProduceResponse, version)
 
 
-def encode_one_row(
-    version: int, correlation_id: int, topic: TopicProduceResponse, row: PartitionProduceResponse
-) -> bytes | None:
-    """Header and body of the most frequent response: one partition, no error.
+def read_topics(version: int, body: memoryview, position: int) -> list[ProducedTopic] | None:
+    """The topics of a request's body, which begin at `position`; the same as those of `decode`, in a third of its time.
 
-    The same bytes in a fifth of the time of `encode_response`, which takes as long as a small append. None for
-    a name too long for a length of one byte. Of `row`, only the index, offsets and append time are used.
+    None for a body that is malformed, has a null, a tagged field or an unusual number of anything: `decode` decides.
     """
-    offset, time_ms, log_start = row.base_offset, row.log_append_time_ms, row.log_start_offset
-    if version >= 13:
-        head = _ONE_TOPIC_ID.pack(correlation_id, 2, topic.topic_id.bytes)
-        return head + _ROW_V9.pack(2, row.index, 0, offset, time_ms, log_start, 1, 0, 0, 0, 0, 0)
-    name = topic.name.encode()
-    if len(name) > _LONGEST_SHORT_NAME:
+    try:
+        if version >= 9:
+            return _compact_topics(body, position, by_id=version >= 13)
+        return _topics(body, position)
+    except (IndexError, ValueError, struct_error, MalformedMessage):
         return None
+
+
+def _topics(body: memoryview, position: int) -> list[ProducedTopic] | None:
+    size = len(body)
+    (topics_count,) = _COUNT.unpack_from(body, position)
+    position += 4
+    topics: list[ProducedTopic] = []
+    if not 0 <= topics_count <= _MOST_ELEMENTS:
+        return None
+    for _ in range(topics_count):
+        (length,) = _NAME_LENGTH.unpack_from(body, position)
+        position += 2
+        end = position + length
+        if length < 0:
+            return None
+        name = str(body[position:end], "utf-8")
+        (rows_count,) = _COUNT.unpack_from(body, end)
+        position = end + 4
+        if not 0 <= rows_count <= _MOST_ELEMENTS:
+            return None
+        rows: list[ProducedRow] = []
+        for _ in range(rows_count):
+            index, length = _ROW_HEAD.unpack_from(body, position)
+            position += 8
+            end = position + length
+            if length < 0 or end > size:
+                return None
+            rows.append((index, body[position:end]))
+            position = end
+        topics.append((name, rows))
+    return topics if position == size else None
+
+
+def _compact_topics(body: memoryview, position: int, *, by_id: bool) -> list[ProducedTopic] | None:
+    """Lengths and counts are one more than they say; a byte of zero is no tagged fields."""
+    size = len(body)
+    topics_count = body[position]
+    position += 1
+    topics: list[ProducedTopic] = []
+    if not 0 < topics_count <= _MOST_ELEMENTS:
+        return None
+    for _ in range(topics_count - 1):
+        name: str | UUID
+        if by_id:
+            end = position + 16
+            if end > size:
+                return None
+            name = uuid_of(bytes(body[position:end]))
+        else:
+            length = body[position]
+            end = position + length
+            if not 0 < length <= _MOST_ELEMENTS:
+                return None
+            name = str(body[position + 1 : end], "utf-8")
+        rows_count = body[end]
+        position = end + 1
+        if not 0 < rows_count <= _MOST_ELEMENTS:
+            return None
+        rows: list[ProducedRow] = []
+        for _ in range(rows_count - 1):
+            index, length = _COMPACT_ROW_HEAD.unpack_from(body, position)
+            position += 5
+            if length >= 0x80:
+                length, position = longer(body, position, length)
+            end = position + length - 1
+            if not length or end >= size or body[end]:
+                return None
+            rows.append((index, body[position:end]))
+            position = end + 1
+        if body[position]:
+            return None
+        position += 1
+        topics.append((name, rows))
+    return topics if position == size - 1 and not body[position] else None
+
+
+def encode_appended(version: int, correlation_id: int, topics: Sequence[AppendedTopic]) -> bytes:
+    """Header and body of a response without errors: the same bytes as `encode_response`, in a fifth of its time.
+
+    That takes as long as a small append.
+    """
     if version >= 9:
-        head = _ONE_COMPACT_TOPIC.pack(correlation_id, 2, len(name) + 1)
-        return head + name + _ROW_V9.pack(2, row.index, 0, offset, time_ms, log_start, 1, 0, 0, 0, 0, 0)
-    head = _ONE_TOPIC.pack(correlation_id, 1, len(name))
-    if version == 8:
-        return head + name + _ROW_V8.pack(1, row.index, 0, offset, time_ms, log_start, 0, -1, 0)
-    if version >= 5:
-        return head + name + _ROW_V5.pack(1, row.index, 0, offset, time_ms, log_start, 0)
-    return head + name + _ROW_V3.pack(1, row.index, 0, offset, time_ms, 0)
+        return _encode_compact(correlation_id, topics)
+    out = bytearray(_HEAD.pack(correlation_id, len(topics)))
+    for name, rows in topics:
+        assert isinstance(name, str), (version, name)
+        out += _named(name)
+        out += _COUNT.pack(len(rows))
+        for row in rows:
+            if version >= 8:
+                out += _ROW_V8.pack(*row, 0, -1)
+            else:
+                out += _ROW_V5.pack(*row) if version >= 5 else _ROW_V3.pack(*row[:4])
+    out += _NO_THROTTLE
+    return bytes(out)
+
+
+def _encode_compact(correlation_id: int, topics: Sequence[AppendedTopic]) -> bytes:
+    out = bytearray(_COMPACT_HEAD.pack(correlation_id, 0))
+    write_uvarint(out, len(topics) + 1)
+    for topic, rows in topics:
+        out += topic.bytes if isinstance(topic, UUID) else _compact_named(topic)
+        write_uvarint(out, len(rows) + 1)
+        for row in rows:
+            out += _ROW_V9.pack(*row, 1, 0, 0)
+        out += _NO_TAGS
+    out += _NO_THROTTLE_AND_TAGS
+    return bytes(out)
+
+
+@lru_cache(maxsize=_MOST_NAMES)
+def _named(name: str) -> bytes:
+    encoded = name.encode()
+    return _NAME_LENGTH.pack(len(encoded)) + encoded
+
+
+@lru_cache(maxsize=_MOST_NAMES)
+def _compact_named(name: str) -> bytes:
+    encoded = name.encode()
+    return encode_uvarint(len(encoded) + 1) + encoded

@@ -153,13 +153,13 @@ def topic_records(name: str, topic_id: UUID, partitions: dict[int, PartitionImag
 class BrokerInFolder:
     """Logs, metadata and replicas of a broker, without network and controller; handlers are called by hand."""
 
-    def __init__(self, folder: Path, runtime) -> None:
+    def __init__(self, folder: Path, runtime, *, files: Files | None = None) -> None:
         self.runtime = runtime
         self.configs: dict[str, dict[str, str]] = {}
         self.metadata = MetadataCache(MetadataImage())
         self.logs = LogManager.open(
             [folder],
-            files=Files(),
+            files=files or Files(),
             cluster_id="a-cluster",
             node_id=NODE_ID,
             directory_id=lambda: UUID(int=100),

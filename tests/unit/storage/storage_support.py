@@ -56,3 +56,29 @@ def open_log(directory: Path, *, files: Files | None = None, **options) -> Log:
 def offsets_in(log: Log) -> list[int]:
     """The base offsets of all batches, read as a consumer would."""
     return [header.base_offset for header, _ in log.reader.records_since(log.log_start_offset)]
+
+
+def state_of(log):
+    """All that an append may change, in memory."""
+    offsets, producers = log.offsets, log.producers
+    return {
+        "offsets": {name: getattr(offsets, name) for name in offsets.__slots__},
+        "producers": {number: repr(state) for number, state in producers.producers.items()},
+        "covered": (producers.map_end_offset, producers.last_snapshot_offset, producers.first_unstable_offset),
+        "epochs": log.leader_epochs.entries,
+        "is writable": log.availability.is_writable,
+        "due": (log.flusher.is_due, log.flusher.due_end(NOW_MS)),
+        "changes": (log.files.generation, log.files.entry_changes.change_count),
+        "segments": [
+            {
+                "log": (it.base_offset, it.size, it.created_ms, it.log.is_closed, dict(it.log.recent)),
+                "first timestamp": it._first_timestamp,
+                "indexes": (it.indexes.known_largest, it.indexes._bytes_since_entry),
+                **{
+                    type(index).__name__: (index.count, index._last, bytes(index._warm[1]), index.is_changed)
+                    for index in (it.indexes.offsets, it.indexes.times)
+                },
+            }
+            for it in log.segments
+        ],
+    }  # fmt: skip

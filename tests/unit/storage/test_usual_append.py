@@ -18,7 +18,7 @@ from storage.topic_configs import HOUR_MS
 from storage.usual_append import usual_bounds, usual_fields
 from storage.validation import validate
 from tests.harness.faulty_files import FaultyFiles
-from tests.unit.storage.storage_support import NOW_MS, batch, open_log
+from tests.unit.storage.storage_support import NOW_MS, batch, open_log, state_of
 
 pytestmark = pytest.mark.logs("")
 
@@ -113,32 +113,6 @@ def append(log, data, *, is_usual, leader_epoch=0, now_ms=NOW_MS):
         return (type(error), error.message), sent, False
     kept = (info.first_offset, info.last_offset, info.log_append_time_ms)
     return (*kept, info.log_start_offset, info.size_bytes, info.records_count), sent, False
-
-
-def state_of(log):
-    """All that an append may change, in memory."""
-    offsets, producers = log.offsets, log.producers
-    return {
-        "offsets": {name: getattr(offsets, name) for name in offsets.__slots__},
-        "producers": {number: repr(state) for number, state in producers.producers.items()},
-        "covered": (producers.map_end_offset, producers.last_snapshot_offset, producers.first_unstable_offset),
-        "epochs": log.leader_epochs.entries,
-        "is writable": log.availability.is_writable,
-        "due": (log.flusher.is_due, log.flusher.due_end(NOW_MS)),
-        "changes": (log.files.generation, log.files.entry_changes.change_count),
-        "segments": [
-            {
-                "log": (it.base_offset, it.size, it.created_ms, it.log.is_closed, dict(it.log.recent)),
-                "first timestamp": it._first_timestamp,
-                "indexes": (it.indexes.known_largest, it.indexes._bytes_since_entry),
-                **{
-                    type(index).__name__: (index.count, index._last, bytes(index._warm[1]), index.is_changed)
-                    for index in (it.indexes.offsets, it.indexes.times)
-                },
-            }
-            for it in log.segments
-        ],
-    }  # fmt: skip
 
 
 class UsualBesideGeneral(RuleBasedStateMachine):

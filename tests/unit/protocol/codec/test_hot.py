@@ -59,29 +59,116 @@ def test_produced_records_are_slices_of_the_frame(version):
     assert b"RECords" in frame
 
 
+NAMES = st.text("topic-é", max_size=70)
+INDEXES = st.integers(0, 2**31 - 1)
+OFFSETS = st.integers(-1, 2**63 - 1)
+
+
+def sizes_around_a_byte(elements):
+    """Few, or as many as a length of one byte holds, or a few more."""
+    return st.lists(elements, max_size=3) | st.builds(
+        lambda element, size: [element] * size, elements, st.sampled_from((125, 126, 127, 128))
+    )
+
+
 @pytest.mark.parametrize("version", KAFKA_VERSIONS[ApiKey.PRODUCE])
 @given(
-    name=st.text("topic-é", min_size=1, max_size=126),
-    topic_id=st.uuids(),
-    index=st.integers(0, 2**31 - 1),
-    offsets=st.tuples(*[st.integers(-1, 2**63 - 1)] * 3),
+    topics=sizes_around_a_byte(
+        st.tuples(
+            NAMES | st.just("t" * 249),
+            st.uuids(),
+            sizes_around_a_byte(
+                st.builds(produce.AppendedRow, INDEXES, st.just(0), OFFSETS, OFFSETS, OFFSETS)
+            ),
+        )
+    )
 )
 @many
-def test_the_usual_response_to_a_produce(version, name, topic_id, index, offsets):
-    base_offset, log_append_time_ms, log_start_offset = offsets
-    row = PartitionProduceResponse(
-        index=index,
-        base_offset=base_offset,
-        log_append_time_ms=log_append_time_ms,
-        log_start_offset=log_start_offset,
+def test_the_usual_response_to_a_produce(version, topics):
+    by_id = version >= 13
+    general = ProduceResponse(
+        responses=[
+            TopicProduceResponse(
+                name=name,
+                topic_id=topic_id,
+                partition_responses=[
+                    PartitionProduceResponse(
+                        index=row.partition,
+                        base_offset=row.base_offset,
+                        log_append_time_ms=row.log_append_time_ms,
+                        log_start_offset=row.log_start_offset,
+                    )
+                    for row in rows
+                ],
+            )
+            for name, topic_id, rows in topics
+        ]
     )
-    topic = TopicProduceResponse(topic_id=topic_id, name=name, partition_responses=[row])
-    encoded = produce.encode_one_row(version, 7, topic, row)
-    if encoded is None:
-        assert len(name.encode()) > 126
-    else:
-        body = produce.encode_response(version, ProduceResponse(responses=[topic]))
-        assert encoded == response_header(ApiKey.PRODUCE, version, 7) + body
+    usual = [(topic_id if by_id else name, rows) for name, topic_id, rows in topics]
+    expected = response_header(ApiKey.PRODUCE, version, 7) + produce.encode_response(version, general)
+    assert produce.encode_appended(version, 7, usual) == expected
+
+
+RECORDS = st.binary(max_size=20) | st.sampled_from(
+    (bytes(126), bytes(127), bytes(128), bytes(16383), bytes(16384))
+)
+
+
+def topics_of(version, body):
+    """As the general codec reads them."""
+    request = produce.decode(version, body)
+    return [
+        (
+            topic.topic_id if version >= 13 else topic.name,
+            [
+                (row.index, None if row.records is None else bytes(row.records))
+                for row in topic.partition_data
+            ],
+        )
+        for topic in request.topic_data
+    ]
+
+
+@pytest.mark.parametrize("version", KAFKA_VERSIONS[ApiKey.PRODUCE])
+@given(
+    topics=sizes_around_a_byte(
+        st.builds(
+            TopicProduceData,
+            name=NAMES | st.just("t" * 249),
+            topic_id=st.uuids(),
+            partition_data=sizes_around_a_byte(
+                st.builds(PartitionProduceData, index=INDEXES, records=RECORDS | st.none())
+            ),
+        )
+    ),
+    change=st.none() | st.tuples(st.integers(0, 2**16), st.integers(0, 255)),
+    end=st.none() | st.integers(-3, 2),
+)
+@settings(many, max_examples=EXAMPLES * 10)
+def test_the_usual_request_of_a_produce(version, topics, change, end):
+    """Whatever the bytes are: nothing, or the topics that the general codec reads."""
+    data = bytearray(encode_request(ApiKey.PRODUCE, version, ProduceRequest(topic_data=topics)))
+    before = 7 if version >= 9 else 8  # no transactional id, acks, timeout
+    assert before <= len(data)
+    if change is not None and before < len(data):
+        data[before + change[0] % (len(data) - before)] = change[1]
+    if end is not None:
+        data = data[:end] if end < 0 else data + bytes(end)
+    found = produce.read_topics(version, memoryview(data), before)
+    if found is not None:
+        assert [
+            (key, [(index, bytes(records)) for index, records in rows]) for key, rows in found
+        ] == topics_of(version, memoryview(data))
+    elif change is None and end is None:
+        rows = [row for topic in topics for row in topic.partition_data]
+        assert any(row.records is None for row in rows) or any(
+            size >= 126
+            for size in (
+                len(topics),
+                *(len(topic.partition_data) for topic in topics),
+                *(len(topic.name.encode()) for topic in topics),
+            )
+        )
 
 
 def test_fetched_records_are_handed_on_as_they_are():

@@ -1,0 +1,80 @@
+"""Head of a request: what the requests of a connection begin with, recognised by its bytes instead of being parsed.
+
+    api key, version | correlation id | client id, tagged fields, the body's beginning | the rest of the body
+    the same         | of the request | the same                                       | `Repeated.handle`
+
+A producer sends its requests with the same client id, acks and timeout: they differ in the correlation id and in what
+follows the head.
+
+Life: it is made of a request that was parsed and handled (`Api.repeated`), is kept in the connection's `session`, and is
+replaced by that of the next request that has to be parsed. A connection has one, of at most `MAX_BYTES`.
+Invalidation: it says what bytes mean, nothing else, so that no event can make it wrong.
+
+Source: none in Kafka.
+"""
+
+from struct import Struct
+from typing import Final
+
+from broker.api import Api, Repeated
+from broker.request_stats import RequestCounter
+from protocol.framing import RequestHeader
+
+#: Heads that are larger are not kept: a client id may have 32,767 bytes, and a broker has many connections.
+MAX_BYTES: Final = 512
+
+#: API key and version, and the correlation id.
+_BEFORE: Final = ">ii"
+_BEFORE_BYTES: Final = 8
+
+
+class RequestHead:
+    """See the module."""
+
+    __slots__ = (
+        "_first",
+        "_rest",
+        "_size",
+        "_unpack",
+        "body_at",
+        "client_id",
+        "counter",
+        "handle",
+        "key",
+        "version",
+    )
+
+    def __init__(
+        self,
+        frame: memoryview,
+        header: RequestHeader,
+        body_at: int,
+        repeated: Repeated,
+        counter: RequestCounter,
+    ) -> None:
+        """Of a frame whose body begins at `body_at`; `counter` counts the requests of this API and version."""
+        self.key, self.version, _, self.client_id = header
+        self.body_at = body_at
+        self.counter = counter
+        self.handle = repeated.handle
+        self._size = size = body_at + repeated.size_bytes
+        self._unpack = Struct(f"{_BEFORE}{size - _BEFORE_BYTES}s").unpack_from
+        self._first, _, self._rest = self._unpack(frame)
+
+    def correlation_id(self, frame: memoryview) -> int | None:
+        """The correlation id of a frame that begins with this head; None for any other one. Cost: 0.2 us."""
+        if len(frame) < self._size:
+            return None
+        first, correlation_id, rest = self._unpack(frame)
+        return correlation_id if rest == self._rest and first == self._first else None
+
+
+def request_head(
+    served: Api, frame: memoryview, header: RequestHeader, body_at: int, counter: RequestCounter
+) -> RequestHead | None:
+    """The head of a request that was handled; None if the next one has to be parsed, too."""
+    assert served.repeated is not None, served.key
+    repeated = served.repeated(header.api_version, frame[body_at:])
+    if repeated is None or body_at + repeated.size_bytes > MAX_BYTES:
+        return None
+    return RequestHead(frame, header, body_at, repeated, counter)
