@@ -44,6 +44,7 @@ from storage import log_reader
 from storage.files import Files
 from storage.log import AppendInfo, Log
 from storage.segment import Segment
+from storage.usual_append import UsualAppend
 
 Patch = Callable[[], Any]
 
@@ -185,13 +186,17 @@ def followers_serve_all_that_they_have() -> Iterator[None]:
 @contextmanager
 def writes_in_the_epoch_before() -> Iterator[None]:
     """A leader's records bear the epoch of its predecessor."""
-    append = Log.append_as_leader
+    append, append_usual = Log.append_as_leader, UsualAppend.append
 
     def append_late(self: Log, records: Any, *, leader_epoch: int, **others: Any) -> AppendInfo:
         return append(self, records, leader_epoch=max(leader_epoch - 1, 0), **others)
 
+    def append_usual_late(self: UsualAppend, records: Any, *, leader_epoch: int, **others: Any) -> int | None:
+        return append_usual(self, records, leader_epoch=max(leader_epoch - 1, 0), **others)
+
     with (
         patch.object(Log, "append_as_leader", append_late),
+        patch.object(UsualAppend, "append", append_usual_late),
         patch.object(Log, "assign_epoch", lambda *_: None),
     ):
         yield

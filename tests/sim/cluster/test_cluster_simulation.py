@@ -12,6 +12,7 @@ from traceback import extract_tb
 import pytest
 from cluster_mutants import MUTANTS, Mutant
 from cluster_stories import STORIES, run_story, shape_of
+from cluster_ways import counting_usual_appends, general_only
 
 pytestmark = [
     # A second or two for each seed where a core is free; machines are not always idle.
@@ -72,14 +73,36 @@ def test_the_same_seed_gives_the_same_trace():
     assert first.simulation.trace != other.simulation.trace
 
 
+@pytest.mark.parametrize(
+    ("story", "seed"), [("crashes", 3), ("bad_disks", 4), ("everything", 4), ("parked", 1), ("restless", 1)]
+)
+def test_a_story_is_the_same_by_the_general_produce_alone(story, seed):
+    with counting_usual_appends() as found:
+        usual = run_story(story, seed)
+    with general_only():
+        general = run_story(story, seed)
+    assert len(found) > len(usual.history.sends) // 2
+    assert usual.simulation.trace == general.simulation.trace
+    assert usual.history.sends == general.history.sends
+    assert usual.history.polls == general.history.polls
+
+
+def is_found(mutant: Mutant, seed: int) -> bool:
+    try:
+        with mutant.plant():
+            run_story(mutant.story, seed)
+    except Exception as error:  # noqa: BLE001 (others than the expected one are no finding)
+        function = extract_tb(error.__traceback__)[-1].name
+        return mutant.found_by in f"{type(error).__name__} in {function}: {error}"
+    return False
+
+
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.plant.__name__)
 def test_a_planted_bug_is_found(mutant: Mutant):
+    """By usual appends, and by the same story of general ones."""
     for seed in mutant.seeds:
-        try:
-            with mutant.plant():
-                run_story(mutant.story, seed)
-        except Exception as error:  # noqa: BLE001 (others than the expected one are no finding)
-            function = extract_tb(error.__traceback__)[-1].name
-            if mutant.found_by in f"{type(error).__name__} in {function}: {error}":
-                return
+        if is_found(mutant, seed):
+            with general_only():
+                assert is_found(mutant, seed), seed
+            return
     pytest.fail(f"{mutant.found_by} is not raised by {mutant.story} within the seeds {mutant.seeds}")

@@ -269,6 +269,20 @@ class BothSides(RuleBasedStateMachine):
             )
             self.each(lambda side, frame=frame: side.send(connection, frame))
 
+    def probe(self, *, acks=-1):
+        """Usual requests of a known head, after whatever has just happened."""
+        rows = [
+            [("t", 0, "next", 1, 0), ("t", 1, "plain", 1, 0)],
+            [("t", 2, "next", 2, 0)],
+            [("u", 0, "plain", 1, 3)],
+        ]
+        self.produce(0, 9, acks, 10, "client", None, rows)
+
+    @rule(acks=st.sampled_from((-1, -1, 0, 1, 2)), times=st.integers(1, 4))
+    def produce_usually(self, acks, times):
+        for _ in range(times):
+            self.probe(acks=acks)
+
     @rule(connection=st.integers(0, CONNECTIONS - 1), size=st.integers(0, 80), last=st.integers(0, 255))
     def send_a_part(self, connection, size, last):
         """A frame that ends too early, or has another last byte."""
@@ -310,12 +324,14 @@ class BothSides(RuleBasedStateMachine):
         if self.exists("t"):
             record = PartitionChangeRecord(partition_id=index, topic_id=self.topic_ids["t"], leader=leader)
             self.change(lambda broker: broker.replay(record))
+            self.probe()
 
     @rule(isr=st.sampled_from(([NODE_ID], [NODE_ID, 2])))
     def change_isr(self, isr):
         if self.exists("t"):
             record = PartitionChangeRecord(partition_id=2, topic_id=self.topic_ids["t"], isr=isr)
             self.change(lambda broker: broker.replay(record))
+            self.probe()
 
     @rule(topic=st.sampled_from(("t", "u")), config=st.sampled_from(CONFIGS))
     def alter_configs(self, topic, config):
@@ -324,6 +340,13 @@ class BothSides(RuleBasedStateMachine):
             broker.replicas.change_defaults(broker.topic_config)
 
         self.change(act)
+        self.probe()
+
+    @rule()
+    def too_few_replicas(self):
+        self.elect(2, NODE_ID)
+        self.change_isr([NODE_ID])
+        self.alter_configs("t", {"min.insync.replicas": "2"})
 
     @rule(is_same_id=st.booleans())
     def delete_topic(self, is_same_id):
@@ -334,6 +357,7 @@ class BothSides(RuleBasedStateMachine):
             if not is_same_id:
                 self.topic_ids["t"] = UUID(int=self.topic_ids["t"].int + 100)
             self.change(lambda broker: broker.create("t", self.topic_ids["t"], PARTITIONS))
+        self.probe()
 
     def exists(self, topic):
         return topic in self.sides[0].broker.metadata.image.topics_by_name
@@ -375,4 +399,4 @@ class BothSides(RuleBasedStateMachine):
 
 
 TestBothSides = BothSides.TestCase
-TestBothSides.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestBothSides.settings = settings(max_examples=30, stateful_step_count=20, deadline=None)

@@ -251,14 +251,16 @@ class UsualBesideGeneral(RuleBasedStateMachine):
     def flush(self):
         self.both(lambda log: log.flush())
 
-    @rule(config=st.sampled_from(CONFIGS))
-    def alter(self, config):
+    @rule(config=st.sampled_from(CONFIGS), sent=BATCHES)
+    def alter(self, config, sent):
         self.config = config
         self.both(lambda log: log.update_config(config))
+        self.usual([sent, sent], 1)
 
     @rule()
     def alter_a_little(self):
-        self.alter(replace(self.config, max_message_bytes=self.config.max_message_bytes + 1))
+        changed = replace(self.config, max_message_bytes=self.config.max_message_bytes + 1)
+        self.alter(changed, (1, 10, 0, -1, 0))
 
     @rule(is_clean=st.booleans())
     def restart(self, is_clean):
@@ -391,4 +393,4 @@ def test_a_topic_configuration_takes_effect_at_once():
 
 
 TestUsualBesideGeneral = UsualBesideGeneral.TestCase
-TestUsualBesideGeneral.settings = settings(max_examples=100, stateful_step_count=50, deadline=None)
+TestUsualBesideGeneral.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
