@@ -26,76 +26,51 @@ from asyncio import Future
 from collections.abc import Sequence
 from functools import partial
 from struct import Struct
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from broker.api import Api, Buffers, Repeated, Reply
-from broker.api.current_leader import name_leaders
+from broker.api.produce_rows import (
+    AnsweredTopic,
+    Row,
+    close_on_error,
+    encode,
+    error_row,
+    refused_row,
+    with_error_fields,
+)
 from broker.replicas.delayed_produce import FlushPartitionStatus, PartitionStatus, ProducePartitionStatus
-from broker.replicas.hosted_partitions import PartitionKey
 from broker.replicas.partition import Partition
 from broker.request_context import RequestContext
 from broker.services import BrokerServices
 from protocol.api_keys import ApiKey
 from protocol.errors import (
-    ErrorCode,
     InvalidRecord,
     InvalidRequiredAcks,
     InvalidTopic,
     InvalidTxnState,
     KafkaError,
-    MalformedMessage,
     TransactionalIdAuthorizationFailed,
     UnsupportedCompressionType,
 )
-from protocol.framing import response_header
 from protocol.hot import produce as codec
 from protocol.hot.produce import AppendedRow, ProducedTopic
 from protocol.messages.produce import (
-    BatchIndexAndErrorMessage,
-    LeaderIdAndEpoch,
-    NodeEndpoint,
     PartitionProduceResponse,
     ProduceRequest,
-    ProduceResponse,
-    TopicProduceResponse,
 )
 from protocol.records.batch import (
     ATTRIBUTES_OFFSET,
     COMPRESSION_MASK,
-    HEADER_SIZE_BYTES,
-    LOG_OVERHEAD_BYTES,
-    MAGIC,
     TRANSACTIONAL_FLAG,
 )
 from protocol.records.compression import Compression
 from protocol.topic_names import INTERNAL_TOPICS
 from runtime import Pool
-from storage.validation import InvalidRecords, NeedsThread, ValidatedRecords, validate
+from storage.validation import NeedsThread, ValidatedRecords, validate
 
 #: The client id by which Kafka lets its own tools write to internal topics.
 ADMIN_CLIENT_ID = "__admin_client"
-
-#: Errors without a log start offset in their row; other errors of an append have it, as in Kafka.
-_ERRORS_WITHOUT_LOG_START: Final = frozenset(
-    {
-        ErrorCode.corrupt_message,
-        ErrorCode.kafka_storage_error,
-        ErrorCode.message_too_large,
-        ErrorCode.not_leader_or_follower,
-        ErrorCode.record_list_too_large,
-    }
-)
-
-#: Errors that are no failure of this broker; the others count as FailedProduceRequests, as in Kafka.
-_EXPECTED_ERRORS: Final = frozenset(
-    {ErrorCode.not_leader_or_follower, ErrorCode.corrupt_message, ErrorCode.kafka_storage_error}
-)
-_TOO_LARGE: Final = frozenset({ErrorCode.message_too_large, ErrorCode.record_list_too_large})
-
-_MAGIC_AT: Final = 16
-
-_NO_LEADER = LeaderIdAndEpoch()  # shared by all rows without an error; never modified
 
 #: The `acks` that there are.
 _ACKS: Final = (-1, 0, 1)
@@ -105,16 +80,6 @@ _FLEXIBLE_VERSION: Final = 9
 _ACKS_AND_TIMEOUT = Struct(">hi")
 
 _new_tuple = tuple.__new__
-
-
-class UnansweredError(MalformedMessage):
-    """A Produce with acks=0 failed. It has no response, so its connection is closed to report the failure."""
-
-
-#: A partition's row of the response: appended, or with an error.
-Row = AppendedRow | PartitionProduceResponse
-#: The rows of a topic, by its name or id.
-AnsweredTopic = tuple[str | UUID, list[Row]]
 
 
 class PendingRow(NamedTuple):
@@ -197,7 +162,7 @@ async def _append_deferred(
         try:
             validated = await broker.runtime.run_blocking(check, pool=Pool.VALIDATION)
         except KafkaError as error:
-            rows[at] = _refused_row(partition, index, records, error)
+            rows[at] = refused_row(partition, index, records, error)
         else:
             rows[at] = _append(partition, index, records, validated, request, now_ms, pending, rows, at)
     response_or_future = _respond(request, answers, context, broker, pending)
@@ -212,40 +177,22 @@ def _respond(
     pending: list[PendingRow],
 ) -> "Buffers | Future[Buffers] | None":
     if request.acks == 0:
-        _close_on_error(answers)
+        close_on_error(answers)
         return None
     if not pending:
-        return _encode(answers, context, broker)
+        return encode(answers, context, broker)
 
     def respond() -> Buffers:
         for status, rows, at in pending:
             if status.error is not None:
-                rows[at] = row = _with_error_fields(rows[at])
+                rows[at] = row = with_error_fields(rows[at])
                 row.error_code = status.error.code
                 row.error_message = status.error.message
-        return _encode(answers, context, broker)
+        return encode(answers, context, broker)
 
     return broker.replicas.respond_when_complete(
         [status for status, _, _ in pending], timeout_ms=request.timeout_ms, respond=respond
     )
-
-
-def _encode(answers: list[AnsweredTopic], context: RequestContext, broker: BrokerServices) -> Buffers:
-    appended = _without_errors(answers)
-    if appended is not None:
-        return [codec.encode_appended(context.version, context.correlation_id, appended)]
-    response = ProduceResponse()
-    for key, rows in answers:
-        topic = TopicProduceResponse(partition_responses=[_with_error_fields(row) for row in rows])
-        if isinstance(key, UUID):
-            topic.topic_id = key
-        else:
-            topic.name = key
-        response.responses.append(topic)
-    if context.version >= 10:
-        _name_leaders(response, context, broker)
-    header = response_header(ApiKey.PRODUCE, context.version, context.correlation_id)
-    return [header, codec.encode_response(context.version, response)]
 
 
 def _append_all(
@@ -279,7 +226,7 @@ def _append_all(
                     deferred.append(DeferredBatch(found, index, bytearray(records or b""), rows, len(rows)))
                     row = PartitionProduceResponse(index=index)
                 except KafkaError as error:
-                    row = _error_row(index, error)
+                    row = error_row(index, error)
             rows.append(row)
         answers.append((key, rows))
     return answers
@@ -305,7 +252,7 @@ def _append_usual(
     try:
         first_offset = leader.append_usual(records, required_acks=request.acks, now_ms=now_ms)
     except KafkaError as error:
-        return _refused_row(partition, index, records, error)
+        return refused_row(partition, index, records, error)
     if first_offset is None:
         return None
     offsets = leader.log.offsets
@@ -354,7 +301,7 @@ def _append(
     try:
         info = partition.as_leader().append_records(records, required_acks=acks, now_ms=now_ms, is_quick=True)
     except KafkaError as error:
-        return _refused_row(partition, index, sent, error)
+        return refused_row(partition, index, sent, error)
     if acks == -1 and partition.log.high_watermark <= info.last_offset:
         pending.append(PendingRow(ProducePartitionStatus(partition, info.last_offset + 1), rows, at))
     elif acks == 1 and partition.log.flusher.is_due:
@@ -368,32 +315,6 @@ def _append(
     )
 
 
-def _refused_row(
-    partition: Partition, index: int, sent: bytes | bytearray | memoryview, error: KafkaError
-) -> PartitionProduceResponse:
-    row = _error_row(index, error)
-    stats = partition.stats
-    stats.total_produce_requests += 1
-    if error.code in _TOO_LARGE:
-        stats.bytes_rejected += len(sent)
-    elif error.code not in _EXPECTED_ERRORS:
-        stats.failed_produce_requests += 1
-    if error.code not in _ERRORS_WITHOUT_LOG_START and (
-        _is_one_batch(sent) or error.code != InvalidRecord.code
-    ):
-        row.log_start_offset = partition.log.log_start_offset
-    return row
-
-
-def _is_one_batch(records: bytes | bytearray | memoryview) -> bool:
-    """Whether this is a single whole batch of magic 2; otherwise Kafka refuses it before it reaches the log."""
-    return (
-        len(records) >= HEADER_SIZE_BYTES
-        and records[_MAGIC_AT] == MAGIC
-        and LOG_OVERHEAD_BYTES + int.from_bytes(records[8:LOG_OVERHEAD_BYTES], "big") == len(records)
-    )
-
-
 def _check_request(records: bytes | memoryview, version: int, transactional_id: str | None) -> None:
     """Refuse batches that this version or this broker does not support; the log checks everything else."""
     if len(records) > ATTRIBUTES_OFFSET + 1:
@@ -404,64 +325,6 @@ def _check_request(records: bytes | memoryview, version: int, transactional_id: 
             if transactional_id is None:
                 raise TransactionalIdAuthorizationFailed("A transactional batch needs a transactional id")
             raise InvalidTxnState("Transactions are not served by this broker")
-
-
-def _error_row(index: int, error: KafkaError) -> PartitionProduceResponse:
-    row = PartitionProduceResponse(
-        index=index, error_code=error.code, base_offset=-1, error_message=error.message
-    )
-    if isinstance(error, InvalidRecords):
-        row.record_errors = [
-            BatchIndexAndErrorMessage(batch_index=at, batch_index_error_message=message)
-            for at, message in error.record_errors
-        ]
-    return row
-
-
-def _with_error_fields(row: Row) -> PartitionProduceResponse:
-    """The row as the general codec encodes it."""
-    if isinstance(row, PartitionProduceResponse):
-        return row
-    return PartitionProduceResponse(
-        index=row.partition,
-        base_offset=row.base_offset,
-        log_append_time_ms=row.log_append_time_ms,
-        log_start_offset=row.log_start_offset,
-        current_leader=_NO_LEADER,
-    )
-
-
-def _without_errors(answers: list[AnsweredTopic]) -> list[tuple[str | UUID, list[AppendedRow]]] | None:
-    """The same, if every row is appended; else None."""
-    for _, rows in answers:
-        for row in rows:
-            if type(row) is not AppendedRow:
-                return None
-    return cast("list[tuple[str | UUID, list[AppendedRow]]]", answers)
-
-
-def _close_on_error(answers: list[AnsweredTopic]) -> None:
-    failed = [
-        f"{key}-{row.index}: {ErrorCode(row.error_code).name}"
-        for key, rows in answers
-        for row in rows
-        if isinstance(row, PartitionProduceResponse)
-    ]
-    if failed:
-        raise UnansweredError(f"Produce with acks=0 failed: {', '.join(failed)}")
-
-
-def _name_leaders(response: ProduceResponse, context: RequestContext, broker: BrokerServices) -> None:
-    by_id = context.version >= 13
-    refused: list[tuple[PartitionKey, PartitionProduceResponse]] = [
-        ((topic.topic_id if by_id else topic.name, row.index), row)
-        for topic in response.responses
-        for row in topic.partition_responses
-        if row.error_code == ErrorCode.not_leader_or_follower
-    ]
-    response.node_endpoints = name_leaders(
-        refused, context, broker, leader=LeaderIdAndEpoch, endpoint=NodeEndpoint
-    )
 
 
 API = Api(key=ApiKey.PRODUCE, versions=range(3, 14), handle_raw=handle_raw, repeated=repeated)

@@ -7,7 +7,7 @@ import pytest
 from crc32c import crc32c
 from replicas_support import NODE_ID, NOW_MS, TOPIC_ID, batch, follower_fetches, image
 
-from broker.api import k00_produce
+from broker.api import k00_produce, produce_rows
 from broker.request_context import RequestContext
 from protocol.codec import encode_request
 from protocol.errors import ErrorCode
@@ -69,7 +69,7 @@ def test_acks_0_is_not_answered(broker):
 
 def test_an_error_with_acks_0_closes_the_connection(broker):
     broker.create()
-    with pytest.raises(k00_produce.UnansweredError, match="unknown_topic_or_partition"):
+    with pytest.raises(produce_rows.UnansweredError, match="unknown_topic_or_partition"):
         broker.raw(k00_produce, request(batch(b"a"), b"", acks=0), 9)
     assert broker.replicas.partition(("t", 0)).log.log_end_offset == 1  # the other partition was served
 
@@ -397,7 +397,7 @@ def test_late_refusals(simulation, broker):
     assert (row.error_code, keyless.error_code) == (ErrorCode.invalid_record, ErrorCode.invalid_record)
     assert (row.log_start_offset, keyless.log_start_offset) == (0, 0)
     assert simulation.run(broker.raw(k00_produce, request(large(), acks=0), 9)) is None
-    with pytest.raises(k00_produce.UnansweredError):
+    with pytest.raises(produce_rows.UnansweredError):
         simulation.run(broker.raw(k00_produce, request(large(key=None), acks=0), 9))
     assert broker.replicas.partition(("t", 0)).log.log_end_offset == 3000
 

@@ -156,7 +156,7 @@ class UsualBesideGeneral(RuleBasedStateMachine):
         ]
         (general, buffer, _), (usual, other, is_taken) = pairs
         assert general == usual
-        # After an error nobody reads it; a disk may fail before or after it is patched.
+        # After an error it is not read; a disk may fail before or after it is patched.
         assert buffer == other or not isinstance(general[0], int)
         event(f"usual: {is_taken}")
         return isinstance(general[0], int)
