@@ -245,7 +245,7 @@ class Log(LogView):
         has is not written again: the result `is_duplicate`, with the offsets of the first append.
         `records` may have been validated before, in a thread; see `storage.validation`, also for `is_quick`.
         Raises the errors of validate and ProducerStateManager.analyze, RecordListTooLarge, KafkaStorageError.
-        Cost: 11 us and the CRC. `usual.append` is the same for most batches of clients, and for them only.
+        Cost: 6 us and the CRC. `usual.append` is the same in 3 us, for most batches of clients and for them only.
         """
         if not self.availability.is_writable:
             raise self.availability.unavailable()

@@ -12,10 +12,10 @@ another codec); other requests are served meanwhile.
 
 The usual and the general way of each step are side by side:
 
-    step      usual, 8 us for 200 bytes                 general, 20 us                         same by test
-    request   `repeated`, then codec.read_topics        codec.decode                           test_usual_produce
-    append    `_append_usual` (storage.usual_append)    `_append`, `_append_deferred`          test_usual_append
-    response  codec.encode_appended                     codec.encode_response                  test_hot
+    step      usual: 9 us in all, 200 bytes           general: 17 us                   held equal by
+    request   `repeated`, then codec.read_topics      codec.decode                     test_usual_produce, test_hot
+    append    `_append_usual`: storage.usual_append   `_append`, `_append_deferred`    test_usual_append
+    response  codec.encode_appended                   codec.encode_response            test_hot
 
 What a connection's requests begin with (acks and timeout) is recognised by its bytes. No more than that is kept from
 one request to the next: partition, role, topic configuration and log directory are looked up for each row, and so
