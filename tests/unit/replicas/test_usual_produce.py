@@ -22,10 +22,12 @@ from broker.request_stats import RequestStats
 from protocol.codec import encode_request
 from protocol.errors import KafkaError
 from protocol.framing import request_header
+from protocol.hot import produce as codec
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.metadata.records import PartitionChangeRecord, RemoveTopicRecord
 from protocol.records.compression import Compression
 from runtime.simulated import Simulation
+from storage.log import Log
 from tests.harness.faulty_files import FaultyFiles
 from tests.unit.storage.storage_support import state_of
 
@@ -251,9 +253,9 @@ class BothSides(RuleBasedStateMachine):
             if connection in self.sides[0].parked:
                 return
             topics = {}
-            for topic, index, kind, count, codec in request:
+            for topic, index, kind, count, compression in request:
                 data = PartitionProduceData(
-                    index=index, records=self.records_of(topic, index, kind, count, codec)
+                    index=index, records=self.records_of(topic, index, kind, count, compression)
                 )
                 named = TopicProduceData(name=topic, topic_id=self.topic_ids[topic])
                 topics.setdefault(topic, named).partition_data.append(data)
@@ -396,6 +398,66 @@ class BothSides(RuleBasedStateMachine):
         ]
         assert logs[0] == logs[1]
         assert general.files.contents() == usual.files.contents()
+
+
+def frame_of(
+    *batches, version=9, client_id="client", transactional_id=None, correlation_id=5, acks=-1, timeout_ms=10
+):
+    rows = [PartitionProduceData(index=index, records=bytes(data)) for index, data in enumerate(batches)]
+    topic = TopicProduceData(name="t", topic_id=TOPIC_ID, partition_data=rows)
+    message = ProduceRequest(
+        acks=acks, timeout_ms=timeout_ms, transactional_id=transactional_id, topic_data=[topic]
+    )
+    header = request_header(0, version, correlation_id, client_id)
+    return memoryview(bytearray(header + encode_request(0, version, message)))
+
+
+@pytest.mark.parametrize("version", [version for version in k00_produce.API.versions if version >= 7])
+@pytest.mark.parametrize("acks", [-1, 0, 1])
+def test_the_usual_way_is_taken(broker, monkeypatch, version, acks):
+    """Without a parser, and without the general append; for the second request of a connection."""
+    broker.create(partitions=2)
+    dispatch, connection = Dispatcher(broker), Connection()
+    first = frame_of(batch(b"a"), batch(b"b"), version=version, acks=acks)
+    expected = dispatch(first, connection)
+    monkeypatch.setattr(codec, "decode", None)
+    monkeypatch.setattr(codec, "encode_response", None)
+    monkeypatch.setattr(Log, "append_as_leader", None)
+    again = frame_of(batch(b"c"), batch(b"d"), version=version, acks=acks, correlation_id=6)
+    reply = dispatch(again, connection)
+    assert (reply is None) == (expected is None) == (acks == 0)
+    if reply:
+        assert b"".join(reply)[:4] == bytes((0, 0, 0, 6))
+        assert len(b"".join(reply)) == len(b"".join(expected))
+    assert [broker.replicas.partition(("t", index)).log.log_end_offset for index in range(2)] == [2, 2]
+
+
+def test_what_a_head_recognises(broker):
+    broker.create()
+    dispatch, connection = Dispatcher(broker), Connection()
+    dispatch(frame_of(batch(b"a")), connection)
+    head = connection.session
+    assert head.correlation_id(frame_of(batch(b"b", b"c"), correlation_id=-7)) == -7
+    assert head.correlation_id(frame_of(batch(b"b"))[:20]) is None
+    for other in (
+        {"acks": 1},
+        {"timeout_ms": 11},
+        {"version": 8},
+        {"client_id": "Client"},
+        {"client_id": None},
+    ):
+        assert head.correlation_id(frame_of(batch(b"b"), **other)) is None, other
+    dispatch(frame_of(batch(b"b"), acks=1), connection)
+    assert connection.session is not head
+    assert connection.session.correlation_id(frame_of(batch(b"b"), acks=1)) == 5
+
+
+@pytest.mark.parametrize("fields", [{"client_id": "x" * 500}, {"transactional_id": "tx"}])
+def test_what_is_parsed_each_time(broker, fields):
+    broker.create()
+    dispatch, connection = Dispatcher(broker), Connection()
+    assert dispatch(frame_of(batch(b"a"), **fields), connection)
+    assert connection.session is None
 
 
 TestBothSides = BothSides.TestCase
