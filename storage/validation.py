@@ -85,6 +85,8 @@ QUICK_BYTES: Final = 64 * 1024
 _MAX_LONG: Final = 2**63 - 1
 #: A length, attributes, two deltas, two lengths and a count, of one byte each.
 _SMALLEST_RECORD_BYTES: Final = 7
+#: The first of these as it is written: without itself, and doubled (zigzag).
+_SMALLEST_LENGTH: Final = (_SMALLEST_RECORD_BYTES - 1) << 1
 #: Most records that fit into the largest decompressed payload: a larger count is false, and would waste offsets.
 MOST_RECORDS: Final = MAX_DECOMPRESSED_BYTES // _SMALLEST_RECORD_BYTES
 
@@ -264,7 +266,7 @@ def is_framed(batch: memoryview, count: int) -> bool:
     if count * _SMALLEST_RECORD_BYTES > end - position:
         return False
     try:
-        for _ in range(min(count, FRAMES_WALKED)):
+        for _ in range(count if count < FRAMES_WALKED else FRAMES_WALKED):
             raw = batch[position]
             position += 1
             if raw >= 0x80:
@@ -275,7 +277,7 @@ def is_framed(batch: memoryview, count: int) -> bool:
                     raw = size << 1
                 else:
                     raw = raw & 0x7F | second << 7
-            if raw < (_SMALLEST_RECORD_BYTES - 1) << 1 or raw & 1:  # too short, or negative
+            if raw < _SMALLEST_LENGTH or raw & 1:  # too short, or negative
                 return False
             position += raw >> 1
     except (IndexError, InvalidRecord):

@@ -380,6 +380,22 @@ def test_rows_and_batches_of_one_request_keep_their_order(simulation, broker):
     assert values_of(broker) == [b"first", b"second"]
 
 
+def test_a_usual_batch_does_not_pass_a_deferred_one(simulation, broker):
+    """Of the same partition, as the second batch has the topic's codec already."""
+    broker.create(config={"compression.type": "lz4"})
+    now_ms = broker.runtime.now_ms()
+    broker.raw(
+        k00_produce, request(batch(b"before", timestamp=now_ms)), 9
+    )  # else the leader epoch is not assigned
+    asked = request(large(b"first", compression=Compression.GZIP, timestamp=now_ms))
+    small = batch(b"second", compression=Compression.LZ4, timestamp=now_ms)
+    asked.topic_data[0].partition_data.append(PartitionProduceData(index=0, records=bytes(small)))
+    [found], waited = later(simulation, broker, asked)
+    assert waited == [True]
+    assert [row.base_offset for row in found] == [1, 3001]
+    assert values_of(broker) == [b"before", b"first", b"second"]
+
+
 def test_the_receive_buffer_may_be_used_again_meanwhile(simulation, broker):
     broker.create(config={"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"})
     context = RequestContext(0, 9, 1, "client", "127.0.0.1", "PLAINTEXT")
