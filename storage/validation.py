@@ -266,7 +266,7 @@ def is_framed(batch: memoryview, count: int) -> bool:
     if count * _SMALLEST_RECORD_BYTES > end - position:
         return False
     try:
-        for _ in range(count if count < FRAMES_WALKED else FRAMES_WALKED):
+        for _ in range(min(count, FRAMES_WALKED)):
             raw = batch[position]
             position += 1
             if raw >= 0x80:
