@@ -55,15 +55,8 @@ from protocol.errors import (
 )
 from protocol.hot import produce as codec
 from protocol.hot.produce import AppendedRow, ProducedTopic
-from protocol.messages.produce import (
-    PartitionProduceResponse,
-    ProduceRequest,
-)
-from protocol.records.batch import (
-    ATTRIBUTES_OFFSET,
-    COMPRESSION_MASK,
-    TRANSACTIONAL_FLAG,
-)
+from protocol.messages.produce import PartitionProduceResponse, ProduceRequest
+from protocol.records.batch import ATTRIBUTES_OFFSET, COMPRESSION_MASK, TRANSACTIONAL_FLAG
 from protocol.records.compression import Compression
 from protocol.topic_names import INTERNAL_TOPICS
 from runtime import Pool

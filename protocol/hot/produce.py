@@ -13,8 +13,9 @@ from protocol.messages.produce import ProduceRequest, ProduceResponse
 from protocol.reading import longer, uuid_of
 from protocol.varint import encode_uvarint
 
-#: A topic's name or id, and the partition index and records of each of its rows; one name stands for both here.
+#: What is to be appended to one partition: its index, and the records.
 ProducedRow = tuple[int, memoryview | bytes | None]
+#: A topic's name, or its id from version 13 on, and its rows.
 ProducedTopic = tuple[str | UUID, list[ProducedRow]]
 
 #: Most topics, rows of a topic, and bytes of a name whose number takes one byte in all versions.
@@ -91,7 +92,7 @@ def _encoder(version: int) -> Callable[[ProduceResponse], bytes]:
 
 
 def read_topics(version: int, body: memoryview, position: int) -> list[ProducedTopic] | None:
-    """The topics of a request's body, which begin at `position`; the same as those of `decode`, in a third of its time.
+    """The topics of a request's body, which begin at `position`; the same as those of `decode`, in half of its time.
 
     None for a body that is malformed, has a null, a tagged field or an unusual number of anything: `decode` decides.
     """
