@@ -304,7 +304,7 @@ class Partition:
 
     def notify(self) -> None:
         """Notify watchers of a change that a fetch may wait for: offsets, role or existence."""
-        self._notified_log_start_offset = self.log.log_start_offset
+        self._notified_log_start_offset = self.log.offsets.log_start_offset
         self.watchers.notify()
 
     def propose_isr(self) -> None:

@@ -56,7 +56,9 @@ class Watchers:
         """Offsets that consumers see, the role, or the existence of the partition has changed."""
         if self.consumers:
             self._mark(self.consumers)
-        self.notify_followers()
+        if self.followers:
+            self._mark(self.followers)
+        self._signal(self._key)
 
     def notify_followers(self) -> None:
         """Records were appended, which consumers must not see yet."""
