@@ -5,10 +5,12 @@ import resource
 import socket
 import threading
 import time
+from itertools import pairwise
 
 import pytest
 
 from runtime import Pool, SocketOptions, production
+from runtime.accepting import ACCEPTS_PER_TURN
 from runtime.pools import THREADS
 from runtime.production import ProductionRuntime, allow_open_files, run
 
@@ -50,6 +52,25 @@ def test_hosts_are_reachable_by_ipv4(host):
         listening = await runtime.listen(host, 0, Echo)
         transport, _ = await runtime.connect("127.0.0.1", listening.port, Collect)
         transport.close()
+        listening.close()
+
+    run(main)
+
+
+def test_connections_that_arrive_at_once_leave_turns_to_others():
+    async def main(runtime):
+        accepted = []
+        listening = await runtime.listen("127.0.0.1", 0, lambda: accepted.append(None) or Echo())
+        clients = [
+            socket.create_connection(("127.0.0.1", listening.port)) for _ in range(4 * ACCEPTS_PER_TURN)
+        ]
+        by_turn = [0]
+        while len(accepted) < len(clients):
+            await asyncio.sleep(0)
+            by_turn.append(len(accepted))
+        assert max(after - before for before, after in pairwise(by_turn)) == ACCEPTS_PER_TURN
+        for client in clients:
+            client.close()
         listening.close()
 
     run(main)
