@@ -1,5 +1,6 @@
 # Two commands: `make run` starts a standalone broker, `make test` passes all tests; both set up what they need.
-PYTHON ?= python3
+#: The Python of the environment; empty: the best one of PATH (requirements/choose_python.py).
+PYTHON ?=
 BIN := .venv/bin
 ARGS ?=
 #: Where `make run` serves metrics; METRICS= for none.
@@ -23,8 +24,7 @@ setup-test: .venv/.test ## the tests' environment, from requirements/test.lock
 setup-bench: .venv/.bench ## `ottla bench` and its Spark, from requirements/bench.lock
 
 .venv/bin/python:
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Ottla needs Python 3.11 or newer; set PYTHON=")'
-	$(PYTHON) -m venv .venv
+	@python=$$($(or $(PYTHON),python3) requirements/choose_python.py $(if $(PYTHON),--this)) && "$$python" -m venv .venv
 
 .venv/.run: requirements/run.lock pyproject.toml | .venv/bin/python
 	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/run.lock
