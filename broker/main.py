@@ -6,11 +6,11 @@ import logging
 import os
 import signal
 import sys
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import click
 
+from broker import VERSION
 from broker.api import preparations
 from broker.config import BrokerConfig
 from broker.config.load import load_config
@@ -35,10 +35,7 @@ def main() -> None:
 @main.command("version")
 def show_version() -> None:
     """Print the version."""
-    try:
-        click.echo(f"ottla {version('ottla')}")
-    except PackageNotFoundError:  # run from a source tree that was never installed
-        click.echo("ottla (not installed)")
+    click.echo(f"ottla {VERSION}")
 
 
 @main.command("broker")

@@ -19,10 +19,9 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final, NamedTuple
 
+from broker import VERSION
 from broker.config import BrokerConfig
 from broker.network.outgoing import SHARED_BYTES, Disconnected, OutgoingConnection
 from protocol.api_keys import KAFKA_VERSIONS, ApiKey
@@ -410,15 +409,7 @@ def _range_text(versions: range) -> str:
 
 
 def _api_versions_request() -> ApiVersionsRequest:
-    return ApiVersionsRequest(client_software_name="ottla", client_software_version=_software_version())
-
-
-@cache
-def _software_version() -> str:
-    try:
-        return version("ottla")
-    except PackageNotFoundError:  # run from a source tree that was never installed
-        return "0"
+    return ApiVersionsRequest(client_software_name="ottla", client_software_version=VERSION)
 
 
 def _plain(address: Address) -> Address:

@@ -17,7 +17,6 @@ Source: KIP-392; ReplicaSelector, RackAwareReplicaSelector and ReplicaManager.fi
 """
 
 import importlib
-import importlib.metadata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -163,9 +162,11 @@ def load_selector(name: str | None, configs: Mapping[str, object]) -> ReplicaSel
 
 
 def _imported(name: str) -> type[ReplicaSelector]:
+    from importlib.metadata import entry_points  # imported here: 10 ms, also of zip files and mails
+
     module, _, attribute = name.rpartition(".")
     try:
-        offers = importlib.metadata.entry_points(group=_ENTRY_POINTS, name=name)
+        offers = entry_points(group=_ENTRY_POINTS, name=name)
         found = next(iter(offers)).load() if offers else getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise UnknownSelector(
