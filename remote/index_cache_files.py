@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
-from crc32c import crc32c
-
+from protocol.checksum import crc32c
 from remote.errors import RemoteResourceNotFound, RetriableRemoteStorageError
 from remote.segment_metadata import RemoteLogSegmentMetadata
 from remote.storage_manager import IndexType, RemoteStorageManager

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Mapping
 from struct import Struct
 from typing import Final
 
-from crc32c import crc32c
-
+from protocol.checksum import crc32c
 from storage.producer_append import BatchMetadata, ProducerState
 
 VERSION: Final = 1

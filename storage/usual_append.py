@@ -23,8 +23,7 @@ Source: none in Kafka.
 
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
+from protocol.checksum import crc32c
 from protocol.records.batch import (
     ATTRIBUTES_OFFSET,
     HEADER_SIZE_BYTES,

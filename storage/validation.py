@@ -34,8 +34,7 @@ timestamps, which Kafka's rebuilding cannot handle, are kept, and gaps between i
 
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
+from protocol.checksum import crc32c
 from protocol.errors import (
     CorruptMessage,
     InvalidRecord,

@@ -14,8 +14,7 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
+from protocol.checksum import crc32c
 from protocol.errors import CorruptMessage, UnsupportedForMessageFormat
 from protocol.records.compression import CODECS, Compression
 

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Sequence
 from struct import Struct
 from typing import Final
 
-from crc32c import crc32c
-
+from protocol.checksum import crc32c
 from protocol.records.batch import (
     ATTRIBUTES_OFFSET,
     CONTROL_FLAG,

@@ -21,8 +21,7 @@ from struct import Struct
 from typing import Final
 from uuid import UUID
 
-from crc32c import crc32c
-
+from protocol.checksum import crc32c
 from remote.topic_metadata.subscriber import Subscriber
 from storage.files import Files
 
