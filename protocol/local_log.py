@@ -9,14 +9,16 @@ versions of Fetch and AlterPartition; these version numbers may get another mean
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, NamedTuple
+
+from protocol.schema_class import schema_class
 
 #: The tag of each field that carries a `LocalLogState`.
 LOCAL_LOG_TAG: Final = 13030
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class LocalLogState:
     """One replica's local log."""
 
@@ -28,7 +30,7 @@ class LocalLogState:
     oldest_local_timestamp: int = field(default=-1, metadata={"kafka_type": "int64"})
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class ReplicaLocalLog:
     """A replica and its local log, as the controller last learnt it from a leader."""
 

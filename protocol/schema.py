@@ -1,6 +1,6 @@
 """Message schemas (Kafka's ApiMessage): base classes and version ranges.
 
-A message is one mutable dataclass for all versions of its schema. Each field's metadata defines its wire
+A message is one mutable dataclass (`protocol.schema_class`) for all versions of its schema. Each field's metadata defines its wire
 format, from which a reader and a writer are compiled for each version (`protocol.plan`):
 
 | key | meaning |

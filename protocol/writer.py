@@ -16,6 +16,7 @@ from typing import Any, Final, NoReturn
 
 from protocol.plan import FIXED, LENGTH_BYTES, FieldPlan, StructPlan, element_of, plan_of
 from protocol.reading import MAX_STRING_BYTES
+from protocol.schema_class import compile_init
 from protocol.source import Source, once
 from protocol.varint import write_uvarint
 
@@ -70,6 +71,8 @@ class _Compiler:
 
     def _struct(self, plan: StructPlan, struct: str) -> None:
         """Write the struct that the variable `struct` holds. May leave a run unflushed."""
+        # What is written is made by `__init__`; readers make their objects without it.
+        compile_init(plan.cls)
         for field in plan.fields:
             self._value(field, f"{struct}.{field.name}", plan.is_flexible)
         if not plan.is_flexible:

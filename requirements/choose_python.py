@@ -148,7 +148,7 @@ def choose(found: Sequence[Interpreter]) -> Optional[Interpreter]:
 
 def explanation(chosen: Optional[Interpreter], found: Sequence[Interpreter]) -> List[str]:
     """Which one was taken, and what speaks against each one; a line for each."""
-    lines = []
+    lines: List[str] = []
     for each in found:
         against = unfitness(each) or drawback(each)
         words = "Python {} of {} ({})".format(each.version, each.executable, each.build())

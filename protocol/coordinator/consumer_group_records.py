@@ -3,15 +3,16 @@
 Source: the coordinator-value schemas of Kafka 4.3.1.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 from uuid import UUID
 
 from protocol.schema import Record, Versions
+from protocol.schema_class import schema_class
 from protocol.types import ZERO_UUID
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class PartitionMetadata:
     """The racks that have a replica of the partition."""
 
@@ -19,7 +20,7 @@ class PartitionMetadata:
     racks: list[str] = field(default_factory=list, metadata={"kafka_type": "string"})
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class TopicMetadata:
     """A topic and the racks of its partitions."""
 
@@ -29,7 +30,7 @@ class TopicMetadata:
     partition_metadata: list[PartitionMetadata] = field(default_factory=list)
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class ClassicProtocol:
     """An assignor that the member supports."""
 
@@ -37,7 +38,7 @@ class ClassicProtocol:
     metadata: bytes = field(default=b"", metadata={"kafka_type": "bytes"})
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class ClassicMemberMetadata:
     """The JoinGroup data of a member that uses the classic protocol."""
 
@@ -45,7 +46,7 @@ class ClassicMemberMetadata:
     supported_protocols: list[ClassicProtocol] = field(default_factory=list)
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class TopicPartition:
     """Partitions of one topic."""
 
@@ -53,7 +54,7 @@ class TopicPartition:
     partitions: list[int] = field(default_factory=list, metadata={"kafka_type": "int32"})
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class TopicPartitions:
     """Partitions of one topic, optionally with the epoch in which each was assigned."""
 
@@ -64,7 +65,7 @@ class TopicPartitions:
     )
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class ConsumerGroupMetadataValue(Record):
     """A group and its epoch, which increases when members or their subscriptions change."""
 
@@ -76,7 +77,7 @@ class ConsumerGroupMetadataValue(Record):
     metadata_hash: int = field(default=0, metadata={"kafka_type": "int64", "tag": 0})
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class ConsumerGroupPartitionMetadataValue(Record):
     """Metadata of the subscribed topics, as last seen by the coordinator (until 4.0)."""
 
@@ -87,7 +88,7 @@ class ConsumerGroupPartitionMetadataValue(Record):
     topics: list[TopicMetadata] = field(default_factory=list)
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class ConsumerGroupMemberMetadataValue(Record):
     """A member and its subscription."""
 
@@ -111,7 +112,7 @@ class ConsumerGroupMemberMetadataValue(Record):
     )
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class ConsumerGroupTargetAssignmentMetadataValue(Record):
     """The group epoch for which the target assignment was computed."""
 
@@ -123,7 +124,7 @@ class ConsumerGroupTargetAssignmentMetadataValue(Record):
     assignment_timestamp: int = field(default=0, metadata={"kafka_type": "int64", "tag": 0})
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class ConsumerGroupTargetAssignmentMemberValue(Record):
     """A member's target assignment: its partitions once all members have reached the epoch."""
 
@@ -134,7 +135,7 @@ class ConsumerGroupTargetAssignmentMemberValue(Record):
     topic_partitions: list[TopicPartition] = field(default_factory=list)
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class ConsumerGroupCurrentMemberAssignmentValue(Record):
     """A member's current assignment, and the partitions that it must revoke."""
 
@@ -149,7 +150,7 @@ class ConsumerGroupCurrentMemberAssignmentValue(Record):
     partitions_pending_revocation: list[TopicPartitions] = field(default_factory=list)
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class ConsumerGroupRegularExpressionValue(Record):
     """The topics that a regular expression matched when it was last resolved."""
 

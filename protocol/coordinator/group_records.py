@@ -6,11 +6,12 @@ Kinds 3 and up belong to the newer group types (KIP-848, KIP-932, KIP-1071).
 Source: the coordinator-key and coordinator-value schemas of Kafka 4.3.1.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar, Final
 from uuid import UUID
 
 from protocol.schema import Record, Versions
+from protocol.schema_class import schema_class
 from protocol.types import ZERO_UUID
 
 #: The version of a committed offset's value that is written: the first one with a topic id.
@@ -21,7 +22,7 @@ OFFSET_COMMIT_VALUE_VERSION_WITH_EXPIRY: Final = 1
 GROUP_METADATA_VALUE_VERSION: Final = 3
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class OffsetCommitKey(Record):
     """Key of a committed offset: group, topic and partition."""
 
@@ -33,7 +34,7 @@ class OffsetCommitKey(Record):
     partition: int = field(default=0, metadata={"kafka_type": "int32"})
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class OffsetCommitValue(Record):
     """A committed offset. `leader_epoch` and `expire_timestamp` are -1 where there is none."""
 
@@ -52,7 +53,7 @@ class OffsetCommitValue(Record):
     )
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class GroupMetadataKey(Record):
     """Key of a group's metadata: the group id."""
 
@@ -62,7 +63,7 @@ class GroupMetadataKey(Record):
     group: str = field(default="", metadata={"kafka_type": "string"})
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class MemberMetadata:
     """A member of a group's generation, with its subscription to the chosen protocol and its assignment."""
 
@@ -80,7 +81,7 @@ class MemberMetadata:
     assignment: bytes = field(default=b"", metadata={"kafka_type": "bytes"})
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class GroupMetadataValue(Record):
     """A generation of a group, with the assignment made by its leader; without members for an empty group."""
 

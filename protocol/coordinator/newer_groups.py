@@ -10,7 +10,7 @@ A key has the group id, and most have a member id, too. Source: the coordinator-
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from struct import Struct
 from types import MappingProxyType
 from typing import ClassVar, Final, NamedTuple
@@ -21,11 +21,12 @@ from protocol.coordinator import share_group_records as share
 from protocol.coordinator import streams_group_records as streams
 from protocol.errors import MalformedMessage
 from protocol.schema import Message, Record, Versions
+from protocol.schema_class import schema_class
 
 _PREFIX = Struct(">h")
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class GroupKey(Message):
     """Key of a group's record: the group id."""
 
@@ -34,7 +35,7 @@ class GroupKey(Message):
     group_id: str = field(default="", metadata={"kafka_type": "string"})
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class GroupMemberKey(Message):
     """Key of a member's record: group id and member id."""
 
@@ -44,7 +45,7 @@ class GroupMemberKey(Message):
     member_id: str = field(default="", metadata={"kafka_type": "string"})
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class GroupRegularExpressionKey(Message):
     """Key of a regular expression to which members of the group subscribe."""
 

@@ -3,15 +3,16 @@
 Source: the coordinator-value schemas of Kafka 4.3.1.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 from uuid import UUID
 
 from protocol.schema import Record, Versions
+from protocol.schema_class import schema_class
 from protocol.types import ZERO_UUID
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class TopicPartition:
     """Partitions of one topic."""
 
@@ -19,7 +20,7 @@ class TopicPartition:
     partitions: list[int] = field(default_factory=list, metadata={"kafka_type": "int32"})
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class TopicPartitions:
     """Partitions of one topic, optionally with the epoch in which each was assigned."""
 
@@ -27,7 +28,7 @@ class TopicPartitions:
     partitions: list[int] = field(default_factory=list, metadata={"kafka_type": "int32"})
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class TopicPartitionsInfo:
     """Partitions of one topic."""
 
@@ -36,7 +37,7 @@ class TopicPartitionsInfo:
     partitions: list[int] = field(default_factory=list, metadata={"kafka_type": "int32"})
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class TopicInfo:
     """A topic."""
 
@@ -44,7 +45,7 @@ class TopicInfo:
     topic_name: str = field(default="", metadata={"kafka_type": "string"})
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class ShareGroupMemberMetadataValue(Record):
     """A member and its subscription."""
 
@@ -58,7 +59,7 @@ class ShareGroupMemberMetadataValue(Record):
     subscribed_topic_names: list[str] = field(default_factory=list, metadata={"kafka_type": "string"})
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class ShareGroupMetadataValue(Record):
     """A group and its epoch."""
 
@@ -70,7 +71,7 @@ class ShareGroupMetadataValue(Record):
     metadata_hash: int = field(default=0, metadata={"kafka_type": "int64"})
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class ShareGroupTargetAssignmentMetadataValue(Record):
     """The group epoch for which the target assignment was computed."""
 
@@ -82,7 +83,7 @@ class ShareGroupTargetAssignmentMetadataValue(Record):
     assignment_timestamp: int = field(default=0, metadata={"kafka_type": "int64", "tag": 0})
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class ShareGroupTargetAssignmentMemberValue(Record):
     """A member's target assignment."""
 
@@ -93,7 +94,7 @@ class ShareGroupTargetAssignmentMemberValue(Record):
     topic_partitions: list[TopicPartition] = field(default_factory=list)
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class ShareGroupCurrentMemberAssignmentValue(Record):
     """A member's current assignment."""
 
@@ -107,7 +108,7 @@ class ShareGroupCurrentMemberAssignmentValue(Record):
     assigned_partitions: list[TopicPartitions] = field(default_factory=list)
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class ShareGroupStatePartitionMetadataValue(Record):
     """The partitions that have state in `__share_group_state`."""
 

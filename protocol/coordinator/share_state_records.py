@@ -6,7 +6,7 @@
 Source: the coordinator-key and coordinator-value schemas of Kafka 4.3.1's share coordinator.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from struct import Struct
 from typing import ClassVar, Final, NamedTuple
 from uuid import UUID
@@ -14,12 +14,13 @@ from uuid import UUID
 from protocol.codec import decode_struct
 from protocol.errors import MalformedMessage
 from protocol.schema import Message, Record, Versions
+from protocol.schema_class import schema_class
 from protocol.types import ZERO_UUID
 
 _PREFIX = Struct(">h")
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class SharePartitionKey(Message):
     """Key of both kinds: share group, topic id and partition."""
 
@@ -30,7 +31,7 @@ class SharePartitionKey(Message):
     partition: int = field(default=0, metadata={"kafka_type": "int32"})
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class StateBatch:
     """Consecutive records in the same state."""
 
@@ -42,7 +43,7 @@ class StateBatch:
     delivery_count: int = field(default=0, metadata={"kafka_type": "int16"})
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class ShareSnapshotValue(Record):
     """The complete state of the partition."""
 
@@ -60,7 +61,7 @@ class ShareSnapshotValue(Record):
     state_batches: list[StateBatch] = field(default_factory=list)
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class ShareUpdateValue(Record):
     """The changes since the snapshot of this epoch; a start offset of -1 means unchanged."""
 

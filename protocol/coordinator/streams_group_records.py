@@ -3,13 +3,14 @@
 Source: the coordinator-value schemas of Kafka 4.3.1.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
 from protocol.schema import Record, Versions
+from protocol.schema_class import schema_class
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class LastAssignmentConfig:
     """A configuration that the last assignment used."""
 
@@ -17,7 +18,7 @@ class LastAssignmentConfig:
     value: str = field(default="", metadata={"kafka_type": "string"})
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class Endpoint:
     """A member's endpoint for interactive queries."""
 
@@ -25,7 +26,7 @@ class Endpoint:
     port: int = field(default=0, metadata={"kafka_type": "uint16"})
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class KeyValue:
     """A client tag: key and value."""
 
@@ -33,7 +34,7 @@ class KeyValue:
     value: str = field(default="", metadata={"kafka_type": "string"})
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class TaskIds:
     """Tasks of one subtopology."""
 
@@ -41,7 +42,7 @@ class TaskIds:
     partitions: list[int] = field(default_factory=list, metadata={"kafka_type": "int32"})
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class AssignedTaskIds:
     """Tasks of one subtopology, active ones with the epoch in which each was assigned."""
 
@@ -52,7 +53,7 @@ class AssignedTaskIds:
     )
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class TopicConfig:
     """A configuration of a topic."""
 
@@ -60,7 +61,7 @@ class TopicConfig:
     value: str = field(default="", metadata={"kafka_type": "string"})
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class TopicInfo:
     """A topic."""
 
@@ -70,7 +71,7 @@ class TopicInfo:
     topic_configs: list[TopicConfig] = field(default_factory=list)
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class CopartitionGroup:
     """Topics that must have the same number of partitions, as indexes into the lists of the subtopology."""
 
@@ -79,7 +80,7 @@ class CopartitionGroup:
     repartition_source_topics: list[int] = field(default_factory=list, metadata={"kafka_type": "int16"})
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class Subtopology:
     """A subtopology: topics that the same tasks process."""
 
@@ -92,7 +93,7 @@ class Subtopology:
     copartition_groups: list[CopartitionGroup] = field(default_factory=list)
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class StreamsGroupMetadataValue(Record):
     """A group and its epoch."""
 
@@ -108,7 +109,7 @@ class StreamsGroupMetadataValue(Record):
     )
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class StreamsGroupMemberMetadataValue(Record):
     """A member: one thread of an application."""
 
@@ -127,7 +128,7 @@ class StreamsGroupMemberMetadataValue(Record):
     client_tags: list[KeyValue] = field(default_factory=list)
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class StreamsGroupTargetAssignmentMetadataValue(Record):
     """The group epoch for which the target assignment was computed."""
 
@@ -139,7 +140,7 @@ class StreamsGroupTargetAssignmentMetadataValue(Record):
     assignment_timestamp: int = field(default=0, metadata={"kafka_type": "int64", "tag": 0})
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class StreamsGroupTargetAssignmentMemberValue(Record):
     """A member's target assignment of tasks."""
 
@@ -152,7 +153,7 @@ class StreamsGroupTargetAssignmentMemberValue(Record):
     warmup_tasks: list[TaskIds] = field(default_factory=list)
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class StreamsGroupCurrentMemberAssignmentValue(Record):
     """A member's current tasks, and those that it must revoke."""
 
@@ -171,7 +172,7 @@ class StreamsGroupCurrentMemberAssignmentValue(Record):
     warmup_tasks_pending_revocation: list[AssignedTaskIds] = field(default_factory=list)
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class StreamsGroupTopologyValue(Record):
     """The application's topology, as sent by its members."""
 

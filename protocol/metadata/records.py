@@ -9,12 +9,13 @@ On the wire each record is in a frame of its own, see `protocol.metadata.frame`.
 Source: KIP-631 and the schemas of Kafka 4.3.1's metadata module.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar, Final
 from uuid import UUID
 
 from protocol.local_log import LOCAL_LOG_TAG, ReplicaLocalLog
 from protocol.schema import Record, Versions
+from protocol.schema_class import schema_class
 from protocol.types import ZERO_UUID
 
 
@@ -25,7 +26,7 @@ class MetadataRecord(Record):
     __flexible_from__: ClassVar[int | None] = 0
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class BrokerEndpoint:
     """A broker's listener; `security_protocol` is Kafka's number (0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT, 3 SASL_SSL)."""
 
@@ -35,7 +36,7 @@ class BrokerEndpoint:
     security_protocol: int = field(default=0, metadata={"kafka_type": "int16"})
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class BrokerFeature:
     """Levels of one feature that a broker supports, both ends included (KIP-584)."""
 
@@ -44,7 +45,7 @@ class BrokerFeature:
     max_supported_version: int = field(default=0, metadata={"kafka_type": "int16"})
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class RegisterBrokerRecord(MetadataRecord):
     """A broker, or a new incarnation of one, is registered (KIP-631)."""
 
@@ -72,7 +73,7 @@ class RegisterBrokerRecord(MetadataRecord):
     )
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class UnregisterBrokerRecord(MetadataRecord):
     """A broker is unregistered; its registration must have this epoch."""
 
@@ -83,7 +84,7 @@ class UnregisterBrokerRecord(MetadataRecord):
     broker_epoch: int = field(default=0, metadata={"kafka_type": "int64"})
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class TopicRecord(MetadataRecord):
     """A topic is created; its configurations and partitions follow in the same batch."""
 
@@ -94,7 +95,7 @@ class TopicRecord(MetadataRecord):
     topic_id: UUID = field(default=ZERO_UUID, metadata={"kafka_type": "uuid"})
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class PartitionRecord(MetadataRecord):
     """The complete state of a partition, which replaces any previous one."""
 
@@ -130,7 +131,7 @@ class PartitionRecord(MetadataRecord):
     )
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class ConfigRecord(MetadataRecord):
     """One configuration of one resource (2 topic, 4 broker, 16 client metrics, 32 group); null deletes it."""
 
@@ -143,7 +144,7 @@ class ConfigRecord(MetadataRecord):
     value: str | None = field(default="", metadata={"kafka_type": "string", "nullable": "0+"})
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class PartitionChangeRecord(MetadataRecord):
     """A change of a partition; each field has a value that means "unchanged".
 
@@ -186,7 +187,7 @@ class PartitionChangeRecord(MetadataRecord):
     )
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class FenceBrokerRecord(MetadataRecord):
     """A broker is fenced: predecessor of BrokerRegistrationChangeRecord, read but never written."""
 
@@ -197,7 +198,7 @@ class FenceBrokerRecord(MetadataRecord):
     epoch: int = field(default=0, metadata={"kafka_type": "int64"})
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class UnfenceBrokerRecord(MetadataRecord):
     """A broker is unfenced: predecessor of BrokerRegistrationChangeRecord, read but never written."""
 
@@ -208,7 +209,7 @@ class UnfenceBrokerRecord(MetadataRecord):
     epoch: int = field(default=0, metadata={"kafka_type": "int64"})
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class RemoveTopicRecord(MetadataRecord):
     """A topic is deleted, with its partitions and configurations."""
 
@@ -218,7 +219,7 @@ class RemoveTopicRecord(MetadataRecord):
     topic_id: UUID = field(default=ZERO_UUID, metadata={"kafka_type": "uuid"})
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class DelegationTokenRecord(MetadataRecord):
     """A delegation token (KIP-48); timestamps are ms since 1970."""
 
@@ -234,7 +235,7 @@ class DelegationTokenRecord(MetadataRecord):
     token_id: str = field(default="", metadata={"kafka_type": "string"})
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class UserScramCredentialRecord(MetadataRecord):
     """A user's SCRAM credential (KIP-554); mechanism 1 is SCRAM-SHA-256, 2 is SCRAM-SHA-512."""
 
@@ -249,7 +250,7 @@ class UserScramCredentialRecord(MetadataRecord):
     iterations: int = field(default=0, metadata={"kafka_type": "int32"})
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class FeatureLevelRecord(MetadataRecord):
     """A feature is finalized at this level; 0 is off (KIP-584)."""
 
@@ -260,7 +261,7 @@ class FeatureLevelRecord(MetadataRecord):
     feature_level: int = field(default=0, metadata={"kafka_type": "int16"})
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class EntityData:
     """One part of a quota's entity, as ("user", "alice"); a null name is the default of that type."""
 
@@ -268,7 +269,7 @@ class EntityData:
     entity_name: str | None = field(default="", metadata={"kafka_type": "string", "nullable": "0+"})
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class ClientQuotaRecord(MetadataRecord):
     """One quota of one entity is set or removed (KIP-546)."""
 
@@ -281,7 +282,7 @@ class ClientQuotaRecord(MetadataRecord):
     remove: bool = field(default=False, metadata={"kafka_type": "bool"})
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class ProducerIdsRecord(MetadataRecord):
     """A block of producer ids is allocated to a broker; `next_producer_id` is the first free one after it."""
 
@@ -293,7 +294,7 @@ class ProducerIdsRecord(MetadataRecord):
     next_producer_id: int = field(default=0, metadata={"kafka_type": "int64"})
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class BrokerRegistrationChangeRecord(MetadataRecord):
     """A change of the broker registration with this epoch."""
 
@@ -318,7 +319,7 @@ class BrokerRegistrationChangeRecord(MetadataRecord):
     )
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class AccessControlEntryRecord(MetadataRecord):
     """An ACL entry; the numbers are those of the CreateAcls request."""
 
@@ -335,7 +336,7 @@ class AccessControlEntryRecord(MetadataRecord):
     permission_type: int = field(default=0, metadata={"kafka_type": "int8"})
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class RemoveAccessControlEntryRecord(MetadataRecord):
     """An ACL entry is deleted."""
 
@@ -345,7 +346,7 @@ class RemoveAccessControlEntryRecord(MetadataRecord):
     id: UUID = field(default=ZERO_UUID, metadata={"kafka_type": "uuid"})
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class NoOpRecord(MetadataRecord):
     """No change: the log advances even if idle, so that followers can detect a failed leader (KIP-835)."""
 
@@ -353,7 +354,7 @@ class NoOpRecord(MetadataRecord):
     __versions__: ClassVar[Versions] = Versions(0, 0)
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class ZkMigrationStateRecord(MetadataRecord):
     """State of the migration from ZooKeeper: 0 in a cluster that never used ZooKeeper."""
 
@@ -363,7 +364,7 @@ class ZkMigrationStateRecord(MetadataRecord):
     zk_migration_state: int = field(default=0, metadata={"kafka_type": "int8"})
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class RemoveUserScramCredentialRecord(MetadataRecord):
     """A user's SCRAM credential is deleted."""
 
@@ -374,7 +375,7 @@ class RemoveUserScramCredentialRecord(MetadataRecord):
     mechanism: int = field(default=0, metadata={"kafka_type": "int8"})
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class BeginTransactionRecord(MetadataRecord):
     """The records up to the matching end take effect together (KIP-868)."""
 
@@ -384,7 +385,7 @@ class BeginTransactionRecord(MetadataRecord):
     name: str | None = field(default=None, metadata={"kafka_type": "string", "nullable": "0+", "tag": 0})
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class EndTransactionRecord(MetadataRecord):
     """The records since the matching begin take effect (KIP-868)."""
 
@@ -392,7 +393,7 @@ class EndTransactionRecord(MetadataRecord):
     __versions__: ClassVar[Versions] = Versions(0, 0)
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class AbortTransactionRecord(MetadataRecord):
     """The records since the matching begin are discarded (KIP-868)."""
 
@@ -402,7 +403,7 @@ class AbortTransactionRecord(MetadataRecord):
     reason: str | None = field(default=None, metadata={"kafka_type": "string", "nullable": "0+", "tag": 0})
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class RemoveDelegationTokenRecord(MetadataRecord):
     """A delegation token is deleted."""
 
@@ -412,7 +413,7 @@ class RemoveDelegationTokenRecord(MetadataRecord):
     token_id: str = field(default="", metadata={"kafka_type": "string"})
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class ControllerEndpoint:
     """A controller's listener."""
 
@@ -422,7 +423,7 @@ class ControllerEndpoint:
     security_protocol: int = field(default=0, metadata={"kafka_type": "int16"})
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class ControllerFeature:
     """Levels of one feature that a controller supports, both ends included."""
 
@@ -431,7 +432,7 @@ class ControllerFeature:
     max_supported_version: int = field(default=0, metadata={"kafka_type": "int16"})
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class RegisterControllerRecord(MetadataRecord):
     """A controller is registered, with its listeners and features (KIP-919)."""
 
@@ -445,7 +446,7 @@ class RegisterControllerRecord(MetadataRecord):
     features: list[ControllerFeature] = field(default_factory=list)
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class ClearElrRecord(MetadataRecord):
     """The ELR of a topic's partitions is cleared; an empty name means all topics (KIP-966)."""
 

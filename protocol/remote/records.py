@@ -7,13 +7,14 @@ Source: KIP-405 and the schemas of Kafka 4.3.1's storage module.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from types import MappingProxyType
 from typing import ClassVar, Final
 from uuid import UUID
 
 from protocol.schema import Record, Versions
+from protocol.schema_class import schema_class
 from protocol.types import ZERO_UUID
 
 
@@ -42,7 +43,7 @@ class RemoteLogMetadataRecord(Record):
     __flexible_from__: ClassVar[int | None] = 0
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class TopicIdPartitionEntry:
     """A partition, by name and id of its topic."""
 
@@ -51,7 +52,7 @@ class TopicIdPartitionEntry:
     partition: int = field(default=0, metadata={"kafka_type": "int32"})
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class RemoteLogSegmentIdEntry:
     """The id of a segment's copy: each attempt to copy a segment has an id of its own."""
 
@@ -59,7 +60,7 @@ class RemoteLogSegmentIdEntry:
     id: UUID = field(default=ZERO_UUID, metadata={"kafka_type": "uuid"})
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class SegmentLeaderEpochEntry:
     """Where an epoch starts within the segment."""
 
@@ -67,7 +68,7 @@ class SegmentLeaderEpochEntry:
     offset: int = field(default=0, metadata={"kafka_type": "int64"})
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class RemoteLogSegmentMetadataRecord(RemoteLogMetadataRecord):
     """A segment is about to be copied."""
 
@@ -90,7 +91,7 @@ class RemoteLogSegmentMetadataRecord(RemoteLogMetadataRecord):
     txn_index_empty: bool = field(default=False, metadata={"kafka_type": "bool", "tag": 0})
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class RemoteLogSegmentMetadataUpdateRecord(RemoteLogMetadataRecord):
     """A copy has changed its state."""
 
@@ -104,7 +105,7 @@ class RemoteLogSegmentMetadataUpdateRecord(RemoteLogMetadataRecord):
     remote_log_segment_state: int = field(default=0, metadata={"kafka_type": "int8"})
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class RemotePartitionDeleteMetadataRecord(RemoteLogMetadataRecord):
     """The deletion of a partition's copies has changed its state."""
 
@@ -117,7 +118,7 @@ class RemotePartitionDeleteMetadataRecord(RemoteLogMetadataRecord):
     remote_partition_delete_state: int = field(default=0, metadata={"kafka_type": "int8"})
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class RemoteLogSegmentMetadataSnapshotRecord(RemoteLogMetadataRecord):
     """A segment in the snapshot of one partition; the record does not name the partition."""
 

@@ -3,11 +3,12 @@
 Source: the coordinator-key and coordinator-value schemas of Kafka 4.3.1's transaction coordinator.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from typing import ClassVar
 
 from protocol.schema import Record, Versions
+from protocol.schema_class import schema_class
 
 
 class TransactionStatus(IntEnum):
@@ -23,7 +24,7 @@ class TransactionStatus(IntEnum):
     PREPARE_EPOCH_FENCE = 7
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class TransactionLogKey(Record):
     """The transactional id."""
 
@@ -33,7 +34,7 @@ class TransactionLogKey(Record):
     transactional_id: str = field(default="", metadata={"kafka_type": "string"})
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class TransactionPartitions:
     """Partitions of one topic that take part in a transaction."""
 
@@ -41,7 +42,7 @@ class TransactionPartitions:
     partition_ids: list[int] = field(default_factory=list, metadata={"kafka_type": "int32"})
 
 
-@dataclass(slots=True, kw_only=True)
+@schema_class
 class TransactionLogValue(Record):
     """The state of a transactional id. Producer ids, epochs and the start are -1 if there is none."""
 
