@@ -19,7 +19,6 @@ from broker.roles.broker import BrokerRole
 from broker.roles.controller import ControllerRole
 from broker.roles.directories import CannotStart, Directories
 from broker.roles.quorum import QuorumRole
-from broker.roles.tiering import open_remote_tier
 from broker.services import BrokerServices
 from controller.quorum.driver import QuorumFailed
 from protocol.errors import KafkaError
@@ -30,6 +29,7 @@ from storage.manager.log_manager import InconsistentMetaProperties
 
 if TYPE_CHECKING:
     from broker.roles.metrics import MetricsRole
+    from broker.tiering.remote_tier import RemoteTier
 
 __all__ = ["CannotStart", "Node"]
 
@@ -90,13 +90,12 @@ class Node:
         if self.metrics is not None:
             self.metrics.show_quorum(self._quorum, controller)
         if config.is_broker:
-            remote = await open_remote_tier(runtime, config, self._quorum, self._directories, files)
             self._broker_role = BrokerRole(
                 runtime,
                 config,
                 self._directories,
                 self._quorum,
-                remote=remote,
+                remote=await self._open_remote_tier(files),
                 on_failure=self._fail,
             )
             if self.metrics is not None:
@@ -106,6 +105,14 @@ class Node:
             controller.serve(self._quorum, self._directories.cluster_id)
         if self._broker_role is not None:
             await self._until_failed(self._broker_role.start())
+
+    async def _open_remote_tier(self, files: Files) -> "RemoteTier | None":
+        """The remote tier; None: it is not enabled. Raises CannotStart, OSError."""
+        if not self._config.remote_log_storage_system_enable:
+            return None
+        from broker.roles.tiering import open_remote_tier  # imported here: 65 modules, a tenth of a start
+
+        return await open_remote_tier(self._runtime, self._config, self._quorum, self._directories, files)
 
     @property
     def broker(self) -> BrokerServices:

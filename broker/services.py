@@ -4,6 +4,7 @@ Source: the fields of kafka.server.KafkaApis and BrokerServer of Kafka 4.3.1.
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from broker.config import BrokerConfig
 from broker.groups.coordinator import GroupCoordinator
@@ -14,9 +15,12 @@ from broker.reads.fetch_session_cache import FetchSessionCache
 from broker.reads.preferred_read_replica import PreferredReadReplicas
 from broker.replicas.producer_ids import ProducerIdManager
 from broker.replicas.replica_manager import ReplicaManager
-from broker.tiering.remote_tier import RemoteTier
 from broker.topic_creator import TopicCreator
 from runtime import Runtime
+
+if TYPE_CHECKING:
+    # Imported only where it is enabled: `broker.node`.
+    from broker.tiering.remote_tier import RemoteTier
 
 
 @dataclass(slots=True, kw_only=True)
@@ -37,4 +41,4 @@ class BrokerServices:
     producer_ids: ProducerIdManager
     topic_creator: TopicCreator
     #: None: tiered storage is not enabled.
-    remote: RemoteTier | None
+    remote: "RemoteTier | None"

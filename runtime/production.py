@@ -11,17 +11,19 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, S
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import uvloop
 
 from runtime import Listening, LoopStalls, Pool, PoolUsage, ProtocolFactory, SocketOptions, TaskFailure
 from runtime.accepting import SocketListening
 from runtime.pools import THREADS, WAITING_FOR_STORES
-from runtime.spawned_worker import SpawnedWorker
 from runtime.stalls import StallWatch
 from runtime.supervision import Supervisor
 from runtime.thread_pool import Threads
+
+if TYPE_CHECKING:
+    from runtime.spawned_worker import SpawnedWorker
 
 #: Of workers, see nice(2): on a busy machine they get a tenth of what the loop gets.
 _WORKER_NICENESS = 10
@@ -169,8 +171,10 @@ class ProductionRuntime:
         for future in running:
             future.result()
 
-    def worker(self, module: str, setup: object) -> SpawnedWorker:
+    def worker(self, module: str, setup: object) -> "SpawnedWorker":
         """See `Runtime.worker`; started by its first call."""
+        from runtime.spawned_worker import SpawnedWorker  # imported here: multiprocessing takes 4 ms
+
         worker = SpawnedWorker(module, setup, niceness=_WORKER_NICENESS)
         self._workers.append(worker)
         return worker

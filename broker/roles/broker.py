@@ -12,7 +12,7 @@ import logging
 import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from broker.api.dispatch import Dispatcher
@@ -37,14 +37,15 @@ from broker.roles.directories import Directories, log_settings
 from broker.roles.quorum import QuorumRole
 from broker.roles.replication import create_replication, preferred_read_replicas
 from broker.services import BrokerServices
-from broker.tiering.remote_tier import RemoteTier
-from broker.tiering.resizing import resize_pools
 from broker.topic_creator import TopicCreator
 from protocol.api_keys import ApiKey
 from protocol.metadata.features import DIRECTORIES_3_7_IV2, claimed_features
 from protocol.metadata.image import MetadataDelta, MetadataImage
 from protocol.types import TopicPartition
 from runtime import Pool, Runtime
+
+if TYPE_CHECKING:
+    from broker.tiering.remote_tier import RemoteTier
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +63,7 @@ class BrokerRole:
         directories: Directories,
         role: QuorumRole,
         *,
-        remote: RemoteTier | None,
+        remote: "RemoteTier | None",
         on_failure: Callable[[str], None],
     ) -> None:
         """`remote` is the remote tier, if there is one. `on_failure` is called with the reason, one sentence, if the node cannot continue."""
@@ -255,7 +256,6 @@ class BrokerRole:
         self.server.settings = NetworkSettings.from_config(self.broker.config)
         self._maintenance.on_config_changed()
         self.fetchers.resize(self.broker.config.get("num.replica.fetchers"))
-        resize_pools(self._runtime, self.broker.config)
         if self._remote is not None:
             self._remote.config = self.broker.config
 

@@ -1,4 +1,4 @@
-"""Opens the remote tier of a broker, where `remote.log.storage.system.enable` is true.
+"""Opens the remote tier of a broker. Imported only where `remote.log.storage.system.enable` is true.
 
 Source: BrokerServer.createRemoteLogManager of Kafka 4.3.1.
 """
@@ -37,10 +37,9 @@ _BARRIER_TIMEOUT_MS: Final = 60_000
 
 async def open_remote_tier(
     runtime: Runtime, config: BrokerConfig, role: QuorumRole, directories: Directories, files: Files
-) -> RemoteTier | None:
-    """The remote tier, its store opened in a thread; None: it is not enabled. Raises CannotStart, OSError."""
-    if not config.remote_log_storage_system_enable:
-        return None
+) -> RemoteTier:
+    """The remote tier, its store opened in a thread. Raises CannotStart, OSError."""
+    assert config.remote_log_storage_system_enable
     online = [path for path in map(Path, config.log_dirs) if path not in directories.logs.offline_dirs]
     cluster_config = ClusterConfig(config, lambda: role.metadata.image)
 

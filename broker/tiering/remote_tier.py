@@ -18,6 +18,7 @@ from broker.config import BrokerConfig
 from broker.reads.remote_reads import RemoteReads
 from broker.replicas.partition import Partition
 from broker.tiering.partition_removers import PartitionRemovers
+from broker.tiering.resizing import resize_pools
 from broker.tiering.settings import remote_log_manager_settings, remote_read_settings
 from remote.auxiliary_state import AuxiliaryStates
 from remote.index_cache import IndexCache
@@ -101,6 +102,7 @@ class RemoteTier:
         # Read by each task of each partition: made once.
         self._read_settings = remote_read_settings(config)
         self._manager_settings = remote_log_manager_settings(config)
+        resize_pools(self._runtime, config)
 
     def _settings_of_reads(self) -> RemoteReadSettings:
         return self._read_settings
