@@ -7,7 +7,7 @@ Source: SocketServerConfigs.listenerListToEndPoints, AbstractKafkaConfig, KafkaC
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
@@ -216,15 +216,18 @@ def advertised_controller_listeners(
 
 
 def with_bound_addresses(
-    advertised: Sequence[Listener], bound_ports: Mapping[str, int], hostname: str
+    advertised: Sequence[Listener], bound_ports: Mapping[str, int], hostname: Callable[[], str]
 ) -> tuple[Listener, ...]:
     """Advertised listeners once sockets are open: port 0 and missing hosts are filled in.
 
-    `bound_ports` are the bound ports by listener name, `hostname` replaces an empty host.
+    `bound_ports` are the bound ports by listener name, `hostname` returns what replaces an empty host: it may ask a name
+    server, so it is called only for that.
     """
     return tuple(
         replace(
-            listener, host=listener.host or hostname, port=listener.port or bound_ports.get(listener.name, 0)
+            listener,
+            host=listener.host or hostname(),
+            port=listener.port or bound_ports.get(listener.name, 0),
         )
         for listener in advertised
     )

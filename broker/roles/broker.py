@@ -192,7 +192,7 @@ class BrokerRole:
         """
         broker, config = self.broker, self.broker.config
         ports = await open_sockets(self.server, config.listeners)
-        self.listeners = with_bound_addresses(config.advertised_listeners, ports, socket.getfqdn())
+        self.listeners = with_bound_addresses(config.advertised_listeners, ports, socket.getfqdn)
         await broker.lifecycle.register(
             cluster_id=broker.cluster_id,
             listeners=self.listeners,

@@ -39,7 +39,7 @@ class ControllerRole:
         """Open the sockets; returns the advertised endpoints. Raises CannotStart."""
         ports = await open_sockets(self.server, self._config.controller_listeners)
         advertised = self._config.advertised_controller_listeners
-        self.listeners = with_bound_addresses(advertised, ports, socket.getfqdn())
+        self.listeners = with_bound_addresses(advertised, ports, socket.getfqdn)
         return controller_endpoints(self.listeners)
 
     def serve(self, role: QuorumRole, cluster_id: str) -> None:

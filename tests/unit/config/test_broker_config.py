@@ -182,8 +182,13 @@ class TestListeners:
 
     def test_what_is_open_is_filled_in_once_sockets_are_bound(self):
         described = config(listeners="PLAINTEXT://:0,CONTROLLER://:0").advertised_listeners
-        (one,) = with_bound_addresses(described, {"PLAINTEXT": 40001, "CONTROLLER": 40002}, "myhost")
+        (one,) = with_bound_addresses(described, {"PLAINTEXT": 40001, "CONTROLLER": 40002}, lambda: "myhost")
         assert (one.host, one.port) == ("myhost", 40001)
+
+    def test_no_name_server_is_asked_for_a_host_that_is_configured(self):
+        described = config(listeners="PLAINTEXT://127.0.0.1:0,CONTROLLER://:0").advertised_listeners
+        (one,) = with_bound_addresses(described, {"PLAINTEXT": 40001}, lambda: pytest.fail("asked"))
+        assert (one.host, one.port) == ("127.0.0.1", 40001)
 
     def test_the_inter_broker_listener_is_the_protocols_unless_named(self):
         assert config().inter_broker_listener_name == "PLAINTEXT"
