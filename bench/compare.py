@@ -11,6 +11,7 @@ from typing import Final
 from bench.loads import LOADS, warm_up_round
 from bench.measures import Program
 from bench.program import main
+from bench.start_imports import START_IMPORTS
 from bench.start_up import START, START_IN_PROCESS
 from bench.targets.servers import SERVERS, Server
 from bench.targets.settings import PLACES, SETTINGS
@@ -19,7 +20,7 @@ PROGRAM: Final[Program[Server]] = Program(
     name="compare",
     description=(__doc__ or "").split("\n")[0],
     subjects=SERVERS,
-    measures=(START, START_IN_PROCESS, *LOADS),
+    measures=(START, START_IN_PROCESS, START_IMPORTS, *LOADS),
     warm_up_round=warm_up_round,
     seconds=1.0,
     settings=tuple(SETTINGS),

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from requirements.choose_python import this_interpreter
 from tests.harness.fetch import KAFKA_VERSION
 
 REPOSITORY: Final = Path(__file__).parent.parent
@@ -34,19 +35,29 @@ class Environment:
     load_average: float
     kernel: str
     python: str
-    #: A step of a loop: Pythons that are built without profile-guided optimization take half as long again.
+    #: A step of a loop: shows how busy the processors are. What a build is worth shows in calls, not here.
     python_step_ns: float
     java: str
     kafka: str
+    #: Its compiler and optimizations (`requirements/choose_python.py`); empty in older results.
+    python_build: str = ""
+    #: Free memory that was used once before (`bench/free_memory.py`); zero in older results.
+    touched_bytes: int = 0
 
     def words(self) -> str:
         """Everything, as the beginning of a sentence."""
         changed = " with uncommitted changes" if self.is_changed else ""
+        touched = f", {self.touched_bytes / 1e9:.1f} GB of free memory used once before"
         return (
             f"Ottla {self.commit}{changed} and Apache Kafka {self.kafka}, {self.date}: {self.cpu_count} CPUs "
             f"(load {self.load_average:.1f} before), Linux {self.kernel}, Python {self.python} "
-            f"({self.python_step_ns:.0f} ns for a step of a loop), {self.java}"
+            f"({self.python_words()}), {self.java}{touched if self.touched_bytes else ''}"
         )
+
+    def python_words(self) -> str:
+        """How Python was built, and how fast it is."""
+        build = f"{self.python_build}, " if self.python_build else ""
+        return f"{build}{self.python_step_ns:.0f} ns for a step of a loop"
 
 
 def changes(repository: Path) -> list[str]:
@@ -81,11 +92,12 @@ def current(*, allow_dirty: bool) -> Environment:
         python_step_ns=_python_step_ns(),
         java=_output("java", "-version").split("\n")[0],
         kafka=KAFKA_VERSION,
+        python_build=this_interpreter().build(),
     )
 
 
 def _python_step_ns() -> float:
-    """What a step of a small loop costs: one version's builds differ by half."""
+    """What a step of a small loop costs, at best."""
 
     def loop_s() -> float:
         began, x = time.perf_counter(), 0

@@ -1,6 +1,6 @@
 """What the programs that compare Kafka and Ottla have in common: command line, sections, runs, results.
 
-for each choice of settings, for each place of the logs, a section:
+free memory is used once; for each choice of settings, for each place of the logs, a section:
     measures that need no running subject:  Kafka, Ottla; in the next run Ottla, Kafka; ...
     start both, warm up both, fill what is read later
     rehearsal of the loads at a quarter of their volume (not counted), then run 1 .. N, alternating
@@ -19,6 +19,7 @@ from typing import Final, Generic
 
 from bench import environment, report
 from bench.figures import Sample, Table, in_words
+from bench.free_memory import touch_free_memory
 from bench.harness import Harness, scratch
 from bench.measures import Measure, Program, T
 from bench.report import Report, Section
@@ -46,6 +47,9 @@ def main(arguments: Sequence[str] | None, program: Program[T]) -> None:
     except (environment.DirtyTree, WrongPlace) as error:
         sys.exit(str(error))
     began = time.monotonic()
+    if not options.quick:
+        touched = touch_free_memory(options.disk, say=lambda text: print(text, file=sys.stderr, flush=True))
+        where = replace(where, touched_bytes=touched)
     result = Report(
         program=program.name,
         environment=where,

@@ -6,11 +6,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, Protocol
 
 from bench import environment
 from bench.figures import Table, baseline_first
+from bench.free_memory import touch_free_memory
 from bench.internals.cases import Cases
 from bench.report import Report, Section, as_markdown, save
 from bench.targets.servers import end_on_signals
@@ -57,6 +59,9 @@ def run(program: str, measures: Mapping[str, Measure], *, description: str | Non
     runs = options.runs or (1 if options.quick else 3)
     scale = _QUICK_SCALE if options.quick else 1.0
     folder = Path(tempfile.mkdtemp(prefix=f"ottla-{program}-", dir=options.data_dir))
+    if not options.quick:
+        touched = touch_free_memory(folder, say=lambda text: print(text, file=sys.stderr, flush=True))
+        where = replace(where, touched_bytes=touched)
     file_system = file_system_of(folder)
     tables: list[Table] = []
     began = time.monotonic()

@@ -148,7 +148,7 @@ def _measured(report: Report) -> Markup:
             "machine",
             f"{environment.cpu_count} CPUs, Linux {environment.kernel}, load {environment.load_average:.1f} before",
         ),
-        ("Python", f"{environment.python}, {environment.python_step_ns:.0f} ns for a step of a loop"),
+        ("Python", f"{environment.python}, {environment.python_words()}"),
         ("Java", environment.java),
         (
             "code",

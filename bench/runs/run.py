@@ -1,7 +1,7 @@
 """A workload on all targets, run by run, and its result.
 
     checks              workload, commit, targets that run, Spark
-    start, warm-up      of the targets that the bench starts
+    start, warm-up      of the targets that the bench starts, after free memory was used once
     run 1 .. N          each target in turn; in the next run in the reverse order
         topics          created
         phases          one after the other; each is in the result's folder once it has ended
@@ -13,7 +13,7 @@ Ctrl-C ends the phase that runs, and the result is made of what there is.
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +23,7 @@ from bench import environment
 from bench.aggregation.summary import Circumstances, summarise
 from bench.environment import Environment
 from bench.figures import LoadFailed
+from bench.free_memory import touch_free_memory
 from bench.generators.rows import Kind
 from bench.harness import Harness, scratch
 from bench.page.files import write_page
@@ -107,6 +108,10 @@ class WorkloadRun:
         progress = RunProgress(phases)
         with progress.shown():
             with Harness(self.targets, say=progress.say) as harness:
+                # One run alone is a trial: it need not wait for that.
+                if self._is_any_started and self.options.runs > 1:
+                    touched = touch_free_memory(self.options.disk, say=progress.say)
+                    self.environment = replace(self.environment, touched_bytes=touched)
                 harness.start()
                 harness.warm_up(
                     lambda target: self._warm_up_round(target, progress),
@@ -220,8 +225,13 @@ class WorkloadRun:
                 progress=shown,
             ).run()
 
+    @property
+    def _is_any_started(self) -> bool:
+        """Whether brokers run on this machine, as processes of the bench."""
+        return any(target.nodes is not None for target in self.targets)
+
     def _circumstances(self, harness: Harness[Target]) -> Circumstances:
-        is_any_started = any(target.nodes is not None for target in self.targets)
+        is_any_started = self._is_any_started
         file_system = file_system_of(self.options.disk) if is_any_started else ""
         return Circumstances(
             environment=self.environment,

@@ -1,11 +1,14 @@
 """Figures belong to a commit: a tree that differs from it is refused, or the report says so."""
 
 import subprocess
+from dataclasses import replace
 
 import pytest
 
-from bench.environment import DirtyTree, check_tree
+from bench.environment import DirtyTree, check_tree, current
 from bench.targets.settings import DISK, TMPFS, WrongPlace, check_place
+from requirements.choose_python import this_interpreter
+from tests.harness.bench_result import ENVIRONMENT
 
 
 @pytest.fixture
@@ -69,3 +72,21 @@ def test_logs_are_where_the_report_says(tmp_path, place, file_system, is_right):
     else:
         with pytest.raises(WrongPlace, match=f"--{place}"):
             check_place(place, tmp_path, file_system)
+
+
+def test_a_report_names_the_interpreter_with_its_build():
+    words = replace(
+        ENVIRONMENT, python_build="GCC 12.2.0, profile-guided optimization", touched_bytes=12_340_000_000
+    ).words()
+    assert "Python 3.11.7 (GCC 12.2.0, profile-guided optimization, 30 ns for a step of a loop)" in words
+    assert words.endswith(", 12.3 GB of free memory used once before")
+
+
+def test_older_results_do_not_know_the_build():
+    assert "Python 3.11.7 (30 ns for a step of a loop), openjdk 17" in ENVIRONMENT.words()
+    assert ENVIRONMENT.words().endswith("openjdk 17")
+
+
+def test_the_build_is_that_of_this_interpreter(monkeypatch):
+    monkeypatch.setattr("bench.environment.check_tree", lambda *_, **__: False)
+    assert current(allow_dirty=True).python_build == this_interpreter().build()
