@@ -228,9 +228,7 @@ class FileRecords:
 
     def lend(self, position: int, *, size: int) -> memoryview | None:
         """A slice of the mapped file, for a socket only (`storage.lending`); None if the caller should read a copy."""
-        return self._lender.lend(
-            self.fd, position=position, size=size, file_size=self.size, is_closed=self.is_closed
-        )
+        return self._lender.lend(self.fd, position=position, size=size, file_size=self.size)
 
     # -- truncation --------------------------------------------------------------------------------
 

@@ -32,7 +32,6 @@ from protocol.records.batch import read_header
 from protocol.records.compression import Compression
 from protocol.records.record import records
 from runtime import Pool
-from storage import lending
 
 REPLICAS = (1, 2)
 #: How long work in a thread takes, before it is done and after, in the tests that say so.
@@ -408,7 +407,6 @@ def test_a_truncation_that_waits_for_the_disk_ends_with_the_role(simulation, bro
 
 def test_a_truncation_that_is_cancelled_leaves_no_copy_of_the_log(simulation, broker, monkeypatch):
     """As a fetcher without partitions is stopped; the thread that copies goes on to its end."""
-    monkeypatch.setattr(lending, "REMAP_BYTES", 0)
     (partition,) = create(broker)
     for _ in range(2):
         partition.as_leader().append_records(batch(b"x" * 200_000), required_acks=1, now_ms=NOW_MS)

@@ -16,7 +16,6 @@ from protocol.metadata.records import RemoveTopicRecord
 from protocol.records.builder import build_batch, simple_records
 from protocol.records.record import records
 from protocol.types import TopicPartition
-from storage import lending
 from tests.harness.faulty_files import Loss
 from tests.harness.replicas import TOPIC_ID, ReplicaBroker, ReplicaCluster, turns, until
 
@@ -726,9 +725,8 @@ def test_replication_stops_for_a_log_that_is_damaged_before_its_new_end(simulati
     run(simulation, story)
 
 
-def test_a_truncation_that_is_given_up_leaves_no_copy(simulation, monkeypatch):
+def test_a_truncation_that_is_given_up_leaves_no_copy(simulation):
     """The fetcher has nothing to follow any more while a thread copies what a truncation would leave of a segment."""
-    monkeypatch.setattr(lending, "REMAP_BYTES", 0)
 
     async def story():
         async with replicating(simulation) as cluster:

@@ -6,7 +6,6 @@ from random import Random
 from uuid import UUID
 
 from protocol.types import TopicPartition
-from storage import lending
 from storage.files import Files
 from storage.log_config import LogConfig
 from storage.manager.log_manager import LogManager
@@ -65,9 +64,8 @@ def test_a_log_that_was_opened_holds_nothing_until_it_is_used(tmp_path):
         log.close()
 
 
-def test_a_stop_closes_what_is_deleted_but_not_removed_yet(tmp_path, monkeypatch):
+def test_a_stop_closes_what_is_deleted_but_not_removed_yet(tmp_path):
     """A process that starts and stops many brokers, as a test suite does, runs out of descriptors otherwise."""
-    monkeypatch.setattr(lending, "REMAP_BYTES", 0)
     files = CountingFiles()
     manager = LogManager.open(
         [tmp_path], files=files, cluster_id="c", node_id=1, directory_id=lambda: UUID(int=5), random=Random(1),

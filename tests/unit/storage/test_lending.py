@@ -67,8 +67,7 @@ def test_only_fetch_responses_borrow():
     ids=["replay", "read", "read now", "timestamp", "max timestamp", "truncate", "flush", "recover"],
 )
 @pytest.mark.logs("below the high watermark")
-def test_nothing_is_mapped_for_python_code(tmp_path, monkeypatch, look):
-    monkeypatch.setattr(lending, "REMAP_BYTES", 0)
+def test_nothing_is_mapped_for_python_code(tmp_path, look):
     log = filled(open_log(tmp_path / "l", config=CONFIG, files=Unmapped()))
     look(log)
     with pytest.raises(AssertionError, match="mapped"):
@@ -94,3 +93,55 @@ def test_nothing_is_lent_when_a_socket_has_found_an_unreadable_page(tmp_path):
     assert isinstance(log.reader.read(0, max_bytes=500_000, lend=True).records, memoryview)
     log.files.file_system.may_map = False
     assert isinstance(log.reader.read(0, max_bytes=500_000, lend=True).records, bytes)
+
+
+class Counted(Files):
+    """Counts mappings; each is as long as the batches."""
+
+    def __init__(self):
+        self.sizes = []
+
+    def map(self, fd, size):
+        self.sizes.append(size)
+        return super().map(fd, size)
+
+
+def test_the_newest_batches_are_lent_to_all_that_read_them(tmp_path):
+    """As followers and consumers at the end of the log do: one mapping for each append, however many read it."""
+    files = Counted()
+    log = open_log(tmp_path / "l", config=LogConfig(), files=files)
+    sizes = []
+    for offset in range(5):
+        log.append_as_leader(batch(value=VALUE), leader_epoch=0, now_ms=NOW_MS)
+        sizes.append(log.files.segments.active.size)
+        for _ in range(3):
+            read = log.reader.read(offset, max_bytes=500_000, lend=True)
+            assert isinstance(read.records, memoryview)
+            assert bytes(read.records) == log.reader.read(offset, max_bytes=500_000).records
+    assert files.sizes == sizes
+
+
+def test_a_preallocated_file_is_mapped_up_to_its_last_batch(tmp_path):
+    files = Counted()
+    log = open_log(tmp_path / "l", config=LogConfig(segment_bytes=1 << 20, preallocate=True), files=files)
+    log.append_as_leader(batch(value=VALUE), leader_epoch=0, now_ms=NOW_MS)
+    assert isinstance(log.reader.read(0, max_bytes=500_000, lend=True).records, memoryview)
+    assert files.sizes == [log.files.segments.active.size]
+
+
+def test_slow_readers_hold_a_bounded_number_of_mappings(tmp_path):
+    files = Counted()
+    log = open_log(tmp_path / "l", config=LogConfig(), files=files)
+    held = []
+    for offset in range(lending.MAX_MAPPINGS + 3):
+        log.append_as_leader(batch(value=VALUE), leader_epoch=0, now_ms=NOW_MS)
+        held.append(log.reader.read(offset, max_bytes=500_000, lend=True).records)
+    kinds = [type(records) for records in held]
+    assert kinds == [memoryview] * lending.MAX_MAPPINGS + [bytes] * 3
+    before = [bytes(records) for records in held]
+    del held[3:5]
+    del before[3:5]
+    # What the newest mapping has is still lent, and the rest again as soon as others have been released.
+    for offset in (lending.MAX_MAPPINGS - 1, lending.MAX_MAPPINGS + 2):
+        assert isinstance(log.reader.read(offset, max_bytes=500_000, lend=True).records, memoryview)
+    assert [bytes(records) for records in held] == before

@@ -14,7 +14,6 @@ from protocol.errors import (
 from protocol.records.batch import batches, patch, read_header
 from protocol.records.compression import Compression
 from protocol.types import ZERO_UUID
-from storage import lending
 from storage.files import Files
 from storage.log import AppendOrigin, UnexpectedAppendOffset
 from storage.log_config import LogConfig
@@ -251,8 +250,7 @@ def test_a_read_continues_in_the_next_segment_after_a_gap(log):
         assert log.reader.read(offset, max_bytes=500).base_offset == 12
 
 
-def test_large_reads_for_sockets_are_lent(tmp_path, monkeypatch):
-    monkeypatch.setattr(lending, "REMAP_BYTES", 0)
+def test_large_reads_for_sockets_are_lent(tmp_path):
     log = open_log(tmp_path / "l", config=LogConfig())
     fill(log, 3, records=1, value=b"x" * 200_000)
     assert isinstance(log.reader.read(0, max_bytes=500_000, lend=True).records, memoryview)

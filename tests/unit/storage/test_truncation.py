@@ -11,7 +11,6 @@ from storage_support import NOW_MS, batch, offsets_in, open_log
 
 from protocol.errors import KafkaStorageError
 from protocol.records.batch import batches
-from storage import lending
 from storage.files import Files
 from storage.log_config import LogConfig
 from tests.harness.faulty_files import FaultyFiles
@@ -46,11 +45,6 @@ class Recorded(Files):
     def pread(self, fd, size, position, *, may_block=True):
         self.calls.append("pread")
         return super().pread(fd, size, position)
-
-
-@pytest.fixture(autouse=True)
-def _active_segments_are_lent(monkeypatch):
-    monkeypatch.setattr(lending, "REMAP_BYTES", 0)
 
 
 def append(log, count, *, epoch=0, value=VALUE, **fields):
