@@ -306,16 +306,21 @@ class Log(LogView):
         if not self.availability.is_writable:
             raise self.availability.unavailable()
         view = records if isinstance(records, memoryview) else memoryview(records)
-        headers = appending.follower_headers(
-            view, next_offset=self.log_end_offset, leader_epoch=leader_epoch, name=self.topic_partition
+        found, info = appending.follower_batches(
+            view,
+            next_offset=self.log_end_offset,
+            leader_epoch=leader_epoch,
+            log_start_offset=self.log_start_offset,
+            name=self.topic_partition,
         )
-        info = appending.follower_info(
-            headers, log_end_offset=self.log_end_offset, log_start_offset=self.log_start_offset
-        )
-        if headers:
+        if found:
+            headers = [header for header, _ in found]
+            latest_epoch = self.leader_epochs.latest_epoch
             for header in headers:
-                if header.partition_leader_epoch >= 0:
-                    self.assign_epoch(header.partition_leader_epoch, header.base_offset)
+                epoch = header.partition_leader_epoch
+                if epoch != latest_epoch and epoch >= 0:
+                    self.assign_epoch(epoch, header.base_offset)
+                    latest_epoch = epoch
             self._write(
                 headers,
                 (view[: info.size_bytes],),
@@ -324,6 +329,7 @@ class Log(LogView):
                 now_ms,
                 AppendOrigin.REPLICATION,
                 0,
+                batches=found,
             )
         return info
 
@@ -336,8 +342,13 @@ class Log(LogView):
         now_ms: int,
         origin: AppendOrigin,
         transaction_version: int,
+        *,
+        batches: Iterable[tuple[BatchHeader, memoryview]] | None = None,
     ) -> BatchMetadata | None:
-        """Write validated batches; returns the batch that they duplicate, if any: then nothing is written."""
+        """Write validated batches; returns the batch that they duplicate, if any: then nothing is written.
+
+        `batches` is each header with its bytes; None: there is one, whose records begin in the first buffer.
+        """
         config, files = self.files.config, self.files
         if size_bytes > config.segment_bytes:
             raise RecordListTooLarge(
@@ -354,12 +365,9 @@ class Log(LogView):
             segment = self.roll(now_ms, base_offset=headers[0].base_offset)
         updates = NO_UPDATES
         if last.producer_id >= 0 or (len(headers) > 1 and any(it.producer_id >= 0 for it in headers)):
-            # One buffer has all batches: control batches have only one, and coordinators' buffers are writable.
-            view = memoryview(buffers[0])
+            # One buffer has the whole batch: control batches have only one, and coordinators' buffers are writable.
             updates = self.producers.analyze(
-                ((last, view),)
-                if len(headers) == 1
-                else zip(headers, appending.slices(view, headers), strict=True),
+                ((last, memoryview(buffers[0])),) if batches is None else batches,
                 origin=origin,
                 transaction_version=transaction_version,
             )

@@ -179,12 +179,12 @@ class ProducerAppend:
             self._check_sequence(epoch, header.base_sequence)
         assert epoch >= state.epoch or self._origin is AppendOrigin.REPLICATION, (state, epoch)
         state.enter_epoch(epoch)
+        delta, timestamp = header.last_offset_delta, header.max_timestamp
+        # Not by a call of the class: 0.15 us instead of 0.35.
         state.batches.append(
-            BatchMetadata(
-                header.last_sequence, header.last_offset, header.last_offset_delta, header.max_timestamp
-            )
+            _new_tuple(BatchMetadata, (header.last_sequence, header.base_offset + delta, delta, timestamp))
         )
-        state.last_timestamp = header.max_timestamp
+        state.last_timestamp = timestamp
         if header.attributes & TRANSACTIONAL_FLAG:
             if state.transaction_first_offset is None:
                 state.transaction_first_offset = header.base_offset

@@ -26,7 +26,7 @@ from itertools import islice
 from pathlib import Path
 
 from protocol.errors import CorruptMessage, UnsupportedForMessageFormat
-from protocol.records.batch import LOG_OVERHEAD_BYTES, BatchHeader
+from protocol.records.batch import BatchHeader
 from storage import file_names
 from storage.file_records import FileRecords
 from storage.files import Buffer, Files
@@ -140,10 +140,8 @@ class Segment:
         if not position:
             self._first_timestamp = headers[0].max_timestamp
         try:
-            for header in headers:
-                indexes.add_batch(header, position)
-                position += header.batch_length + LOG_OVERHEAD_BYTES
-            assert position == self.log.size, (str(self), position, self.log.size)
+            end = indexes.add_batches(headers, position)
+            assert end == self.log.size, (str(self), end, self.log.size)
         except CorruptIndex as error:
             # The batches are written: a corrupt index must not cause their offsets to be assigned again.
             indexes.rebuild_corrupt(error)

@@ -9,7 +9,7 @@ rebuilt only if no truncation has run meanwhile (`truncation_count`).
 Source: LogSegment of Kafka 4.3.1, which checks an index only when the log is opened.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import islice
 from logging import getLogger
 from typing import NamedTuple, TypeVar
@@ -23,6 +23,7 @@ from storage.segment_files import SegmentFiles
 from storage.transaction_index import TransactionIndex
 
 _LOG = getLogger(__name__)
+_new_tuple = tuple.__new__
 _T = TypeVar("_T")
 _I = TypeVar("_I", bound=Index)
 
@@ -160,12 +161,26 @@ class SegmentIndexes:
             size_bytes=header.batch_length + LOG_OVERHEAD_BYTES,
         )
 
+    def add_batches(self, headers: Sequence[BatchHeader], position: int) -> int:
+        """`add_batch` of consecutive batches, the first of which is at `position`; returns where the last one ends."""
+        for header in headers:
+            size_bytes = header.batch_length + LOG_OVERHEAD_BYTES
+            self.add(
+                position,
+                last_offset=header.base_offset + header.last_offset_delta,
+                max_timestamp=header.max_timestamp,
+                size_bytes=size_bytes,
+            )
+            position += size_bytes
+        return position
+
     def add(self, position: int, *, last_offset: int, max_timestamp: int, size_bytes: int) -> None:
         """`add_batch` by the fields that it needs."""
         largest = self.known_largest
         assert largest is not None, str(self._log)
         if max_timestamp > largest.timestamp:
-            self.known_largest = largest = TimestampOffset(max_timestamp, last_offset)
+            # Not by a call of the class: 0.15 us instead of 0.35.
+            self.known_largest = largest = _new_tuple(TimestampOffset, (max_timestamp, last_offset, None))
         if self._bytes_since_entry > self.settings.index_interval_bytes:
             self.offset_index.append(last_offset, position=position)
             self.time_index.maybe_append(largest.timestamp, offset=largest.offset)

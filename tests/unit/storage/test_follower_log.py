@@ -5,7 +5,11 @@ import pytest
 from protocol.errors import CorruptMessage, OffsetOutOfRange
 from protocol.records.builder import build_batch
 from protocol.records.record import Record
+from storage import appending
+from storage.appending import AppendInfo
+from storage.files import Files
 from storage.log import UnexpectedAppendOffset
+from storage.log_config import LogConfig
 from tests.unit.storage.storage_support import NOW_MS, offsets_in, open_log
 
 
@@ -45,6 +49,50 @@ def test_offsets_and_epochs_are_the_leaders(log):
     ]
     assert log.high_watermark == 0  # the leader says it, with the next answer
     assert log.update_high_watermark(20) == 11
+
+
+def test_the_result_of_an_append(log):
+    append(log, (0, 3, 1), leader_epoch=5)
+    assert append(log, (3, 1, 1), (9, 2, 4), (11, 1, 6), leader_epoch=5) == AppendInfo(
+        first_offset=3,
+        last_offset=10,
+        max_timestamp=NOW_MS,
+        log_append_time_ms=None,
+        log_start_offset=0,
+        is_duplicate=False,
+        size_bytes=len(fetched((3, 1, 1), (9, 2, 4))),
+        records_count=3,
+    )
+    nothing = append(log, (11, 1, 6), leader_epoch=5)
+    assert (nothing.first_offset, nothing.last_offset, nothing.size_bytes) == (11, 10, 0)
+
+
+def test_batches_are_summed_once_and_written_at_once(tmp_path, monkeypatch):
+    """From any producers, in any epochs: a response is read once, and written by one system call."""
+    written, summed = [], []
+
+    class Recorded(Files):
+        def pwrite(self, fd, data, position):
+            written.append((len(data), position))
+            super().pwrite(fd, data, position)
+
+    log = open_log(tmp_path / "l", config=LogConfig(), files=Recorded())
+    data = fetched(*((10 * number, 10, number // 30) for number in range(100)))
+    data += build_batch(
+        [Record(1000, NOW_MS, b"k", b"v")],
+        base_offset=1000, leader_epoch=3, producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=True,
+    ) + build_batch(
+        [Record(1001, NOW_MS, b"k", b"v")],
+        base_offset=1001, leader_epoch=3, producer_id=6, producer_epoch=0, base_sequence=0,
+    )  # fmt: skip
+    crc_of = appending.crc_of
+    monkeypatch.setattr(appending, "crc_of", lambda batch: summed.append(len(batch)) or crc_of(batch))
+    log.append_as_follower(data, leader_epoch=3, now_ms=NOW_MS)
+    assert (sum(summed), len(summed)) == (len(data), 102)
+    assert [(size, at) for size, at in written if size > 10_000] == [(len(data), 0)]
+    assert log.leader_epochs.entries == ((0, 0), (1, 300), (2, 600), (3, 900))
+    assert set(log.producers.producers) == {5, 6}
+    assert log.offsets.first_unstable_offset == 1000
 
 
 @pytest.mark.parametrize(("batches", "error"), [

@@ -218,7 +218,7 @@ def test_read_bounds(log):
             log.reader.read(offset, max_bytes=100)
 
 
-@pytest.mark.parametrize(("part", "step"), [(SegmentReader, "read"), (SegmentIndexes, "add_batch")])
+@pytest.mark.parametrize(("part", "step"), [(SegmentReader, "read"), (SegmentIndexes, "add_batches")])
 def test_a_thread_reads_nothing_that_is_appended_meanwhile(tmp_path, monkeypatch, part, step):
     """Neither what comes before it has read, nor the batch that is in the file, but not before the log end yet."""
     log = open_log(tmp_path / "l", config=LogConfig())
