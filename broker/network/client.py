@@ -24,6 +24,7 @@ from typing import Any, Final, NamedTuple
 from broker import VERSION
 from broker.config import BrokerConfig
 from broker.network.outgoing import SHARED_BYTES, Disconnected, OutgoingConnection
+from broker.network.response_buffer import ResponseBuffer
 from protocol.api_keys import KAFKA_VERSIONS, ApiKey
 from protocol.codec import decode_response, encode_request
 from protocol.errors import ErrorCode, MalformedMessage, UnsupportedVersion
@@ -80,7 +81,7 @@ class ClientSettings:
 
 
 class RawResponse(NamedTuple):
-    """A response that was not parsed; the caller may keep the body."""
+    """A response that was not parsed; the caller may keep the body, unless it passed a buffer for it."""
 
     version: int
     body: memoryview
@@ -106,15 +107,20 @@ class NodeClient:
         *,
         timeout_s: float,
         versions: range | None = None,
+        buffer: ResponseBuffer | None = None,
     ) -> Any:  # noqa: ANN401 the API's response
         """Send a request and wait for its response. `versions` restricts the versions that may be used.
 
+        Records in the response are slices of the memory that it was received into, which the caller may keep; of
+        `buffer`, until it calls `release`, if it passes one.
         The client's name and version are filled into an ApiVersions request, as by Kafka's client.
         Raises Disconnected, TimeoutError after `timeout_s` (connecting included), and UnsupportedVersion.
         """
         if isinstance(message, ApiVersionsRequest):
             message = _api_versions_request()
-        response = await self.request_raw(address, api_key, message, timeout_s=timeout_s, versions=versions)
+        response = await self.request_raw(
+            address, api_key, message, timeout_s=timeout_s, versions=versions, buffer=buffer
+        )
         try:
             return decode_response(api_key, response.version, response.body)
         except MalformedMessage as error:
@@ -130,6 +136,7 @@ class NodeClient:
         *,
         timeout_s: float,
         versions: range | None = None,
+        buffer: ResponseBuffer | None = None,
     ) -> RawResponse:
         """As `request`, with the unparsed body of the response: for callers that parse it without copying records."""
         peer = self._peer(address)
@@ -140,7 +147,11 @@ class NodeClient:
                 connection = await peer.connected_by(deadline)
             chosen = _choose(connection.served, api_key, versions)
             body = await connection.request(
-                api_key, encode_request(api_key, chosen, message), version=chosen, deadline=deadline
+                api_key,
+                encode_request(api_key, chosen, message),
+                version=chosen,
+                deadline=deadline,
+                buffer=buffer,
             )
         except TimeoutError:
             raise TimeoutError(

@@ -7,7 +7,7 @@ closes the connection, since the peer may be blocked, and with it every later re
 of a connection: a request that is answered in time, as nearly all are, neither sets nor cancels one.
 A small response is received in a buffer that all connections of a client share, and copied out of it. A large one gets
 a buffer of its own, into which the socket is read directly: its records are never copied, and the caller may keep
-slices of it.
+slices of it. A caller that processes its responses at once leases this buffer instead (`response_buffer.py`).
 Source: org.apache.kafka.clients.InFlightRequests and NetworkReceive of Kafka 4.3.1.
 """
 
@@ -19,6 +19,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Final, NamedTuple, cast
 
+from broker.network.response_buffer import ResponseBuffer
 from protocol.api_keys import ApiKey
 from protocol.errors import MalformedMessage
 from protocol.framing import parse_response_header, request_header
@@ -51,6 +52,8 @@ class _InFlight(NamedTuple):
     correlation_id: int
     deadline: float
     future: "asyncio.Future[memoryview]"
+    #: For a large response; None: it gets one that its caller may keep.
+    buffer: ResponseBuffer | None
 
 
 class OutgoingConnection(asyncio.BufferedProtocol):
@@ -107,8 +110,16 @@ class OutgoingConnection(asyncio.BufferedProtocol):
         """Whether no request waits for a response."""
         return not self._in_flight
 
-    async def request(self, api_key: int, body: bytes, *, version: int, deadline: float) -> memoryview:
-        """Send a request and wait for the body of its response, which the caller may keep.
+    async def request(
+        self,
+        api_key: int,
+        body: bytes,
+        *,
+        version: int,
+        deadline: float,
+        buffer: ResponseBuffer | None = None,
+    ) -> memoryview:
+        """Send a request and wait for the body of its response, which the caller may keep; with `buffer` until `release`.
 
         Raises Disconnected, and TimeoutError at `deadline` (on the loop's clock).
         """
@@ -121,14 +132,19 @@ class OutgoingConnection(asyncio.BufferedProtocol):
         self._next_correlation_id = (correlation_id + 1) & 0x7FFFFFFF
         head = request_header(api_key, version, correlation_id, self._client_id)
         response: asyncio.Future[memoryview] = self._loop.create_future()
-        self._in_flight.append(_InFlight(api_key, version, correlation_id, deadline, response))
+        self._in_flight.append(_InFlight(api_key, version, correlation_id, deadline, response, buffer))
         if len(self._in_flight) == MAX_IN_FLIGHT:
             self._has_room.clear()
         if self._timer is None or deadline < self._checks_at:
             self._check_at(deadline)
         self.active_at = self._loop.time()
         self._transport.write(_PREFIX.pack(len(head) + len(body)) + head + body)
-        return await response
+        received = await response
+        if buffer is None:
+            return received
+        # The event loop has the future, and so its result, until the task waits again: too late for `buffer.release`.
+        with received:
+            return received[:]
 
     def abort(self, reason: str) -> None:
         """Close at once; all waiting requests raise Disconnected with the reason."""
@@ -242,10 +258,17 @@ class OutgoingConnection(asyncio.BufferedProtocol):
         """Allocate a buffer for the frame that begins with `arrived`: its exact size, within the trusted bounds."""
         size = len(arrived)
         capacity = _PREFIX_BYTES
+        buffer = None
         if size >= _PREFIX_BYTES:
-            capacity += self._length(arrived)
-            capacity = min(capacity, max(size * GROWTH_FACTOR, TRUSTED_BYTES))
-        own = memoryview(bytearray(capacity))
+            whole = _PREFIX_BYTES + self._length(arrived)
+            capacity = min(whole, max(size * GROWTH_FACTOR, TRUSTED_BYTES))
+            if whole > len(self._shared) and self._in_flight:
+                buffer = self._in_flight[0].buffer
+        own = (
+            memoryview(bytearray(capacity))
+            if buffer is None
+            else buffer.lease(whole, allocated_bytes=capacity)
+        )
         own[:size] = arrived
         self._own, self._end = own, size
 

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from broker.network.client import Address, ClientSettings, Disconnected, NodeClient
+from broker.network.response_buffer import ResponseBuffer
 from broker.replicas.partition_fetch_states import Key
 from broker.replication.follower import Bounds
 from broker.replication.follower_session import FollowerSession
@@ -122,6 +123,8 @@ class LeaderEndpoint:
         self._broker_epoch = broker_epoch
         self._settings = settings
         self._session: FollowerSession[Key, FetchPartition] = FollowerSession()
+        #: For records; the fetcher releases it when it has appended them.
+        self.buffer = ResponseBuffer()
 
     async def close(self) -> None:
         """Close the connection."""
@@ -141,6 +144,7 @@ class LeaderEndpoint:
         """Fetch the rows of the session, with these changes (`FollowerSession.request`); also if it has an error code.
 
         Without records, the leader responds after `wait_max_ms`, or replica.fetch.wait.max.ms if that is less.
+        The records are valid until `buffer` is released.
         Raises OSError, TimeoutError, KafkaError.
         """
         address = self._present_address()
@@ -162,6 +166,7 @@ class LeaderEndpoint:
             ),
             timeout_s=self._settings.request_timeout_ms / 1000,
             versions=_FETCH_VERSIONS,
+            buffer=self.buffer,
         )
         if response.error_code == ErrorCode.none:
             self._session.on_answer(response.session_id)

@@ -158,6 +158,7 @@ class ReplicaFetcher:
             states.resume()
             self._pause_throttled()
             if not states.locating and not states.fetching:
+                self._leader.buffer.drop()
                 await states.wait()
                 continue
             try:
@@ -170,6 +171,8 @@ class ReplicaFetcher:
                 self._pause([*states.locating, *states.fetching])
             else:
                 self._on_success()
+            finally:
+                self._leader.buffer.release()  # all records of the response are appended, or dropped
 
     def _on_failure(self, error: Exception) -> None:
         # An unavailable broker is retried after each backoff, and logged as a warning only once.

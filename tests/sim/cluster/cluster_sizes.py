@@ -15,6 +15,8 @@ from remote.log_manager.settings import RemoteLogManagerSettings
 #: Where each stands -> what it may be.
 CHOICES = {
     "storage.segment_reader.LEND_BYTES": (100, 300, 128 * 1024),
+    # Which responses get a buffer of their own; followers use theirs again.
+    "broker.network.client.SHARED_BYTES": (100, 1000, 64 * 1024),
     "storage.segment_reader.WARM_TAIL_BYTES": (0, 400, 16 * 1024 * 1024),
     "storage.validation.QUICK_RECORDS": (0, 1, 500),
     # What is joined is copied, and lent no longer.
