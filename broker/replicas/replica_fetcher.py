@@ -16,6 +16,7 @@ import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Final, TypeVar, TypeVarTuple, assert_never
 
+from broker.replicas import append_turns
 from broker.replicas.flushes import flush_log
 from broker.replicas.follower_actions import FollowerActions
 from broker.replicas.leader_endpoint import SESSION_ERRORS, FetcherSettings, LeaderEndpoint
@@ -52,8 +53,6 @@ from runtime import Pool, Runtime
 
 logger = logging.getLogger(__name__)
 
-#: Other tasks of the event loop run after this much has been appended.
-_TURN_BYTES: Final = 1 << 20
 #: The longest pause of a partition whose state the remote tier does not return, and by how much pauses differ.
 _MAX_BACKOFF_MS: Final = 30_000
 _JITTER: Final = 0.2
@@ -217,20 +216,31 @@ class ReplicaFetcher:
             if code not in SESSION_ERRORS:
                 self._pause(list(states.fetching))
             return
-        appended_bytes = 0
+        cost = 0
         for topic in response.responses:
             for row in topic.partitions:
                 fetch_state = states.get((topic.topic_id, row.partition_index))
                 if fetch_state is None or fetch_state.asked is None:
                     continue
-                self._process(fetch_state, fetch_state.asked, row)
-                appended_bytes += len(row.records or b"")
-                if appended_bytes >= _TURN_BYTES:
-                    appended_bytes = 0
-                    await asyncio.sleep(0)
+                for part in append_turns.parts_of(row):
+                    self._process(fetch_state, fetch_state.asked, part.row)
+                    cost += part.cost
+                    if cost >= append_turns.TURN_COST:
+                        cost = 0
+                        await asyncio.sleep(0)
+                    if part.end_offset is not None and not self._asks_for(fetch_state, part.end_offset):
+                        break
         for fetch_state in [each for each in states.changed if each.partition.log.flusher.is_due]:
             # Before the next Fetch, by which the leader counts the records as replicated (flush.messages).
             await flush_log(self._runtime, fetch_state.partition.log)
+
+    def _asks_for(self, fetch_state: PartitionFetchState, offset: int) -> bool:
+        """Whether the next request would be for records from this offset on, so that the next part answers it."""
+        request = fetch_state.follower.next_request() if self._states.may_send(fetch_state) else None
+        if not isinstance(request, FetchRecords) or request.fetch_offset != offset:
+            return False
+        fetch_state.asked = request
+        return True
 
     def _rows(self) -> dict[Key, FetchPartition]:
         """The rows of a full fetch: all partitions that can be fetched now."""

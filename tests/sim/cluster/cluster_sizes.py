@@ -21,6 +21,10 @@ CHOICES = {
     "storage.validation.QUICK_RECORDS": (0, 1, 500),
     # What is joined is copied, and lent no longer.
     "broker.network.connection.JOIN_BYTES": (0, 16 * 1024),
+    # How much of a response a follower appends at once.
+    "broker.replicas.append_turns.PART_COST": (0, 2 * 1024 * 1024),
+    "broker.replicas.append_turns.TURN_COST": (0, 1024 * 1024),
+    "broker.replicas.append_turns.SMALL_BYTES": (0, 4 * 1024),
 }
 SMALLEST = {name: min(sizes) for name, sizes in CHOICES.items()}
 

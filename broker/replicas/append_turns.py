@@ -1,0 +1,81 @@
+"""Turns of the event loop in which a follower appends a Fetch response: none takes longer than a few milliseconds.
+
+A response has several MiB, or thousands of small batches, or rows of a thousand partitions. What each of these takes is
+estimated as a number of bytes. After `TURN_COST` other tasks run; a row that costs more than `PART_COST` is divided into parts,
+between two batches.
+
+While other tasks run, the log may be truncated, led by this broker, or removed. So a part is the answer to a request of its
+own, which begins where the part before it ends: it is appended only if the follower would send that request now. The leader's
+response guarantees that its records follow each other, as if the leader had answered each request.
+
+Source: none in Kafka, where a fetcher is a thread.
+"""
+
+from collections.abc import Iterator
+from dataclasses import Field, replace
+from struct import Struct
+from typing import Any, ClassVar, Final, Generic, NamedTuple, Protocol, TypeVar
+
+from protocol.records.batch import HEADER_SIZE_BYTES, LOG_OVERHEAD_BYTES, BatchHeader, unpack_header
+
+#: Other tasks run after appends of this cost: 0.4 ms for a MiB in one batch, and 0.7 ms in batches of 8 KiB.
+TURN_COST: Final = 1 << 20
+#: The most that is appended at once, unless a single batch costs more.
+PART_COST: Final = 2 << 20
+#: What a row costs besides its batches, and a batch besides its bytes: 15 us and 4 us.
+ROW_COST: Final = 32 * 1024
+BATCH_COST: Final = 8 * 1024
+#: Records of this size are not divided, as they have at most 60 batches.
+SMALL_BYTES: Final = 4 * 1024
+
+_LENGTH = Struct(">8xi")
+_BASE_OFFSET, _LAST_OFFSET_DELTA = map(BatchHeader._fields.index, ("base_offset", "last_offset_delta"))
+
+
+class Row(Protocol):
+    """A row of a response, which is a dataclass."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+    @property
+    def records(self) -> bytes | memoryview | None:
+        """Batches; the last one may be incomplete."""
+
+
+R = TypeVar("R", bound=Row)
+
+
+class Part(NamedTuple, Generic[R]):
+    """A row, or a part of one."""
+
+    row: R
+    cost: int
+    #: The offset after its last batch, where the next part begins; None: this is the last one.
+    end_offset: int | None
+
+
+def parts_of(row: R) -> Iterator[Part[R]]:
+    """The parts of a row, in order; nearly always it is one. Batches are not checked: that is done by the append.
+
+    Cost: 0.2 us for each batch.
+    """
+    records = memoryview(row.records or b"")
+    size = len(records)
+    if size <= SMALL_BYTES:
+        yield Part(row, ROW_COST + size, None)
+        return
+    start = last = position = 0
+    cost = ROW_COST
+    while size - position >= HEADER_SIZE_BYTES:
+        batch_bytes = _LENGTH.unpack_from(records, position)[0] + LOG_OVERHEAD_BYTES
+        if not HEADER_SIZE_BYTES <= batch_bytes <= size - position:
+            break  # an incomplete batch, or a corrupt one
+        if position > start and cost + batch_bytes + BATCH_COST > PART_COST:
+            fields = unpack_header(records, last)
+            end_offset = fields[_BASE_OFFSET] + fields[_LAST_OFFSET_DELTA] + 1
+            yield Part(replace(row, records=records[start:position]), cost, end_offset)
+            start, cost = position, ROW_COST
+        last = position
+        position += batch_bytes
+        cost += batch_bytes + BATCH_COST
+    yield Part(replace(row, records=records[start:]) if start else row, cost, None)
