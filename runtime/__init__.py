@@ -103,7 +103,7 @@ class Runtime(Protocol):
         """Wall clock in milliseconds since 1970, for timestamps in logs and messages."""
 
     def monotonic(self) -> float:
-        """Seconds on a monotonic clock, for durations; equals `loop.time()`."""
+        """Seconds on a monotonic clock, for durations: that of `loop.time()`, which may have a coarser resolution."""
 
     def call_later(
         self, delay_s: float, callback: Callable[..., object], *args: object

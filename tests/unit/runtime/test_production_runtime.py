@@ -46,6 +46,15 @@ def test_listen_connect_and_echo():
     run(main)
 
 
+def test_the_clock_is_the_loops_with_a_finer_resolution():
+    async def main(runtime):
+        readings = {runtime.monotonic() for _ in range(1000)}
+        assert min(readings) == pytest.approx(runtime.loop.time(), abs=1)
+        assert len(readings) > 10
+
+    run(main)
+
+
 @pytest.mark.parametrize("host", [None, "", "localhost", "0.0.0.0"])
 def test_hosts_are_reachable_by_ipv4(host):
     async def main(runtime):
