@@ -22,7 +22,6 @@ one request to the next: partition, role, topic configuration and log directory 
 will be permissions and quotas, as both ways meet in `_produce`. So no change of these has to invalidate anything.
 """
 
-from asyncio import Future
 from collections.abc import Sequence
 from functools import partial
 from struct import Struct
@@ -39,6 +38,7 @@ from broker.api.produce_rows import (
     refused_row,
     with_error_fields,
 )
+from broker.purgatory.delayed_response import DelayedResponse
 from broker.replicas.delayed_produce import FlushPartitionStatus, PartitionStatus, ProducePartitionStatus
 from broker.replicas.partition import Partition
 from broker.request_context import RequestContext
@@ -158,8 +158,8 @@ async def _append_deferred(
             rows[at] = refused_row(partition, index, records, error)
         else:
             rows[at] = _append(partition, index, records, validated, request, now_ms, pending, rows, at)
-    response_or_future = _respond(request, answers, context, broker, pending)
-    return await response_or_future if isinstance(response_or_future, Future) else response_or_future
+    response = _respond(request, answers, context, broker, pending)
+    return await response if isinstance(response, DelayedResponse) else response
 
 
 def _respond(
@@ -168,7 +168,7 @@ def _respond(
     context: RequestContext,
     broker: BrokerServices,
     pending: list[PendingRow],
-) -> "Buffers | Future[Buffers] | None":
+) -> Buffers | DelayedResponse[Buffers] | None:
     if request.acks == 0:
         close_on_error(answers)
         return None

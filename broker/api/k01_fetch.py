@@ -11,12 +11,10 @@ Touches: broker.replicas (fetch sessions, purgatory, logs). Waits up to max_wait
 DelayedFetch), and in a thread for records that are not in memory.
 """
 
-from asyncio import Future
-from collections.abc import Coroutine
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
-from broker.api import Api, Buffers
+from broker.api import Api, Buffers, Reply
 from broker.api.current_leader import name_leaders
 from broker.reads.fetch import fetch
 from broker.reads.fetch_contexts import new_context
@@ -50,9 +48,7 @@ FUTURE_REPLICA: Final = -3
 _ERRORS_WITH_LEADER: Final = frozenset({ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch})
 
 
-def handle_raw(
-    body: memoryview, context: RequestContext, broker: BrokerServices
-) -> Buffers | Future[Buffers] | Coroutine[Any, Any, Buffers]:
+def handle_raw(body: memoryview, context: RequestContext, broker: BrokerServices) -> Reply:
     """Look up the fetch session, read its partitions, respond or wait."""
     version = context.version
     request = codec.decode(version, body)

@@ -7,9 +7,8 @@ Touches: broker.partition. Waits until every live replica has deleted them, for 
 (Kafka's DelayedDeleteRecords).
 """
 
-from asyncio import Future
-
 from broker.api import Api
+from broker.purgatory.delayed_response import DelayedResponse
 from broker.replicas.delayed_produce import DeleteRecordsPartitionStatus
 from broker.request_context import RequestContext
 from broker.services import BrokerServices
@@ -30,7 +29,7 @@ HIGH_WATERMARK = -1
 
 def handle(
     request: DeleteRecordsRequest, context: RequestContext, broker: BrokerServices
-) -> "DeleteRecordsResponse | Future[DeleteRecordsResponse]":
+) -> DeleteRecordsResponse | DelayedResponse[DeleteRecordsResponse]:
     """Handle each partition separately; respond when all are done."""
     statuses: list[tuple[DeleteRecordsPartitionResult, DeleteRecordsPartitionStatus]] = []
     topics = []

@@ -1,7 +1,7 @@
 """Delayed JoinGroup and SyncGroup: responses that wait for other members of the group.
 
     join, sync --the group returns the waiter at once--> the response
-               --else----------------------------------> a future of it
+               --else----------------------------------> a future of it: the response is sent in a later turn
     waiting    --AnswerJoin, AnswerSync-----------------> completed
                --its connection is closed---------------> cancelled; the group still returns the waiter
 
@@ -34,12 +34,11 @@ class DelayedGroupResponse(DelayedResponse[T]):
         """The group returns the waiter, with its response."""
         assert self._response is None, "a group returns each waiter once"
         self._response = response
-        if self._future is not None:
-            self.force_complete()
+        self.force_complete()
 
     def answer(self) -> Answer[T]:
         """The response if the group has returned the waiter; else a future of it."""
-        return self.create_future() if self._response is None else self._response
+        return self.as_future() if self._response is None else self._response
 
     def can_complete(self) -> bool:
         """Whether the group has returned the waiter."""

@@ -9,9 +9,10 @@ The contents of frames are not parsed here: `dispatch(frame, connection)` does t
 
 - a list of buffers: the reply without its length prefix; sent with the other replies of this read;
 - None: no reply is due (Produce with acks=0); the next request is dispatched;
-- an awaitable of one of the two: the request is parked. The connection's later requests wait until
-  it is done, since replies are sent in the order of requests. When the peer disconnects, a future that
-  is no task is cancelled, since it only waits; a coroutine or task runs to its end.
+- a delayed response, a future, or a coroutine (which is run as a task) of one of the two: the request is
+  parked. The connection's later requests wait until it is done, since replies are sent in the order of
+  requests. When the peer disconnects, a delayed response or a future is cancelled, since it only waits; a
+  task runs to its end.
 
 If `dispatch` or the awaitable raises, the connection is closed: a `KafkaError` is the peer's fault (a
 malformed request) and is noted, any other exception is a bug and is logged with its traceback.

@@ -1,10 +1,14 @@
 """Connection of one client: parses frames from its bytes and writes replies to its socket, one request at a time.
 
-    open ---- the reply is an awaitable --------> parked ----- it is done ------> open
+    open ---- the reply is not known yet -------> parked ----- it is done ------> open, or yielding if requests wait
     open ---- the peer does not read replies ---> clogged ---- it has read -----> open
     open ---- the bound of one turn ------------> yielding --- others' turns ---> open
     open ---- a frame has begun, no memory ------> starved --- memory is free ---> open
     any  ---- finish(), close(), bad frame, failure, end of stream --> ending --> closed
+
+The reply of a parked request is sent by what completes it, a delayed response in a purgatory mostly, in the same turn of
+the loop. Requests that wait behind it are dispatched in a later turn: a follower's Fetch may complete the requests of a hundred
+producers, whose replies are all sent before any of their next requests is handled, and no dispatch is part of another one.
 
 Requests are dispatched only while the connection is open. While it is parked, clogged or yielding (or several of
 these) bytes are still read, up to `PIPELINED_BYTES`, so that a disconnect of the peer is noticed; beyond that the
@@ -16,9 +20,10 @@ Source: Processor and KafkaChannel of Kafka 4.3.1.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from errno import EFAULT
 from struct import Struct
+from types import CoroutineType
 from typing import Any, Protocol, cast
 
 from broker.network.receive_buffer import BufferPool, ReceiveBuffer
@@ -32,7 +37,23 @@ log = logging.getLogger(__name__)
 
 #: The pieces of one reply, without the length prefix.
 Buffers = list[bytes | memoryview]
-Reply = Buffers | Awaitable[Buffers | None] | None
+
+
+class DelayedReply(Awaitable[Buffers | None], Protocol):
+    """A reply that is not known yet: a delayed response (`broker.purgatory.delayed_response`), a future, a task."""
+
+    def add_done_callback(self, callback: Callable[[Any], object], /) -> object:
+        """Call `callback(self)` once it is done, not within this call. A delayed response calls it as it completes."""
+
+    def result(self) -> Buffers | None:
+        """The reply. Raises the error of the request, or CancelledError. Precondition: it is done."""
+
+    def cancel(self) -> object:
+        """No reply is wanted any more: it is done, and the callback is called."""
+
+
+#: A coroutine is run as a task.
+Reply = Buffers | DelayedReply | Coroutine[Any, Any, Buffers | None] | None
 Dispatch = Callable[[memoryview, "Connection"], Reply]
 
 #: While a request is parked, this many bytes behind it are read; the rest waits in the socket.
@@ -130,7 +151,7 @@ class Connection(asyncio.BufferedProtocol):
         self._dispatch = server.dispatch
         self._max_bytes = server.settings.request_max_bytes
         self._buffer = ReceiveBuffer(server.pool)
-        self._parked: asyncio.Future[Buffers | None] | None = None
+        self._parked: DelayedReply | None = None
         self._is_working = False  # inside `_work`: a transport may call back from within write()
         self._is_clogged = False
         self._is_yielding = False
@@ -202,7 +223,7 @@ class Connection(asyncio.BufferedProtocol):
         self._server.forget(self)
         if isinstance(exc, OSError) and exc.errno == EFAULT:
             self._server.on_unreadable()
-        # A future that only waits is cancelled: a Fetch may request a wait of weeks, and would be kept for
+        # A request that only waits is cancelled: a Fetch may request a wait of weeks, and would be kept for
         # that time without a receiver. A task is doing work, and runs to its end.
         if self._parked is not None and not isinstance(self._parked, asyncio.Task):
             self._parked.cancel()
@@ -317,7 +338,7 @@ class Connection(asyncio.BufferedProtocol):
                 replies += reply
                 replies_bytes += length
             elif reply is not None:
-                self._park(cast("Awaitable[Buffers | None]", reply))
+                self._park(cast("DelayedReply | Coroutine[Any, Any, Buffers | None]", reply))
                 break
             if self._is_ending:  # closed by `dispatch`
                 break
@@ -406,24 +427,35 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._transport.writelines(pieces)
 
-    def _park(self, reply: Awaitable[Buffers | None]) -> None:
-        self._parked = asyncio.ensure_future(reply)
-        self._parked.add_done_callback(self._on_reply)
+    def _park(self, reply: DelayedReply | Coroutine[Any, Any, Buffers | None]) -> None:
+        if isinstance(reply, CoroutineType):
+            reply = asyncio.ensure_future(reply)
+        self._parked = parked = cast("DelayedReply", reply)
+        parked.add_done_callback(self._on_reply)
 
-    def _on_reply(self, parked: "asyncio.Future[Buffers | None]") -> None:
+    def _on_reply(self, parked: DelayedReply) -> None:
+        """The parked request is done: send its reply. Dispatches nothing, and completes nothing: see the module."""
         self._parked = None
         self.active_at = self._server.activity_clock
         if (timed := self._timed) is not None:
             self._timed = None
             timed[0].observe((self._server.runtime.monotonic() - timed[1]) * 1000)
-        if parked.cancelled():
-            self._is_ending = True  # cancelled, as by a shutdown: no response is sent
-        elif error := parked.exception():
+        try:
+            reply = parked.result()
+        except asyncio.CancelledError:
+            self._is_ending = True  # as by a shutdown: no response is sent
+        except Exception as error:  # noqa: BLE001 (any exception ends this connection only)
             self._failed(error)
-        elif (reply := parked.result()) is not None:
-            length = sum(map(len, reply))
-            self._send([_PREFIX.pack(length), *reply], length)
-        self._work()
+        else:
+            if reply is not None:
+                length = sum(map(len, reply))
+                self._is_working = True  # see `resume_writing`
+                self._send([_PREFIX.pack(length), *reply], length)
+                self._is_working = False
+        if self._buffer.unread_bytes and not self._is_ending:
+            self._yield()
+        else:
+            self._work()  # nothing to dispatch: prepare the next read, or close
 
     def _failed(self, error: BaseException) -> None:
         """A request has failed: close, as Kafka does. The only place where it is logged."""

@@ -2,18 +2,28 @@
 
     try_complete_else_watch --the condition holds--> the response, at once
                             --else-----------------> watch
-    watch                   -----------------------> a future of the response
+    watch                   -----------------------> the operation itself: an awaitable of the response
+    waiting --completed--> has a response, or an error --> the receiver is called
+            --cancel-----> has neither                 --> the receiver is called
 
-A cancelled future cancels the operation. Delayed Produce and DeleteRecords (`broker.replicas.delayed_produce`), delayed
-Fetch (`broker.reads.delayed_fetch`), and JoinGroup and SyncGroup requests that wait for other members
-(`broker.groups.delayed_join`) are such operations.
+The receiver, which is the connection of the request (`add_done_callback`), is called by the completion itself: the response
+is sent in the turn of the loop in which the condition is found to hold. The callback of an asyncio future would run a turn later,
+and a turn is a system call and as much work as a small response. What is called that way must neither dispatch a request nor
+complete another operation: it runs while the purgatory checks the operations of a key. Code that is not written for that
+awaits the operation, or takes a future of it (`as_future`), and continues in a later turn.
 
-Source: DelayedOperationPurgatory.tryCompleteElseWatch, and the response callbacks of Kafka's delayed operations.
+Delayed Produce and DeleteRecords (`broker.replicas.delayed_produce`), delayed Fetch (`broker.reads.delayed_fetch`), and
+JoinGroup and SyncGroup requests that wait for other members (`broker.groups.delayed_join`) are such operations.
+
+Source: DelayedOperationPurgatory.tryCompleteElseWatch, and the response callbacks of Kafka's delayed operations, which the
+thread that completes an operation calls, too.
 """
 
 from abc import abstractmethod
-from asyncio import AbstractEventLoop, Future
-from typing import Generic, TypeVar
+from asyncio import AbstractEventLoop, CancelledError, Future
+from collections.abc import Callable, Generator
+from functools import partial
+from typing import Any, Generic, TypeVar
 
 from broker.purgatory.delayed_operation import DelayedOperation, DelayedOperationPurgatory
 
@@ -21,23 +31,28 @@ T = TypeVar("T")
 
 
 class DelayedResponse(DelayedOperation, Generic[T]):
-    """See the module."""
+    """See the module. Awaited, or received by one callback."""
 
-    __slots__ = ("_future", "_loop")
+    __slots__ = ("_error", "_is_cancelled", "_loop", "_receiver", "_result")
+
+    #: Set before the receiver is called, unless `_error` is or the operation is cancelled.
+    _result: T
 
     def __init__(self, loop: AbstractEventLoop) -> None:
         super().__init__()
         self._loop = loop
-        self._future: Future[T] | None = None
+        self._receiver: Callable[[DelayedResponse[T]], object] | None = None
+        self._error: Exception | None = None
+        self._is_cancelled = False
 
     @abstractmethod
     def respond(self) -> T:
-        """The response; called once. An exception is raised where the future is awaited."""
+        """The response; called once. An exception is raised where the operation is awaited."""
 
     def try_complete_else_watch(
         self, purgatory: DelayedOperationPurgatory, *, timeout_ms: int
-    ) -> "T | Future[T]":
-        """The response if the condition holds already; else a future of it.
+    ) -> "T | DelayedResponse[T]":
+        """The response if the condition holds already; else this operation, which waits.
 
         It checks before it waits: a signal that was sent earlier is not repeated, and the request may have waited for
         a thread since the condition was last checked.
@@ -47,30 +62,81 @@ class DelayedResponse(DelayedOperation, Generic[T]):
             return self.respond()
         return self.watch(purgatory, timeout_ms=timeout_ms)
 
-    def watch(self, purgatory: DelayedOperationPurgatory, *, timeout_ms: int) -> "Future[T]":
-        """A future of the response. Precondition: that of `DelayedOperationPurgatory.watch`."""
-        future = self.create_future()
+    def watch(self, purgatory: DelayedOperationPurgatory, *, timeout_ms: int) -> "DelayedResponse[T]":
+        """Wait; returns this operation. Precondition: that of `DelayedOperationPurgatory.watch`."""
         purgatory.watch(self, timeout_ms=timeout_ms)
-        return future
+        return self
 
-    def create_future(self) -> "Future[T]":
-        """The future that `on_complete` sets."""
-        assert self._future is None, "a response is awaited by one future"
-        self._future = future = self._loop.create_future()
+    # -- for the receiver --------------------------------------------------------------------------
+
+    def add_done_callback(self, receiver: Callable[["DelayedResponse[T]"], object], /) -> None:
+        """Call `receiver(self)` when this operation is completed or cancelled; once, and not within this call."""
+        assert self._receiver is None, "a response has one receiver"
+        if self.is_done:
+            self._loop.call_soon(receiver, self)
+        else:
+            self._receiver = receiver
+
+    def result(self) -> T:
+        """The response. Raises CancelledError, or what `respond` has raised. Precondition: `is_done`."""
+        assert self.is_done, "a response has no result yet"
+        if self._is_cancelled:
+            raise CancelledError
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+    def as_future(self) -> "Future[T]":
+        """A future of the response, whose callbacks run in a later turn; cancelled, it cancels this operation."""
+        future: Future[T] = self._loop.create_future()
         # The connection may close before the deadline; a request may ask to wait for weeks.
         future.add_done_callback(self._on_future_done)
+        self.add_done_callback(partial(_pass_on, future))
         return future
 
+    def __await__(self) -> Generator[Any, None, T]:
+        return self.as_future().__await__()
+
+    # -- called by the operation -------------------------------------------------------------------
+
     def on_complete(self) -> None:
-        """Set the future's result, unless it was cancelled in this turn of the loop."""
-        future = self._future
-        assert future is not None
-        if future.done():
-            return
+        """Call the receiver with the response."""
         try:
-            future.set_result(self.respond())
-        except Exception as error:  # noqa: BLE001 - raised where the future is awaited
-            future.set_exception(error)
+            self._result = self.respond()
+        except Exception as error:  # noqa: BLE001 - raised where the response is awaited
+            self._error = error
+        self._call_receiver()
+
+    def cancel(self) -> None:
+        """As of `DelayedOperation`; the receiver is called."""
+        if not self.is_done:
+            self._is_cancelled = True
+            super().cancel()
+            self._call_receiver()
+
+    def _call_receiver(self) -> None:
+        receiver, self._receiver = self._receiver, None
+        if receiver is not None:
+            try:
+                receiver(self)
+            except Exception as error:  # noqa: BLE001 - a bug of the receiver does not stop the operations behind it
+                self._loop.call_exception_handler(
+                    {"message": f"the receiver of a delayed {self.kind} failed", "exception": error}
+                )
 
     def _on_future_done(self, future: "Future[T]") -> None:
         self.cancel()
+
+
+def _pass_on(future: "Future[T]", operation: DelayedResponse[T]) -> None:
+    """Complete the future as the operation was."""
+    if future.done():
+        return  # cancelled in this turn of the loop
+    try:
+        result = operation.result()
+    except CancelledError:
+        future.cancel()
+    except Exception as error:  # noqa: BLE001 - raised where the future is awaited
+        future.set_exception(error)
+    else:
+        future.set_result(result)

@@ -13,11 +13,11 @@ follower's part in `follower_fetch.py`.
 Source: Kafka's ReplicaManager.fetchMessages.
 """
 
-from asyncio import Future
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from broker.purgatory.delayed_response import DelayedResponse
 from broker.reads.delayed_fetch import DelayedFetch
 from broker.reads.delayed_remote_fetch import DelayedRemoteFetch
 from broker.reads.fetch_contexts import FetchContext
@@ -42,8 +42,8 @@ def fetch(
     respond: Callable[[ResponseRows], T],
     *,
     remote: RemoteReads | None = None,
-) -> "T | Future[T] | Coroutine[Any, Any, T]":
-    """Respond with `respond(rows)`, at once or when there is enough. A cancelled future stops waiting."""
+) -> T | DelayedResponse[T] | Coroutine[Any, Any, T]:
+    """Respond with `respond(rows)`, at once or when there is enough."""
     is_follower = params.replica_id is not None
     stats = replicas.topic_stats
     counter = stats.follower_fetches if is_follower else stats.consumer_fetches
@@ -74,12 +74,12 @@ def fetch(
         delayed_remote = DelayedRemoteFetch(remote, params, reads, respond)
         return delayed_remote.watch(remote.fetch_purgatory, timeout_ms=delayed_remote.timeout_ms)
     delayed = DelayedFetch(replicas, context, params, reads, respond)
-    future = delayed.watch(replicas.purgatory, timeout_ms=params.max_wait_ms)
+    delayed.watch(replicas.purgatory, timeout_ms=params.max_wait_ms)
     if reads.is_high_watermark_stale:
         delayed.check_soon()
     if reads.lacks_metadata:
         delayed.await_metadata()
-    return future
+    return delayed
 
 
 async def _read_in_thread(

@@ -53,7 +53,8 @@ class CoordinatorPartitionWriter:
             if status.error is not None:
                 raise status.error
 
-        return self._replicas.respond_when_complete([status], timeout_ms=timeout_ms, respond=respond)
+        delayed = self._replicas.respond_when_complete([status], timeout_ms=timeout_ms, respond=respond)
+        return None if delayed is None else delayed.as_future()
 
     def replica_log(self, topic_partition: TopicPartition) -> Log:
         """The log of a hosted partition, to be replayed. Raises what `ReplicaManager.partition` raises."""

@@ -7,7 +7,6 @@ Source: Kafka's ReplicaManager.
 
 import asyncio
 import logging
-from asyncio import Future
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -15,6 +14,7 @@ from uuid import UUID
 
 from broker.metadata_cache import MetadataCache
 from broker.purgatory.delayed_operation import DelayedOperationPurgatory
+from broker.purgatory.delayed_response import DelayedResponse
 from broker.replicas.cluster_view import ClusterView
 from broker.replicas.delayed_produce import DelayedAcknowledgement, PartitionStatus
 from broker.replicas.flushes import Flushes
@@ -417,10 +417,7 @@ class ReplicaManager:
 
     def respond_when_complete(
         self, statuses: Sequence[PartitionStatus], *, timeout_ms: int, respond: Callable[[], T]
-    ) -> "T | Future[T]":
-        """`respond()` if all statuses are complete; else a future of it, completed when they are, or at the timeout.
-
-        An exception that `respond` raises later becomes the future's. A cancelled future stops waiting.
-        """
+    ) -> T | DelayedResponse[T]:
+        """`respond()` if all statuses are complete; else a delayed response, completed when they are, or at the timeout."""
         delayed = DelayedAcknowledgement(self.runtime.loop, statuses, respond)
         return delayed.try_complete_else_watch(self.purgatory, timeout_ms=timeout_ms)

@@ -3,6 +3,7 @@
 import asyncio
 from struct import Struct
 
+from broker.purgatory.delayed_response import DelayedResponse
 from protocol.errors import MalformedMessage
 
 PREFIX = Struct(">i")
@@ -46,11 +47,29 @@ class Client(asyncio.Protocol):
         return found
 
 
+class Parked(DelayedResponse):
+    """A reply that the test completes."""
+
+    _reply = None
+
+    def can_complete(self):
+        return False
+
+    def respond(self):
+        if isinstance(self._reply, Exception):
+            raise self._reply
+        return self._reply
+
+    def complete(self, reply):
+        self._reply = reply
+        self.force_complete()
+
+
 class Handler:
     """Answers a frame with itself, unless its first bytes ask for something else.
 
-    `none` no reply, `park NAME` wait for `release(NAME)`, `work NAME` the same in a coroutine, `big N` N bytes, `raise`, `bad`, `task`
-    (a coroutine that sleeps a second), `later-raise`, `close`.
+    `none` no reply, `park NAME` wait for `release(NAME)` as delayed responses do, `work NAME` the same in a coroutine, `big N`
+    N bytes, `raise`, `bad`, `task` (a coroutine that sleeps a second), `later-raise`, `close`.
     """
 
     def __init__(self, runtime):
@@ -68,7 +87,7 @@ class Handler:
             case [b"none"]:
                 return None
             case [b"park", name]:
-                self.parked[name] = self.runtime.loop.create_future()
+                self.parked[name] = Parked(self.runtime.loop)
                 return self.parked[name]
             case [b"work", name]:
                 self.parked[name] = self.runtime.loop.create_future()
@@ -97,4 +116,4 @@ class Handler:
         return reply
 
     def release(self, name, reply=None):
-        self.parked.pop(name).set_result([b"released ", name] if reply is None else reply)
+        self.parked.pop(name).complete([b"released ", name] if reply is None else reply)

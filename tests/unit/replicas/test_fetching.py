@@ -150,10 +150,10 @@ def test_a_fetch_waits_for_records_and_sees_the_whole_turn(simulation, hosting, 
 
     async def main():
         waiting = hosting.fetch({KEY: 0})
-        assert not waiting.done()
+        assert not waiting.is_done
         on_disk.append(b"a")
         on_disk.append(b"b")
-        assert not waiting.done()  # the Produce is answered first
+        assert not waiting.is_done  # the Produce is answered first
         return await waiting, simulation.loop.time()
 
     answer, at = simulation.run(main())
@@ -183,7 +183,7 @@ def test_min_bytes_add_up_over_partitions_and_appends(simulation, hosting, tmp_p
         waiting = hosting.fetch({KEY: 0, OTHER_KEY: 0}, min_bytes=3 * SIZE, max_wait_ms=60_000)
         second.append(b"x" * 1000)
         await asyncio.sleep(1)
-        assert not waiting.done()
+        assert not waiting.is_done
         first.append(b"x" * 1000)
         return await waiting, simulation.loop.time()
 
@@ -425,7 +425,7 @@ def test_a_followers_first_fetch(simulation, tmp_path, slots, known, is_answered
         assert isinstance(answer, dict) is (is_answered_at_once is True)
         if not isinstance(answer, dict):
             await turns()
-            assert answer.done() is (is_answered_at_once is None)
+            assert answer.is_done is (is_answered_at_once is None)
             answer = await answer
         assert answer[KEY].high_watermark == 1
 
@@ -456,14 +456,14 @@ def test_a_follower_gets_a_new_high_watermark_at_once_and_waits_then(
         on_disk.append(b"b")
         waiting = ask(1, known=1)
         await turns()
-        assert not waiting.done()  # broker 3 does not have it yet
+        assert not waiting.is_done  # broker 3 does not have it yet
         began = simulation.loop.time()
         follower_fetches(on_disk.partition, 3, 2)
         assert (await waiting)[KEY].high_watermark == 2
         assert simulation.loop.time() - began < 0.001
         waiting = ask(2, known=2)
         await turns()
-        assert not waiting.done()
+        assert not waiting.is_done
         waiting.cancel()
 
     simulation.run(main())
@@ -481,7 +481,7 @@ def test_producers_go_first_and_what_they_have_sent_already_travels_with_the_hig
         waiting = hosting.fetch(
             {KEY: {"fetch_offset": 2, "high_watermark": 1}}, session=(hosting.session_id, 1), replica_id=2
         )
-        assert not waiting.done()
+        assert not waiting.is_done
         await asyncio.sleep(0)  # the producer of b is answered, and its next request is carried out
         on_disk.append(b"c")
         row = (await waiting)[KEY]

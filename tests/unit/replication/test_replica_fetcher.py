@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import asynccontextmanager
+from inspect import isawaitable
 from unittest.mock import patch
 
 import pytest
@@ -462,7 +463,7 @@ async def delete_records(broker: ReplicaBroker, offset: int, *, timeout_ms: int 
         topics=[DeleteRecordsTopic(name="orders", partitions=[row])], timeout_ms=timeout_ms
     )
     answer = broker.answer(ApiKey.DELETE_RECORDS, request, 2)
-    response = await answer if asyncio.isfuture(answer) else answer
+    response = await answer if isawaitable(answer) else answer
     (row,) = response.topics[0].partitions
     return row.error_code, row.low_watermark
 
