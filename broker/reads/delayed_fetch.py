@@ -1,8 +1,9 @@
 """Delayed Fetch (Kafka's DelayedFetch): it waits until `min_bytes` can be read, or for `max_wait_ms`.
 
 It completes when a partition that it reads is deleted or led elsewhere, when the request's leader epoch is not the
-partition's any more, when enough bytes have arrived, or when a follower can advance its high watermark. Then it reads
-all of its partitions again: what was read before is not kept. One whose offset is in the remote tier waits for the metadata
+partition's any more, when enough bytes have arrived, or when a follower can advance its high watermark, unless records are
+expected that it can be sent with (`high_watermark_delay.py`). Then it reads all of its partitions again: what was read
+before is not kept. One whose offset is in the remote tier waits for the metadata
 of its copies, too, if that is still being read.
 
 Source: Kafka's DelayedFetch. Kafka watches a fetch under each of its partitions; here a fetch of a session is watched
@@ -12,10 +13,12 @@ under the session alone.
 from collections.abc import Callable, Hashable
 from typing import Final, TypeVar
 
+from broker.purgatory.delayed_operation import Timer
 from broker.purgatory.delayed_response import DelayedResponse
 from broker.reads.fetch_contexts import FetchContext
 from broker.reads.fetch_params import FetchParams
-from broker.reads.follower_fetch import TURNS_FOR_PRODUCERS, is_high_watermark_stale
+from broker.reads.follower_fetch import is_high_watermark_stale
+from broker.reads.high_watermark_delay import MAX_DELAY_S
 from broker.reads.read_from_log import LogReads
 from broker.reads.response_rows import ResponseRows
 from broker.replicas.replica_manager import ReplicaManager
@@ -30,7 +33,7 @@ _MAX_LOOK_S: Final = 0.2
 class DelayedFetch(DelayedResponse[T]):
     """See the module. `reads` has read the partitions in this turn of the loop, and not found enough."""
 
-    __slots__ = ("_context", "_params", "_reads", "_replicas", "_respond", "_yielded_turns")
+    __slots__ = ("_context", "_delay_timer", "_has_yielded", "_params", "_reads", "_replicas", "_respond")
 
     kind = "Fetch"
 
@@ -48,8 +51,9 @@ class DelayedFetch(DelayedResponse[T]):
         self._params = params
         self._reads = reads
         self._respond = respond
-        #: Turns of the loop that a follower's fetch has yielded to producers.
-        self._yielded_turns = 0
+        #: Of a follower's fetch: while its high watermark waits for records; and whether it has yielded a turn to producers.
+        self._delay_timer: Timer | None = None
+        self._has_yielded = False
 
     def expiry_kind(self) -> str:
         """Kafka's fetcherType."""
@@ -94,11 +98,42 @@ class DelayedFetch(DelayedResponse[T]):
                     return True
                 arrived = partition.appended_bytes - fetched.appended_bytes
                 size_bytes += min(fetched.read_bytes + arrived, request.partition_max_bytes)
-        if is_stale and self._yielded_turns < TURNS_FOR_PRODUCERS:
-            self._yielded_turns += 1
-            self.check_soon()
-            is_stale = False
-        return is_stale or size_bytes >= params.min_bytes
+        if size_bytes >= params.min_bytes:
+            return True
+        return is_stale and not self._awaits_records() and not self._yields()
+
+    def on_new_high_watermark(self) -> None:
+        """The follower's high watermark is stale; and there are no records, or not enough."""
+        if not self._awaits_records():
+            self._check_soon()
+
+    def _awaits_records(self) -> bool:
+        """Whether the new high watermark waits for records that it can be sent with."""
+        if self._delay_timer is not None:
+            return True
+        session, runtime = self._context.session, self._replicas.runtime
+        if session is None or not session.high_watermark_delay.on_new_high_watermark(runtime.monotonic()):
+            return False
+        self._delay_timer = runtime.call_later(MAX_DELAY_S, self._on_delay_over)
+        return True
+
+    def _on_delay_over(self) -> None:
+        assert self._context.session is not None
+        self._context.session.high_watermark_delay.on_delay_over()
+        self.force_complete()
+
+    def _yields(self) -> bool:
+        """Yield one turn of the loop to the producers whose requests the same high watermark completes."""
+        if self._has_yielded:
+            return False
+        self._has_yielded = True
+        self._check_soon()
+        return True
+
+    def _end(self) -> None:
+        if self._delay_timer is not None:
+            self._delay_timer.cancel()
+        super()._end()
 
     def await_metadata(self, pause_s: float = _FIRST_LOOK_S) -> None:
         """Complete when the metadata of copies, which a row lacks, is read: look for it, less and less often.
@@ -111,7 +146,7 @@ class DelayedFetch(DelayedResponse[T]):
             next_pause_s = min(2 * pause_s, _MAX_LOOK_S)
             self._replicas.runtime.call_later(pause_s, lambda: self.await_metadata(next_pause_s))
 
-    def check_soon(self) -> None:
+    def _check_soon(self) -> None:
         """Check the condition again in the next turn of the loop."""
         for key in self._keys:
             self._replicas.purgatory.signal(key)

@@ -2,7 +2,7 @@
 
     read all ---enough bytes, an error, max_wait_ms is 0------------> respond
              ---a follower opens a session--------------------------> respond
-             ---a follower's high watermark is stale--> yield to producers --> read all again, respond
+             ---a follower's high watermark is stale--> wait for records, a little ---> read all again, respond
              ---some data is not in memory---> read it in a thread -> read all again, respond
              ---some is in the remote tier---> wait for it ---it is here, or a timeout-> read all again, respond
              ---too few bytes--> wait ---more arrives, or a timeout-> read all again, respond
@@ -22,6 +22,7 @@ from broker.reads.delayed_fetch import DelayedFetch
 from broker.reads.delayed_remote_fetch import DelayedRemoteFetch
 from broker.reads.fetch_contexts import FetchContext
 from broker.reads.fetch_params import FetchParams
+from broker.reads.fetch_sessions import FetchSession
 from broker.reads.preferred_read_replica import PreferredReadReplicas
 from broker.reads.read_from_log import LogReads
 from broker.reads.remote_reads import RemoteReads
@@ -53,7 +54,7 @@ def fetch(
         counter.begin_round()
         began_at = replicas.runtime.monotonic()
     if is_follower:
-        respond = _counted(replicas, respond)
+        respond = _counted(replicas, context.session, respond)
     reads = LogReads(replicas, preferred_read_replicas, context, params, remote)
     rows = reads.read(may_block=False)
     if reads.cold_reads:
@@ -76,7 +77,7 @@ def fetch(
     delayed = DelayedFetch(replicas, context, params, reads, respond)
     delayed.watch(replicas.purgatory, timeout_ms=params.max_wait_ms)
     if reads.is_high_watermark_stale:
-        delayed.check_soon()
+        delayed.on_new_high_watermark()
     if reads.lacks_metadata:
         delayed.await_metadata()
     return delayed
@@ -93,14 +94,20 @@ async def _read_in_thread(
     return respond(reads.read(may_block=True))
 
 
-def _counted(replicas: ReplicaManager, respond: Callable[[ResponseRows], T]) -> Callable[[ResponseRows], T]:
+def _counted(
+    replicas: ReplicaManager, session: FetchSession | None, respond: Callable[[ResponseRows], T]
+) -> Callable[[ResponseRows], T]:
     """Counts the records sent to a follower: rows that are sent, not earlier reads; for the replication quota, too."""
 
     def respond_counted(rows: ResponseRows) -> T:
+        has_records = False
         for fetched, row in rows:
             if row.records and (partition := fetched.partition) is not None:
+                has_records = True
                 replicas.throttle.record_sent(partition, len(row.records))
                 partition.stats.replication_bytes_out += len(row.records)
+        if has_records and session is not None:
+            session.high_watermark_delay.on_records(replicas.runtime.monotonic())
         return respond(rows)
 
     return respond_counted

@@ -20,6 +20,7 @@ Source: KIP-227; Kafka's FetchSession and CachedPartition.
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
+from broker.reads.high_watermark_delay import HighWatermarkDelay
 from broker.replicas.hosted_partitions import PartitionKey
 from broker.replicas.partition import Partition
 from protocol.local_log import LocalLogState
@@ -129,8 +130,8 @@ class FetchSession:
     """Fetch session: the partitions that one client fetches. The session epoch orders its requests."""
 
     __slots__ = (
-        "cached_size", "created_ms", "dirty", "epoch", "is_evictable_by_all", "is_evictable_by_privileged",
-        "is_privileged", "is_read_committed", "last_used_ms", "overtaken", "partitions", "session_id",
+        "cached_size", "created_ms", "dirty", "epoch", "high_watermark_delay", "is_evictable_by_all",
+        "is_evictable_by_privileged", "is_privileged", "is_read_committed", "last_used_ms", "overtaken", "partitions", "session_id",
         "uses_topic_ids",
     )  # fmt: skip
 
@@ -158,6 +159,8 @@ class FetchSession:
         #: A follower's partitions that another of its requests has named meanwhile, a late one of an earlier
         #: connection: the rows kept in this session are read again, and recorded, with its next request.
         self.overtaken: dict[FetchedPartition, None] = {}
+        #: Of a follower's session.
+        self.high_watermark_delay = HighWatermarkDelay()
         #: The epoch of the next request.
         self.epoch = next_epoch(INITIAL_EPOCH)
         self.created_ms = now_ms

@@ -3,9 +3,8 @@
 A follower reads up to the log end, and its fetch offset shows how far it has replicated: the leader records that when
 the fetch arrives, not when it responds. It responds at once when the follower can advance its high watermark, and when
 the fetch opens a session, so that consumers of followers do not wait for replica.fetch.wait.max.ms (KIP-392; with Kafka
-4.3.1 they wait). Before a response that advances the high watermark it yields a few turns of the loop to the producers
-whose requests the same high watermark completes: their next requests, if sent already, are appended by then, and the
-response includes those records, too.
+4.3.1 they wait). Only where records follow each other closely does a high watermark wait for the next ones, a millisecond or
+two at most (`high_watermark_delay.py`).
 
 Records that only the remote tier has are not sent to a follower: it receives OFFSET_MOVED_TO_TIERED_STORAGE with the log
 start offset and the high watermark, and continues where the leader's local segments begin (KIP-405). Kafka's followers
@@ -25,10 +24,6 @@ from protocol.errors import ErrorCode, KafkaError, OffsetMovedToTieredStorage, O
 from protocol.local_log import LocalLog
 from protocol.messages.fetch import PartitionData
 from storage.log import Log
-
-#: Turns of the event loop until a producer has its response and its next request is handled. With pipelined requests a
-#: record then costs each follower one fetch instead of two: a third less CPU at 1,000 requests a second.
-TURNS_FOR_PRODUCERS: Final = 4
 
 #: In a request's row: the follower does not report its high watermark (before version 18, and Kafka 4.3.1).
 _NOT_REPORTED: Final = 2**63 - 1

@@ -56,6 +56,9 @@ _FAILURES = {
 class RemoteLogStage(Stage):
     """See the module."""
 
+    #: No task goes on while a leader writes.
+    before_a_write_s = 0
+
     def __init__(self, follower: type[Follower] = Follower) -> None:
         super().__init__(follower)
         self.tier: RemoteTier

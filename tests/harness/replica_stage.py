@@ -22,8 +22,10 @@
 | `500 ms pass` | nothing happens for so long |
 | `show` | the logs, and whether they agree and still have what was committed |
 
-What is below a leader's high watermark is committed. `Follower` machines, fetchers, sessions, partitions and handlers are
-those of a broker; between a follower and its leader is a `Line`, which delivers one request when the story says so.
+A millisecond passes before a leader writes, so that no high watermark waits for its records
+(`broker/reads/high_watermark_delay.py`). What is below a leader's high watermark is committed. `Follower` machines,
+fetchers, sessions, partitions and handlers are those of a broker; between a follower and its leader is a `Line`, which
+delivers one request when the story says so.
 """
 
 import asyncio
@@ -205,6 +207,8 @@ class Stage:
 
     #: fetch.max.wait.ms of consumers.
     consumers_wait_ms = 0
+    #: More than EXPECTED_WITHIN_S.
+    before_a_write_s = 0.001
 
     def __init__(self, follower: type[Follower] = Follower) -> None:
         self._follower = follower
@@ -338,6 +342,7 @@ class Stage:
             case ["the", "isr", "is", *isr]:
                 self.cluster.change(ORDERS, isr=sorted(self.names[name] for name in isr))
             case [name, "writes", *values]:
+                await asyncio.sleep(self.before_a_write_s)
                 for value in values:
                     self._write(name, value.split("+"))
             case [name, "replays", *nothing]:

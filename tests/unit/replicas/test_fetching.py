@@ -392,9 +392,9 @@ def test_an_error_of_a_read_in_a_thread_is_returned_by_the_second_read(
 UNTOLD = FetchPartition().high_watermark
 
 
-def led(hosting, folder) -> PartitionOnDisk:
+def led(hosting, folder, key=KEY) -> PartitionOnDisk:
     """A partition whose one record is committed: its follower, broker 2, has fetched up to its end."""
-    on_disk = hosting.add(folder)
+    on_disk = hosting.add(folder, key)
     on_disk.partition.apply(image(epoch=1, replicas=(NODE_ID, 2, 3), isr=(NODE_ID, 2)))
     on_disk.append(b"a")
     follower_fetches(on_disk.partition, 2, 1)
@@ -469,25 +469,186 @@ def test_a_follower_gets_a_new_high_watermark_at_once_and_waits_then(
     simulation.run(main())
 
 
-def test_producers_go_first_and_what_they_have_sent_already_travels_with_the_high_watermark(
-    simulation, hosting, tmp_path
-):
+class Follower:
+    """Broker 2, which fetches from the end of the log, as one that has appended what it was sent."""
+
+    def __init__(self, hosting, on_disks):
+        self.hosting, self.on_disks, self.epoch = hosting, on_disks, 1
+        hosting.fetch(self.rows(), session=(0, 0), replica_id=2)
+        self.session = hosting.sessions.get(hosting.session_id)
+
+    def rows(self, known=None):
+        return {
+            key: {
+                "fetch_offset": on_disk.log.log_end_offset,
+                "high_watermark": on_disk.log.high_watermark if known is None else known,
+            }
+            for key, on_disk in self.on_disks.items()
+        }
+
+    def fetch(self, **options):
+        """It has the high watermark of the last response, as the partition's is before this Fetch."""
+        self.epoch += 1
+        session = (self.session.session_id, self.epoch - 1)
+        return self.hosting.fetch(
+            self.rows(), session=session, replica_id=2, **{"max_wait_ms": 10**6} | options
+        )
+
+
+def test_producers_go_first(simulation, hosting, tmp_path):
+    """What a producer sends when it has its response may be appended before the followers are answered."""
     on_disk = led(hosting, tmp_path)
 
     async def main():
-        hosting.fetch({KEY: {"fetch_offset": 1, "high_watermark": 1}}, session=(0, 0), replica_id=2)
+        follower = Follower(hosting, {KEY: on_disk})
         on_disk.append(b"b")
-        follower_fetches(on_disk.partition, 2, 2)
-        waiting = hosting.fetch(
-            {KEY: {"fetch_offset": 2, "high_watermark": 1}}, session=(hosting.session_id, 1), replica_id=2
-        )
+        waiting = follower.fetch()
+        await asyncio.sleep(0)
+        assert (
+            on_disk.log.high_watermark == 2
+        )  # the producer of b is answered, and its next request is handled
         assert not waiting.is_done
-        await asyncio.sleep(0)  # the producer of b is answered, and its next request is carried out
         on_disk.append(b"c")
         row = (await waiting)[KEY]
         assert (values(row), row.high_watermark) == ([b"c"], 2)
 
     simulation.run(main())
+
+
+async def replicate(on_disk, follower, *, pause_s):
+    """Twice, a high watermark that is new to the follower, and `pause_s` later a record: the responses to the follower."""
+    rows = []
+    for _ in range(2):
+        waiting = follower.fetch()
+        await turns()
+        if waiting.is_done:
+            rows.append((await waiting)[KEY])
+            waiting = follower.fetch()
+        await asyncio.sleep(pause_s)
+        on_disk.append(b"x")
+        rows.append((await waiting)[KEY])
+    return [(len(values(row)), row.high_watermark) for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("pause_s", "responses"),
+    [
+        #        (records, high watermark)
+        (0.0005, [(0, 2), (1, 2), (1, 3)]),
+        (0.0008, [(0, 2), (1, 2), (0, 3), (1, 3)]),
+        (0.0100, [(0, 2), (1, 2), (0, 3), (1, 3)]),
+    ],
+)  # fmt: skip
+def test_where_records_follow_closely_a_high_watermark_is_sent_with_the_next_ones(
+    simulation, hosting, tmp_path, pause_s, responses
+):
+    on_disk = led(hosting, tmp_path)
+
+    async def main():
+        follower = Follower(hosting, {KEY: on_disk})
+        on_disk.append(b"b")
+        assert await replicate(on_disk, follower, pause_s=pause_s) == responses
+
+    simulation.run(main())
+    assert hosting.purgatory.delayed_count == 0
+
+
+def expecting(follower):
+    """Records have followed the last high watermark closely."""
+    follower.session.high_watermark_delay.are_records_expected = True
+    return follower
+
+
+def test_a_high_watermark_waits_for_two_milliseconds_at_most(simulation, hosting, tmp_path):
+    on_disk = led(hosting, tmp_path)
+
+    async def main():
+        follower = expecting(Follower(hosting, {KEY: on_disk}))
+        for waits_s in (0.002, 0):
+            on_disk.append(b"x")
+            began = simulation.loop.time()
+            waiting = follower.fetch()
+            assert bool(hosting.purgatory._signalled) is not bool(waits_s)  # it is not checked again
+            row = (await waiting)[KEY]
+            assert (values(row), row.high_watermark) == ([], on_disk.log.log_end_offset)
+            assert simulation.loop.time() - began == pytest.approx(waits_s)
+
+    simulation.run(main())
+
+
+def test_a_fetch_that_waits_already_waits_on_for_records(simulation, hosting, tmp_path):
+    """The high watermark is advanced by another follower's Fetch."""
+    on_disk = led(hosting, tmp_path)
+    on_disk.partition.apply(image(epoch=1, partition_epoch=2, replicas=(NODE_ID, 2, 3), isr=(NODE_ID, 2, 3)))
+
+    async def main():
+        follower = expecting(Follower(hosting, {KEY: on_disk}))
+        on_disk.append(b"b")
+        waiting = follower.fetch()
+        await asyncio.sleep(1)
+        began = simulation.loop.time()
+        follower_fetches(on_disk.partition, 3, 2)
+        row = (await waiting)[KEY]
+        assert (values(row), row.high_watermark) == ([], 2)
+        assert simulation.loop.time() - began == pytest.approx(0.002)
+
+    simulation.run(main())
+
+
+def test_the_time_until_records_begins_with_the_high_watermark_whatever_is_checked_meanwhile(
+    simulation, hosting, tmp_path
+):
+    on_disk = led(hosting, tmp_path)
+
+    async def main():
+        follower = expecting(Follower(hosting, {KEY: on_disk}))
+        on_disk.append(b"b")
+        waiting = follower.fetch()
+        await asyncio.sleep(0.001)
+        on_disk.partition.notify()
+        await asyncio.sleep(0.0005)
+        on_disk.append(b"c")
+        row = (await waiting)[KEY]
+        assert (values(row), row.high_watermark) == ([b"c"], 2)
+        assert not follower.session.high_watermark_delay.are_records_expected  # 1.5 ms
+
+    simulation.run(main())
+
+
+def test_records_of_another_partition_bring_the_high_watermark_along(simulation, hosting, tmp_path):
+    on_disks = {KEY: led(hosting, tmp_path / "t"), OTHER_KEY: led(hosting, tmp_path / "u", OTHER_KEY)}
+
+    async def main():
+        follower = expecting(Follower(hosting, on_disks))
+        on_disks[KEY].append(b"b")
+        waiting = follower.fetch()
+        await asyncio.sleep(0.0005)
+        assert not waiting.is_done
+        on_disks[OTHER_KEY].append(b"c")
+        answer = await waiting
+        assert {key: (values(row), row.high_watermark) for key, row in answer.items()} == {
+            KEY: ([], 2),
+            OTHER_KEY: ([b"c"], 1),
+        }
+        # The timer is cancelled: it would say that nothing has followed.
+        await asyncio.sleep(1)
+        assert follower.session.high_watermark_delay.are_records_expected
+
+    simulation.run(main())
+
+
+def test_a_follower_that_leaves_while_its_high_watermark_waits(simulation, hosting, tmp_path):
+    on_disk = led(hosting, tmp_path)
+
+    async def main():
+        follower = expecting(Follower(hosting, {KEY: on_disk}))
+        on_disk.append(b"b")
+        follower.fetch().cancel()
+        await asyncio.sleep(1)
+        assert follower.session.high_watermark_delay.are_records_expected
+
+    simulation.run(main())
+    assert hosting.purgatory.delayed_count == 0
 
 
 def test_a_late_request_of_an_earlier_connection_does_not_hide_what_the_session_says(
