@@ -1,7 +1,8 @@
-"""Sizes of a small world: what real brokers do with megabytes, simulated ones do with the few bytes that they have.
+"""Sizes of a small world: what real brokers do with megabytes, simulated ones do with the few bytes and records that they have.
 
 Reads are lent from mapped files, records are read from the disk in a thread, batches are validated in a thread: each begins
-at a size that no batch of a simulation reaches. Here each begins at a size that is drawn, in some worlds at none.
+at a size that no batch of a simulation reaches. Here each begins at a size that is drawn, in some worlds at none. High
+watermarks wait for records that follow closely, and few do: in some worlds most of them wait.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,6 +26,7 @@ CHOICES = {
     "broker.replicas.append_turns.PART_COST": (0, 2 * 1024 * 1024),
     "broker.replicas.append_turns.TURN_COST": (0, 1024 * 1024),
     "broker.replicas.append_turns.SMALL_BYTES": (0, 4 * 1024),
+    "broker.reads.high_watermark_delay.EXPECTED_WITHIN_S": (10, 0.000_75),
 }
 SMALLEST = {name: min(sizes) for name, sizes in CHOICES.items()}
 
@@ -34,7 +36,7 @@ _DEADLINES = partial(RemoteLogManagerSettings, metadata_deadline_ms=2_500)
 
 
 @contextmanager
-def small_sizes(random: Random, wanted: Mapping[str, int]) -> Iterator[None]:
+def small_sizes(random: Random, wanted: Mapping[str, float]) -> Iterator[None]:
     """As long as a world lives; those that it does not want are drawn."""
     with ExitStack() as patches:
         for name, sizes in CHOICES.items():

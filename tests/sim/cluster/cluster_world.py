@@ -72,7 +72,7 @@ class World:
         controllers: int = 3,
         is_combined: bool = True,
         settings: Mapping[str, object] | None = None,
-        sizes: Mapping[str, int] | None = None,
+        sizes: Mapping[str, float] | None = None,
         is_quiet: bool = True,
     ) -> None:
         """The `settings` are of every node; for sizes see `cluster_sizes`.
