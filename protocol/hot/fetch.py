@@ -1,9 +1,130 @@
-"""Fetch (key 1), v4-18: requests, and responses as buffers that share the log's memory."""
+"""Fetch (key 1), v4-18: requests, and responses as buffers that share the log's memory.
+
+In a session (KIP-227) nearly all requests say only where some partitions go on, and nearly all rows of responses have no
+error. Both have one layout in all of these versions, and are read and written by it; all others, by the general codec:
+
+    usual                     general                    what the general one is for
+    `IncrementalRequests`     `decode`                   full and forgotten partitions, unusual tagged fields, old versions
+    `encode_usual_request`    `encode_request`           the same
+    `encode_usual_response`   `encode_response`          errors, divergences, leaders' addresses, topics by name
+    `read_usual_response`     `decode_response`          the same
+"""
+
+from collections.abc import Mapping, Sequence
+from struct import Struct
+from struct import error as struct_error
+from typing import Final, NamedTuple
+from uuid import UUID
 
 from protocol.api_keys import ApiKey
 from protocol.codec import decoder, scatter_encoder
+from protocol.errors import MalformedMessage
 from protocol.framing import response_header
-from protocol.messages.fetch import FetchRequest, FetchResponse
+from protocol.local_log import LocalLogState
+from protocol.messages.fetch import (
+    EpochEndOffset,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    PartitionData,
+    SnapshotId,
+)
+from protocol.reading import longer, uuid_of
+from protocol.varint import encode_uvarint, write_uvarint
+
+#: A partition: (topic id, partition index). The rows of a request have keys that may be names, too: in old versions.
+Key = tuple[UUID, int]
+RowKey = tuple[str | UUID, int]
+
+#: A row of a request without a high watermark: before version 18, of consumers, and of Kafka 4.3.1's followers.
+NOT_REPORTED: Final = 2**63 - 1
+
+# Fields of nearly every row of a response: tagged fields that are not written. Shared, since a row is created for every
+# partition of every fetch: they must not be changed.
+NO_DIVERGENCE: Final = EpochEndOffset()
+NO_LEADER: Final = LeaderIdAndEpoch()
+NO_SNAPSHOT: Final = SnapshotId()
+
+#: The first versions with the layouts of this module. Requests: what a follower is, is behind the rows.
+USUAL_REQUESTS_SINCE: Final = 15
+#: Responses: topics have ids.
+USUAL_RESPONSES_SINCE: Final = 13
+#: The follower's high watermark.
+_HIGH_WATERMARK_VERSION: Final = 18
+
+#: Most topics, and rows of a topic, whose number takes one byte.
+_MOST_ELEMENTS: Final = 0x7F
+#: Ends of requests that are larger are not kept: a rack may have 32,767 bytes, and a broker has many connections.
+_MAX_END_BYTES: Final = 256
+
+#: A request: max_wait_ms, min_bytes, max_bytes, isolation level and session id; then the session epoch, and the topics.
+_HEAD = Struct(">iiibi")
+_EPOCH = Struct(">i")
+_HEAD_AND_EPOCH = Struct(">iiibii")
+#: A topic: its id, and the number of its rows.
+_TOPIC = Struct(">16sB")
+#: A row: partition, leader epoch, fetch offset, last fetched epoch, log start offset, maximum of bytes. Then tagged fields.
+_ROW_WITHOUT_TAGS = Struct(">iiqiqix")
+_ROW_WITH_HIGH_WATERMARK = Struct(">iiqiqi3sq")
+_TAGS_AT: Final = 32
+#: One tagged field: tag 1, of 8 bytes; these follow.
+_HIGH_WATERMARK_TAG: Final = b"\1\1\x08"
+#: No forgotten topics.
+_NONE_FORGOTTEN: Final = b"\1"
+#: The end of a follower's request: no forgotten topics, no rack; of tagged fields, tag 1: replica id and epoch.
+_FOLLOWERS_END = Struct(">5siqx")
+_FOLLOWERS_TAGS: Final = _NONE_FORGOTTEN + b"\1\1\1\x0d"
+
+#: A response: correlation id, throttle time, error code, session id, the number of topics.
+_RESPONSE = Struct(">ixihiB")
+_RESPONSE_BODY = Struct(">ihiB")
+#: A row: partition, error code, high watermark, last stable offset, log start offset, aborted transactions (none: their
+#: number and one, or 0 for null), preferred read replica. Then the records, and tagged fields.
+_ANSWER = Struct(">ihqqqBi")
+#: With the size of the records, and one, in one byte or in two.
+_SHORT_ANSWER = Struct(">ihqqqBiB")
+_LONGER_ANSWER = Struct(">ihqqqBiBB")
+
+_new_tuple = tuple.__new__
+
+
+class FetchRow(NamedTuple):
+    """A partition's row of a request; what nearly all rows have. `FetchPartition` takes twice as long."""
+
+    partition: int
+    current_leader_epoch: int
+    fetch_offset: int
+    last_fetched_epoch: int
+    log_start_offset: int
+    partition_max_bytes: int
+    high_watermark: int = NOT_REPORTED
+    local_log: LocalLogState | None = None
+
+    def to_message(self) -> FetchPartition:
+        """For the general codec."""
+        return FetchPartition(**self._asdict())
+
+
+class IncrementalRequest(NamedTuple):
+    """A request that says where some partitions go on."""
+
+    #: Everything but the session epoch and the rows. Shared by all requests that end alike: it must not be changed.
+    request: FetchRequest
+    session_epoch: int
+    rows: dict[RowKey, FetchRow]
+
+
+class FetchedRow(NamedTuple):
+    """A partition's row of a response, without an error; what a follower uses of it."""
+
+    key: Key
+    high_watermark: int
+    log_start_offset: int
+    records: memoryview
+
+
+# -- requests ----------------------------------------------------------------------------------------------
 
 
 def decode(version: int, body: memoryview) -> FetchRequest:
@@ -12,6 +133,143 @@ def decode(version: int, body: memoryview) -> FetchRequest:
     Cost: 2 to 4 microseconds for one partition, 0.35 for each additional one.
     """
     return decoder(FetchRequest, version)(body)
+
+
+class IncrementalRequests:
+    """Reads the usual requests of one session: they begin alike, up to the session id, and mostly end alike.
+
+    It knows what bytes mean, and nothing else.
+    """
+
+    __slots__ = ("_end", "_request", "_version")
+
+    #: Of the body's beginning, to the session id: the same bytes in all requests. The caller compares them.
+    size_bytes: Final = _HEAD.size
+
+    def __init__(self, version: int) -> None:
+        assert version >= USUAL_REQUESTS_SINCE, version
+        self._version = version
+        #: What followed the rows of the last request, and what it means together with the beginning.
+        self._end: bytes | None = None
+        self._request = FetchRequest()
+
+    def read(self, body: memoryview) -> IncrementalRequest | None:
+        """The same as `decode`, in half of its time for one row: 2 us, 0.4 for each additional one.
+
+        None for a body that is malformed, has unusual fields, or an unusual number of anything: `decode` decides.
+        """
+        try:
+            (epoch,) = _EPOCH.unpack_from(body, _HEAD.size)
+            rows: dict[RowKey, FetchRow] = {}
+            position = _read_rows(body, _HEAD_AND_EPOCH.size, rows, version=self._version)
+            if position is None:
+                return None
+            end = bytes(body[position:])
+            if end != self._end and not self._learn(body, end):
+                return None
+        except (IndexError, struct_error, MalformedMessage):
+            return None
+        return _new_tuple(IncrementalRequest, (self._request, epoch, rows))
+
+    def _learn(self, body: memoryview, end: bytes) -> bool:
+        """Read another end, of a replica or consumer that has changed; whether it is a usual one."""
+        if not end.startswith(_NONE_FORGOTTEN) or len(end) > _MAX_END_BYTES:
+            return False
+        without_rows = bytes(body[: _HEAD_AND_EPOCH.size]) + b"\1" + end
+        self._request = decode(self._version, memoryview(without_rows))
+        self._end = end
+        return True
+
+
+def is_incremental(version: int, body: memoryview) -> bool:
+    """Whether the requests that follow may be read by `IncrementalRequests`."""
+    return (
+        version >= USUAL_REQUESTS_SINCE
+        and len(body) > _HEAD_AND_EPOCH.size
+        and _EPOCH.unpack_from(body, _HEAD.size)[0] > 0
+    )
+
+
+def _read_rows(body: memoryview, position: int, rows: dict[RowKey, FetchRow], *, version: int) -> int | None:
+    """Read the topics, which begin at `position`, into `rows`: the position after them; None for unusual ones."""
+    has_high_watermark = version >= _HIGH_WATERMARK_VERSION
+    topics_count = body[position]
+    position += 1
+    if not 0 < topics_count <= _MOST_ELEMENTS:
+        return None
+    for _ in range(topics_count - 1):
+        topic_bytes, rows_count = _TOPIC.unpack_from(body, position)
+        position += _TOPIC.size
+        if not 0 < rows_count <= _MOST_ELEMENTS:
+            return None
+        topic_id = uuid_of(topic_bytes)
+        for _ in range(rows_count - 1):
+            if body[position + _TAGS_AT] == 0:
+                index, epoch, offset, last_epoch, start, most = _ROW_WITHOUT_TAGS.unpack_from(body, position)
+                high_watermark = NOT_REPORTED
+                position += _ROW_WITHOUT_TAGS.size
+            else:
+                index, epoch, offset, last_epoch, start, most, tag, high_watermark = (
+                    _ROW_WITH_HIGH_WATERMARK.unpack_from(body, position)
+                )
+                if tag != _HIGH_WATERMARK_TAG or not has_high_watermark:
+                    return None
+                position += _ROW_WITH_HIGH_WATERMARK.size
+            fields = (index, epoch, offset, last_epoch, start, most, high_watermark, None)
+            rows[topic_id, index] = _new_tuple(FetchRow, fields)
+        if body[position]:
+            return None
+        position += 1
+    return position
+
+
+def encode_usual_request(
+    version: int,
+    rows: Mapping[Key, FetchRow],
+    *,
+    replica_id: int,
+    replica_epoch: int,
+    max_wait_ms: int,
+    min_bytes: int,
+    max_bytes: int,
+    session_id: int,
+    session_epoch: int,
+) -> bytes | None:
+    """The body of a follower's request with these rows: the same bytes as by the general codec.
+
+    None in an older version, and for rows with an unusual field. Cost: 1.5 us for one row instead of 4.5, 0.2 for each
+    additional one.
+    """
+    if version < USUAL_REQUESTS_SINCE:
+        return None
+    has_high_watermark = version >= _HIGH_WATERMARK_VERSION
+    topics: dict[UUID, list[bytes]] = {}
+    last: UUID | None = None
+    for (topic_id, _), row in rows.items():
+        index, epoch, offset, last_epoch, start, most, high_watermark, local_log = row
+        if local_log is not None:
+            return None
+        if topic_id is not last:  # ids are compared in Python
+            last = topic_id
+            packed_rows = topics.setdefault(topic_id, [])
+        packed_rows.append(
+            _ROW_WITH_HIGH_WATERMARK.pack(
+                index, epoch, offset, last_epoch, start, most, _HIGH_WATERMARK_TAG, high_watermark
+            )
+            if has_high_watermark and high_watermark != NOT_REPORTED
+            else _ROW_WITHOUT_TAGS.pack(index, epoch, offset, last_epoch, start, most)
+        )
+    pieces = [
+        _HEAD_AND_EPOCH.pack(max_wait_ms, min_bytes, max_bytes, 0, session_id, session_epoch),
+        encode_uvarint(len(topics) + 1),
+    ]
+    for topic_id, packed_rows in topics.items():
+        pieces += (topic_id.bytes, encode_uvarint(len(packed_rows) + 1), *packed_rows, b"\0")
+    pieces.append(_FOLLOWERS_END.pack(_FOLLOWERS_TAGS, replica_id, replica_epoch))
+    return b"".join(pieces)
+
+
+# -- responses ---------------------------------------------------------------------------------------------
 
 
 def encode_response(version: int, correlation_id: int, response: FetchResponse) -> list[bytes | memoryview]:
@@ -24,6 +282,110 @@ def encode_response(version: int, correlation_id: int, response: FetchResponse) 
     return scatter_encoder(FetchResponse, version)(response, head)
 
 
+def encode_usual_response(
+    version: int,
+    correlation_id: int,
+    session_id: int,
+    topics: Sequence[tuple[str | UUID, Sequence[PartitionData]]],
+) -> list[bytes | memoryview] | None:
+    """As `encode_response`, the same bytes; None in an older version, and for rows with an error or an unusual field.
+
+    Cost: 1.5 us for one row instead of 3, response and all; 0.5 for each additional one.
+    """
+    if version < USUAL_RESPONSES_SINCE or len(topics) >= _MOST_ELEMENTS:
+        return None
+    buffers: list[bytes | memoryview] = []
+    out = bytearray(_RESPONSE.pack(correlation_id, 0, 0, session_id, len(topics) + 1))
+    for topic_id, rows in topics:
+        assert isinstance(topic_id, UUID), (version, topic_id)
+        out += topic_id.bytes
+        write_uvarint(out, len(rows) + 1)
+        for row in rows:
+            records, aborted = row.records, row.aborted_transactions
+            if (
+                row.error_code
+                or row.diverging_epoch is not NO_DIVERGENCE
+                or row.current_leader is not NO_LEADER
+                or row.snapshot_id is not NO_SNAPSHOT
+                or aborted
+                or records is None
+            ):
+                return None
+            size = len(records) + 1
+            fields = (
+                row.partition_index,
+                0,
+                row.high_watermark,
+                row.last_stable_offset,
+                row.log_start_offset,
+                0 if aborted is None else 1,
+                row.preferred_read_replica,
+            )
+            if size < 0x80:
+                out += _SHORT_ANSWER.pack(*fields, size)
+            elif size < 0x4000:
+                out += _LONGER_ANSWER.pack(*fields, size & 0x7F | 0x80, size >> 7)
+            else:
+                out += _ANSWER.pack(*fields)
+                write_uvarint(out, size)
+            if size > 1:
+                buffers += (bytes(out), records)
+                out = bytearray()
+            out.append(0)
+        out.append(0)
+    out.append(0)
+    buffers.append(bytes(out))
+    return buffers
+
+
 def decode_response(version: int, body: memoryview) -> FetchResponse:
     """A leader's response to its follower; `records` are slices of `body`. Raises MalformedMessage."""
     return decoder(FetchResponse, version)(body)
+
+
+def read_usual_response(version: int, body: memoryview) -> tuple[int, list[FetchedRow]] | None:
+    """The session id and the rows of a leader's response; `records` are slices of `body`.
+
+    None for a body that is malformed or has an error, an unusual field, or an unusual number of anything:
+    `decode_response` decides. Cost: 1.5 us for one row instead of 3, 0.5 for each additional one instead of 0.7.
+    """
+    if version < USUAL_RESPONSES_SINCE:
+        return None
+    rows: list[FetchedRow] = []
+    try:
+        _, error_code, session_id, topics_count = _RESPONSE_BODY.unpack_from(body)
+        position = _read_answers(body, _RESPONSE_BODY.size, topics_count, rows)
+        if error_code or position is None or position != len(body) - 1 or body[position]:
+            return None
+    except (IndexError, struct_error, MalformedMessage):
+        return None
+    return session_id, rows
+
+
+def _read_answers(body: memoryview, position: int, topics_count: int, rows: list[FetchedRow]) -> int | None:
+    """Read the topics, which begin at `position`, into `rows`: the position after them; None for unusual ones."""
+    if not 0 < topics_count <= _MOST_ELEMENTS:
+        return None
+    for _ in range(topics_count - 1):
+        topic_bytes, rows_count = _TOPIC.unpack_from(body, position)
+        position += _TOPIC.size
+        if not 0 < rows_count <= _MOST_ELEMENTS:
+            return None
+        topic_id = uuid_of(topic_bytes)
+        for _ in range(rows_count - 1):
+            index, error_code, high_watermark, _, log_start_offset, aborted, _, size = (
+                _SHORT_ANSWER.unpack_from(body, position)
+            )
+            position += _SHORT_ANSWER.size
+            if size > _MOST_ELEMENTS:
+                size, position = longer(body, position, size)
+            end = position + size - 1
+            if error_code or aborted > 1 or not size or body[end]:
+                return None
+            fields = ((topic_id, index), high_watermark, log_start_offset, body[position:end])
+            rows.append(_new_tuple(FetchedRow, fields))
+            position = end + 1
+        if body[position]:
+            return None
+        position += 1
+    return position
