@@ -9,17 +9,29 @@ Differs from Kafka: never throttles; a session's partitions are in the order of 
 read-committed consumers has all aborted transactions up to the last stable offset.
 Touches: broker.replicas (fetch sessions, purgatory, logs). Waits up to max_wait_ms in the purgatory (Kafka's
 DelayedFetch), and in a thread for records that are not in memory.
+
+The usual and the general way of the steps that have two are side by side:
+
+    step      usual                                general                 held equal by
+    request   `repeated`: IncrementalRequests      codec.decode            test_usual_fetch, test_hot_fetch
+    response  codec.encode_usual_response          codec.encode_response   test_usual_fetch, test_hot_fetch
+
+Usual is a request of a fetch session that says where some of its partitions go on, and a response without errors. What a
+connection's requests begin and end with (session id, limits, replica) is recognised by its bytes. No more than that is
+kept from one request to the next: the session is looked up, and its epoch, leadership and everything else is checked each
+time, as both ways meet in `_fetch`. So no change of these has to invalidate anything.
 """
 
+from collections.abc import Iterable, Mapping
 from typing import Final
 from uuid import UUID
 
-from broker.api import Api, Buffers, Reply
+from broker.api import Api, Buffers, Repeated, Reply
 from broker.api.current_leader import name_leaders
 from broker.reads.fetch import fetch
 from broker.reads.fetch_contexts import new_context
 from broker.reads.fetch_params import FetchParams
-from broker.reads.fetch_sessions import FetchedPartition
+from broker.reads.fetch_sessions import RequestRow
 from broker.reads.response_rows import ResponseRows
 from broker.replicas.hosted_partitions import PartitionKey
 from broker.replication.replica_selector import ClientMetadata
@@ -39,6 +51,7 @@ from protocol.messages.fetch import (
     FetchResponse,
     LeaderIdAndEpoch,
     NodeEndpoint,
+    PartitionData,
 )
 
 READ_COMMITTED: Final = 1
@@ -47,14 +60,52 @@ FUTURE_REPLICA: Final = -3
 
 _ERRORS_WITH_LEADER: Final = frozenset({ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch})
 
+#: A topic's name, or its id from version 13 on, and its rows.
+FetchedTopic = tuple[str | UUID, list[PartitionData]]
+
 
 def handle_raw(body: memoryview, context: RequestContext, broker: BrokerServices) -> Reply:
     """Look up the fetch session, read its partitions, respond or wait."""
+    request = codec.decode(context.version, body)
+    by_id = context.version >= 13
+    return _fetch(
+        request,
+        request.session_epoch,
+        _requested(request, by_id=by_id),
+        _forgotten(request, by_id=by_id),
+        context,
+        broker,
+    )
+
+
+def repeated(version: int, body: memoryview) -> Repeated | None:
+    """What precedes the session epoch: limits and session id; None for a full fetch, and in old versions."""
+    if not codec.is_incremental(version, body):
+        return None
+    requests = codec.IncrementalRequests(version)
+
+    def handle(body: memoryview, context: RequestContext, broker: BrokerServices) -> Reply:
+        usual = requests.read(body)
+        if usual is None:
+            return handle_raw(body, context, broker)
+        request, session_epoch, rows = usual
+        return _fetch(request, session_epoch, rows, (), context, broker)
+
+    return Repeated(requests.size_bytes, handle)
+
+
+def _fetch(
+    request: FetchRequest,
+    session_epoch: int,
+    requested: Mapping[PartitionKey, RequestRow],
+    forgotten: Iterable[PartitionKey],
+    context: RequestContext,
+    broker: BrokerServices,
+) -> Reply:
+    """Fetch these rows, and forget others; of `request`, its other fields are used."""
     version = context.version
-    request = codec.decode(version, body)
     replicas = broker.replicas
     now_ms = replicas.runtime.now_ms()
-    by_id = version >= 13
     replica_id = request.replica_state.replica_id if version >= 15 else request.replica_id
     is_follower = replica_id >= 0
     is_read_committed = request.isolation_level == READ_COMMITTED
@@ -62,11 +113,11 @@ def handle_raw(body: memoryview, context: RequestContext, broker: BrokerServices
         fetch_context = new_context(
             broker.fetch_sessions,
             session_id=request.session_id,
-            epoch=request.session_epoch,
-            requested=_requested(request, by_id=by_id),
-            forgotten=_forgotten(request, by_id=by_id),
+            epoch=session_epoch,
+            requested=requested,
+            forgotten=forgotten,
             is_follower=is_follower,
-            uses_topic_ids=by_id,
+            uses_topic_ids=version >= 13,
             is_read_committed=is_read_committed,
             now_ms=now_ms,
         )
@@ -86,8 +137,15 @@ def handle_raw(body: memoryview, context: RequestContext, broker: BrokerServices
 
     def respond(rows: ResponseRows) -> Buffers:
         error_code, session_id = fetch_context.update_session(rows, now_ms=replicas.runtime.now_ms())
+        topics = _by_topic(rows, is_follower=is_follower)
+        if not error_code:
+            usual = codec.encode_usual_response(version, context.correlation_id, session_id, topics)
+            if usual is not None:
+                return usual
         response = FetchResponse(
-            error_code=error_code, session_id=session_id, responses=_by_topic(rows, is_follower=is_follower)
+            error_code=error_code,
+            session_id=session_id,
+            responses=[_topic_response(topic, partitions) for topic, partitions in topics],
         )
         if version >= 16:
             _name_leaders(response, rows, context, broker)
@@ -120,14 +178,12 @@ def _client(request: FetchRequest, context: RequestContext, broker: BrokerServic
     )
 
 
-def _requested(request: FetchRequest, *, by_id: bool) -> dict[PartitionKey, FetchedPartition]:
-    requested: dict[PartitionKey, FetchedPartition] = {}
-    for topic in request.topics:
-        name: str | UUID = topic.topic_id if by_id else topic.topic
-        for row in topic.partitions:
-            key = (name, row.partition)
-            requested[key] = FetchedPartition(key, row)
-    return requested
+def _requested(request: FetchRequest, *, by_id: bool) -> dict[PartitionKey, RequestRow]:
+    return {
+        (topic.topic_id if by_id else topic.topic, row.partition): row
+        for topic in request.topics
+        for row in topic.partitions
+    }
 
 
 def _forgotten(request: FetchRequest, *, by_id: bool) -> list[PartitionKey]:
@@ -138,25 +194,27 @@ def _forgotten(request: FetchRequest, *, by_id: bool) -> list[PartitionKey]:
     ]
 
 
-def _by_topic(rows: ResponseRows, *, is_follower: bool) -> list[FetchableTopicResponse]:
+def _by_topic(rows: ResponseRows, *, is_follower: bool) -> list[FetchedTopic]:
     """Group consecutive rows of one topic; a topic may occur again later. Counts what is sent to consumers."""
-    topics: list[FetchableTopicResponse] = []
+    topics: list[FetchedTopic] = []
     last: str | UUID | None = None
     for fetched, row in rows:
         topic = fetched.key[0]
-        if topic != last:
+        if topic is not last and topic != last:  # ids are compared in Python
             last = topic
-            named = (
-                FetchableTopicResponse(topic=topic)
-                if isinstance(topic, str)
-                else FetchableTopicResponse(topic_id=topic)
-            )
-            topics.append(named)
-        topics[-1].partitions.append(row)
+            partitions: list[PartitionData] = []
+            topics.append((topic, partitions))
+        partitions.append(row)
         if row.records and not is_follower:
             assert fetched.partition is not None
             fetched.partition.stats.bytes_out += len(row.records)
     return topics
+
+
+def _topic_response(topic: str | UUID, partitions: list[PartitionData]) -> FetchableTopicResponse:
+    if isinstance(topic, str):
+        return FetchableTopicResponse(topic=topic, partitions=partitions)
+    return FetchableTopicResponse(topic_id=topic, partitions=partitions)
 
 
 def _name_leaders(
@@ -168,4 +226,4 @@ def _name_leaders(
     )
 
 
-API = Api(key=ApiKey.FETCH, versions=range(4, 19), handle_raw=handle_raw)
+API = Api(key=ApiKey.FETCH, versions=range(4, 19), handle_raw=handle_raw, repeated=repeated)

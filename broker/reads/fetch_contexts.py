@@ -19,6 +19,7 @@ from broker.reads.fetch_sessions import (
     NO_SESSION,
     FetchedPartition,
     FetchSession,
+    RequestRow,
     ResponseRow,
     next_epoch,
 )
@@ -162,7 +163,7 @@ def new_context(
     *,
     session_id: int,
     epoch: int,
-    requested: Mapping[PartitionKey, FetchedPartition],
+    requested: Mapping[PartitionKey, RequestRow],
     forgotten: Iterable[PartitionKey],
     is_follower: bool,
     uses_topic_ids: bool,
@@ -179,9 +180,9 @@ def new_context(
         if session is not None:
             cache.remove(session)
         if epoch == FINAL_EPOCH:
-            return FetchContext(requested)
+            return FetchContext(_partitions(requested))
         return FullFetchContext(
-            requested,
+            _partitions(requested),
             cache,
             is_follower=is_follower,
             uses_topic_ids=uses_topic_ids,
@@ -197,7 +198,12 @@ def new_context(
     session.update(requested, forgotten, is_read_committed=is_read_committed)
     if not session.partitions:
         cache.remove(session)
-        return FetchContext(requested)
+        return FetchContext(_partitions(requested))
     cache.touch(session, now_ms)
     session.epoch = next_epoch(session.epoch)
     return IncrementalFetchContext(session)
+
+
+def _partitions(requested: Mapping[PartitionKey, RequestRow]) -> dict[PartitionKey, FetchedPartition]:
+    """The partitions of a full fetch."""
+    return {key: FetchedPartition(key, row) for key, row in requested.items()}

@@ -32,15 +32,35 @@ MAX_EPOCH = 2**31 - 1
 
 
 class RequestRow(Protocol):
-    """One partition's row of the Fetch request."""
+    """One partition's row of the Fetch request: a `FetchPartition`, or a `protocol.hot.fetch.FetchRow`."""
 
-    fetch_offset: int
-    current_leader_epoch: int
-    last_fetched_epoch: int
-    log_start_offset: int
-    partition_max_bytes: int
-    high_watermark: int
-    local_log: LocalLogState | None
+    @property
+    def fetch_offset(self) -> int:
+        """The first offset that is wanted."""
+
+    @property
+    def current_leader_epoch(self) -> int:
+        """The leader epoch that the sender knows; -1: none."""
+
+    @property
+    def last_fetched_epoch(self) -> int:
+        """The epoch of a follower's last record; -1: none."""
+
+    @property
+    def log_start_offset(self) -> int:
+        """A follower's log start offset."""
+
+    @property
+    def partition_max_bytes(self) -> int:
+        """The most bytes, unless the first batch is larger."""
+
+    @property
+    def high_watermark(self) -> int:
+        """A follower's high watermark; `NOT_REPORTED` in older versions."""
+
+    @property
+    def local_log(self) -> LocalLogState | None:
+        """A follower's report of its local log."""
 
 
 class ResponseRow(Protocol):
@@ -172,7 +192,7 @@ class FetchSession:
 
     def update(
         self,
-        requested: Mapping[PartitionKey, FetchedPartition],
+        requested: Mapping[PartitionKey, RequestRow],
         forgotten: Iterable[PartitionKey],
         *,
         is_read_committed: bool,
@@ -180,13 +200,13 @@ class FetchSession:
         """Add or change the partitions that a request names, then drop those that it forgets."""
         self.dirty.update(self.overtaken)
         self.overtaken.clear()
-        for key, fresh in requested.items():
+        for key, row in requested.items():
             known = self.partitions.get(key)
             if known is None:
-                self.partitions[key] = known = fresh
-                fresh.session = self
+                self.partitions[key] = known = FetchedPartition(key, row)
+                known.session = self
             else:
-                known.request = fresh.request
+                known.request = row
             self.dirty[known] = None
         for key in forgotten:
             dropped = self.partitions.pop(key, None)

@@ -4,23 +4,17 @@ from typing import Final
 
 from broker.reads.fetch_sessions import FetchedPartition
 from protocol.errors import ErrorCode
-from protocol.messages.fetch import (
-    AbortedTransaction,
-    EpochEndOffset,
-    LeaderIdAndEpoch,
-    PartitionData,
-    SnapshotId,
-)
+from protocol.hot import fetch as codec
+from protocol.messages.fetch import AbortedTransaction, PartitionData
 from storage.log import Log
 
 #: The rows of one response, in the order of reading.
 ResponseRows = list[tuple[FetchedPartition, PartitionData]]
 
-# Fields of nearly every row. Shared, since a row is created for every partition of every fetch: they must
-# not be changed.
-NO_DIVERGENCE: Final = EpochEndOffset()
-NO_LEADER: Final = LeaderIdAndEpoch()
-NO_SNAPSHOT: Final = SnapshotId()
+# Fields of nearly every row: by these the codec recognises it as a usual one.
+NO_DIVERGENCE: Final = codec.NO_DIVERGENCE
+NO_LEADER: Final = codec.NO_LEADER
+NO_SNAPSHOT: Final = codec.NO_SNAPSHOT
 
 #: Errors found before any read. If the fetch has other partitions to wait for, these errors wait too: otherwise a
 #: consumer of one deleted topic would fetch in a tight loop.

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from broker.reads.fetch_contexts import FetchContext, new_context
 from broker.reads.fetch_session_cache import EVICTION_MS, FetchSessionCache
-from broker.reads.fetch_sessions import MAX_EPOCH, NO_SESSION, FetchedPartition, FetchSession, next_epoch
+from broker.reads.fetch_sessions import MAX_EPOCH, NO_SESSION, FetchSession, next_epoch
 from broker.replicas.watchers import Watchers
 from protocol.errors import (
     ErrorCode,
@@ -27,7 +27,7 @@ def make_cache(slots: int = 10) -> FetchSessionCache:
 
 
 def asked(*keys, offset=0):
-    return {key: FetchedPartition(key, FetchPartition(partition=key[1], fetch_offset=offset)) for key in keys}
+    return {key: FetchPartition(partition=key[1], fetch_offset=offset) for key in keys}
 
 
 def begin(cache, *, session_id=0, epoch=0, partitions=(), forgotten=(), now_ms=0, **others) -> FetchContext:
@@ -463,8 +463,7 @@ def test_dirty_sets_give_what_a_walk_through_all_partitions_gives(steps):
             partition.notify()
         elif what == "fetch":
             wanted = {
-                key: FetchedPartition(key, FetchPartition(partition=key[1], fetch_offset=offset))
-                for key, offset in argument.items()
+                key: FetchPartition(partition=key[1], fetch_offset=offset) for key, offset in argument.items()
             }
             naive.offsets.update(argument)
             for key in extra:

@@ -14,7 +14,6 @@ from broker.reads.fetch import fetch
 from broker.reads.fetch_contexts import new_context
 from broker.reads.fetch_params import FetchParams
 from broker.reads.fetch_session_cache import FetchSessionCache
-from broker.reads.fetch_sessions import FetchedPartition
 from broker.replicas.hosted_partitions import HostedPartitions
 from broker.replicas.replication_throttle import LeaderThrottle
 from broker.replicas.topic_stats import BrokerTopicStats
@@ -58,11 +57,8 @@ class Hosting:
 
     def fetch(self, offsets, *, session=(0, -1), forgotten=(), **params):
         asked = {
-            key: FetchedPartition(
-                key,
-                FetchPartition(
-                    partition=key[1], partition_max_bytes=params.get("partition_max_bytes", 10**6), **fields
-                ),
+            key: FetchPartition(
+                partition=key[1], partition_max_bytes=params.get("partition_max_bytes", 10**6), **fields
             )
             for key, fields in (
                 (key, value if isinstance(value, dict) else {"fetch_offset": value})

@@ -11,6 +11,7 @@ from random import Random
 from uuid import UUID
 
 import pytest
+from dispatch_support import Connection, ForgetfulConnection
 from hypothesis import event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -53,29 +54,6 @@ CONFIGS = [
     {"min.insync.replicas": "2"},
     {"flush.messages": "2"},
 ]
-
-
-class Connection:
-    """What the dispatcher sees of a connection."""
-
-    client_host, listener_name = "127.0.0.1", "PLAINTEXT"
-
-    def __init__(self):
-        self.session = None
-        self.timed = 0
-
-    def time_reply(self, histogram):
-        self.timed += 1
-
-
-class ForgetfulConnection(Connection):
-    @property
-    def session(self):
-        return None
-
-    @session.setter
-    def session(self, head):
-        pass
 
 
 class NothingIsUsual:
