@@ -17,9 +17,9 @@ closes its connection, and reconnecting backs off exponentially with 20 % jitter
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, TypeVar
 
 from broker import VERSION
 from broker.config import BrokerConfig
@@ -32,12 +32,13 @@ from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsRespon
 from protocol.schema import Request
 from runtime import Runtime, SocketOptions
 
-__all__ = ["Address", "ClientSettings", "Disconnected", "NodeClient", "RawResponse"]
+__all__ = ["Address", "ClientSettings", "Disconnected", "NodeClient"]
 
 logger = logging.getLogger(__name__)
 
 #: Host and port.
 Address = tuple[str, int]
+T = TypeVar("T")
 
 #: A peer that does not support the requested version of ApiVersions responds in version 0 (KIP-511).
 _FALLBACK_VERSION: Final = 0
@@ -80,13 +81,6 @@ class ClientSettings:
         )
 
 
-class RawResponse(NamedTuple):
-    """A response that was not parsed; the caller may keep the body, unless it passed a buffer for it."""
-
-    version: int
-    body: memoryview
-
-
 class NodeClient:
     """See the module. One for each purpose, since requests on one connection wait for each other."""
 
@@ -118,27 +112,31 @@ class NodeClient:
         """
         if isinstance(message, ApiVersionsRequest):
             message = _api_versions_request()
-        response = await self.request_raw(
-            address, api_key, message, timeout_s=timeout_s, versions=versions, buffer=buffer
+        return await self.request_encoded(
+            address,
+            api_key,
+            lambda version: encode_request(api_key, version, message),
+            lambda version, body: decode_response(api_key, version, body),
+            timeout_s=timeout_s,
+            versions=versions,
+            buffer=buffer,
         )
-        try:
-            return decode_response(api_key, response.version, response.body)
-        except MalformedMessage as error:
-            if (peer := self._peers.get(_plain(address))) is not None:
-                peer.disconnect(f"a malformed response: {error}")
-            raise Disconnected(f"{_label(address)}: {error}") from error
 
-    async def request_raw(
+    async def request_encoded(
         self,
         address: Address,
         api_key: int,
-        message: Request,
+        encode: Callable[[int], bytes],
+        decode: Callable[[int, memoryview], T],
         *,
         timeout_s: float,
         versions: range | None = None,
         buffer: ResponseBuffer | None = None,
-    ) -> RawResponse:
-        """As `request`, with the unparsed body of the response: for callers that parse it without copying records."""
+    ) -> T:
+        """As `request`, by a codec of the caller: `encode(version)` returns the body, `decode(version, body)` reads one.
+
+        `decode` may keep slices of the body, as `request` does. Where it raises MalformedMessage, the connection is closed.
+        """
         peer = self._peer(address)
         deadline = self._runtime.monotonic() + timeout_s
         try:
@@ -147,17 +145,17 @@ class NodeClient:
                 connection = await peer.connected_by(deadline)
             chosen = _choose(connection.served, api_key, versions)
             body = await connection.request(
-                api_key,
-                encode_request(api_key, chosen, message),
-                version=chosen,
-                deadline=deadline,
-                buffer=buffer,
+                api_key, encode(chosen), version=chosen, deadline=deadline, buffer=buffer
             )
         except TimeoutError:
             raise TimeoutError(
                 f"{_label(address)}: {ApiKey(api_key).name} got no response within {timeout_s:g} s"
             ) from None
-        return RawResponse(chosen, body)
+        try:
+            return decode(chosen, body)
+        except MalformedMessage as error:
+            peer.disconnect(f"a malformed response: {error}")
+            raise Disconnected(f"{_label(address)}: {error}") from error
 
     async def served(self, address: Address, *, timeout_s: float) -> Mapping[int, range]:
         """The versions that a peer serves, by API key. Raises as `request`."""

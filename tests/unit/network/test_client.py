@@ -11,6 +11,7 @@ from broker.api.k18_api_versions import is_plausible_client
 from broker.config.load import load_config
 from broker.network.client import ClientSettings, Disconnected, NodeClient
 from protocol.api_keys import ApiKey
+from protocol.codec import encode_request
 from protocol.errors import MalformedMessage, UnsupportedVersion
 from protocol.messages import api_versions, describe_log_dirs, fetch, heartbeat
 from runtime.production import run
@@ -113,10 +114,32 @@ def test_records_stay_as_they_are_while_others_arrive(world):
 def test_raw_bodies_are_slices_of_the_buffer_that_was_read_into(world):
     async def scenario(client):
         message = fetch.FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=3_000_000, topics=[])
-        raw = await client.request_raw(world.address, 1, message, timeout_s=30)
-        assert raw.version == 18
-        assert isinstance(raw.body.obj, bytearray)
-        assert len(raw.body) > 3_000_000
+        version, body = await client.request_encoded(
+            world.address,
+            1,
+            lambda version: encode_request(1, version, message),
+            lambda *raw: raw,
+            timeout_s=30,
+        )
+        assert version == 18
+        assert isinstance(body.obj, bytearray)
+        assert len(body) > 3_000_000
+
+    world.run(scenario)
+
+
+def test_a_response_that_its_caller_cannot_read_ends_the_connection(world):
+    def decode(version, body):
+        raise MalformedMessage("a row without end")
+
+    async def scenario(client):
+        message = fetch.FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=10, topics=[])
+        with pytest.raises(Disconnected, match="a row without end"):
+            await client.request_encoded(
+                world.address, 1, lambda version: encode_request(1, version, message), decode, timeout_s=30
+            )
+        assert len(await world.fetch(client, 10)) == 10
+        assert len(world.node.connections) == 2
 
     world.run(scenario)
 
