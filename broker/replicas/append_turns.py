@@ -12,10 +12,11 @@ Source: none in Kafka, where a fetcher is a thread.
 """
 
 from collections.abc import Iterator
-from dataclasses import Field, replace
+from dataclasses import replace
 from struct import Struct
-from typing import Any, ClassVar, Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple
 
+from broker.replication.follower import Records
 from protocol.records.batch import HEADER_SIZE_BYTES, LOG_OVERHEAD_BYTES, BatchHeader, unpack_header
 
 #: Other tasks run after appends of this cost: 0.4 ms for a MiB in one batch, and 0.7 ms in batches of 8 KiB.
@@ -32,37 +33,24 @@ _LENGTH = Struct(">8xi")
 _BASE_OFFSET, _LAST_OFFSET_DELTA = map(BatchHeader._fields.index, ("base_offset", "last_offset_delta"))
 
 
-class Row(Protocol):
-    """A row of a response, which is a dataclass."""
+class Part(NamedTuple):
+    """The records of a row, or a part of them."""
 
-    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
-
-    @property
-    def records(self) -> bytes | memoryview | None:
-        """Batches; the last one may be incomplete."""
-
-
-R = TypeVar("R", bound=Row)
-
-
-class Part(NamedTuple, Generic[R]):
-    """A row, or a part of one."""
-
-    row: R
+    answer: Records
     cost: int
     #: The offset after its last batch, where the next part begins; None: this is the last one.
     end_offset: int | None
 
 
-def parts_of(row: R) -> Iterator[Part[R]]:
+def parts_of(answer: Records) -> Iterator[Part]:
     """The parts of a row, in order; nearly always it is one. Batches are not checked: that is done by the append.
 
     Cost: 0.2 us for each batch.
     """
-    records = memoryview(row.records or b"")
+    records = answer.records
     size = len(records)
     if size <= SMALL_BYTES:
-        yield Part(row, ROW_COST + size, None)
+        yield Part(answer, ROW_COST + size, None)
         return
     start = last = position = 0
     cost = ROW_COST
@@ -73,9 +61,9 @@ def parts_of(row: R) -> Iterator[Part[R]]:
         if position > start and cost + batch_bytes + BATCH_COST > PART_COST:
             fields = unpack_header(records, last)
             end_offset = fields[_BASE_OFFSET] + fields[_LAST_OFFSET_DELTA] + 1
-            yield Part(replace(row, records=records[start:position]), cost, end_offset)
+            yield Part(replace(answer, records=records[start:position]), cost, end_offset)
             start, cost = position, ROW_COST
         last = position
         position += batch_bytes
         cost += batch_bytes + BATCH_COST
-    yield Part(replace(row, records=records[start:]) if start else row, cost, None)
+    yield Part(replace(answer, records=records[start:]) if start else answer, cost, None)

@@ -14,8 +14,8 @@ from uuid import UUID
 from broker.network.client import Address, ClientSettings, Disconnected, NodeClient
 from broker.network.response_buffer import ResponseBuffer
 from broker.replicas.partition_fetch_states import Key
-from broker.replication.follower import Bounds
-from broker.replication.follower_session import FollowerSession
+from broker.replication.follower import Bounds, Divergence, Records
+from broker.replication.follower_session import FollowerSession, SessionRequest
 from broker.replication.remote_log_aux import (
     EpochEnd,
     FetchEpochEnd,
@@ -25,13 +25,15 @@ from broker.replication.remote_log_aux import (
     previous_epoch,
 )
 from protocol.api_keys import ApiKey
+from protocol.codec import encode_request
 from protocol.errors import ErrorCode, OffsetNotAvailable, UnsupportedVersion
+from protocol.hot import fetch as codec
+from protocol.hot.fetch import FetchRow
 from protocol.messages.fetch import (
-    FetchPartition,
     FetchRequest,
-    FetchResponse,
     FetchTopic,
     ForgottenTopic,
+    PartitionData,
     ReplicaState,
 )
 from protocol.messages.list_offsets import (
@@ -88,6 +90,14 @@ class _Offset(NamedTuple):
 _UNANSWERED: Final = _Offset(ErrorCode.unknown_server_error, -1, -1)
 
 
+class FetchAnswer(NamedTuple):
+    """A leader's response to a Fetch: an error of the whole request, or the answers to its rows."""
+
+    error: ErrorCode
+    session_id: int
+    rows: list[tuple[Key, Records | Divergence | ErrorCode]]
+
+
 @dataclass(slots=True, frozen=True, kw_only=True)
 class FetcherSettings:
     """Configuration of the fetchers; names are those of Kafka's keys after `replica.fetch.`."""
@@ -122,7 +132,7 @@ class LeaderEndpoint:
         self._address = address
         self._broker_epoch = broker_epoch
         self._settings = settings
-        self._session: FollowerSession[Key, FetchPartition] = FollowerSession()
+        self._session: FollowerSession[Key, FetchRow] = FollowerSession()
         #: For records; the fetcher releases it when it has appended them.
         self.buffer = ResponseBuffer()
 
@@ -136,12 +146,12 @@ class LeaderEndpoint:
 
     async def fetch(
         self,
-        changes: Mapping[Key, FetchPartition | None],
-        everything: Callable[[], dict[Key, FetchPartition]],
+        changes: Mapping[Key, FetchRow | None],
+        everything: Callable[[], dict[Key, FetchRow]],
         *,
         wait_max_ms: int,
-    ) -> FetchResponse:
-        """Fetch the rows of the session, with these changes (`FollowerSession.request`); also if it has an error code.
+    ) -> FetchAnswer:
+        """Fetch the rows of the session, with these changes (`FollowerSession.request`).
 
         Without records, the leader responds after `wait_max_ms`, or replica.fetch.wait.max.ms if that is less.
         The records are valid until `buffer` is released.
@@ -149,30 +159,50 @@ class LeaderEndpoint:
         """
         address = self._present_address()
         request = self._session.request(changes, everything)
-        response: FetchResponse = await self._client.request(
+        wait_max_ms = min(wait_max_ms, self._settings.wait_max_ms)
+        answer = await self._client.request_encoded(
             address,
             ApiKey.FETCH,
-            FetchRequest(
-                replica_state=ReplicaState(
-                    replica_id=self._settings.node_id, replica_epoch=self._broker_epoch()
-                ),
-                max_wait_ms=min(wait_max_ms, self._settings.wait_max_ms),
-                min_bytes=self._settings.min_bytes,
-                max_bytes=self._settings.response_max_bytes,
-                session_id=request.session_id,
-                session_epoch=request.epoch,
-                topics=_by_topic(request.rows),
-                forgotten_topics_data=_forgotten(request.forgotten),
-            ),
+            lambda version: self._encode_fetch(request, wait_max_ms, version),
+            _decode_fetch,
             timeout_s=self._settings.request_timeout_ms / 1000,
             versions=_FETCH_VERSIONS,
             buffer=self.buffer,
         )
-        if response.error_code == ErrorCode.none:
-            self._session.on_answer(response.session_id)
+        if answer.error is ErrorCode.none:
+            self._session.on_answer(answer.session_id)
         else:
-            self._session.on_refusal(is_gone=response.error_code in _SESSION_IS_GONE)
-        return response
+            self._session.on_refusal(is_gone=answer.error in _SESSION_IS_GONE)
+        return answer
+
+    def _encode_fetch(self, request: SessionRequest[Key, FetchRow], wait_max_ms: int, version: int) -> bytes:
+        """The usual request says where some partitions go on; any other one is encoded by the general codec."""
+        settings = self._settings
+        if not request.forgotten:
+            usual = codec.encode_usual_request(
+                version,
+                request.rows,
+                replica_id=settings.node_id,
+                replica_epoch=self._broker_epoch(),
+                max_wait_ms=wait_max_ms,
+                min_bytes=settings.min_bytes,
+                max_bytes=settings.response_max_bytes,
+                session_id=request.session_id,
+                session_epoch=request.epoch,
+            )
+            if usual is not None:
+                return usual
+        message = FetchRequest(
+            replica_state=ReplicaState(replica_id=settings.node_id, replica_epoch=self._broker_epoch()),
+            max_wait_ms=wait_max_ms,
+            min_bytes=settings.min_bytes,
+            max_bytes=settings.response_max_bytes,
+            session_id=request.session_id,
+            session_epoch=request.epoch,
+            topics=_by_topic(request.rows),
+            forgotten_topics_data=_forgotten(request.forgotten),
+        )
+        return encode_request(ApiKey.FETCH, version, message)
 
     async def bounds(
         self, leader_epochs: Mapping[TopicPartition, int]
@@ -364,11 +394,53 @@ def _leader_offsets(
     )
 
 
-def _by_topic(rows: Mapping[Key, FetchPartition]) -> list[FetchTopic]:
+def _by_topic(rows: Mapping[Key, FetchRow]) -> list[FetchTopic]:
     topics: dict[UUID, FetchTopic] = {}
     for (topic_id, _), row in rows.items():
-        topics.setdefault(topic_id, FetchTopic(topic_id=topic_id)).partitions.append(row)
+        topics.setdefault(topic_id, FetchTopic(topic_id=topic_id)).partitions.append(row.to_message())
     return list(topics.values())
+
+
+def _decode_fetch(version: int, body: memoryview) -> FetchAnswer:
+    """The usual response has no errors; any other one is decoded by the general codec. Raises MalformedMessage."""
+    usual = codec.read_usual_response(version, body)
+    if usual is not None:
+        session_id, fetched = usual
+        return FetchAnswer(
+            ErrorCode.none,
+            session_id,
+            [
+                (
+                    key,
+                    Records(
+                        records=records, high_watermark=high_watermark, log_start_offset=log_start_offset
+                    ),
+                )
+                for key, high_watermark, log_start_offset, records in fetched
+            ],
+        )
+    response = codec.decode_response(version, body)
+    return FetchAnswer(
+        ErrorCode(response.error_code),
+        response.session_id,
+        [
+            ((topic.topic_id, row.partition_index), _answer(row))
+            for topic in response.responses
+            for row in topic.partitions
+        ],
+    )
+
+
+def _answer(row: PartitionData) -> Records | Divergence | ErrorCode:
+    if row.error_code != ErrorCode.none:
+        return ErrorCode(row.error_code)
+    if row.diverging_epoch.epoch >= 0:
+        return Divergence(epoch=row.diverging_epoch.epoch, end_offset=row.diverging_epoch.end_offset)
+    return Records(
+        records=memoryview(row.records or b""),
+        high_watermark=row.high_watermark,
+        log_start_offset=row.log_start_offset,
+    )
 
 
 def _forgotten(keys: Iterable[Key]) -> list[ForgottenTopic]:

@@ -45,7 +45,7 @@ from broker.replication.remote_log_aux import (
     LeaderOffsets,
 )
 from protocol.errors import CorruptMessage, ErrorCode, KafkaError, KafkaStorageError
-from protocol.messages.fetch import FetchPartition, PartitionData
+from protocol.hot.fetch import FetchRow
 from protocol.types import TopicPartition
 from remote.auxiliary_state import AuxiliaryStates
 from remote.errors import RemoteStorageError
@@ -204,32 +204,33 @@ class ReplicaFetcher:
 
     async def _fetch(self) -> None:
         states = self._states
-        response = await self._leader.fetch(
+        answer = await self._leader.fetch(
             {each.key: self._row(each) for each in states.take_changed()},
             self._rows,
             # A partition whose action ends meanwhile is part of the next Fetch only.
             wait_max_ms=_WAIT_BESIDE_ACTIONS_MS if self._waiting_actions else self._settings.wait_max_ms,
         )
-        if response.error_code != ErrorCode.none:
-            code = ErrorCode(response.error_code)
-            logger.info("Fetch from broker %d failed: %s", self._leader.leader_id, code.name)
-            if code not in SESSION_ERRORS:
+        if answer.error is not ErrorCode.none:
+            logger.info("Fetch from broker %d failed: %s", self._leader.leader_id, answer.error.name)
+            if answer.error not in SESSION_ERRORS:
                 self._pause(list(states.fetching))
             return
         cost = 0
-        for topic in response.responses:
-            for row in topic.partitions:
-                fetch_state = states.get((topic.topic_id, row.partition_index))
-                if fetch_state is None or fetch_state.asked is None:
-                    continue
-                for part in append_turns.parts_of(row):
-                    self._process(fetch_state, fetch_state.asked, part.row)
-                    cost += part.cost
-                    if cost >= append_turns.TURN_COST:
-                        cost = 0
-                        await asyncio.sleep(0)
-                    if part.end_offset is not None and not self._asks_for(fetch_state, part.end_offset):
-                        break
+        for key, row in answer.rows:
+            fetch_state = states.get(key)
+            if fetch_state is None or fetch_state.asked is None:
+                continue
+            if type(row) is not Records:
+                self._process(fetch_state, fetch_state.asked, row)
+                continue
+            for part in append_turns.parts_of(row):
+                self._process(fetch_state, fetch_state.asked, part.answer)
+                cost += part.cost
+                if cost >= append_turns.TURN_COST:
+                    cost = 0
+                    await asyncio.sleep(0)
+                if part.end_offset is not None and not self._asks_for(fetch_state, part.end_offset):
+                    break
         for fetch_state in [each for each in states.changed if each.partition.log.flusher.is_due]:
             # Before the next Fetch, by which the leader counts the records as replicated (flush.messages).
             await flush_log(self._runtime, fetch_state.partition.log)
@@ -242,11 +243,11 @@ class ReplicaFetcher:
         fetch_state.asked = request
         return True
 
-    def _rows(self) -> dict[Key, FetchPartition]:
+    def _rows(self) -> dict[Key, FetchRow]:
         """The rows of a full fetch: all partitions that can be fetched now."""
         return {each.key: row for each in self._states if (row := self._row(each)) is not None}
 
-    def _row(self, fetch_state: PartitionFetchState) -> FetchPartition | None:
+    def _row(self, fetch_state: PartitionFetchState) -> FetchRow | None:
         """The partition's row of a Fetch; None: it is not fetched now."""
         request = fetch_state.follower.next_request() if self._states.may_send(fetch_state) else None
         if not isinstance(request, FetchRecords):
@@ -254,34 +255,28 @@ class ReplicaFetcher:
             return None
         fetch_state.asked = request
         local_log = fetch_state.partition.reported_local_log
-        return FetchPartition(
-            partition=fetch_state.partition.topic_partition.partition,
-            current_leader_epoch=request.leader_epoch,
-            fetch_offset=request.fetch_offset,
-            last_fetched_epoch=-1 if request.last_fetched_epoch is None else request.last_fetched_epoch,
-            log_start_offset=request.log_start_offset,
-            partition_max_bytes=self._settings.max_bytes,
-            high_watermark=fetch_state.partition.log.high_watermark,
-            local_log=None if local_log is None else local_log.to_state(),
+        return FetchRow(
+            fetch_state.partition.topic_partition.partition,
+            request.leader_epoch,
+            request.fetch_offset,
+            -1 if request.last_fetched_epoch is None else request.last_fetched_epoch,
+            request.log_start_offset,
+            self._settings.max_bytes,
+            fetch_state.partition.log.high_watermark,
+            None if local_log is None else local_log.to_state(),
         )
 
-    def _process(self, fetch_state: PartitionFetchState, asked: FetchRecords, row: PartitionData) -> None:
-        """Process one row of a Fetch response."""
+    def _process(
+        self, fetch_state: PartitionFetchState, asked: FetchRecords, answer: Records | Divergence | ErrorCode
+    ) -> None:
+        """Process the answer to one row of a Fetch."""
         follower = fetch_state.follower
-        match row.error_code:
-            case ErrorCode.none if row.diverging_epoch.epoch >= 0:
-                divergence = Divergence(
-                    epoch=row.diverging_epoch.epoch, end_offset=row.diverging_epoch.end_offset
-                )
-                logger.info("%s: the log diverges from the leader's: %s", fetch_state.partition, divergence)
-                self._execute(fetch_state, follower.on_divergence, asked, divergence)
-            case ErrorCode.none:
-                answer = Records(
-                    records=memoryview(row.records or b""),
-                    high_watermark=row.high_watermark,
-                    log_start_offset=row.log_start_offset,
-                )
+        match answer:
+            case Records():
                 self._execute(fetch_state, follower.on_records, asked, answer)
+            case Divergence():
+                logger.info("%s: the log diverges from the leader's: %s", fetch_state.partition, answer)
+                self._execute(fetch_state, follower.on_divergence, asked, answer)
             case ErrorCode.offset_out_of_range:
                 follower.on_out_of_range(asked)
             case ErrorCode.offset_moved_to_tiered_storage if self._can_build(fetch_state.partition):

@@ -30,7 +30,7 @@ delivers one request when the story says so.
 
 import asyncio
 from asyncio import Future
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any
 from unittest.mock import patch
 
@@ -41,6 +41,7 @@ from broker.replicas.partition import Partition
 from broker.replication.follower import Follower
 from broker.replication.replica_selector import RackAwareReplicaSelector
 from protocol.api_keys import ApiKey
+from protocol.codec import decode_request, encode_response
 from protocol.errors import ErrorCode, UnsupportedVersion
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -98,6 +99,21 @@ class Line:
             if self.delayed is not None:
                 self.delayed.cancel()
                 self.delayed = None
+
+    async def request_encoded(
+        self,
+        address: tuple[str, int],
+        key: int,
+        encode: Callable[[int], bytes],
+        decode: Callable[[int, memoryview], Any],
+        *,
+        timeout_s: float,
+        versions: Any = None,
+    ) -> Any:
+        version = _VERSIONS[ApiKey(key)]
+        message = decode_request(key, version, encode(version))
+        response = await self.request(address, key, message, timeout_s=timeout_s, versions=versions)
+        return decode(version, memoryview(encode_response(key, version, response)))
 
     async def close(self) -> None:
         """Nothing is open."""

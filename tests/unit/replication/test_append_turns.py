@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from broker.replicas import append_turns
 from broker.replicas.append_turns import BATCH_COST, PART_COST, ROW_COST, SMALL_BYTES, TURN_COST, parts_of
 from broker.replicas.follower_replica import FollowerReplica
-from protocol.messages.fetch import PartitionData
+from broker.replication.follower import Records
 from protocol.records.batch import batches
 from protocol.records.builder import build_batch, simple_records
 from protocol.records.record import records
@@ -43,36 +43,37 @@ SMALL = {"PART_COST": 2000, "BATCH_COST": 100, "ROW_COST": 50, "SMALL_BYTES": 40
     tail=st.sampled_from([b"", batch_of(500, 999)[:-1], b"\0" * 100, b"\xff" * 100]),
 )
 def test_parts_are_whole_batches_within_the_bound(sizes, tail):
-    row = PartitionData(partition_index=7, high_watermark=8, records=memoryview(records_of(sizes) + tail))
+    row = Records(records=memoryview(records_of(sizes) + tail), high_watermark=8, log_start_offset=7)
     with patch.multiple(append_turns, **SMALL):
         parts = list(parts_of(row))
-    assert b"".join(bytes(part.row.records) for part in parts) == bytes(row.records)
-    assert all((part.row.partition_index, part.row.high_watermark) == (7, 8) for part in parts)
+    assert b"".join(bytes(part.answer.records) for part in parts) == bytes(row.records)
+    assert all((part.answer.log_start_offset, part.answer.high_watermark) == (7, 8) for part in parts)
     assert parts[-1].end_offset is None
     if len(parts) == 1:
-        assert parts[0].row is row
+        assert parts[0].answer is row
     for part, following in pairwise(parts):
-        found = list(batches(part.row.records))
+        found = list(batches(part.answer.records))
         assert part.end_offset == found[-1][0].next_offset
         assert part.cost == 50 + sum(100 + len(batch) for _, batch in found)
         assert part.cost <= 2000 or len(found) == 1
-        _, first = next(batches(following.row.records))
+        _, first = next(batches(following.answer.records))
         assert part.cost + 100 + len(first) > 2000  # no more would have fitted
 
 
-@pytest.mark.parametrize("records", [None, b"", b"\0" * 10, b"x" * SMALL_BYTES, records_of([100] * 10)])
+@pytest.mark.parametrize("records", [b"", b"\0" * 10, b"x" * SMALL_BYTES, records_of([100] * 10)])
 def test_small_rows_are_one_part(records):
-    row = PartitionData(records=records)
+    row = Records(records=memoryview(records), high_watermark=8, log_start_offset=7)
     (part,) = parts_of(row)
-    assert part.row is row
-    assert part.cost == ROW_COST + len(records or b"")
+    assert part.answer is row
+    assert part.cost == ROW_COST + len(records)
 
 
 def test_a_turn_has_at_most_a_few_hundred_batches():
     """A batch takes about 4 us, a MiB 0.4 ms."""
     assert (TURN_COST + PART_COST) / BATCH_COST < 500
-    parts = list(parts_of(PartitionData(records=memoryview(records_of([10] * 5000)))))
-    assert max(sum(1 for _ in batches(part.row.records)) for part in parts) <= PART_COST / BATCH_COST
+    records = memoryview(records_of([10] * 5000))
+    parts = list(parts_of(Records(records=records, high_watermark=8, log_start_offset=7)))
+    assert max(sum(1 for _ in batches(part.answer.records)) for part in parts) <= PART_COST / BATCH_COST
 
 
 # -- in a fetcher ----------------------------------------------------------------------------------------------
