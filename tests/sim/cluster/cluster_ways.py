@@ -1,24 +1,28 @@
-"""The two ways of a Produce: the usual one, and one of the general alone, which must make no difference.
+"""The two ways of Produce and Fetch: the usual one, and one of the general alone, which must make no difference.
 
 Where nothing is recognised and nothing is usual, every request is parsed, and every batch goes through the general append
-(`broker.api.k00_produce`). A story is the same either way, event by event.
+(`broker.api.k00_produce`); leaders and followers write and read each Fetch by the general codec (`protocol.hot.fetch`). A
+story is the same either way, event by event.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from unittest.mock import patch
 
 from broker.api.request_head import RequestHead
+from protocol.hot import fetch
+from protocol.hot.fetch import IncrementalRequest, IncrementalRequests
 from storage.usual_append import UsualAppend
 
 
 @contextmanager
 def general_only() -> Iterator[None]:
-    """No request is recognised, and no append is a usual one."""
-    with (
-        patch.object(RequestHead, "correlation_id", lambda self, frame: None),
-        patch.object(UsualAppend, "append", lambda self, records, **_: None),
-    ):
+    """No request is recognised, no append and no Fetch is a usual one."""
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(RequestHead, "correlation_id", lambda self, frame: None))
+        stack.enter_context(patch.object(UsualAppend, "append", lambda self, records, **_: None))
+        for name in ("encode_usual_request", "encode_usual_response", "read_usual_response"):
+            stack.enter_context(patch.object(fetch, name, lambda *_, **__: None))
         yield
 
 
@@ -36,4 +40,18 @@ def counting_usual_appends() -> Iterator[list[int]]:
         return first_offset
 
     with patch.object(UsualAppend, "append", append_and_count):
+        yield found
+
+
+@contextmanager
+def counting_usual_fetches() -> Iterator[list[bool]]:
+    """Whether each recognised request of a fetch session was a usual one."""
+    read, found = IncrementalRequests.read, list[bool]()
+
+    def read_and_count(self: IncrementalRequests, body: memoryview) -> IncrementalRequest | None:
+        usual = read(self, body)
+        found.append(usual is not None)
+        return usual
+
+    with patch.object(IncrementalRequests, "read", read_and_count):
         yield found

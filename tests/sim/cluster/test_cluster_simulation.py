@@ -12,7 +12,7 @@ from traceback import extract_tb
 import pytest
 from cluster_mutants import MUTANTS, Mutant
 from cluster_stories import STORIES, run_story, shape_of
-from cluster_ways import counting_usual_appends, general_only
+from cluster_ways import counting_usual_appends, counting_usual_fetches, general_only
 
 pytestmark = [
     # A second or two for each seed where a core is free; machines are not always idle.
@@ -76,12 +76,13 @@ def test_the_same_seed_gives_the_same_trace():
 @pytest.mark.parametrize(
     ("story", "seed"), [("crashes", 3), ("bad_disks", 4), ("everything", 4), ("parked", 1), ("restless", 1)]
 )
-def test_a_story_is_the_same_by_the_general_produce_alone(story, seed):
-    with counting_usual_appends() as found:
+def test_a_story_is_the_same_by_the_general_way_alone(story, seed):
+    with counting_usual_appends() as appends, counting_usual_fetches() as fetches:
         usual = run_story(story, seed)
     with general_only():
         general = run_story(story, seed)
-    assert len(found) > len(usual.history.sends) // 2
+    assert len(appends) > len(usual.history.sends) // 2
+    assert sum(fetches) > max(100, len(fetches) // 2)
     assert usual.simulation.trace == general.simulation.trace
     assert usual.history.sends == general.history.sends
     assert usual.history.polls == general.history.polls
@@ -99,7 +100,7 @@ def is_found(mutant: Mutant, seed: int) -> bool:
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.plant.__name__)
 def test_a_planted_bug_is_found(mutant: Mutant):
-    """By usual appends, and by the same story of general ones."""
+    """By usual appends and fetches, and by the same story of general ones."""
     for seed in mutant.seeds:
         if is_found(mutant, seed):
             with general_only():
