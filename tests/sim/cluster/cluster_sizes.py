@@ -22,8 +22,8 @@ CHOICES = {
     "storage.validation.QUICK_RECORDS": (0, 1, 500),
     # What is joined is copied, and lent no longer.
     "broker.network.connection.JOIN_BYTES": (0, 16 * 1024),
-    # How much of a response a follower appends at once.
-    "broker.replicas.append_turns.PART_COST": (0, 2 * 1024 * 1024),
+    # How much of a response a follower appends at once: one batch, two, or mostly all.
+    "broker.replicas.append_turns.PART_COST": (0, 50_000, 2 * 1024 * 1024, 2 * 1024 * 1024),
     "broker.replicas.append_turns.TURN_COST": (0, 1024 * 1024),
     "broker.replicas.append_turns.SMALL_BYTES": (0, 4 * 1024),
     "broker.reads.high_watermark_delay.EXPECTED_WITHIN_S": (10, 0.000_75),

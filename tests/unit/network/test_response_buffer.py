@@ -201,6 +201,17 @@ def test_small_responses_and_those_of_other_requests_are_their_callers_own(world
     world.run(scenario)
 
 
+def test_a_small_response_that_arrives_in_pieces_takes_no_large_buffer(world, buffer, leased):
+    async def scenario(client):
+        world.simulation.network.conditions.max_read_bytes = 5000
+        for size in (60_000, 70_000):
+            assert len(await fetched(world, client, size, buffer)) == size
+        (leased_bytes,) = leased
+        assert leased_bytes > 70_000
+
+    world.run(scenario)
+
+
 def test_a_caller_that_keeps_records_by_mistake_never_sees_another_response(world, buffer):
     async def scenario(client):
         world.node.partition = lambda size: fetch.PartitionData(records=b"abc"[size % 3 :][:1] * size)
