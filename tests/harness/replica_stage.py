@@ -109,6 +109,7 @@ class Line:
         *,
         timeout_s: float,
         versions: Any = None,
+        buffer: object = None,  # small responses need none
     ) -> Any:
         version = _VERSIONS[ApiKey(key)]
         message = decode_request(key, version, encode(version))
