@@ -41,7 +41,14 @@ class Reader:
     """Reads partition 0 from an offset, its beginning by default, and knows from which broker it is fetched."""
 
     def __init__(
-        self, cluster: OttlaCluster, topic: str, *, rack: str, name: str = "reader", offset: int = 0
+        self,
+        cluster: OttlaCluster,
+        topic: str,
+        *,
+        rack: str,
+        name: str = "reader",
+        offset: int = 0,
+        bootstrap: str | None = None,
     ) -> None:
         self.topic = topic
         self._offset = offset
@@ -49,7 +56,7 @@ class Reader:
         self.broker: int | None = None
         self._consumer = Consumer(
             {
-                "bootstrap.servers": cluster.bootstrap,
+                "bootstrap.servers": bootstrap or cluster.bootstrap,
                 "group.id": "none",
                 "enable.auto.commit": False,
                 # An offset that is out of range, or a log that was truncated, is an error here.
@@ -196,7 +203,7 @@ def local_segments(cluster: OttlaCluster, node_id: int, topic: str) -> int:
 
 
 def test_a_reader_is_served_by_the_replica_that_has_its_offset_locally(tiered: OttlaCluster) -> None:
-    """By rack alone it would be broker 3: of two that have all records it has the larger id."""
+    """By rack alone it would be broker 3, which has one record more: broker 2 stands still for a moment."""
     new = NewTopic(
         "old",
         1,
@@ -216,12 +223,23 @@ def test_a_reader_is_served_by_the_replica_that_has_its_offset_locally(tiered: O
     # A Fetch has the local log start offset of its replica, and one that was sent before may still wait at the leader:
     # a record is acknowledged by acks=all once all followers have sent their next ones.
     values = fill(tiered, "old", begin=len(values), end=len(values) + 1)
-    with Reader(tiered, "old", rack="b") as reader:
-        reader.read_until(values)
-        reader.wait_served_by(KEEPS_ALL)
-    with Reader(tiered, "old", rack="b", offset=len(values) - 1) as reader:
-        reader.read_until(values[-1:])
-        reader.wait_served_by(KEEPS_LITTLE)
+    leader = tiered.node(1).listener
+    stopped = tiered.child(KEEPS_ALL)
+    stopped.pause()
+    try:
+        produce(leader, "old", [b"one more"], acks="1")
+        with (
+            Reader(tiered, "old", rack="b", bootstrap=leader) as whole,
+            Reader(tiered, "old", rack="b", bootstrap=leader, offset=len(values) - 1) as end,
+        ):
+            whole.wait_served_by(KEEPS_ALL)
+            end.wait_served_by(KEEPS_LITTLE)
+            stopped.resume()
+            values.append(b"one more")
+            whole.read_until(values)
+            end.read_until(values[-2:])
+    finally:
+        stopped.resume()
     with Reader(tiered, "old", rack="a") as reader:
         reader.read_until(values)
         reader.wait_served_by(1)

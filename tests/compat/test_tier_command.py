@@ -78,6 +78,7 @@ def tiered(tier, topic):
     for number in range(10):
         produce(tier.server.bootstrap, topic, [f"{number}".encode()])
     wait_until(lambda: len(tier.copies(topic)) == 9)
+    wait_until(lambda: "[9, 10)" in tier.run("ls", topic, "--no-table"))  # the local retention has run
     return topic
 
 
