@@ -45,7 +45,7 @@ def run_job(
 
 
 def cancel_jobs(spark: SparkSession) -> None:
-    """Of all threads: they end with LoadFailed."""
+    """Of all threads: what runs now ends with LoadFailed; a job that is between two of its queries goes on."""
     for query in spark.streams.active:
         query.stop()
     spark.sparkContext.cancelAllJobs()

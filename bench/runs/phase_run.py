@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Final
 
@@ -116,8 +116,9 @@ class PhaseRun:
                 while not running.done():
                     self.progress.tick()
                     if self.interrupts.wait(_POLL_S):
+                        # Until it has ended: between two of a job's queries there is nothing to cancel.
                         cancel_jobs(self.spark)
-                        break
+                        wait([running], _POLL_S)
                 try:
                     rows += running.result()
                 except LoadFailed as error:

@@ -448,14 +448,21 @@ class Connection(asyncio.BufferedProtocol):
             self._failed(error)
         else:
             if reply is not None:
-                length = sum(map(len, reply))
-                self._is_working = True  # see `resume_writing`
-                self._send([_PREFIX.pack(length), *reply], length)
-                self._is_working = False
+                self._send_parked(reply)
         if self._buffer.unread_bytes and not self._is_ending:
             self._yield()
         else:
             self._work()  # nothing to dispatch: prepare the next read, or close
+
+    def _send_parked(self, reply: Buffers) -> None:
+        length = sum(map(len, reply))
+        self._is_working = True  # see `resume_writing`
+        try:
+            self._send([_PREFIX.pack(length), *reply], length)
+        except Exception as error:  # noqa: BLE001 (as above: a reply of 2 GiB, or no memory to join it)
+            self._failed(error)
+        finally:
+            self._is_working = False
 
     def _failed(self, error: BaseException) -> None:
         """A request has failed: close, as Kafka does. The only place where it is logged."""

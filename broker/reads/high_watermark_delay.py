@@ -10,6 +10,9 @@ One for each fetch session, whose partitions share its responses. It goes by the
 watermark, sent or waiting, records followed. The time between two appends is no measure of that: a producer that sends its
 next record when it has its response follows the high watermark at once, however long each record takes.
 
+A wait without effect shows that they do not: the records come in bursts, or they follow only because a consumer of the follower has seen
+the high watermark. Then more of them in a row have to follow soon until one waits again, or each second one would wait without effect.
+
 So consumers of a follower (KIP-392) see a record at most MAX_DELAY_S later, and mostly less than EXPECTED_WITHIN_S.
 
 Source: none in Kafka 4.3.1, where a high watermark always waits for records, or for replica.fetch.wait.max.ms.
@@ -23,16 +26,22 @@ EXPECTED_WITHIN_S: Final = 0.000_75
 #: A timer of uvloop counts whole milliseconds, so that this one may take nearly three.
 MAX_DELAY_S: Final = 0.002
 
+#: Each wait without effect doubles the number of times that records have to follow soon before the next wait, up to this.
+MAX_NEEDED_COUNT: Final = 32
+
 
 class HighWatermarkDelay:
     """See the module. Of one follower's fetch session; times are in seconds, on a monotonic clock."""
 
-    __slots__ = ("_new_at", "are_records_expected")
+    __slots__ = ("_needed_count", "_new_at", "_soon_count", "are_records_expected")
 
     def __init__(self) -> None:
         self.are_records_expected = False
-        #: When the last high watermark was new; None once records have followed.
+        #: When the last high watermark was new; None once records have followed, or it was sent alone after a delay.
         self._new_at: float | None = None
+        #: How many times in a row records have followed soon, and how many times are needed to expect the next ones.
+        self._soon_count = 0
+        self._needed_count = 1
 
     def on_new_high_watermark(self, now: float) -> bool:
         """A high watermark is new to the follower, and there are no records: whether it waits for some."""
@@ -41,10 +50,18 @@ class HighWatermarkDelay:
 
     def on_records(self, now: float) -> None:
         """Records are sent."""
-        if self._new_at is not None:
-            self.are_records_expected = now - self._new_at <= EXPECTED_WITHIN_S
-            self._new_at = None
+        if self._new_at is None:
+            return
+        is_soon = now - self._new_at <= EXPECTED_WITHIN_S
+        if is_soon and self.are_records_expected:
+            self._needed_count = 1
+        self._soon_count = self._soon_count + 1 if is_soon else 0
+        self.are_records_expected = self._soon_count >= self._needed_count
+        self._new_at = None
 
     def on_delay_over(self) -> None:
-        """The high watermark has waited for MAX_DELAY_S, and is sent alone."""
+        """The high watermark has waited for MAX_DELAY_S without effect, and is sent alone."""
         self.are_records_expected = False
+        self._soon_count = 0
+        self._needed_count = min(2 * self._needed_count, MAX_NEEDED_COUNT)
+        self._new_at = None

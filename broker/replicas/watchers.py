@@ -54,11 +54,12 @@ class Watchers:
 
     def notify(self) -> None:
         """Offsets that consumers see, the role, or the existence of the partition has changed."""
+        # Producers first: a follower's Fetch that yields to them must come after the next requests that they have sent.
+        self._signal(self._key)
         if self.consumers:
             self._mark(self.consumers)
         if self.followers:
             self._mark(self.followers)
-        self._signal(self._key)
 
     def notify_followers(self) -> None:
         """Records were appended, which consumers must not see yet."""

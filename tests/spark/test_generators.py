@@ -2,6 +2,7 @@
 
 import re
 import time
+from contextlib import suppress
 
 import psutil
 import pytest
@@ -184,17 +185,20 @@ def test_a_phase_that_is_stopped_yields_what_there_is(start):
     assert len(of(rows, Kind.CLIENT, Role.PRODUCER)) == 1
 
 
-def test_a_task_that_hangs_keeps_neither_the_phase_nor_its_slot(spark, start, monkeypatch):
+def test_a_task_that_hangs_keeps_neither_the_phase_nor_its_slot(spark, server, start, monkeypatch):
     monkeypatch.setattr(phase_module, "_STOP_TIMEOUT_S", 2)
     running = start(
         Phase(name="load", seconds=600, producers=[Producers(topic="t", count=2, rate=1000, size=SMALL)])
     )
     wait_until(lambda: running.progress().records > 500)
     jvm = psutil.Process(spark.sparkContext._gateway.proc.pid)
-    # The daemon of PySpark, and behind it the Pythons of the tasks.
-    (daemon,) = (child for child in jvm.children() if "pyspark.daemon" in child.cmdline())
-    for worker in daemon.children():
-        worker.suspend()
+    # A daemon of PySpark for each of its environments, and behind it the Pythons of tasks: these are connected to the broker.
+    daemons = [child for child in jvm.children() if "pyspark.daemon" in child.cmdline()]
+    port = int(server.bootstrap.rpartition(":")[2])
+    for worker in [child for daemon in daemons for child in daemon.children()]:
+        with suppress(psutil.NoSuchProcess):  # it has ended
+            if any(each.raddr and each.raddr.port == port for each in worker.net_connections()):
+                worker.suspend()
     running.stop()
     with pytest.raises(LoadFailed, match="load: tasks have not ended 2 s after they should"):
         running.wait()

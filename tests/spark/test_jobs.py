@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
 
@@ -96,7 +96,9 @@ def test_a_job_is_cancelled(spark, run, kind, options):
         running_job = threads.submit(run, kind, **options)
         is_busy = spark.sparkContext.statusTracker().getActiveJobsIds
         wait_until(is_busy)
-        cancel_jobs(spark)
+        while not running_job.done():
+            cancel_jobs(spark)
+            wait([running_job], 0.1)
         with pytest.raises(LoadFailed, match=f"{kind.value}|stream|records more"):
             running_job.result(PATIENCE_S)
 

@@ -305,6 +305,26 @@ def test_a_parked_request_that_fails_closes_its_connection_and_is_logged_once(wo
     assert len([record for record in caplog.records if "a late bug" in str(record.exc_info)]) == 1
 
 
+def test_a_reply_that_cannot_be_sent_closes_its_connection(world, monkeypatch, caplog):
+    async def scenario():
+        client = await world.connect()
+        client.send(b"park a", b"second")
+        await asyncio.sleep(1)
+
+        def out_of_memory(self, pieces, size_bytes):
+            raise MemoryError("no memory to join the reply")
+
+        monkeypatch.setattr(connection_module.Connection, "_send", out_of_memory)
+        world.handler.release(b"a")
+        await asyncio.sleep(1)
+        assert client.lost.done()
+        assert not world.server.connections
+        assert world.handler.seen == [b"park a"]
+
+    world.run(scenario())
+    assert "no memory to join the reply" in str([record.exc_info for record in caplog.records])
+
+
 @pytest.mark.parametrize("request_body", [b"park a", b"work a"])
 def test_a_parked_request_that_is_cancelled_closes_its_connection_without_a_reply(world, request_body):
     async def scenario():
