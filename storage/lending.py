@@ -52,7 +52,7 @@ class Lender:
         self._mappings: WeakSet[mmap] = WeakSet()
 
     def lend(self, fd: int, *, position: int, size: int, file_size: int) -> memoryview | None:
-        """A read-only slice of the file; None if the caller should read a copy. Raises OSError.
+        """A read-only slice of the file; None if the caller should read a copy.
 
         Invariant: neither the slice nor the mapping reaches beyond `file_size`, the end of the batches.
         """
@@ -63,8 +63,13 @@ class Lender:
         if end > self._mapped_bytes:
             if len(self._mappings) >= MAX_MAPPINGS:
                 return None
-            self._view = None
-            mapping = self._files.map(fd, file_size)
+            self.release()
+            try:
+                mapping = self._files.map(fd, file_size)
+            except (OSError, ValueError):
+                # No descriptor is free (each mapping has one), there are too many mappings, or the file is shorter than
+                # its batches: no fault of the disk, or one that the read finds.
+                return None
             self._mappings.add(mapping)
             self._view = memoryview(mapping)
             self._mapped_bytes = file_size

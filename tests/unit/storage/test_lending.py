@@ -95,6 +95,35 @@ def test_nothing_is_lent_when_a_socket_has_found_an_unreadable_page(tmp_path):
     assert isinstance(log.reader.read(0, max_bytes=500_000, lend=True).records, bytes)
 
 
+class Unmappable(Files):
+    """Cannot map any more once `error` is set."""
+
+    error = None
+
+    def map(self, fd, size):
+        if self.error is not None:
+            raise self.error
+        return super().map(fd, size)
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.EMFILE, "too many open files"), ValueError("mmap length is greater")]
+)
+def test_a_mapping_that_cannot_be_made_is_no_fault_of_the_disk(tmp_path, error):
+    """Each mapping has a descriptor of its own, and a broker may have no more."""
+    files = Unmappable()
+    log = filled(open_log(tmp_path / "l", config=CONFIG, files=files))
+    expected = bytes(log.reader.read(0, max_bytes=500_000, lend=True).records)
+    more = batch(value=VALUE, timestamp=NOW_MS, producer_id=1, producer_epoch=0, base_sequence=9)
+    log.append_as_leader(more, leader_epoch=2, now_ms=NOW_MS)
+    log.update_high_watermark(10)
+    files.error = error
+    assert isinstance(log.reader.read(9, max_bytes=500_000, lend=True).records, bytes)
+    # What was mapped before is read, too.
+    assert bytes(log.reader.read(0, max_bytes=500_000, lend=True).records) == expected
+    assert log.is_writable
+
+
 class Counted(Files):
     """Counts mappings; each is as long as the batches."""
 
