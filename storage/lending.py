@@ -63,12 +63,13 @@ class Lender:
         if end > self._mapped_bytes:
             if len(self._mappings) >= MAX_MAPPINGS:
                 return None
-            self.release()
+            self._view = None
             try:
                 mapping = self._files.map(fd, file_size)
             except (OSError, ValueError):
                 # No descriptor is free (each mapping has one), there are too many mappings, or the file is shorter than
                 # its batches: no fault of the disk, or one that the read finds.
+                self.release()
                 return None
             self._mappings.add(mapping)
             self._view = memoryview(mapping)
