@@ -23,7 +23,8 @@ from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 #: What pyproject.toml requires.
 OLDEST = (3, 11)
-#: Versions that all tests pass on, with the packages of the lock files; pyproject.toml has them as classifiers, too.
+#: Versions that are tested with the packages of the lock files: the first one by CI, the others by unit tests.
+#: pyproject.toml has them as classifiers, too.
 TESTED = ((3, 11), (3, 12), (3, 13))
 #: In this order.
 NAMES = ("python3", *("python{}.{}".format(*version) for version in TESTED))
