@@ -140,7 +140,7 @@ def test_consumers_continue_when_the_store_does(client, store, tmp_path):
             wait_until(lambda index=index: len(broker.local_segments("t", index)) == 1)
         store.proxy.rules = [
             *(Rule(effect, method="GET", part=f"/t-{index}-") for index, effect in enumerate(READ_FAULTS)),
-            Rule(Delayed(2.0), method="GET", part=f"/t-{SLOW}-"),
+            Rule(Delayed(1.0), method="GET", part=f"/t-{SLOW}-"),
         ]
         with readers(broker.bootstrap, "t", range(SLOW + 1)) as found:
             begin_s = time.monotonic()
