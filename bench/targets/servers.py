@@ -74,7 +74,10 @@ def usage_of(*roots: Child) -> Usage:
     for child in roots:
         root = psutil.Process(child.pid)
         for process in (root, *root.children(recursive=True)):
-            times, memory = process.cpu_times(), memory_of(process.pid)
+            try:
+                times, memory = process.cpu_times(), memory_of(process.pid)
+            except (psutil.NoSuchProcess, OSError):
+                continue  # a child that has just ended
             cpu_s += times.user + times.system
             resident += memory[0]
             private += memory[1]

@@ -193,10 +193,9 @@ def test_a_task_that_hangs_keeps_neither_the_phase_nor_its_slot(spark, server, s
     wait_until(lambda: running.progress().records > 500)
     jvm = psutil.Process(spark.sparkContext._gateway.proc.pid)
     # A daemon of PySpark for each of its environments, and behind it the Pythons of tasks: these are connected to the broker.
-    daemons = [child for child in jvm.children() if "pyspark.daemon" in child.cmdline()]
     port = int(server.bootstrap.rpartition(":")[2])
-    for worker in [child for daemon in daemons for child in daemon.children()]:
-        with suppress(psutil.NoSuchProcess):  # it has ended
+    for worker in jvm.children(recursive=True):
+        with suppress(psutil.NoSuchProcess):  # it has ended, or is a zombie
             if any(each.raddr and each.raddr.port == port for each in worker.net_connections()):
                 worker.suspend()
     running.stop()

@@ -4,7 +4,7 @@ import re
 import time
 import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
@@ -120,8 +120,10 @@ class TieredServer:
         found: list[psutil.Process] = []
 
         def is_there() -> bool:
-            children = psutil.Process(self.server.child.pid).children()
-            found[:] = [it for it in children if "remote.transfers.worker" in it.cmdline()]
+            for child in psutil.Process(self.server.child.pid).children():
+                with suppress(psutil.NoSuchProcess):  # it has ended, or is a zombie
+                    if "remote.transfers.worker" in child.cmdline():
+                        found.append(child)
             return bool(found)
 
         wait_until(is_there)
