@@ -15,10 +15,12 @@ Cost: one slice for each read; a rest is copied once, or moved once if it does n
 before it.
 """
 
-#: The shared buffer's size, and the minimum of a buffer that a busy connection keeps. Larger reads gain
-#: nothing (a system call costs less than a tenth of copying this much), and a connection that sends
-#: many small requests would delay the others for longer.
-SHARED_BYTES = 64 * 1024
+#: The shared buffer's size, and the minimum of a buffer that a busy connection keeps. It holds the five requests of 16 KB
+#: that Kafka's producers have under way on a connection (batch.size, max.in.flight.requests.per.connection), and what a
+#: socket holds by default (socket.receive.buffer.bytes): they are read at once, without a rest that is copied. Each one
+#: takes 4 us less, an eighth, than with 64 KB (bench: pipelined-16384b). Larger reads gain nothing, and a connection that
+#: sends many small requests would delay the others for longer.
+SHARED_BYTES = 128 * 1024
 
 #: An own buffer is at most this many times the bytes that have arrived: a frame's length alone, which costs
 #: the peer nothing, allocates no memory.

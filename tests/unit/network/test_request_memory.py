@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from network_support import PREFIX, frame
 
-from broker.network.connection import PIPELINED_BYTES
+from broker.network.receive_buffer import SHARED_BYTES
 
 FRAME = 1_000_000
 
@@ -132,7 +132,7 @@ def test_requests_behind_others_are_held_for_so_many_connections_only(world):
             client.send(*[b"z" * 1000] * 1000)
         await asyncio.sleep(1)
         assert world.server.memory.queued_count == 3
-        assert world.server.pool.owned_bytes <= 3 * 2 * PIPELINED_BYTES
+        assert world.server.pool.owned_bytes <= 3 * (SHARED_BYTES + 1)  # one read of each
         assert sorted(world.handler.seen) == [b"park %d" % number for number in range(10)]
         for number in reversed(range(10)):  # in no order that the server could want
             world.handler.release(b"%d" % number)
