@@ -15,14 +15,13 @@ from broker.groups.actions import Action
 from broker.groups.config import GroupConfig
 from broker.groups.group import ClassicGroup
 from broker.groups.group_state import GroupState
-from broker.groups.offsets import CommittedOffset, OffsetAt, OffsetStore, offset_key, offset_value
+from broker.groups.offsets import OffsetAt, OffsetStore, offset_key
 from broker.groups.rebalance import restart_session_timer
+from protocol.coordinator.group_records import OffsetCommitKey, OffsetCommitValue
 from protocol.coordinator.record_codec import GroupRecord
 from protocol.errors import ErrorCode, GroupIdNotFound, IllegalGeneration
 from protocol.messages.offset_commit import (
     OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
@@ -80,7 +79,7 @@ class OffsetManager:
                 raise GroupIdNotFound(f"Group {request.group_id} not found.")
             raise IllegalGeneration(f"group {request.group_id} does not exist")
         retention_ms = request.retention_time_ms
-        expire_timestamp_ms = None if retention_ms == -1 else min(now_ms + retention_ms, _NEVER_MS)
+        expire_timestamp = -1 if retention_ms == -1 else min(now_ms + retention_ms, _NEVER_MS)
         records: list[GroupRecord] = []
         response = OffsetCommitResponse()
         for topic in request.topics:
@@ -90,11 +89,18 @@ class OffsetManager:
                 if len(asked.committed_metadata or "") > self._config.offset_metadata_max_bytes:
                     error = ErrorCode.offset_metadata_too_large
                 else:
-                    offset = _committed(
-                        topic, asked, commit_timestamp_ms=now_ms, expire_timestamp_ms=expire_timestamp_ms
+                    key = OffsetCommitKey(
+                        group=request.group_id, topic=topic.name, partition=asked.partition_index
                     )
-                    at = OffsetAt(request.group_id, topic.name, asked.partition_index)
-                    records.append(GroupRecord(offset_key(at), offset_value(offset)))
+                    value = OffsetCommitValue(
+                        offset=asked.committed_offset,
+                        leader_epoch=asked.committed_leader_epoch,
+                        metadata=asked.committed_metadata or "",
+                        commit_timestamp=now_ms,
+                        expire_timestamp=expire_timestamp,
+                        topic_id=topic.topic_id,
+                    )
+                    records.append(GroupRecord(key, value))
                 rows.append(
                     OffsetCommitResponsePartition(partition_index=asked.partition_index, error_code=error)
                 )
@@ -215,20 +221,3 @@ class OffsetManager:
 def tombstone(at: OffsetAt) -> GroupRecord:
     """The record that deletes an offset."""
     return GroupRecord(offset_key(at), None)
-
-
-def _committed(
-    topic: OffsetCommitRequestTopic,
-    asked: OffsetCommitRequestPartition,
-    *,
-    commit_timestamp_ms: int,
-    expire_timestamp_ms: int | None,
-) -> CommittedOffset:
-    return CommittedOffset(
-        offset=asked.committed_offset,
-        leader_epoch=None if asked.committed_leader_epoch == -1 else asked.committed_leader_epoch,
-        metadata=asked.committed_metadata or "",
-        commit_timestamp_ms=commit_timestamp_ms,
-        expire_timestamp_ms=expire_timestamp_ms,
-        topic_id=topic.topic_id.int or None,
-    )

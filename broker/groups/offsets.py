@@ -161,18 +161,6 @@ class OffsetStore:
                     yield at
 
 
-def offset_value(offset: CommittedOffset) -> OffsetCommitValue:
-    """The record value of a committed offset."""
-    return OffsetCommitValue(
-        offset=offset.offset,
-        leader_epoch=-1 if offset.leader_epoch is None else offset.leader_epoch,
-        metadata=offset.metadata,
-        commit_timestamp=offset.commit_timestamp_ms,
-        expire_timestamp=-1 if offset.expire_timestamp_ms is None else offset.expire_timestamp_ms,
-        topic_id=ZERO_UUID if offset.topic_id is None else UUID(int=offset.topic_id),
-    )
-
-
 def offset_from_value(value: OffsetCommitValue, *, record_offset: int | None) -> CommittedOffset:
     """The committed offset of a record value."""
     return CommittedOffset(

@@ -7,7 +7,9 @@ from uuid import UUID
 
 from broker.groups.config import OFFSETS_TOPIC, GroupConfig
 from broker.groups.coordinator import GroupCoordinator
+from broker.groups.offsets import CommittedOffset
 from broker.groups.partitioner import partition_for
+from protocol.coordinator.group_records import OffsetCommitValue
 from protocol.coordinator.record_codec import decode
 from protocol.errors import (
     ErrorCode,
@@ -25,7 +27,7 @@ from protocol.messages.offset_fetch import OffsetFetchRequestGroup
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from protocol.records.batch import patched, read_header
 from protocol.records.record import records
-from protocol.types import TopicPartition
+from protocol.types import ZERO_UUID, TopicPartition
 from runtime.simulated import SimulatedRuntime
 
 E = ErrorCode
@@ -61,6 +63,18 @@ class MemoryReplica:
         return b"".join(
             batch for batch, size in zip(found, sizes, strict=True) if size <= max(max_bytes, len(found[0]))
         )
+
+
+def offset_value(offset: CommittedOffset) -> OffsetCommitValue:
+    """The record value of a committed offset."""
+    return OffsetCommitValue(
+        offset=offset.offset,
+        leader_epoch=-1 if offset.leader_epoch is None else offset.leader_epoch,
+        metadata=offset.metadata,
+        commit_timestamp=offset.commit_timestamp_ms,
+        expire_timestamp=-1 if offset.expire_timestamp_ms is None else offset.expire_timestamp_ms,
+        topic_id=ZERO_UUID if offset.topic_id is None else UUID(int=offset.topic_id),
+    )
 
 
 def elect(listener, partition, leader_epoch):

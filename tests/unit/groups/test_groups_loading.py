@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from broker.groups.offsets import CommittedOffset, OffsetAt, offset_key, offset_value
+from broker.groups.offsets import CommittedOffset, OffsetAt, offset_key
 from protocol.coordinator.group_records import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 from protocol.coordinator.record_codec import GroupRecord, encode
 from protocol.messages.list_groups import ListGroupsRequest
@@ -24,6 +24,7 @@ from tests.unit.groups.coordinator_support import (
     append,
     elect,
     here,
+    offset_value,
     resign,
     simulate,
 )

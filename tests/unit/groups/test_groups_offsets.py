@@ -12,7 +12,6 @@ from broker.groups.offsets import (
     OffsetStore,
     offset_from_value,
     offset_key,
-    offset_value,
 )
 from broker.groups.shard import Shard
 from protocol.coordinator.group_records import GroupMetadataKey, GroupMetadataValue, MemberMetadata
@@ -30,6 +29,7 @@ from protocol.messages.offset_delete import (
 )
 from protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from protocol.types import ZERO_UUID
+from tests.unit.groups.coordinator_support import offset_value
 
 E = ErrorCode
 _ID, _OTHER_ID = UUID(int=1), UUID(int=2)

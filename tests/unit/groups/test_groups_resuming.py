@@ -8,7 +8,7 @@ import pytest
 
 from broker.groups import log_state
 from broker.groups.log_state import LogState
-from broker.groups.offsets import CommittedOffset, OffsetAt, offset_key, offset_value
+from broker.groups.offsets import CommittedOffset, OffsetAt, offset_key
 from broker.groups.partitioner import partition_for
 from protocol.coordinator.group_records import GroupMetadataKey, GroupMetadataValue
 from protocol.coordinator.record_codec import GroupRecord, encode
@@ -17,7 +17,16 @@ from protocol.records.builder import build_batch, simple_records
 from protocol.records.record import payload_of, records
 from protocol.types import TopicPartition
 from runtime import turns
-from tests.unit.groups.coordinator_support import COUNT, PARTITION, E, MemoryLog, elect, resign, simulate
+from tests.unit.groups.coordinator_support import (
+    COUNT,
+    PARTITION,
+    E,
+    MemoryLog,
+    elect,
+    offset_value,
+    resign,
+    simulate,
+)
 
 PLACE = TopicPartition("__consumer_offsets", PARTITION)
 GROUPS = [name for name in map(str, range(200)) if partition_for(name, COUNT) == PARTITION][:4]

@@ -9,13 +9,21 @@ import pytest
 from bench.internals.loop_turns import LoopTurns
 from broker.groups.config import GroupConfig
 from broker.groups.coordinator import GroupCoordinator
-from broker.groups.offsets import CommittedOffset, OffsetAt, offset_key, offset_value
+from broker.groups.offsets import CommittedOffset, OffsetAt, offset_key
 from protocol.coordinator.group_records import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 from protocol.coordinator.record_codec import GroupRecord, encode
 from protocol.records.builder import build_batch, simple_records
 from protocol.records.compression import Compression
 from runtime.production import run
-from tests.unit.groups.coordinator_support import COUNT, PARTITION, MemoryLog, append, elect, resign
+from tests.unit.groups.coordinator_support import (
+    COUNT,
+    PARTITION,
+    MemoryLog,
+    append,
+    elect,
+    offset_value,
+    resign,
+)
 
 _TOPIC = UUID(int=7)
 #: Processor time of the loop's thread, seconds: what others make it wait for is not counted.
