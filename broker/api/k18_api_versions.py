@@ -9,6 +9,7 @@ Touches: broker.metadata (read only).
 
 import re
 from collections.abc import Mapping
+from functools import cache
 
 from broker.api import Api, modules
 from broker.membership.envelope import FORWARDABLE
@@ -74,17 +75,30 @@ def served(controller: Mapping[int, range] | None = None) -> list[ApiVersion]:
     Forwarded APIs are limited to the versions that the controller also serves, if these are known: an older
     controller would refuse the request in the envelope.
     """
+    own = _own_rows()
+    if controller is None:
+        return list(own.values())
     rows = []
+    for key, row in own.items():
+        if key not in FORWARDABLE:
+            rows.append(row)
+            continue
+        theirs = controller.get(key, range(0))
+        first, stop = max(row.min_version, theirs.start), min(row.max_version + 1, theirs.stop)
+        if first < stop:
+            rows.append(ApiVersion(api_key=key, min_version=first, max_version=stop - 1))
+    return rows
+
+
+@cache
+def _own_rows() -> Mapping[int, ApiVersion]:
+    """By key, in its order. Kept: each connection asks, and a thousand may be opened at a time."""
+    rows = {}
     for key in sorted(modules()):
         versions = KAFKA_VERSIONS[ApiKey(key)]
-        first, stop = versions.start, versions.stop
-        if controller is not None and key in FORWARDABLE:
-            theirs = controller.get(key, range(0))
-            first, stop = max(first, theirs.start), min(stop, theirs.stop)
-        if first < stop:
-            # librdkafka before 2.11 treats a Produce minimum above 0 as a broker without Produce (KAFKA-18659).
-            least = 0 if key == ApiKey.PRODUCE else first
-            rows.append(ApiVersion(api_key=key, min_version=least, max_version=stop - 1))
+        # librdkafka before 2.11 treats a Produce minimum above 0 as a broker without Produce (KAFKA-18659).
+        first = 0 if key == ApiKey.PRODUCE else versions.start
+        rows[key] = ApiVersion(api_key=key, min_version=first, max_version=versions.stop - 1)
     return rows
 
 

@@ -21,8 +21,8 @@ from protocol.types import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-#: Maximum tombstones of a batch, if they need not be in one batch: two milliseconds of the loop.
-MAX_TOMBSTONES_A_BATCH: Final = 200
+#: Maximum tombstones of a batch, if they need not be in one batch: a millisecond or two of the loop.
+MAX_TOMBSTONES_A_BATCH: Final = 100
 #: Groups examined in one step if no tombstone is found: less than a millisecond.
 _GROUPS_A_STEP: Final = 50
 #: The errors of a batch that exceeds the topic's maximum message size, or its segment size.
@@ -58,7 +58,7 @@ class Cleanup:
         """Append the tombstones that `find` returns for each group, in batches of bounded size."""
         records: list[GroupRecord] = []
         for number, group_id in enumerate(group_ids, start=1):
-            records += find(group_id, MAX_TOMBSTONES_A_BATCH)
+            records += find(group_id, MAX_TOMBSTONES_A_BATCH - len(records))
             while len(records) >= MAX_TOMBSTONES_A_BATCH:
                 if not self._write(records):
                     return

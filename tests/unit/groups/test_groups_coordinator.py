@@ -5,6 +5,7 @@ from uuid import UUID
 
 import pytest
 
+from broker.groups.cleanup import MAX_TOMBSTONES_A_BATCH
 from broker.groups.partitioner import partition_for
 from protocol.errors import (
     ErrorCode,
@@ -17,7 +18,7 @@ from protocol.errors import (
 from protocol.messages.join_group import JoinGroupRequest
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from protocol.messages.list_groups import ListGroupsRequest
-from protocol.records.batch import HEADER_SIZE_BYTES
+from protocol.records.batch import HEADER_SIZE_BYTES, read_header
 from protocol.records.builder import build_batch, simple_records
 from protocol.records.control import EndTransactionMarker, build_end_transaction_marker
 from protocol.records.record import records
@@ -324,6 +325,25 @@ def test_tombstones_that_are_too_many_for_a_batch_go_in_several(max_batch_bytes,
 
     simulate(story)
     assert sum("not written" in record.getMessage() for record in caplog.records) == (max_batch_bytes == 330)
+
+
+def test_no_batch_of_tombstones_is_longer_than_a_step_of_the_loop():
+    """Whatever the groups before have left over: 70 offsets of each one are no multiple of the bound."""
+
+    async def story(world):
+        for group in groups:
+            for number in range(70):
+                assert await world.committed(7, group=group, topic=f"t-{number}") is E.none
+        written = len(world.log.batches[PARTITION])
+        world.groups.on_topics_deleted([(UUID(int=1), f"t-{number}") for number in range(70)])
+        await asyncio.sleep(0.001)
+        sizes = [read_header(batch).records_count for batch in world.log.batches[PARTITION][written:]]
+        assert sum(sizes) == 70 * len(groups)
+        assert max(sizes) == MAX_TOMBSTONES_A_BATCH
+
+    groups = [name for name in map(str, range(30)) if partition_for(name, COUNT) == PARTITION]
+    assert len(groups) > 3
+    simulate(story)
 
 
 def test_a_name_that_fills_a_string_leaves_room_in_the_member_id():
