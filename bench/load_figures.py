@@ -12,6 +12,7 @@ from bench.figures import (
     Figure,
     Goal,
     Sample,
+    Unit,
 )
 
 GIGABYTE: Final = 1e9
@@ -54,11 +55,11 @@ def request_figures(goals: Goals, *, cpu: str = "broker CPU for each request") -
     ]
 
 
-def latency_figures(p99: float | None) -> list[Figure]:
+def latency_figures(p99: float | None, *, p50: Goal | None = None, unit: Unit = MILLISECONDS) -> list[Figure]:
     """The percentiles that are shown."""
     return [
-        Figure(metric="p50_s", title="p50", unit=MILLISECONDS),
-        Figure(metric="p99_s", title="p99", unit=MILLISECONDS, goal=_at_most(p99)),
+        Figure(metric="p50_s", title="p50", unit=unit, goal=p50),
+        Figure(metric="p99_s", title="p99", unit=unit, goal=_at_most(p99)),
     ]
 
 

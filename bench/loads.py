@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count as numbers
-from typing import Final
+from typing import Any, Final
 
 from bench import java_clients, paced
-from bench.figures import Figure, Goal, LoadFailed, Sample, percentiles
+from bench.figures import MICROSECONDS, Figure, Goal, LoadFailed, Sample, percentiles
 from bench.generators import librdkafka
 from bench.load_figures import (
     GIGABYTE,
@@ -24,7 +24,19 @@ from bench.load_figures import (
 )
 from bench.measures import Measure
 from bench.targets.servers import Server, Usage
-from bench.targets.wire import WireClient, produce_frame
+from bench.targets.wire import (
+    API_VERSIONS_REQUEST,
+    WireClient,
+    produce_frame,
+    produce_message,
+    request_frame,
+)
+from protocol.api_keys import ApiKey
+from protocol.messages import response_class
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from protocol.messages.produce import ProduceResponse
+from protocol.schema import Request
 
 _KIB: Final = 1024
 #: Defaults, but for the local queue: a full one stops fetching for `fetch.queue.backoff.ms`, a second by default,
@@ -39,6 +51,8 @@ _CONSUME_FLOOR_S_PER_GB: Final = 0.36
 
 #: Percentiles need more requests than throughput: paced loads take so many times as long.
 _PACED_S: Final = 2.0
+#: Those of which only the median has a goal.
+_ASKED_S: Final = 0.5
 
 _topic_numbers = numbers(1)
 
@@ -225,6 +239,37 @@ def one_at_a_time(goals: Goals) -> Measure[Server]:
     )
 
 
+def asked_one_at_a_time(
+    api_key: ApiKey, title: str, message: Callable[[str], Request], is_right: Callable[[Any], bool]
+) -> Measure[Server]:
+    """The same request about a topic of one record, answered, then once more."""
+    name = f"{api_key.name.lower().replace('_', '-')}-one-at-a-time"
+
+    def run(server: Server, scale: float) -> Sample:
+        with _topic(server, name, partitions=1) as topic:
+            request = message(topic.name)
+            with WireClient(server.port) as client:
+                client.request(ApiKey.PRODUCE, produce_message(topic.name, batch_bytes=_KIB), ProduceResponse)
+                answer = client.request(api_key, request, response_class(api_key))
+            if not is_right(answer):
+                raise LoadFailed(f"{server.name}: {answer}")
+            before = server.usage()
+            took = paced.one_at_a_time(
+                server.port, request_frame(api_key, request), duration_s=_ASKED_S * scale
+            )
+            cpu_s = _cpu_s(server, before)
+            topic.check(1)
+        sample = {"requests_per_s": len(took) / sum(took), "cpu_s_per_request": cpu_s / len(took)}
+        return sample | percentiles(took)
+
+    return Measure(
+        name=name,
+        title=f"{title}, one at a time",
+        figures=[*request_figures(Goals()), *latency_figures(None, p50=Goal(at_most=0.8), unit=MICROSECONDS)],
+        run=run,
+    )
+
+
 def at_rate(goals: Goals, *, per_s: int) -> Measure[Server]:
     """A batch of 1 KB, so many times a second, by the clock."""
 
@@ -268,6 +313,33 @@ def pipelined(goals: Goals, *, batch_bytes: int, connections: int, depth: int) -
     )
 
 
+def _fetch_request(topic: str) -> FetchRequest:
+    partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    return FetchRequest(
+        max_wait_ms=500, min_bytes=1, topics=[FetchTopic(topic=topic, partitions=[partition])]
+    )
+
+
+def _is_one_record(answer: FetchResponse) -> bool:
+    row = answer.responses[0].partitions[0]
+    return not row.error_code and len(row.records or b"") == _KIB
+
+
+_ASKED: Final = (
+    asked_one_at_a_time(
+        ApiKey.API_VERSIONS,
+        "ApiVersions",
+        lambda _: API_VERSIONS_REQUEST,
+        lambda answer: not answer.error_code,
+    ),
+    asked_one_at_a_time(
+        ApiKey.METADATA,
+        "Metadata of one topic",
+        lambda topic: MetadataRequest(topics=[MetadataRequestTopic(name=topic)]),
+        lambda answer: len(answer.topics[0].partitions) == 1,
+    ),
+    asked_one_at_a_time(ApiKey.FETCH, "Fetch of one record of 1 KB", _fetch_request, _is_one_record),
+)
 _ONE_AT_A_TIME: Final = one_at_a_time(Goals(throughput=1.5, cpu=0.5, p99=0.6))
 _SMALL: Final = pipelined(Goals(throughput=4, cpu=0.2), batch_bytes=200, connections=4, depth=32)
 _MEDIUM: Final = pipelined(Goals(throughput=1.5, cpu=0.45), batch_bytes=16_384, connections=4, depth=4)
@@ -290,6 +362,7 @@ LOADS: Final[tuple[Measure[Server], ...]] = (
         for partitions in (1, 6)
     ),
     *(java_consume(partitions=partitions, megabytes=250) for partitions in (1, 6)),
+    *_ASKED,
     _ONE_AT_A_TIME,
     at_rate(Goals(cpu=0.5, p99=0.6), per_s=1000),
     _SMALL,
@@ -300,8 +373,9 @@ _BULK: Final = librdkafka_produce(record_bytes=_KIB, partitions=6, acks="all", m
 
 
 def warm_up_round(server: Server, scale: float) -> Mapping[str, float]:
-    """Each way of writing, since each warms its own code: the CPU of all of them."""
-    samples = {load.name: load.run(server, scale) for load in (_BULK, _SMALL, _MEDIUM, _ONE_AT_A_TIME)}
+    """Each kind of request, since each warms its own code: the CPU of all of them."""
+    loads = (_BULK, _SMALL, _MEDIUM, _ONE_AT_A_TIME, *_ASKED)
+    samples = {load.name: load.run(server, scale) for load in loads}
     return {
         name: sample[next(key for key in sample if key.startswith("cpu_s_"))]
         for name, sample in samples.items()

@@ -46,7 +46,12 @@ def one_at_a_time(port: int, frame: bytes, *, duration_s: float) -> list[float]:
         sent_at = time.perf_counter()
         while sent_at < end:
             connection.sendall(frame)
-            if len(connection.recv(_RECEIVE_BYTES)) != expected:
+            unreceived = expected
+            while unreceived > 0:  # Kafka sends the records of a Fetch behind its header
+                if not (received := len(connection.recv(_RECEIVE_BYTES))):
+                    raise BadAnswer
+                unreceived -= received
+            if unreceived:
                 raise BadAnswer
             now = time.perf_counter()
             took.append(now - sent_at)

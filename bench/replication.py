@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from bench.figures import MEGABYTES_A_SECOND, SECONDS, Figure, Goal
+from bench.figures import MEGABYTES_A_SECOND, MILLISECONDS, SECONDS, Figure, Goal
 from bench.load_figures import Goals, bulk_figures, latency_figures, partition_words, request_figures
 from bench.measures import Measure, Program
 from bench.program import main
 from bench.replication_failover import producer_gap
-from bench.replication_followers import catch_up, high_watermark_lag
+from bench.replication_followers import catch_up, high_watermark_lag, high_watermark_lag_at, lag_metric
 from bench.replication_loads import at_rate, bulk, consume_from_follower, one_at_a_time
 from bench.targets.clusters import CLUSTERS, Cluster
 from bench.targets.settings import PLACES
@@ -24,6 +24,9 @@ _CPU_PER_REQUEST: Final = "CPU of all brokers for each request"
 #: Kafka's are 9 s and 2 s. With these, a fail-over depends less on when the last heartbeat was, and takes less time.
 _PROPERTIES: Final = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
 _FAIL_OVERS: Final = 2
+_LAG_RATES: Final = (100, 600, 900, 1000)
+#: KIP-392: a consumer of a follower reads a record soon after it is acknowledged, whatever else arrives.
+_FRESH_S: Final = 0.001
 _NO_SLOWER: Final = Goal(at_most=1.0)
 
 
@@ -54,7 +57,7 @@ MEASURES: Final[tuple[Measure[Cluster], ...]] = (
         name="at-rate",
         title="1,000 requests/s, 1 KB",
         note="A batch every millisecond, by the clock; from when it was due until it is acknowledged.",
-        figures=[*request_figures(Goals(cpu=0.6), cpu=_CPU_PER_REQUEST)[1:], *latency_figures(0.7)],
+        figures=[*request_figures(Goals(cpu=0.7), cpu=_CPU_PER_REQUEST)[1:], *latency_figures(0.6)],
         run=at_rate,
     ),
     Measure(
@@ -66,10 +69,26 @@ MEASURES: Final[tuple[Measure[Cluster], ...]] = (
     ),
     Measure(
         name="high-watermark-lag",
-        title="high watermark on a follower",
+        title="high watermark on a follower: one record at a time",
         note="From a record's acknowledgement until a consumer that waits at a follower has it.",
         figures=latency_figures(1.0),
         run=high_watermark_lag,
+    ),
+    Measure(
+        name="high-watermark-lag-at-rates",
+        title="high watermark on a follower: steady rates",
+        note="As above, while records are produced by the clock. Kafka is measured at the lowest rate only: its followers learn "
+        "the high watermark with the next records, or after `replica.fetch.wait.max.ms`.",
+        figures=[
+            Figure(
+                metric=lag_metric(per_s),
+                title=f"p50 at {per_s:,} records/s",
+                unit=MILLISECONDS,
+                goal=Goal(at_most=_FRESH_S, is_absolute=True),
+            )
+            for per_s in _LAG_RATES
+        ],
+        run=partial(high_watermark_lag_at, rates=_LAG_RATES),
     ),
     Measure(
         name="catch-up",

@@ -1,16 +1,19 @@
 """Followers: how long after its acknowledgement a record can be read there, and how fast one catches up."""
 
 import select
+import statistics
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from bench.figures import LoadFailed, Sample, percentiles
 from bench.replication_loads import RECORD_BYTES, check_count, produce, topic
-from bench.targets.clusters import Cluster
-from bench.targets.wire import WireClient, produce_message
+from bench.targets.clusters import Cluster, KafkaCluster, Node
+from bench.targets.wire import WireClient, produce_frame
 from protocol.api_keys import ApiKey
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from protocol.messages.produce import ProduceResponse
 
 #: Until so many records, or so much time at scale 1; but some at least.
@@ -18,6 +21,8 @@ _LAG_RECORDS: Final = 600
 _LAG_S: Final = 3.0
 _MIN_LAG_RECORDS: Final = 10
 _LAG_PAUSE_S: Final = 0.005
+#: At each of the steady rates, at scale 1.
+_LAG_AT_RATE_S: Final = 0.75
 _FETCH_WAIT_MS: Final = 500
 #: At scale 1.
 _CATCH_UP_MEGABYTES: Final = 300
@@ -26,49 +31,131 @@ _POLL_S: Final = 0.005
 _PATIENCE_S: Final = 120
 
 
-def high_watermark_lag(cluster: Cluster, scale: float) -> Sample:
-    """Seconds from a record's acknowledgement until a consumer that waits at a follower has it."""
-    took: list[float] = []
-    with topic(cluster, "lag", partitions=1) as (client, name):
-        leader = client.leader(name)
+class _Consumer:
+    """One connection to a follower that fetches a topic of one partition, one Fetch at a time."""
+
+    def __init__(self, client: WireClient, follower: Node, topic_name: str) -> None:
+        self.client = client
+        self._follower = follower
+        self._topic = topic_name
+        #: So many records have been received.
+        self.count = 0
+
+    def ask(self) -> None:
+        """For the next records."""
+        self.client.send(ApiKey.FETCH, self._request())
+
+    def receive(self) -> int:
+        """So many records are in the answer. Raises LoadFailed for an error."""
+        row = self._row()
+        if row.error_code:
+            raise LoadFailed(f"{self._topic} at offset {self.count} of {self._follower.node_id}: {row}")
+        received = len(row.records or b"") // RECORD_BYTES
+        self.count += received
+        return received
+
+    def wait_until_served(self) -> None:
+        """Until the follower serves the topic: brokers apply the metadata of a new one one after the other."""
+        deadline = time.monotonic() + _PATIENCE_S
+        while True:
+            self.client.send(ApiKey.FETCH, self._request(max_wait_ms=0))
+            row = self._row()
+            if not row.error_code:
+                return
+            if time.monotonic() > deadline:
+                raise LoadFailed(f"{self._topic} is not served by {self._follower.node_id}: {row}")
+            time.sleep(_POLL_S)
+
+    def _request(self, *, max_wait_ms: int = _FETCH_WAIT_MS) -> FetchRequest:
+        partition = FetchPartition(partition=0, fetch_offset=self.count, partition_max_bytes=1 << 20)
+        return FetchRequest(
+            max_wait_ms=max_wait_ms,
+            min_bytes=1,
+            topics=[FetchTopic(topic=self._topic, partitions=[partition])],
+            rack_id=self._follower.rack or "",
+        )
+
+    def _row(self) -> PartitionData:
+        return self.client.receive(ApiKey.FETCH, FetchResponse).responses[0].partitions[0]
+
+
+@contextmanager
+def _leader_and_follower(cluster: Cluster, name: str) -> Iterator[tuple[WireClient, _Consumer, str]]:
+    """A new topic: a connection to its leader, a consumer of a follower, and its name."""
+    with topic(cluster, name, partitions=1) as (client, full_name):
+        leader = client.leader(full_name)
         follower = next(node for node in cluster.brokers if node.node_id != leader)
+        with WireClient(follower.port) as connection:
+            consumer = _Consumer(connection, follower, full_name)
+            consumer.wait_until_served()
+            yield client.broker(leader), consumer, full_name
+
+
+def high_watermark_lag(cluster: Cluster, scale: float) -> Sample:
+    """Seconds from a record's acknowledgement until a consumer that waits at a follower has it; one at a time."""
+    took: list[float] = []
+    with _leader_and_follower(cluster, "lag") as (producer, consumer, name):
         end = time.monotonic() + _LAG_S * scale
-        with WireClient(follower.port) as consumer:
-            while len(took) < _MIN_LAG_RECORDS or (len(took) < _LAG_RECORDS and time.monotonic() < end):
-                lag_s = _one_record(client.broker(leader), consumer, name, len(took), follower.rack or "")
-                took.append(lag_s)
+        while len(took) < _MIN_LAG_RECORDS or (len(took) < _LAG_RECORDS and time.monotonic() < end):
+            frame = produce_frame(name, batch_bytes=RECORD_BYTES)
+            consumer.ask()
+            time.sleep(_LAG_PAUSE_S)
+            took += _lags(producer, consumer, frame, count=1)
     return percentiles(took)
 
 
-def _one_record(producer: WireClient, consumer: WireClient, name: str, offset: int, rack: str) -> float:
-    partition = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
-    fetch = FetchRequest(
-        max_wait_ms=_FETCH_WAIT_MS,
-        min_bytes=1,
-        topics=[FetchTopic(topic=name, partitions=[partition])],
-        rack_id=rack,
-    )
-    consumer.send(ApiKey.FETCH, fetch)
-    time.sleep(_LAG_PAUSE_S)
-    producer.send(ApiKey.PRODUCE, produce_message(name, batch_bytes=RECORD_BYTES))
-    acknowledged = received = 0.0
-    while not acknowledged or not received:
-        for ready in select.select([producer, consumer], (), ())[0]:
-            now = time.perf_counter()
-            if ready is producer:
-                row = producer.receive(ApiKey.PRODUCE, ProduceResponse).responses[0].partition_responses[0]
-                if row.error_code or row.base_offset != offset:
-                    raise LoadFailed(f"{name} at offset {offset}: {row}")
-                acknowledged = now
-            else:
-                found = consumer.receive(ApiKey.FETCH, FetchResponse).responses[0].partitions[0]
-                if found.error_code:
-                    raise LoadFailed(f"fetching {name} at offset {offset}: {found}")
-                if found.records:
-                    received = now
-                else:
-                    consumer.send(ApiKey.FETCH, fetch)
-    return received - acknowledged
+def high_watermark_lag_at(cluster: Cluster, scale: float, *, rates: Sequence[int]) -> Sample:
+    """The median of the same at steady rates (`lag_metric`); of Kafka at the first one only.
+
+    Its followers learn the high watermark with the next records, or after `replica.fetch.wait.max.ms`.
+    """
+    sample: Sample = {}
+    for per_s in rates[:1] if isinstance(cluster, KafkaCluster) else rates:
+        with _leader_and_follower(cluster, f"lag-{per_s}") as (producer, consumer, name):
+            frame = produce_frame(name, batch_bytes=RECORD_BYTES)
+            consumer.ask()
+            count = max(_MIN_LAG_RECORDS, int(per_s * _LAG_AT_RATE_S * scale))
+            took = _lags(producer, consumer, frame, count=count, per_s=per_s)
+        sample[lag_metric(per_s)] = statistics.median(took)
+    return sample
+
+
+def lag_metric(per_s: int) -> str:
+    """Of a sample of `high_watermark_lag_at`."""
+    return f"p50_at_{per_s}_s"
+
+
+def _lags(
+    producer: WireClient, consumer: _Consumer, frame: bytes, *, count: int, per_s: float = 1
+) -> list[float]:
+    """Produce so many records by the clock, while the consumer waits for the first; of each, acknowledgement to receipt."""
+    first_offset = consumer.count
+    acknowledged: list[float] = []
+    received: list[float] = []
+    began = time.perf_counter()
+    sent = 0
+    while len(acknowledged) < count or len(received) < count:
+        patience_s = began + sent / per_s - time.perf_counter() if sent < count else _PATIENCE_S
+        if patience_s <= 0:
+            producer.send_frame(frame)
+            sent += 1
+            continue
+        ready = select.select([producer, consumer.client], (), (), patience_s)[0]
+        if not ready and sent == count:
+            raise LoadFailed(
+                f"{len(acknowledged)} and {len(received)} of {count} records after {_PATIENCE_S} s"
+            )
+        now = time.perf_counter()
+        if producer in ready:
+            row = producer.receive(ApiKey.PRODUCE, ProduceResponse).responses[0].partition_responses[0]
+            if row.error_code or row.base_offset != first_offset + len(acknowledged):
+                raise LoadFailed(f"record {len(acknowledged)} after offset {first_offset}: {row}")
+            acknowledged.append(now)
+        if consumer.client in ready:
+            received += [now] * consumer.receive()
+            if len(received) < count:
+                consumer.ask()
+    return [got - written for got, written in zip(received, acknowledged, strict=True)]
 
 
 def catch_up(cluster: Cluster, scale: float) -> Sample:

@@ -118,7 +118,11 @@ class WireClient:
 
     def send(self, api_key: ApiKey, message: Request) -> None:
         """Send a message; `receive` its answer later."""
-        self._socket.sendall(request_frame(api_key, message, version=self._versions[api_key]))
+        self.send_frame(request_frame(api_key, message, version=self._versions[api_key]))
+
+    def send_frame(self, frame: bytes) -> None:
+        """Send what is encoded already."""
+        self._socket.sendall(frame)
 
     def receive(self, api_key: ApiKey, answer: type[_R]) -> _R:
         """Wait for the answer of what was sent, and decode it. Raises OSError if the connection ends instead."""
@@ -128,11 +132,18 @@ class WireClient:
         return decoder(answer, version)(frame[body_at:])
 
     def _receive(self) -> bytes:
-        with self._socket.makefile("rb") as stream:
-            size = stream.read(4)
-            if not size:
-                raise ConnectionResetError("the broker has closed the connection")
-            return stream.read(int.from_bytes(size, "big"))
+        size = self._read(4)
+        if not size:
+            raise ConnectionResetError("the broker has closed the connection")
+        return self._read(int.from_bytes(size, "big"))
+
+    def _read(self, count: int) -> bytes:
+        """So many bytes, fewer if the stream ends; none behind them, which `select` would not show any more."""
+        pieces: list[bytes] = []
+        while count and (piece := self._socket.recv(count)):
+            pieces.append(piece)
+            count -= len(piece)
+        return b"".join(pieces)
 
     def create_topic(self, name: str, *, partitions: int) -> None:
         """Create it and wait until every partition has a leader."""
