@@ -74,9 +74,11 @@ class FollowerReplica:
         assert leader_epoch == self.leader_epoch, (leader_epoch, str(self))
         log, listener = self.log, self._listener
         if len(records):
-            info = _append(log, records, leader_epoch=leader_epoch, now_ms=now_ms)
+            size_bytes = len(records)
+            if not log.usual.append_as_follower(records, leader_epoch=leader_epoch, now_ms=now_ms):
+                size_bytes = _append(log, records, leader_epoch=leader_epoch, now_ms=now_ms).size_bytes
             if listener is not None:
-                listener.on_replicated(info.size_bytes)
+                listener.on_replicated(size_bytes)
         self.leader_high_watermark = high_watermark
         if self._adopt_offsets(high_watermark, log_start_offset) and listener is not None:
             listener.notify()

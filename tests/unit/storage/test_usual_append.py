@@ -10,7 +10,13 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from protocol.errors import KafkaError, KafkaStorageError, MessageTooLarge
+from protocol.errors import (
+    InvalidTxnState,
+    KafkaError,
+    KafkaStorageError,
+    MessageTooLarge,
+    RecordListTooLarge,
+)
 from protocol.records.batch import crc_of
 from protocol.records.compression import Compression
 from storage.log_config import LogConfig
@@ -18,7 +24,7 @@ from storage.topic_configs import HOUR_MS
 from storage.usual_append import usual_bounds, usual_fields
 from storage.validation import validate
 from tests.harness.faulty_files import FaultyFiles
-from tests.unit.storage.storage_support import NOW_MS, batch, open_log, state_of
+from tests.unit.storage.storage_support import NOW_MS, batch, marker, open_log, state_of
 
 pytestmark = pytest.mark.logs("")
 
@@ -113,6 +119,23 @@ def append(log, data, *, is_usual, leader_epoch=0, now_ms=NOW_MS):
         return (type(error), error.message), sent, False
     kept = (info.first_offset, info.last_offset, info.log_append_time_ms)
     return (*kept, info.log_start_offset, info.size_bytes, info.records_count), sent, False
+
+
+def copy(log, data, *, is_usual, leader_epoch=0, now_ms=NOW_MS):
+    """(size and end offset, or the error; whether the usual append was taken), of a follower."""
+    view = memoryview(bytes(data))
+    try:
+        if is_usual:
+            before = state_of(log)
+            if log.usual.append_as_follower(view, leader_epoch=leader_epoch, now_ms=now_ms):
+                return (len(view), log.log_end_offset), True
+            for segment in before["segments"] + (state := state_of(log))["segments"]:
+                segment.pop("first timestamp")  # may have been read meanwhile
+            assert state == before
+        info = log.append_as_follower(view, leader_epoch=leader_epoch, now_ms=now_ms)
+    except KafkaError as error:
+        return (type(error), error.message), False
+    return (info.size_bytes, log.log_end_offset), False
 
 
 class UsualBesideGeneral(RuleBasedStateMachine):
@@ -218,10 +241,79 @@ class UsualBesideGeneral(RuleBasedStateMachine):
     def garbage(self, data):
         self.send(data)
 
-    @rule(gap=st.integers(0, 3))
-    def replicate(self, gap):
-        data = batch(2, base_offset=self.logs[0].log_end_offset + gap, leader_epoch=self.epoch)
-        self.both(lambda log: log.append_as_follower(data, leader_epoch=self.epoch, now_ms=self.now_ms))
+    def copy(self, data):
+        """Append what a leader sends, which may be anything; whether it was appended."""
+        pairs = [
+            copy(log, data, is_usual=is_usual, leader_epoch=self.epoch, now_ms=self.now_ms)
+            for log, is_usual in zip(self.logs, (False, True), strict=True)
+        ]
+        assert pairs[0][0] == pairs[1][0]
+        event(f"usual on a follower: {pairs[1][1]}")
+        return isinstance(pairs[0][0][0], int)
+
+    @rule(
+        sent=st.lists(st.tuples(BATCHES, st.sampled_from((0, 0, 0, 0, 1))), min_size=1, max_size=12),
+        step=st.integers(-5, 40),
+        cut=st.sampled_from((0, 0, 0, 1, 80)),
+    )
+    def replicate(self, sent, step, cut):
+        """Some batches of the present epoch, with gaps between them; maybe the last one is cut off."""
+        data, offset, sequences = bytearray(), self.logs[0].log_end_offset, dict(self.sequences)
+        for (count, size, late, producer, codec), gap in sent:
+            self.now_ms += step
+            offset += gap
+            fields = {}
+            if producer >= 0:
+                fields = {
+                    "producer_id": producer,
+                    "producer_epoch": 0,
+                    "base_sequence": sequences[producer],
+                }
+                sequences[producer] = (sequences[producer] + count) % 2**31
+            data += batch(
+                count, value=b"x" * size, timestamp=self.now_ms + late, compression=Compression(codec),
+                base_offset=offset, leader_epoch=self.epoch, **fields,
+            )  # fmt: skip
+            offset += count
+        if self.copy(data[: len(data) - cut]) and not cut:
+            self.sequences = sequences
+
+    @rule(
+        producer=st.sampled_from((1, 2, 3)),
+        epoch=st.sampled_from((0, 0, 1)),
+        leader_epoch=st.sampled_from((-2, -1, 0, 0, 0, 1)),
+        sequence=st.sampled_from((-1, 0, 2, 2**31 - 1)),
+        is_transactional=st.sampled_from((False, False, True)),
+        distance=st.sampled_from((-1, 0, 0, 0)),
+    )
+    def replicate_unusual(self, producer, epoch, leader_epoch, sequence, is_transactional, distance):
+        """Between two other batches."""
+        offset = max(0, self.logs[0].log_end_offset + distance)
+        fields = {
+            "producer_id": producer, "producer_epoch": epoch, "base_sequence": sequence,
+            "is_transactional": is_transactional, "leader_epoch": max(-1, self.epoch + leader_epoch),
+        }  # fmt: skip
+        usual = {"leader_epoch": self.epoch}
+        batches = (
+            batch(2, base_offset=offset + at, **it)
+            for at, it in zip((0, 2, 4), (usual, fields, usual), strict=True)
+        )
+        self.copy(b"".join(batches))
+
+    @rule(fields=CHANGED_FIELDS, is_summed=st.integers(0, 9).map(bool), tail=TAILS, is_first=st.booleans())
+    def replicate_ruled(self, fields, is_summed, tail, is_first):
+        offset, data = self.logs[0].log_end_offset, bytearray()
+        if not is_first:
+            data += batch(base_offset=offset, leader_epoch=self.epoch)
+        head = [(">q", 0, offset + 1 - is_first), (">i", 12, self.epoch)]
+        self.copy(data + ruled([*head, *fields], is_summed=is_summed, tail=tail))
+
+    @rule(producer=st.sampled_from((1, 2)))
+    def a_transaction_ends(self, producer):
+        data = marker(producer_id=producer, commit=True)
+        struct.pack_into(">q", data, 0, self.logs[0].log_end_offset)
+        struct.pack_into(">i", data, 12, self.epoch)
+        self.copy(data)
 
     @rule(is_assigned=st.booleans())
     def lead_again(self, is_assigned):
@@ -358,6 +450,98 @@ def test_what_is_not(data, config):
     log = a_log(**config)
     assert not append(log, data, is_usual=True)[2]
     log.close()
+
+
+def copied(offset, count=2, **fields):
+    return batch(count, base_offset=offset, **{"leader_epoch": 0, **fields})
+
+
+def copied_of_producer(offset, sequence, **fields):
+    producer = {"producer_id": 1, "producer_epoch": 0, "base_sequence": sequence}
+    return copied(offset, **{**producer, **fields})
+
+
+def with_field(data, layout, position, value):
+    struct.pack_into(layout, data, position, value)
+    struct.pack_into(">I", data, 17, crc_of(data))
+    return data
+
+
+#: After `a_log`, whose producer 1 has written the sequence 0 at the offset 0.
+USUAL_COPIES = [
+    copied(1),
+    copied(1) + copied(3) + copied(9),
+    copied_of_producer(1, 1) + copied(3) + copied_of_producer(5, 3),
+    copied_of_producer(1, 7),  # the leader has checked it
+    copied(1, compression=Compression.ZSTD),
+    copied(1, timestamp=-1),
+]
+UNUSUAL_COPIES = [
+    b"",
+    copied(0),
+    copied(1) + copied(2),  # out of order
+    copied(1) + copied(3)[:-1],
+    copied(1) + copied(3)[:40],
+    copied(1) + bytes(61),
+    with_field(copied(1), ">i", 8, 40),
+    copied(1, leader_epoch=1),
+    copied(1) + copied(3, leader_epoch=1),
+    copied(1, leader_epoch=-1),
+    copied(1)[:-1] + b"!",
+    with_field(copied(1, 1), ">i", 23, -1),
+    copied_of_producer(1, 1, producer_id=2),
+    copied_of_producer(1, 0, producer_epoch=1),
+    copied_of_producer(1, -1),
+    copied_of_producer(1, 1, is_transactional=True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("leader_epoch", [0, 1])
+@pytest.mark.parametrize(
+    ("data", "is_taken"), [(it, True) for it in USUAL_COPIES] + [(it, False) for it in UNUSUAL_COPIES]
+)
+def test_a_followers_append(data, is_taken, leader_epoch):
+    general, usual = a_log(), a_log()
+    found, _ = copy(general, data, is_usual=False, leader_epoch=leader_epoch)
+    assert copy(usual, data, is_usual=True, leader_epoch=leader_epoch) == (found, is_taken)
+    assert state_of(usual) == state_of(general)
+
+
+def test_a_follower_of_an_older_leader():
+    """What is in its log is from a later epoch."""
+    log = a_log()
+    log.assign_epoch(2, 1)
+    assert copy(log, copied(1, leader_epoch=2), is_usual=True, leader_epoch=1) == ((0, 1), False)
+
+
+def test_a_followers_segment_is_full():
+    log = a_log(segment_bytes=200)
+    assert copy(log, copied(1), is_usual=True) == ((len(copied(1)), 3), True)
+    assert copy(log, copied(3), is_usual=True) == ((len(copied(3)), 5), False)
+
+
+def test_a_followers_response_is_larger_than_a_segment():
+    log = a_log(segment_bytes=100)
+    log.roll(NOW_MS)
+    assert not log.segments.active.size
+    (error, _), is_taken = copy(log, copied(1) + copied(3), is_usual=True)
+    assert (error, is_taken) == (RecordListTooLarge, False)
+
+
+def test_a_follower_with_an_open_transaction():
+    log = a_log()
+    copy(log, copied_of_producer(1, 1, is_transactional=True), is_usual=False)
+    (error, _), is_taken = copy(log, copied_of_producer(3, 3), is_usual=True)
+    assert (error, is_taken) == (InvalidTxnState, False)
+    assert copy(log, copied(3), is_usual=True)[1]
+
+
+def test_a_followers_disk_fails():
+    log = a_log()
+    log.files.file_system.fail("write", errno=5)
+    assert copy(log, copied(1), is_usual=True)[0][0] is KafkaStorageError
+    assert log.log_end_offset == 1
+    assert not log.usual.append_as_follower(memoryview(copied(1)), leader_epoch=0, now_ms=NOW_MS)
 
 
 def test_a_buffer_that_cannot_be_patched_is_not():
