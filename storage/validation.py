@@ -271,11 +271,14 @@ def is_framed(batch: memoryview, count: int) -> bool:
             if raw >= 0x80:
                 second = batch[position]
                 position += 1
-                if second >= 0x80:
+                if second < 0x80:
+                    raw = raw & 0x7F | second << 7
+                elif (third := batch[position]) < 0x80:
+                    position += 1
+                    raw = raw & 0x7F | (second & 0x7F) << 7 | third << 14
+                else:
                     size, position = read_varint(batch, position - 2)
                     raw = size << 1
-                else:
-                    raw = raw & 0x7F | second << 7
             if raw < _SMALLEST_LENGTH or raw & 1:  # too short, or negative
                 return False
             position += raw >> 1

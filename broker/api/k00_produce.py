@@ -12,14 +12,15 @@ another codec); other requests are served meanwhile.
 
 The usual and the general way of each step are side by side:
 
-    step      usual: 9 us in all, 200 bytes           general: 17 us                   held equal by
-    request   `repeated`, then codec.read_topics      codec.decode                     test_usual_produce, test_hot
+    step      usual: 7 us in all, 200 bytes           general: 17 us                   held equal by
+    request   `repeated`, then codec.TopicsReader     codec.decode                     test_usual_produce, test_hot
     append    `_append_usual`: storage.usual_append   `_append`, `_append_deferred`    test_usual_append
     response  codec.encode_appended                   codec.encode_response            test_hot
 
-What a connection's requests begin with (acks and timeout) is recognised by its bytes. No more than that is kept from
-one request to the next: partition, role, topic configuration and log directory are looked up for each row, and so
-will be permissions and quotas, as both ways meet in `_produce`. So no change of these has to invalidate anything.
+What a connection's requests begin with (acks and timeout, the topic of a single row) is recognised by its bytes. No more
+than what these bytes say is kept from one request to the next: partition, role, topic configuration and log directory are
+looked up for each row, and so will be permissions and quotas, as both ways meet in `_produce`. So no change of these has
+to invalidate anything.
 """
 
 from collections.abc import Sequence
@@ -115,9 +116,10 @@ def repeated(version: int, body: memoryview) -> Repeated | None:
         return None
     acks, timeout_ms = _ACKS_AND_TIMEOUT.unpack_from(body, len(no_id))
     request = ProduceRequest(acks=acks, timeout_ms=timeout_ms)
+    read_topics = codec.TopicsReader(version, size_bytes).read
 
     def handle(body: memoryview, context: RequestContext, broker: BrokerServices) -> Reply:
-        topics = codec.read_topics(context.version, body, size_bytes)
+        topics = read_topics(body)
         if topics is None:
             return handle_raw(body, context, broker)
         return _produce(request, topics, context, broker)
@@ -128,11 +130,33 @@ def repeated(version: int, body: memoryview) -> Repeated | None:
 def _produce(
     request: ProduceRequest, topics: Sequence[ProducedTopic], context: RequestContext, broker: BrokerServices
 ) -> Reply:
-    """Append the batches of these topics; of `request`, its other fields are used."""
+    """Append the batches of these topics, then respond; of `request`, its other fields are used."""
     now_ms = broker.runtime.now_ms()
+    may_be_usual = context.version >= _ZSTD_VERSION and request.acks in _ACKS
+    online_partition = broker.replicas.hosted.get
+    answers: list[AnsweredTopic] = []
     pending: list[PendingRow] = []
     deferred: list[DeferredBatch] = []
-    answers = _append_all(request, topics, now_ms, context, broker, pending, deferred)
+    are_appended = True
+    for key, batches in topics:
+        rows: list[Row] = []
+        for index, records in batches:
+            row: Row | None = None
+            partition = online_partition((key, index))
+            # Behind a deferred batch another one of its partition has to be deferred, too.
+            if partition is not None and may_be_usual and not deferred:
+                row = _append_usual(partition, index, records, request, now_ms, pending, rows)
+            if row is None:
+                row = _append_any(
+                    key, index, records, request, now_ms, context, broker, pending, deferred, rows
+                )
+            if type(row) is not AppendedRow:
+                are_appended = False
+            rows.append(row)
+        answers.append((key, rows))
+    if are_appended and not pending and request.acks:
+        # Nearly always: 0.3 us less than by `_respond`.
+        return [codec.encode_appended(context.version, context.correlation_id, answers)]  # type: ignore[arg-type]
     if deferred:
         return _append_deferred(deferred, request, answers, now_ms, context, broker, pending)
     return _respond(request, answers, context, broker, pending)
@@ -188,41 +212,30 @@ def _respond(
     )
 
 
-def _append_all(
+def _append_any(
+    key: str | UUID,
+    index: int,
+    records: bytes | memoryview | None,
     request: ProduceRequest,
-    topics: Sequence[ProducedTopic],
     now_ms: int,
     context: RequestContext,
     broker: BrokerServices,
     pending: list[PendingRow],
     deferred: list[DeferredBatch],
-) -> list[AnsweredTopic]:
-    may_be_usual = context.version >= _ZSTD_VERSION and request.acks in _ACKS
-    online_partition = broker.replicas.hosted.get
-    answers: list[AnsweredTopic] = []
-    for key, batches in topics:
-        rows: list[Row] = []
-        for index, records in batches:
-            row: Row | None = None
-            partition = online_partition((key, index))
-            # Behind a deferred batch another one of its partition has to be deferred, too.
-            if partition is not None and may_be_usual and not deferred:
-                row = _append_usual(partition, index, records, request, now_ms, pending, rows)
-            if row is None:
-                try:
-                    found = _partition(key, index, records, request, context, broker)
-                    assert records
-                    if deferred and any(found is batch.partition for batch in deferred):
-                        raise NeedsThread  # the partition is named twice: its batches keep their order
-                    row = _append(found, index, records, records, request, now_ms, pending, rows, len(rows))
-                except NeedsThread:
-                    deferred.append(DeferredBatch(found, index, bytearray(records or b""), rows, len(rows)))
-                    row = PartitionProduceResponse(index=index)
-                except KafkaError as error:
-                    row = error_row(index, error)
-            rows.append(row)
-        answers.append((key, rows))
-    return answers
+    rows: list[Row],
+) -> Row:
+    """Append or defer any batch; returns its row, which is to be added to `rows`."""
+    try:
+        partition = _partition(key, index, records, request, context, broker)
+        assert records
+        if deferred and any(partition is batch.partition for batch in deferred):
+            raise NeedsThread  # the partition is named twice: its batches keep their order
+        return _append(partition, index, records, records, request, now_ms, pending, rows, len(rows))
+    except NeedsThread:
+        deferred.append(DeferredBatch(partition, index, bytearray(records or b""), rows, len(rows)))
+        return PartitionProduceResponse(index=index)
+    except KafkaError as error:
+        return error_row(index, error)
 
 
 def _append_usual(

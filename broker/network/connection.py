@@ -333,7 +333,7 @@ class Connection(asyncio.BufferedProtocol):
             start = stop
             requests_left -= 1
             if type(reply) is list:
-                length = sum(map(len, reply))
+                length = len(reply[0]) if len(reply) == 1 else sum(map(len, reply))
                 replies.append(_PREFIX.pack(length))
                 replies += reply
                 replies_bytes += length

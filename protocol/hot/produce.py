@@ -21,6 +21,9 @@ ProducedTopic = tuple[str | UUID, list[ProducedRow]]
 #: Most topics, rows of a topic, and bytes of a name whose number takes one byte in all versions.
 _MOST_ELEMENTS: Final = 0x7F
 
+#: Larger bodies, without their records, do not have their topic kept: it need not exist, and its name may have 32 KB.
+_MOST_ROW_HEAD_BYTES: Final = 512
+
 #: Beginnings of responses that are kept, with the names of their topics.
 _MOST_CACHED: Final = 1024
 
@@ -29,7 +32,10 @@ _NAME_LENGTH = Struct(">h")
 _ROW_HEAD = Struct(">ii")
 _COMPACT_ROW_HEAD = Struct(">iB")
 _CORRELATION_ID = Struct(">i")
-_ROW_V3 = Struct(">ihqq")  # without the log start offset
+#: Of a row, of a topic, and of the body.
+_NO_TAGS: Final = bytes(3)
+_ROW = Struct(">ihqqq")  # an `AppendedRow`
+_ROW_V3 = Struct(">ihqq")  # without the log start offset, before version 5
 
 
 class AppendedRow(NamedTuple):
@@ -89,6 +95,66 @@ def _decoder(version: int) -> Callable[[memoryview], ProduceRequest]:
 @cache
 def _encoder(version: int) -> Callable[[ProduceResponse], bytes]:
     return encoder(ProduceResponse, version)
+
+
+class _RowHead(NamedTuple):
+    """What is before the records of a request that has one row."""
+
+    topic: str | UUID
+    #: The number of topics, the topic, the number of its rows.
+    before: bytes
+    #: `before`, the partition's index, and the records' length, or its first byte. (bytes, position) -> tuple.
+    unpack: Callable[[memoryview, int], tuple[bytes, int, int]]
+    size_bytes: int
+
+
+@lru_cache(maxsize=_MOST_CACHED)
+def _row_head(version: int, topic: str | UUID) -> _RowHead:
+    before = _count(version, 1) + _before_rows(version, topic, 1)
+    layout = Struct(f">{len(before)}si{'B' if version >= 9 else 'i'}")
+    return _RowHead(topic, before, layout.unpack_from, layout.size)
+
+
+class TopicsReader:
+    """`read_topics` for the requests of a connection, whose topics begin at the same position.
+
+    If the previous request had one row, and this one has one for the same topic, nothing but its index and length is
+    parsed: 0.26 us instead of 0.62 (v8), 0.41 instead of 0.88 (v13, with a topic id). What is kept says which topic some
+    bytes name, so that no event can make it wrong.
+    """
+
+    __slots__ = ("_position", "_row_head", "_version")
+
+    def __init__(self, version: int, position: int) -> None:
+        self._version = version
+        self._position = position
+        #: That of the last request which had one row.
+        self._row_head: _RowHead | None = None
+
+    def read(self, body: memoryview) -> list[ProducedTopic] | None:
+        """See `read_topics`."""
+        head = self._row_head
+        if head is not None and len(body) > (records_at := self._position + head.size_bytes):
+            before, index, length = head.unpack(body, self._position)
+            if before == head.before:
+                if self._version < 9:
+                    if records_at + length == len(body):
+                        return [(head.topic, [(index, body[records_at:])])]
+                else:
+                    if length >= 0x80:
+                        try:
+                            length, records_at = longer(body, records_at, length)
+                        except (IndexError, MalformedMessage):
+                            return None
+                    end = records_at + length - 1
+                    if length and body[end:] == _NO_TAGS:
+                        return [(head.topic, [(index, body[records_at:end])])]
+        topics = read_topics(self._version, body, self._position)
+        if topics is not None and len(topics) == 1 and len(topics[0][1]) == 1:
+            topic, ((_, records),) = topics[0]
+            if records and len(body) - len(records) <= _MOST_ROW_HEAD_BYTES:
+                self._row_head = _row_head(self._version, topic)
+        return topics
 
 
 def read_topics(version: int, body: memoryview, position: int) -> list[ProducedTopic] | None:
@@ -181,8 +247,13 @@ def _compact_topics(body: memoryview, position: int, *, by_id: bool) -> list[Pro
 def encode_appended(version: int, correlation_id: int, topics: Sequence[AppendedTopic]) -> bytes:
     """Header and body of a response without errors: the same bytes as `encode_response`, in a fifth of its time.
 
-    That takes as long as a small append.
+    That takes as long as a small append. A response of one row takes half of that fifth.
     """
+    if len(topics) == 1 and version >= 5:
+        ((topic, rows),) = topics
+        if len(rows) == 1:
+            pack, before, after = _around_row(version, topic)
+            return pack(correlation_id, before, *rows[0], after)
     pack_row, row_end, topic_end, end = _LAYOUTS[version]
     pieces = [_CORRELATION_ID.pack(correlation_id), _before_topics(version, len(topics))]
     for topic, rows in topics:
@@ -195,8 +266,25 @@ def encode_appended(version: int, correlation_id: int, topics: Sequence[Appended
 
 
 @lru_cache(maxsize=_MOST_CACHED)
+def _around_row(version: int, topic: str | UUID) -> tuple[Callable[..., bytes], bytes, bytes]:
+    """A response of one row, from version 5 on: (correlation id, the first bytes, row, the second bytes) to bytes."""
+    layout = _LAYOUTS[version]
+    before = _before_topics(version, 1) + _before_rows(version, topic, 1)
+    row_end = layout.pack_row(*bytes(5), *layout.row_end)[_ROW.size :]
+    after = row_end + layout.topic_end + layout.end
+    pack = Struct(f">i{len(before)}s{_ROW.format[1:]}{len(after)}s").pack
+    return pack, before, after
+
+
+@lru_cache(maxsize=_MOST_CACHED)
 def _before_topics(version: int, count: int) -> bytes:
-    return bytes(1) + encode_uvarint(count + 1) if version >= 9 else _COUNT.pack(count)
+    """The end of the header, and the number of topics."""
+    tags = b"\0" if version >= 9 else b""
+    return tags + _count(version, count)
+
+
+def _count(version: int, count: int) -> bytes:
+    return encode_uvarint(count + 1) if version >= 9 else _COUNT.pack(count)
 
 
 @lru_cache(maxsize=_MOST_CACHED)
@@ -204,8 +292,7 @@ def _before_rows(version: int, topic: str | UUID, count: int) -> bytes:
     """A topic's name or id, and the number of its rows."""
     if isinstance(topic, UUID):
         assert version >= 13, (version, topic)
-        return topic.bytes + encode_uvarint(count + 1)
+        return topic.bytes + _count(version, count)
     name = topic.encode()
-    if version >= 9:
-        return encode_uvarint(len(name) + 1) + name + encode_uvarint(count + 1)
-    return _NAME_LENGTH.pack(len(name)) + name + _COUNT.pack(count)
+    length = encode_uvarint(len(name) + 1) if version >= 9 else _NAME_LENGTH.pack(len(name))
+    return length + name + _count(version, count)

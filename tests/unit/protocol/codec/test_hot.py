@@ -1,5 +1,7 @@
 """The hot codecs give what the plain ones give, and never copy records."""
 
+from uuid import UUID
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -141,20 +143,24 @@ def topics_of(version, body):
             ),
         )
     ),
+    is_repeated=st.booleans(),
     change=st.none() | st.tuples(st.integers(0, 2**16), st.integers(0, 255)),
     end=st.none() | st.integers(-3, 2),
 )
 @settings(many, max_examples=EXAMPLES * 10)
-def test_the_usual_request_of_a_produce(version, topics, change, end):
-    """Whatever the bytes are: nothing, or the topics that the general codec reads."""
+def test_the_usual_request_of_a_produce(version, topics, is_repeated, change, end):
+    """Whatever the bytes are, and those of the previous request: nothing, or the topics that the general codec reads."""
     data = bytearray(encode_request(ApiKey.PRODUCE, version, ProduceRequest(topic_data=topics)))
     before = 7 if version >= 9 else 8  # no transactional id, acks, timeout
     assert before <= len(data)
+    reader = produce.TopicsReader(version, before)
+    if is_repeated:
+        reader.read(memoryview(bytes(data)))
     if change is not None and before < len(data):
         data[before + change[0] % (len(data) - before)] = change[1]
     if end is not None:
         data = data[:end] if end < 0 else data + bytes(end)
-    found = produce.read_topics(version, memoryview(data), before)
+    found = reader.read(memoryview(data))
     if found is not None:
         assert [
             (key, [(index, bytes(records)) for index, records in rows]) for key, rows in found
@@ -169,6 +175,55 @@ def test_the_usual_request_of_a_produce(version, topics, change, end):
                 *(len(topic.name.encode()) for topic in topics),
             )
         )
+
+
+def one_row(topic, index, records):
+    """The topics of a request with one row, with the id or the name."""
+    data = PartitionProduceData(index=index, records=records)
+    return [TopicProduceData(name=f"topic-{topic}", topic_id=UUID(int=topic), partition_data=[data])]
+
+
+@pytest.mark.parametrize("version", KAFKA_VERSIONS[ApiKey.PRODUCE])
+@given(
+    requests=st.lists(st.builds(one_row, st.integers(1, 2), INDEXES, RECORDS), min_size=2, max_size=8),
+    change=st.none() | st.tuples(st.integers(0, 2**16), st.integers(0, 255)),
+    end=st.none() | st.integers(-3, 2),
+)
+@many
+def test_the_usual_request_of_a_produce_behind_others(version, requests, change, end):
+    """A connection's requests, of which the last one is damaged: what was kept of the previous ones misleads no reader."""
+    before = 7 if version >= 9 else 8
+    reader = produce.TopicsReader(version, before)
+    bodies = [
+        bytearray(encode_request(ApiKey.PRODUCE, version, ProduceRequest(topic_data=topics)))
+        for topics in requests
+    ]
+    if change is not None:
+        bodies[-1][before + change[0] % (len(bodies[-1]) - before)] = change[1]
+    if end is not None:
+        bodies[-1] = bodies[-1][:end] if end < 0 else bodies[-1] + bytes(end)
+    for body in bodies:
+        found, plain = reader.read(memoryview(body)), produce.read_topics(version, memoryview(body), before)
+        assert found == plain
+
+
+def test_the_name_of_a_topic_that_cannot_exist_is_not_kept():
+    produce._row_head.cache_clear()
+    body = memoryview(
+        encode_request(
+            ApiKey.PRODUCE,
+            8,
+            ProduceRequest(
+                topic_data=[
+                    TopicProduceData(
+                        name="t" * 600, partition_data=[PartitionProduceData(records=b"records")]
+                    )
+                ]
+            ),
+        )
+    )
+    assert produce.TopicsReader(8, 8).read(body) == produce.read_topics(8, body, 8)
+    assert not produce._row_head.cache_info().currsize
 
 
 def test_fetched_records_are_handed_on_as_they_are():
