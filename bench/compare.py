@@ -13,6 +13,7 @@ from bench.measures import Program
 from bench.program import main
 from bench.start_imports import START_IMPORTS
 from bench.start_up import START, START_IN_PROCESS
+from bench.targets.floor import FloorServer
 from bench.targets.servers import SERVERS, Server
 from bench.targets.settings import PLACES, SETTINGS
 
@@ -39,6 +40,7 @@ PROGRAM: Final[Program[Server]] = Program(
         ("start", "start_s"),
         ("start", "idle_private_bytes"),
     ),
+    floor=FloorServer,
 )
 
 

@@ -15,6 +15,8 @@ Sample = dict[str, float]
 
 KAFKA: Final = "kafka"
 OTTLA: Final = "ottla"
+#: The same load served by a process that does nothing but what a broker in Python has to (`bench/targets/floor.py`).
+FLOOR: Final = "floor"
 _NAMES: Final = {KAFKA: "Kafka", OTTLA: "Ottla"}
 _ABSENT: Final = "-"
 
@@ -207,12 +209,17 @@ class Row:
         return Verdict.MISSED if shortfall > 1 else Verdict.MET
 
     def cell(self, targets: Sequence[str] = (KAFKA, OTTLA)) -> str:
-        """Two targets: `first / second = ratio`. More: each with its ratio to the first one. And whether the goal is missed."""
+        """Two targets: `first / second = ratio`. More: each with its ratio to the first one.
+
+        And whether the goal is missed, and the floor if it was measured.
+        """
         if all(self.median(target) is None for target in targets):
             return Verdict.NOT_MEASURED.value
         baseline, *others = targets
         text = " / ".join([self._shown(baseline), *(self._beside(target, targets) for target in others)])
-        return f"{text} **{Verdict.MISSED.value}**" if self.verdict is Verdict.MISSED else text
+        if self.verdict is Verdict.MISSED:
+            text += f" **{Verdict.MISSED.value}**"
+        return text if self.median(FLOOR) is None else f"{text}, floor {self._shown(FLOOR)}"
 
     def _shown(self, target: str) -> str:
         return self.figure.unit.shown(self.median(target))

@@ -49,13 +49,18 @@ class Harness(Generic[T]):
             self._say(f"{subject.name} is up")
 
     def warm_up(
-        self, run_round: Callable[[T], Mapping[str, float]], *, most_rounds: int, most_s: float = math.inf
+        self,
+        run_round: Callable[[T], Mapping[str, float]],
+        *,
+        most_rounds: int,
+        most_s: float = math.inf,
+        subjects: Sequence[T] | None = None,
     ) -> None:
-        """Warm up each one, until its CPU falls no more; a subject without processes here has none to watch.
+        """Warm up each one, or these, until its CPU falls no more; a subject without processes here has none to watch.
 
         Nothing is done with `most_rounds` 0; no round begins after `most_s`, of each.
         """
-        for subject in self.subjects:
+        for subject in self.subjects if subjects is None else subjects:
             if most_rounds and subject.broker_pids():
                 self.warm_ups[subject.name] = warm_up(
                     partial(run_round, subject),
@@ -64,10 +69,11 @@ class Harness(Generic[T]):
                     most_s=most_s,
                 )
 
-    def in_turn(self, run: int, *, times: int = 1) -> Iterator[T]:
-        """Each subject so many times; the order is reversed each time, and from run to run."""
+    def in_turn(self, run: int, *, times: int = 1, subjects: Sequence[T] | None = None) -> Iterator[T]:
+        """Each subject, or each of these, so many times; the order is reversed each time, and from run to run."""
+        subjects = self.subjects if subjects is None else subjects
         for time in range(times):
-            yield from self.subjects if (run + time) % 2 == 0 else reversed(self.subjects)
+            yield from subjects if (run + time) % 2 == 0 else reversed(subjects)
 
     def _say_of(self, subject: T, text: str) -> None:
         self._say(f"{subject.name}  {text}")

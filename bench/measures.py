@@ -46,6 +46,8 @@ class Measure(Generic[T]):
     restarts_nodes: bool = False
     #: Whether the subjects have to be up. Measures that need none come first.
     needs_subject: bool = True
+    #: Whether it is also taken of the program's floor.
+    has_floor: bool = False
 
     def table(self) -> Table:
         """A table without samples."""
@@ -74,3 +76,5 @@ class Program(Generic[T]):
     headlines: Sequence[tuple[str, str]]
     #: Bound for the private memory of Ottla's largest broker under load.
     memory_goal_bytes: float = LOADED_GOAL_BYTES
+    #: The subject that is measured beside the others where a measure has a floor: neither warmed up nor judged.
+    floor: Callable[[Path, Mapping[str, str]], T] | None = None

@@ -5,6 +5,8 @@ free memory is used once; for each choice of settings, for each place of the log
     start both, warm up both, fill what is read later
     rehearsal of the loads at a quarter of their volume (not counted), then run 1 .. N, alternating
     measures that restart nodes, run 1 .. N
+
+A program may have a floor: a third subject, which takes its turn where a measure has one.
 """
 
 import argparse
@@ -12,13 +14,13 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, Generic
 
 from bench import environment, report
-from bench.figures import Sample, Table, in_words
+from bench.figures import FLOOR, Sample, Table, in_words
 from bench.free_memory import touch_free_memory
 from bench.harness import Harness, scratch
 from bench.measures import Measure, Program, T
@@ -125,8 +127,13 @@ def _add_parts(parser: argparse.ArgumentParser, program: Program[T]) -> None:
     parser.add_argument("--quick", action="store_true", help=words)
     words = "only measures whose name has this in it, printed only; may be repeated"
     parser.add_argument("--only", action="append", metavar="TEXT", help=words)
-    names = sorted(program.subjects)
+    names = sorted(_subjects(program))
     parser.add_argument("--server", action="append", choices=names, help="only this one, printed only")
+
+
+def _subjects(program: Program[T]) -> dict[str, Callable[[Path, Mapping[str, str]], T]]:
+    """All that can be measured, the floor last."""
+    return {**program.subjects, **({FLOOR: program.floor} if program.floor is not None else {})}
 
 
 class _names:  # noqa: N801 - a type of argparse, shown in its messages
@@ -163,11 +170,14 @@ class SectionRun(Generic[T]):
         self._place = place
         self._began = time.monotonic()
         self._properties = {**SETTINGS[settings], **program.properties}
+        has_floor = any(measure.has_floor for measure in self._measures)
         subjects = [
             make(folder / name, self._properties)
-            for name, make in program.subjects.items()
-            if not options.server or name in options.server
+            for name, make in _subjects(program).items()
+            if (name != FLOOR or has_floor) and (not options.server or name in options.server)
         ]
+        #: Those that are compared: all but the floor.
+        self._compared = [subject for subject in subjects if subject.name != FLOOR]
         self._harness = Harness(subjects, say=self._say)
         self._tables: dict[str, Table] = {measure.name: measure.table() for measure in self._measures}
         self._memory: dict[str, list[Sample]] = {}
@@ -186,6 +196,7 @@ class SectionRun(Generic[T]):
                 self._harness.warm_up(
                     lambda subject: self._program.warm_up_round(subject, self._scale),
                     most_rounds=self._most_warm_ups,
+                    subjects=self._compared,
                 )
             self._run_loads(loads)
             self._prepare(restarts)
@@ -205,22 +216,23 @@ class SectionRun(Generic[T]):
 
     def _prepare(self, measures: Sequence[Measure[T]]) -> None:
         for measure in measures:
-            for subject in self._harness.subjects:
+            for subject in self._subjects_of(measure):
                 if measure.prepare is not None:
                     measure.prepare(subject, self._scale)
 
     def _run_loads(self, loads: Sequence[Measure[T]]) -> None:
         self._prepare(loads)
         for measure in loads:
-            for subject in self._harness.subjects:
+            for subject in self._subjects_of(measure):
                 measure.run(subject, self._scale * _REHEARSAL_SCALE)
         for run in self._numbered_runs():
             peaks: dict[str, list[Sample]] = {}
             for measure in loads:
-                for subject in self._harness.in_turn(run, times=measure.times):
+                for subject in self._in_turn(measure, run):
                     with PeakMemory(subject.broker_pids()) as peak:
                         self._measure(measure, subject, run)
-                    peaks.setdefault(subject.name, []).append(peak.sample())
+                    if subject in self._compared:
+                        peaks.setdefault(subject.name, []).append(peak.sample())
             for name, samples in peaks.items():
                 most = {metric: max(sample[metric] for sample in samples) for metric in samples[0]}
                 self._memory.setdefault(name, []).append(most)
@@ -228,8 +240,14 @@ class SectionRun(Generic[T]):
     def _run_all(self, measures: Sequence[Measure[T]]) -> None:
         for run in self._numbered_runs():
             for measure in measures:
-                for subject in self._harness.in_turn(run, times=measure.times):
+                for subject in self._in_turn(measure, run):
                     self._measure(measure, subject, run)
+
+    def _subjects_of(self, measure: Measure[T]) -> Sequence[T]:
+        return self._harness.subjects if measure.has_floor else self._compared
+
+    def _in_turn(self, measure: Measure[T], run: int) -> Iterator[T]:
+        return self._harness.in_turn(run, times=measure.times, subjects=self._subjects_of(measure))
 
     def _numbered_runs(self) -> Iterator[int]:
         for run in range(self._runs):

@@ -17,6 +17,7 @@ from bench.replication_failover import producer_gap
 from bench.replication_followers import catch_up, high_watermark_lag, high_watermark_lag_at, lag_metric
 from bench.replication_loads import at_rate, bulk, consume_from_follower, one_at_a_time
 from bench.targets.clusters import CLUSTERS, Cluster
+from bench.targets.floor import FloorCluster
 from bench.targets.settings import PLACES
 
 _CPU: Final = "CPU of all brokers"
@@ -37,6 +38,7 @@ def _bulk(partitions: int) -> Measure[Cluster]:
         note="The client's defaults (batches up to 1 MB), acks=all; p50 and p99 of its requests' round trips.",
         figures=[*bulk_figures(Goals(throughput=1.3, cpu=0.55), cpu=_CPU), *latency_figures(0.7)],
         run=partial(bulk, partitions=partitions),
+        has_floor=True,
     )
 
 
@@ -52,6 +54,7 @@ MEASURES: Final[tuple[Measure[Cluster], ...]] = (
             *latency_figures(0.6),
         ],
         run=one_at_a_time,
+        has_floor=True,
     ),
     Measure(
         name="at-rate",
@@ -59,6 +62,7 @@ MEASURES: Final[tuple[Measure[Cluster], ...]] = (
         note="A batch every millisecond, by the clock; from when it was due until it is acknowledged.",
         figures=[*request_figures(Goals(cpu=0.7), cpu=_CPU_PER_REQUEST)[1:], *latency_figures(0.6)],
         run=at_rate,
+        has_floor=True,
     ),
     Measure(
         name="consume-follower",
@@ -147,6 +151,7 @@ PROGRAM: Final[Program[Cluster]] = Program(
         ("catch-up", "bytes_per_s"),
         ("fail-over", "gap_s"),
     ),
+    floor=FloorCluster,
 )
 
 

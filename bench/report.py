@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.environment import Environment
-from bench.figures import KAFKA, OTTLA, Figure, Goal, Row, Table, Unit, name_of, tally, worst
+from bench.figures import FLOOR, KAFKA, OTTLA, Figure, Goal, Row, Table, Unit, name_of, tally, worst
 from bench.markdown import aligned
 from bench.targets.settings import SETTINGS_WORDS
 from bench.warm_up import WarmUp
@@ -161,6 +161,7 @@ def preface(report: Report) -> str:
         *_of_workload(report),
         f"Medians of {report.runs} interleaved run{'s' if report.runs > 1 else ''}{_load_words(report)}.",
         *_how_to_read(list(report.targets)),
+        *_floor(report),
         *_cold(report),
     ]
     return " ".join(sentences)
@@ -186,6 +187,14 @@ def _how_to_read(targets: Sequence[str]) -> Iterator[str]:
         yield f"Each cell is {names[0]} / {names[1]} = ratio {names[1]} / {names[0]}."
     elif len(names) > 2:
         yield f"Each cell is {' / '.join(names)}, in brackets the ratio to {names[0]}."
+
+
+def _floor(report: Report) -> Iterator[str]:
+    if any(FLOOR in table.samples for section in report.sections for table in section.tables):
+        yield (
+            "A floor is the same load served by a process that does nothing but what a broker in Python has to: receive, check "
+            "the CRC, write, answer."
+        )
 
 
 def _cold(report: Report) -> Iterator[str]:

@@ -78,7 +78,7 @@ class Cluster:
         self.folder = folder
         self.settings: Mapping[str, str] = {**_SETTINGS, **settings}
         #: Controllers first, as they are started.
-        self.nodes = _make_folders(folder.absolute(), self.settings, brokers=brokers, controllers=controllers)
+        self.nodes = self._make_nodes(brokers=brokers, controllers=controllers)
         self._children: dict[int, Child] = {}
 
     @property
@@ -138,9 +138,7 @@ class Cluster:
     def spawn(self, node_id: int) -> None:
         """Start a node's process."""
         node = self.node(node_id)
-        self._children[node_id] = Child(
-            self._command(node.properties_file), log=node.log_file, env=ottla_environment()
-        )
+        self._children[node_id] = Child(self._command(node), log=node.log_file, env=ottla_environment())
 
     def wait_until_answering(self, node_id: int) -> None:
         """Until the node answers ApiVersions."""
@@ -194,7 +192,10 @@ class Cluster:
     def _is_running(self, node_id: int) -> bool:
         return node_id in self._children and self._children[node_id].is_running
 
-    def _command(self, properties: Path) -> list[str]:
+    def _make_nodes(self, *, brokers: int, controllers: int) -> Sequence[Node]:
+        return _make_folders(self.folder.absolute(), self.settings, brokers=brokers, controllers=controllers)
+
+    def _command(self, node: Node) -> list[str]:
         raise NotImplementedError
 
 
@@ -203,8 +204,8 @@ class KafkaCluster(Cluster):
 
     name = "kafka"
 
-    def _command(self, properties: Path) -> list[str]:
-        return kafka_command(properties)
+    def _command(self, node: Node) -> list[str]:
+        return kafka_command(node.properties_file)
 
 
 class OttlaCluster(Cluster):
@@ -212,8 +213,8 @@ class OttlaCluster(Cluster):
 
     name = "ottla"
 
-    def _command(self, properties: Path) -> list[str]:
-        return [sys.executable, "-m", "broker", "broker", str(properties)]
+    def _command(self, node: Node) -> list[str]:
+        return [sys.executable, "-m", "broker", "broker", str(node.properties_file)]
 
 
 CLUSTERS: Final[dict[str, type[Cluster]]] = {"kafka": KafkaCluster, "ottla": OttlaCluster}

@@ -89,6 +89,15 @@ def test_a_cell_has_both_figures_the_ratio_and_a_miss():
     assert row(Goal(at_least=1.3)).cell() == "not measured"
 
 
+def test_a_cell_has_the_floor_where_it_was_measured():
+    missed = row(Goal(at_most=0.2), kafka=[42.3e6], ottla=[10e6], unit=MEGABYTES)
+    missed.table.samples["floor"] = [{"m": 4e6}, {"m": 4e6}, {"m": 9e6}]
+    assert missed.cell() == "42 / 10 = 0.24 **missed**, floor 4"
+    assert missed.verdict is Verdict.MISSED
+    missed.table.samples["floor"] = [{"other": 1.0}]
+    assert missed.cell() == "42 / 10 = 0.24 **missed**"
+
+
 @pytest.mark.parametrize(
     ("targets", "cell"),
     [

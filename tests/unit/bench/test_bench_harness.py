@@ -94,6 +94,32 @@ def test_sides_alternate_after_a_warm_up_and_a_rehearsal(tmp_path):
     assert section.properties == {**SETTINGS["tuned"], "extra": "1"}
 
 
+def test_a_floor_takes_its_turn_where_a_measure_has_one_and_is_neither_warmed_up_nor_compared(tmp_path):
+    events = []
+    program = program_of(events, measure("load"), measure("low", has_floor=True))
+    program = replace(program, floor=lambda _, settings: Recorded("floor", events, settings))
+    section = run_section(program, tmp_path)
+    assert [each for each in events if each.startswith("floor")] == [
+        "floor start",
+        "floor low 0.5",
+        *["floor low 2"] * 3,
+        "floor kill",
+    ]
+    low_2 = [each.split()[0] for each in events if each.endswith("low 2")]
+    assert low_2 == ["kafka", "ottla", "floor", "floor", "ottla", "kafka", "kafka", "ottla", "floor"]
+    samples = {table.name: set(table.samples) for table in section.tables}
+    both = {"kafka", "ottla"}
+    assert samples == {"load": both, "low": {*both, "floor"}, "memory": both}
+
+
+def test_a_floor_that_no_measure_has_is_not_started(tmp_path):
+    events = []
+    program = program_of(events, measure("load"))
+    program = replace(program, floor=lambda _, settings: Recorded("floor", events, settings))
+    run_section(program, tmp_path)
+    assert not any(each.startswith("floor") for each in events)
+
+
 def test_what_is_read_later_is_prepared_once_for_each_subject(tmp_path):
     events = []
 

@@ -184,6 +184,19 @@ def test_a_report_of_a_server_that_was_not_warm_says_so():
     )
 
 
+def test_a_report_with_floors_says_what_a_floor_is():
+    floored = table("a", kafka=100e6, ottla=90e6)
+    floored.samples["floor"] = [{"bytes_per_s": 300e6}]
+    report = replace(REPORT, sections=[section("default", "disk", floored), REPORT.sections[1]])
+    assert row_of(all_rows(report), "load a")[3:] == [
+        "100 / 90 = 0.90 **missed**, floor 300",
+        "100 / 50 = 0.50 **missed**",
+    ]
+    assert as_json(from_json(as_json(report))) == as_json(report)
+    assert "A floor is the same load" in as_markdown(report)
+    assert "A floor is" not in as_markdown(REPORT)
+
+
 def test_readme_gets_the_figures_between_its_markers_and_stays_as_it_is_elsewhere(tmp_path):
     text = "before\n<!-- figures of bench.compare -->\nold\n<!-- end of figures -->\nafter\n"
     empty = with_figures(text, tmp_path)
