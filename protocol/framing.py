@@ -94,9 +94,11 @@ def parse_response_header(api_key: int, version: int, frame: memoryview) -> tupl
     if len(frame) < _LENGTH.size:
         raise MalformedMessage(f"a frame of {len(frame)} bytes")
     (correlation_id,) = _LENGTH.unpack_from(frame)
-    if response_header_version(api_key, version):
-        return correlation_id, _skip_tags(frame, _LENGTH.size)
-    return correlation_id, _LENGTH.size
+    if not response_header_version(api_key, version):
+        return correlation_id, _LENGTH.size
+    if len(frame) > _LENGTH.size and not frame[_LENGTH.size]:
+        return correlation_id, _RESPONSE_V1.size  # no tagged fields: always, so far
+    return correlation_id, _skip_tags(frame, _LENGTH.size)
 
 
 def framed(*parts: bytes | bytearray | memoryview) -> bytes:

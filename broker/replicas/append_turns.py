@@ -13,7 +13,6 @@ Source: none in Kafka, where a fetcher is a thread.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -62,9 +61,9 @@ def parts_of(answer: Records) -> Iterator[Part]:
         if position > start and cost + batch_bytes + BATCH_COST > PART_COST:
             fields = unpack_header(records, last)
             end_offset = fields[_BASE_OFFSET] + fields[_LAST_OFFSET_DELTA] + 1
-            yield Part(replace(answer, records=records[start:position]), cost, end_offset)
+            yield Part(answer._replace(records=records[start:position]), cost, end_offset)
             start, cost = position, ROW_COST
         last = position
         position += batch_bytes
         cost += batch_bytes + BATCH_COST
-    yield Part(replace(answer, records=records[start:]) if start else answer, cost, None)
+    yield Part(answer._replace(records=records[start:]) if start else answer, cost, None)

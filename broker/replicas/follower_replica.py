@@ -88,14 +88,12 @@ class FollowerReplica:
 
         Invariant: log start offset <= high watermark <= log end offset.
         """
-        log = self.log
-        has_moved = log.maybe_increment_high_watermark(min(high_watermark, log.log_end_offset))
-        return (
-            log.maybe_increment_log_start_offset(
-                min(log_start_offset, log.high_watermark), reason=self._reason
-            )
-            or has_moved
-        )
+        log, offsets = self.log, self.log.offsets
+        has_moved = log.maybe_increment_high_watermark(min(high_watermark, offsets.log_end_offset))
+        log_start_offset = min(log_start_offset, offsets.high_watermark)
+        if log_start_offset <= offsets.log_start_offset:  # nearly always
+            return has_moved
+        return log.maybe_increment_log_start_offset(log_start_offset, reason=self._reason) or has_moved
 
     def truncate_to(self, offset: int, *, now_ms: int) -> None:
         """Truncate the log to where it agrees with the other one. Raises KafkaStorageError."""

@@ -195,9 +195,11 @@ class Partition:
         Where elections do not (draft KIP-1303), a replica selector may: it needs the start only (KIP-392).
         """
         log = self.log
-        if log.files.leader_preference is None and self._cluster.reports_local_logs and log.is_tiered:
+        if log.files.leader_preference is not None:
+            return log.local_log
+        if self._cluster.reports_local_logs and log.is_tiered:
             return LocalLog(log.local_log_start_offset, log.segments.size_bytes, None)
-        return log.local_log
+        return None
 
     # -- leader epochs --------------------------------------------------------------------------------
 

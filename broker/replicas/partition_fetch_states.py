@@ -111,7 +111,8 @@ class PartitionFetchStates:
     def take_changed(self) -> list[PartitionFetchState]:
         """Those whose row may have changed since the last call; removed ones first: a successor may have the same key."""
         changed, self.changed = self.changed, {}
-        return sorted(changed, key=lambda each: not each.is_removed)
+        removed = [each for each in changed if each.is_removed]
+        return [*removed, *[each for each in changed if not each.is_removed]] if removed else list(changed)
 
     # -- pauses ------------------------------------------------------------------------------------
 

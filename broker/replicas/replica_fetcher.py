@@ -190,15 +190,15 @@ class ReplicaFetcher:
 
     def _pause_throttled(self) -> None:
         # Not a replica that has everything committed (lag 0): a member of the ISR would leave it.
-        self._pause(
-            [
-                each
-                for each in self._states.changed
-                if self._states.may_send(each)
-                and each.follower.lag != 0
-                and self._throttle.should_throttle(each.partition)
-            ]
-        )
+        throttled = [
+            each
+            for each in self._states.changed
+            if each.follower.lag != 0
+            and self._states.may_send(each)
+            and self._throttle.should_throttle(each.partition)
+        ]
+        if throttled:
+            self._pause(throttled)
 
     # -- records -----------------------------------------------------------------------------------
 

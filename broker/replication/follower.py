@@ -59,7 +59,7 @@ and restarts.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum, auto
-from typing import Protocol, assert_never
+from typing import NamedTuple, Protocol, assert_never
 
 from broker.replication.remote_log_aux import (
     BuildRemoteLogAux,
@@ -129,8 +129,7 @@ class LocalLog(Protocol):
 # -- requests ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchRecords:
+class FetchRecords(NamedTuple):
     """One partition's row of a Fetch request."""
 
     leader_epoch: int
@@ -166,8 +165,7 @@ class TruncateFullyAndStartAt:
     offset: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Append:
+class Append(NamedTuple):
     """Append the leader's batches, adopt its high watermark and log start offset; then call `on_appended`."""
 
     leader_epoch: int
@@ -182,8 +180,7 @@ Action = TruncateTo | TruncateFullyAndStartAt | Append | BuildRemoteLogAux
 # -- responses -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Records:
+class Records(NamedTuple):
     """Whole batches from the fetch offset on; may be empty."""
 
     records: memoryview

@@ -45,11 +45,14 @@ class FollowerSession(Generic[K, R]):
         if self._epoch == _FULL:
             self.rows = everything()
             return SessionRequest(self._session_id, _FULL, self.rows, [])
-        sent = {key: row for key, row in changes.items() if row is not None and self.rows.get(key) != row}
-        forgotten = [key for key, row in changes.items() if row is None and key in self.rows]
-        self.rows.update(sent)
-        for key in forgotten:
-            del self.rows[key]
+        rows, sent, forgotten = self.rows, {}, []
+        for key, row in changes.items():
+            if row is not None:
+                if rows.get(key) != row:
+                    sent[key] = row
+            elif rows.pop(key, None) is not None:
+                forgotten.append(key)
+        rows.update(sent)
         return SessionRequest(self._session_id, self._epoch, sent, forgotten)
 
     def on_answer(self, session_id: int) -> None:

@@ -46,9 +46,10 @@ def create_replication(
     `reports_local_logs`: the replica selector of all brokers asks for local log starts.
     """
     config, metadata = cluster_config.current, role.metadata
+    listener_name = config.inter_broker_listener_name
 
     def address_of(broker_id: int) -> Address | None:
-        endpoint = metadata.endpoint(broker_id, config.inter_broker_listener_name)
+        endpoint = metadata.endpoint(broker_id, listener_name)
         return None if endpoint is None else (endpoint.host, endpoint.port)
 
     def quota(rate: Callable[[], int]) -> ReplicationQuota:
