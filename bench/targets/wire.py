@@ -146,7 +146,7 @@ class WireClient:
         return b"".join(pieces)
 
     def create_topic(self, name: str, *, partitions: int) -> None:
-        """Create it and wait until every partition has a leader."""
+        """Create it and wait until every partition is served."""
         topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
         request = CreateTopicsRequest(topics=[topic], timeout_ms=10_000)
         deadline = time.monotonic() + _PATIENCE_S
@@ -157,15 +157,22 @@ class WireClient:
                 break
             time.sleep(0.05)
         _raise_on_error(row)
-        while not self._is_led(name, partitions):
+        while not (self._is_led(name, partitions) and self._is_served(name, partitions)):
             if time.monotonic() > deadline:
-                raise RequestFailed(f"{name} has no leaders after {_PATIENCE_S} s")
+                raise RequestFailed(f"{name} is not served after {_PATIENCE_S} s")
             time.sleep(0.01)
 
     def _is_led(self, name: str, partitions: int) -> bool:
         request = MetadataRequest(topics=[MetadataRequestTopic(name=name)])
         rows = self.request(ApiKey.METADATA, request, MetadataResponse).topics[0].partitions
         return len(rows) == partitions and all(row.leader_id >= 0 for row in rows)
+
+    def _is_served(self, name: str, partitions: int) -> bool:
+        """Whether the leader has the logs: Kafka's names itself in Metadata before."""
+        with contextlib.suppress(RequestFailed):
+            self.record_count(name, partitions=partitions)
+            return True
+        return False
 
     def delete_topic(self, name: str) -> None:
         """Delete it; its files go when the broker's delay is over."""
