@@ -18,7 +18,7 @@ from bench.internals.loop_turns import LoopTurns
 from bench.internals.tier_scale_folder import READ_COPIES, TOPIC, config_of, copies_of, places_of, until_known
 from bench.internals.tier_scale_phases import COUNT, Figures, Phases
 from bench.targets.memory import PeakMemory
-from broker.main import collect_rarely
+from broker.main import collect_briefly, collect_rarely
 from broker.node import Node
 from runtime.production import ProductionRuntime, allow_open_files, run
 
@@ -68,6 +68,7 @@ async def _measure(
             runtime, config_of(folder, task_interval_s=partition_count * _TASK_INTERVAL_S)
         )
         gc.freeze()
+        collect_briefly()
     figures[COUNT] = sum(each.is_leader for each in node.broker.replicas.partitions())
     with phases.phase("until all is known") as figures:
         figures[COUNT] = await until_known(node, partition_count)
