@@ -14,13 +14,15 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from protocol.errors import CorruptMessage, OffsetMovedToTieredStorage, OffsetOutOfRange
-from protocol.records.batch import BatchHeader, batches
+from protocol.records.batch import HEADER_SIZE_BYTES, BatchHeader, batches, first_size_bytes
 from protocol.types import TopicPartition
 from storage.index import TimestampOffset
+from storage.lending import LEND_BYTES
 from storage.log_availability import LogAvailability
 from storage.log_files import LogFiles
 from storage.log_offsets import LogOffsets
 from storage.segment import Segment
+from storage.segment_reader import WARM_TAIL_BYTES
 from storage.segments import Segments
 from storage.transaction_index import AbortedTransaction
 from storage.warming import warm_up, warm_up_times
@@ -89,7 +91,7 @@ class LogReader:
         before local_log_start_offset, CorruptMessage for a damaged file, KafkaStorageError for a failing disk; with
         `may_block=False` WouldBlock if index, headers or batches are probably not in memory: then call `warm_up` in a
         thread, and read again.
-        Cost: 5 us at the end of the log, 20 us in the middle, no copy of a lent slice.
+        Cost: 3.5 us at the end of the log, 20 us in the middle, no copy of a lent slice.
         """
         segments = self._files.segments
         segment = active = segments.active
@@ -136,6 +138,37 @@ class LogReader:
                 segment = segments.floor(next_base) or segments.active
         except OSError as error:
             raise self._availability.read_failed(error) from error
+
+    def read_newest(self, offset: int, *, max_bytes: int, max_offset: int) -> bytes | None:
+        """The records that `read` returns without blocking; None: not one of the newest batches, `read` decides.
+
+        Newest are the batches of the active segment whose positions are known. `offset` and `max_offset` have to be the
+        first ones of such batches, or `max_offset` the log end, with less than LEND_BYTES in between, and the first batch
+        is whole. On the event loop's thread only. Raises KafkaStorageError, CorruptMessage.
+        Cost: 1.5 us instead of 3.5 (bench: replication of small batches).
+        """
+        offsets, log = self._offsets, self._files.segments.active.log
+        position = log.recent.get(offset)
+        if position is None or not offsets.log_start_offset <= offset < max_offset <= offsets.log_end_offset:
+            return None
+        end = log.recent.get(max_offset)
+        if end is None:
+            if max_offset != offsets.log_end_offset:
+                return None
+            end = log.size
+        size = end - position
+        size = min(size, max_bytes)
+        if (
+            not HEADER_SIZE_BYTES <= size < LEND_BYTES
+            or position < log.appended_from
+            or position < log.size - WARM_TAIL_BYTES
+        ):
+            return None
+        try:
+            records = log.pread(position, size)
+        except OSError as error:
+            raise self._availability.read_failed(error) from error
+        return records if first_size_bytes(records) <= size else None
 
     def warm_up(self, offset: int, *, max_bytes: int, max_offset: int | None = None) -> None:
         """Read into the page cache what `read` reads with these arguments. Changes nothing. [any thread]

@@ -1,5 +1,6 @@
 """One log: appending, rolling, reading, timestamps, truncation, retention, offsets."""
 
+import os
 from random import Random
 
 import pytest
@@ -10,6 +11,7 @@ from protocol.errors import (
     KafkaStorageError,
     OffsetOutOfRange,
     RecordListTooLarge,
+    UnsupportedForMessageFormat,
 )
 from protocol.records.batch import batches, patch, read_header
 from protocol.records.compression import Compression
@@ -248,6 +250,40 @@ def test_a_read_continues_in_the_next_segment_after_a_gap(log):
     log.append_as_follower(batch(base_offset=12), leader_epoch=0, now_ms=NOW_MS)
     for offset in (1, 9, 10, 12):
         assert log.reader.read(offset, max_bytes=500).base_offset == 12
+
+
+def test_newest_batches_are_read_at_their_known_positions(tmp_path):
+    log = open_log(tmp_path / "l", config=LogConfig())
+    fill(log, 3, records=1, value=b"x" * 50_000)
+    size = log.segments.active.size // 3
+
+    def newest(offset, bound, max_bytes=10**6):
+        return log.reader.read_newest(offset, max_bytes=max_bytes, max_offset=bound)
+
+    assert newest(1, 3) == log.reader.read(1, max_bytes=10**6).records
+    assert newest(1, 2) == log.reader.read(1, max_bytes=10**6, max_offset=2).records
+    assert newest(1, 3, size + 5) == log.reader.read(1, max_bytes=size + 5).records
+    assert len(newest(1, 3, size)) == size
+    assert newest(1, 3, size - 1) is None  # `read` decides whether the first batch is sent all the same
+    assert newest(0, 3) is None  # may be lent
+    assert newest(1, 1) is newest(1, 4) is newest(3, 3) is None
+    log.maybe_increment_high_watermark(3)
+    log.maybe_increment_log_start_offset(2)
+    assert newest(1, 3) is None
+    log.segments.active.log.recent.clear()
+    assert newest(2, 3) is None
+
+
+@pytest.mark.parametrize(
+    ("damage", "error"), [((16, b"\x03"), CorruptMessage), ((16, b"\1"), UnsupportedForMessageFormat)]
+)
+def test_a_damaged_newest_batch(log, damage, error):
+    fill(log, 2)
+    position, data = damage
+    os.pwrite(log.segments.active.log.fd, data, position)
+    for read in (log.reader.read, log.reader.read_newest):
+        with pytest.raises(error):
+            read(0, max_bytes=10_000, max_offset=2)
 
 
 def test_large_reads_for_sockets_are_lent(tmp_path):

@@ -121,6 +121,22 @@ class LogAsAList(RuleBasedStateMachine):
             read = self.log.reader.read(offset, max_bytes=1, min_one_message=True)
             assert read.base_offset == (after[0][0] if after else None), offset
 
+    @rule(data=st.data(), max_bytes=st.sampled_from((0, 1, 61, 100, 10_000)))
+    def read_newest(self, data, max_bytes):
+        """The same as `read`, or nothing; from the first to the last of two newest batches it is not nothing."""
+        offset, bound = data.draw(st.integers(0, self.end + 1)), data.draw(st.integers(0, self.end + 1))
+        newest = self.log.reader.read_newest(offset, max_bytes=max_bytes, max_offset=bound)
+        if newest is None:
+            bases = [row[0] for row in self.model if row[0] >= self.log.segments.active.base_offset]
+            is_newest = offset in bases and bound in (*bases, self.end) and self.start <= offset < bound
+            assert not is_newest or max_bytes < 10_000 or not self.log.segments.active.log.recent
+        else:
+            for may_block in (False, True):
+                read = self.log.reader.read(
+                    offset, max_bytes=max_bytes, max_offset=bound, may_block=may_block, lend=True
+                )
+                assert newest == read.records
+
     @invariant()
     def batches_are_those_of_the_model(self):
         readable = [row for row in self.model if row[1] >= self.start]
