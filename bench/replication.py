@@ -81,8 +81,8 @@ MEASURES: Final[tuple[Measure[Cluster], ...]] = (
     Measure(
         name="high-watermark-lag-at-rates",
         title="high watermark on a follower: steady rates",
-        note="As above, while records are produced by the clock. Kafka is measured at the lowest rate only: its followers learn "
-        "the high watermark with the next records, or after `replica.fetch.wait.max.ms`.",
+        note="As above, while records are produced by the clock. Kafka's followers learn the high watermark with the next "
+        "record, or after `replica.fetch.wait.max.ms`.",
         figures=[
             Figure(
                 metric=lag_metric(per_s),

@@ -10,7 +10,7 @@ from typing import Final
 
 from bench.figures import LoadFailed, Sample, percentiles
 from bench.replication_loads import RECORD_BYTES, check_count, produce, topic
-from bench.targets.clusters import Cluster, KafkaCluster, Node
+from bench.targets.clusters import Cluster, Node
 from bench.targets.wire import WireClient, produce_frame
 from protocol.api_keys import ApiKey
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
@@ -22,7 +22,7 @@ _LAG_S: Final = 3.0
 _MIN_LAG_RECORDS: Final = 10
 _LAG_PAUSE_S: Final = 0.005
 #: At each of the steady rates, at scale 1.
-_LAG_AT_RATE_S: Final = 0.75
+_LAG_AT_RATE_S: Final = 0.5
 _FETCH_WAIT_MS: Final = 500
 #: At scale 1.
 _CATCH_UP_MEGABYTES: Final = 300
@@ -105,12 +105,9 @@ def high_watermark_lag(cluster: Cluster, scale: float) -> Sample:
 
 
 def high_watermark_lag_at(cluster: Cluster, scale: float, *, rates: Sequence[int]) -> Sample:
-    """The median of the same at steady rates (`lag_metric`); of Kafka at the first one only.
-
-    Its followers learn the high watermark with the next records, or after `replica.fetch.wait.max.ms`.
-    """
+    """The median of the same at steady rates (`lag_metric`)."""
     sample: Sample = {}
-    for per_s in rates[:1] if isinstance(cluster, KafkaCluster) else rates:
+    for per_s in rates:
         with _leader_and_follower(cluster, f"lag-{per_s}") as (producer, consumer, name):
             frame = produce_frame(name, batch_bytes=RECORD_BYTES)
             consumer.ask()
