@@ -224,7 +224,7 @@ class Partition:
 
     def is_behind_active_segment(self, offset: int) -> bool:
         """Whether `offset` is in an inactive segment: a read ends with its segment, so waiting does not extend it."""
-        return offset < self.log.segments.active.base_offset
+        return offset < self.log.files.segments.active.base_offset
 
     def readable_end(self, *, is_read_committed: bool) -> int:
         """The first offset that a consumer must not see yet."""

