@@ -12,18 +12,24 @@ DelayedFetch), and in a thread for records that are not in memory.
 
 The usual and the general way of the steps that have two are side by side:
 
-    step      usual                                general                 held equal by
-    request   `repeated`: IncrementalRequests      codec.decode            test_usual_fetch, test_hot_fetch
-    response  codec.encode_usual_response          codec.encode_response   test_usual_fetch, test_hot_fetch
+    step      usual                                general                            held equal by
+    request   `repeated`: IncrementalRequests      codec.decode                       test_usual_fetch, test_hot_fetch
+    check     LogReads._checked                    LogReads._check                    test_usual_fetch
+    records   LogReader.read_newest                LogReader.read                     test_usual_fetch, test_log_model
+    row       codec.UsualRow                       PartitionData                      test_hot_fetch
+    response  codec.encode_usual_response          codec.encode_response              test_usual_fetch, test_hot_fetch
 
-Usual is a request of a fetch session that says where some of its partitions go on, and a response without errors. What a
-connection's requests begin and end with (session id, limits, replica) is recognised by its bytes. No more than that is
-kept from one request to the next: the session is looked up, and its epoch, leadership and everything else is checked each
-time, as both ways meet in `_fetch`. So no change of these has to invalidate anything.
+Usual is a request of a fetch session that says where some of its partitions go on, a partition that is led here in the
+epoch that its row names, one of the newest batches, and a response without errors. What a connection's requests begin and
+end with (session id, limits, replica) is recognised by its bytes. No more than that is kept from one request to the next:
+the session is looked up, and its epoch, leadership and everything else is checked each time, as both ways meet in `_fetch`.
+So no change of these has to invalidate anything.
+
+Many rows are read in turns of the event loop (`broker.reads.fetch`).
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Iterable
+from typing import Final, cast
 from uuid import UUID
 
 from broker.api import Api, Buffers, Repeated, Reply
@@ -45,6 +51,7 @@ from protocol.errors import (
     InvalidFetchSessionEpoch,
 )
 from protocol.hot import fetch as codec
+from protocol.hot.fetch import Row
 from protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchRequest,
@@ -61,7 +68,7 @@ FUTURE_REPLICA: Final = -3
 _ERRORS_WITH_LEADER: Final = frozenset({ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch})
 
 #: A topic's name, or its id from version 13 on, and its rows.
-FetchedTopic = tuple[str | UUID, list[PartitionData]]
+FetchedTopic = tuple[str | UUID, list[Row]]
 
 
 def handle_raw(body: memoryview, context: RequestContext, broker: BrokerServices) -> Reply:
@@ -97,7 +104,7 @@ def repeated(version: int, body: memoryview) -> Repeated | None:
 def _fetch(
     request: FetchRequest,
     session_epoch: int,
-    requested: Mapping[PartitionKey, RequestRow],
+    requested: Iterable[tuple[PartitionKey, RequestRow]],
     forgotten: Iterable[PartitionKey],
     context: RequestContext,
     broker: BrokerServices,
@@ -178,12 +185,12 @@ def _client(request: FetchRequest, context: RequestContext, broker: BrokerServic
     )
 
 
-def _requested(request: FetchRequest, *, by_id: bool) -> dict[PartitionKey, RequestRow]:
-    return {
-        (topic.topic_id if by_id else topic.topic, row.partition): row
+def _requested(request: FetchRequest, *, by_id: bool) -> list[tuple[PartitionKey, RequestRow]]:
+    return [
+        ((topic.topic_id if by_id else topic.topic, row.partition), row)
         for topic in request.topics
         for row in topic.partitions
-    }
+    ]
 
 
 def _forgotten(request: FetchRequest, *, by_id: bool) -> list[PartitionKey]:
@@ -202,7 +209,7 @@ def _by_topic(rows: ResponseRows, *, is_follower: bool) -> list[FetchedTopic]:
         topic = fetched.key[0]
         if topic is not last and topic != last:  # ids are compared in Python
             last = topic
-            partitions: list[PartitionData] = []
+            partitions: list[Row] = []
             topics.append((topic, partitions))
         partitions.append(row)
         if row.records and not is_follower:
@@ -211,7 +218,8 @@ def _by_topic(rows: ResponseRows, *, is_follower: bool) -> list[FetchedTopic]:
     return topics
 
 
-def _topic_response(topic: str | UUID, partitions: list[PartitionData]) -> FetchableTopicResponse:
+def _topic_response(topic: str | UUID, rows: list[Row]) -> FetchableTopicResponse:
+    partitions = cast("list[PartitionData]", rows)  # a usual row has the same fields
     if isinstance(topic, str):
         return FetchableTopicResponse(topic=topic, partitions=partitions)
     return FetchableTopicResponse(topic_id=topic, partitions=partitions)

@@ -53,6 +53,11 @@ class FetchContext:
         """Whether a response sent now opens a session."""
         return False
 
+    @property
+    def is_outdated(self) -> bool:
+        """Whether a later request of the session was processed meanwhile."""
+        return False
+
     def partitions_to_read(self) -> Collection[FetchedPartition]:
         """The partitions to read, in this order. A view of mutable state: copy it before changing the session."""
         return self.requested.values()
@@ -132,6 +137,11 @@ class IncrementalFetchContext(FetchContext):
         """The session."""
         return self._session
 
+    @property
+    def is_outdated(self) -> bool:
+        """Then the response is INVALID_FETCH_SESSION_EPOCH."""
+        return self._session.epoch != self._expected_epoch
+
     def partitions_to_read(self) -> Collection[FetchedPartition]:
         """The dirty partitions: those that may have new data."""
         return self._session.dirty
@@ -147,7 +157,7 @@ class IncrementalFetchContext(FetchContext):
     def update_session(self, rows: Rows[Row], *, now_ms: int) -> tuple[ErrorCode, int]:
         """Record the rows sent; INVALID_FETCH_SESSION_EPOCH if a later request was processed before this response."""
         session = self._session
-        if session.epoch != self._expected_epoch:
+        if self.is_outdated:
             rows.clear()
             return ErrorCode.invalid_fetch_session_epoch, session.session_id
         for fetched, row in rows:
@@ -163,7 +173,7 @@ def new_context(
     *,
     session_id: int,
     epoch: int,
-    requested: Mapping[PartitionKey, RequestRow],
+    requested: Iterable[tuple[PartitionKey, RequestRow]],
     forgotten: Iterable[PartitionKey],
     is_follower: bool,
     uses_topic_ids: bool,
@@ -204,6 +214,8 @@ def new_context(
     return IncrementalFetchContext(session)
 
 
-def _partitions(requested: Mapping[PartitionKey, RequestRow]) -> dict[PartitionKey, FetchedPartition]:
+def _partitions(
+    requested: Iterable[tuple[PartitionKey, RequestRow]],
+) -> dict[PartitionKey, FetchedPartition]:
     """The partitions of a full fetch."""
-    return {key: FetchedPartition(key, row) for key, row in requested.items()}
+    return {key: FetchedPartition(key, row) for key, row in requested}

@@ -17,7 +17,7 @@ incremental fetch is O(changed partitions), not O(partitions of the session).
 Source: KIP-227; Kafka's FetchSession and CachedPartition.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Protocol
 
 from broker.reads.high_watermark_delay import HighWatermarkDelay
@@ -66,10 +66,21 @@ class RequestRow(Protocol):
 class ResponseRow(Protocol):
     """One partition's row of the Fetch response."""
 
-    error_code: int
-    high_watermark: int
-    log_start_offset: int
-    preferred_read_replica: int
+    @property
+    def error_code(self) -> int:
+        """0: no error."""
+
+    @property
+    def high_watermark(self) -> int:
+        """The leader's high watermark."""
+
+    @property
+    def log_start_offset(self) -> int:
+        """The leader's log start offset."""
+
+    @property
+    def preferred_read_replica(self) -> int:
+        """Where to fetch instead; -1: here."""
 
     @property
     def records(self) -> bytes | memoryview | None:
@@ -192,7 +203,7 @@ class FetchSession:
 
     def update(
         self,
-        requested: Mapping[PartitionKey, RequestRow],
+        requested: Iterable[tuple[PartitionKey, RequestRow]],
         forgotten: Iterable[PartitionKey],
         *,
         is_read_committed: bool,
@@ -200,7 +211,7 @@ class FetchSession:
         """Add or change the partitions that a request names, then drop those that it forgets."""
         self.dirty.update(self.overtaken)
         self.overtaken.clear()
-        for key, row in requested.items():
+        for key, row in requested:
             known = self.partitions.get(key)
             if known is None:
                 self.partitions[key] = known = FetchedPartition(key, row)

@@ -5,11 +5,13 @@ from typing import Final
 from broker.reads.fetch_sessions import FetchedPartition
 from protocol.errors import ErrorCode
 from protocol.hot import fetch as codec
-from protocol.messages.fetch import AbortedTransaction, PartitionData
+from protocol.hot.fetch import Row, UsualRow
+from protocol.messages.fetch import AbortedTransaction, EpochEndOffset, PartitionData
 from storage.log import Log
+from storage.log_offsets import LogOffsets
 
 #: The rows of one response, in the order of reading.
-ResponseRows = list[tuple[FetchedPartition, PartitionData]]
+ResponseRows = list[tuple[FetchedPartition, Row]]
 
 # Fields of nearly every row: by these the codec recognises it as a usual one.
 NO_DIVERGENCE: Final = codec.NO_DIVERGENCE
@@ -19,6 +21,43 @@ NO_SNAPSHOT: Final = codec.NO_SNAPSHOT
 #: Errors found before any read. If the fetch has other partitions to wait for, these errors wait too: otherwise a
 #: consumer of one deleted topic would fetch in a tight loop.
 PATIENT_ERRORS: Final = frozenset({ErrorCode.unknown_topic_id, ErrorCode.unknown_topic_or_partition})
+
+
+def is_usual(row: Row) -> bool:
+    """Whether it is neither an error, a divergence nor a redirection."""
+    return type(row) is UsualRow or not (
+        row.error_code or row.diverging_epoch is not NO_DIVERGENCE or row.preferred_read_replica >= 0
+    )
+
+
+def without_records(row: Row) -> Row:
+    """The row of a follower that is throttled."""
+    if isinstance(row, UsualRow):
+        return row._replace(records=b"")
+    row.records = b""
+    return row
+
+
+def with_aborted_transactions(row: UsualRow) -> PartitionData:
+    """A row of a read-committed consumer that has to skip some records."""
+    return PartitionData(
+        **row._asdict(), diverging_epoch=NO_DIVERGENCE, current_leader=NO_LEADER, snapshot_id=NO_SNAPSHOT
+    )
+
+
+def divergence_row(index: int, offsets: LogOffsets, divergence: EpochEndOffset) -> PartitionData:
+    """A row without records for a follower whose log has diverged."""
+    return PartitionData(
+        partition_index=index,
+        high_watermark=offsets.high_watermark,
+        last_stable_offset=offsets.last_stable_offset,
+        log_start_offset=offsets.log_start_offset,
+        diverging_epoch=divergence,
+        current_leader=NO_LEADER,
+        snapshot_id=NO_SNAPSHOT,
+        aborted_transactions=None,
+        records=b"",
+    )
 
 
 def error_row(index: int, code: ErrorCode, *, version: int) -> PartitionData:

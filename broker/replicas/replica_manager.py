@@ -94,7 +94,8 @@ class ReplicaManager:
         self._propose_isr = propose_isr
         self._report_local_logs = report_local_logs
         self._flush = Flushes(runtime).begin
-        self._cluster = ClusterView(
+        #: Other brokers, as the partitions see them.
+        self.cluster = ClusterView(
             metadata, max_lag_ms=max_lag_ms, now_ms=now_ms, reports_local_logs=reports_local_logs
         )
         #: Throttles followers of throttled partitions.
@@ -143,7 +144,7 @@ class ReplicaManager:
     async def watch_isrs(self) -> None:
         """Check the ISRs of all led partitions every replica.lag.time.max.ms / 2, until cancelled (maybeShrinkIsr)."""
         while True:
-            await asyncio.sleep(self._cluster.max_lag_ms / 2000)
+            await asyncio.sleep(self.cluster.max_lag_ms / 2000)
             self._check_isrs()
 
     def _check_isrs(self) -> None:
@@ -326,7 +327,7 @@ class ReplicaManager:
             node_id=self.node_id,
             log=log,
             signal=self.purgatory.signal,
-            cluster=self._cluster,
+            cluster=self.cluster,
             propose_isr=self._propose_isr,
             report_local_logs=self._report_local_logs,
             flush=self._flush,

@@ -22,6 +22,7 @@ from protocol.errors import MalformedMessage
 from protocol.framing import response_header
 from protocol.local_log import LocalLogState
 from protocol.messages.fetch import (
+    AbortedTransaction,
     EpochEndOffset,
     FetchPartition,
     FetchRequest,
@@ -112,7 +113,37 @@ class IncrementalRequest(NamedTuple):
     #: Everything but the session epoch and the rows. Shared by all requests that end alike: it must not be changed.
     request: FetchRequest
     session_epoch: int
-    rows: dict[RowKey, FetchRow]
+    #: In the order of the request. A partition that is named twice has the last of its rows, as by `decode`.
+    rows: list[tuple[RowKey, FetchRow]]
+
+
+class _UsualFields(NamedTuple):
+    partition_index: int
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    #: None, or an empty list.
+    aborted_transactions: list[AbortedTransaction] | None
+    records: bytes | memoryview
+
+
+class UsualRow(_UsualFields):
+    """A partition's row of a response without an error; what nearly all rows have.
+
+    For the general codec it has all fields of `PartitionData`, which takes 1 us where this takes 0.15 by `tuple.__new__`.
+    """
+
+    __slots__ = ()
+
+    error_code: Final = 0
+    diverging_epoch: Final = NO_DIVERGENCE
+    current_leader: Final = NO_LEADER
+    snapshot_id: Final = NO_SNAPSHOT
+    preferred_read_replica: Final = -1
+
+
+#: A partition's row of a response.
+Row = UsualRow | PartitionData
 
 
 class FetchedRow(NamedTuple):
@@ -156,11 +187,11 @@ class IncrementalRequests:
     def read(self, body: memoryview) -> IncrementalRequest | None:
         """The same as `decode`, in half of its time for one row: 2 us, 0.4 for each additional one.
 
-        None for a body that is malformed, has unusual fields, or an unusual number of anything: `decode` decides.
+        None for a body that is malformed or has unusual fields: `decode` decides.
         """
         try:
             (epoch,) = _EPOCH.unpack_from(body, _HEAD.size)
-            rows: dict[RowKey, FetchRow] = {}
+            rows: list[tuple[RowKey, FetchRow]] = []
             position = _read_rows(body, _HEAD_AND_EPOCH.size, rows, version=self._version)
             if position is None:
                 return None
@@ -190,17 +221,23 @@ def is_incremental(version: int, body: memoryview) -> bool:
     )
 
 
-def _read_rows(body: memoryview, position: int, rows: dict[RowKey, FetchRow], *, version: int) -> int | None:
+def _read_rows(
+    body: memoryview, position: int, rows: list[tuple[RowKey, FetchRow]], *, version: int
+) -> int | None:
     """Read the topics, which begin at `position`, into `rows`: the position after them; None for unusual ones."""
     has_high_watermark = version >= _HIGH_WATERMARK_VERSION
     topics_count = body[position]
     position += 1
-    if not 0 < topics_count <= _MOST_ELEMENTS:
+    if topics_count > _MOST_ELEMENTS:
+        topics_count, position = longer(body, position, topics_count)
+    if not topics_count:
         return None
     for _ in range(topics_count - 1):
         topic_bytes, rows_count = _TOPIC.unpack_from(body, position)
         position += _TOPIC.size
-        if not 0 < rows_count <= _MOST_ELEMENTS:
+        if rows_count > _MOST_ELEMENTS:
+            rows_count, position = longer(body, position, rows_count)
+        if not rows_count:
             return None
         topic_id = uuid_of(topic_bytes)
         for _ in range(rows_count - 1):
@@ -216,7 +253,7 @@ def _read_rows(body: memoryview, position: int, rows: dict[RowKey, FetchRow], *,
                     return None
                 position += _ROW_WITH_HIGH_WATERMARK.size
             fields = (index, epoch, offset, last_epoch, start, most, high_watermark, None)
-            rows[topic_id, index] = _new_tuple(FetchRow, fields)
+            rows.append(((topic_id, index), _new_tuple(FetchRow, fields)))
         if body[position]:
             return None
         position += 1
@@ -286,11 +323,11 @@ def encode_usual_response(
     version: int,
     correlation_id: int,
     session_id: int,
-    topics: Sequence[tuple[str | UUID, Sequence[PartitionData]]],
+    topics: Sequence[tuple[str | UUID, Sequence[Row]]],
 ) -> list[bytes | memoryview] | None:
-    """As `encode_response`, the same bytes; None in an older version, and for rows with an error or an unusual field.
+    """As `encode_response`, the same bytes; None in an older version, and for rows that are no `UsualRow`.
 
-    Cost: 1.5 us for one row instead of 3, response and all; 0.5 for each additional one.
+    Cost: 1.5 us for one row instead of 3, response and all; 0.4 for each additional one.
     """
     if version < USUAL_RESPONSES_SINCE or len(topics) >= _MOST_ELEMENTS:
         return None
@@ -301,26 +338,11 @@ def encode_usual_response(
         out += topic_id.bytes
         write_uvarint(out, len(rows) + 1)
         for row in rows:
-            records, aborted = row.records, row.aborted_transactions
-            if (
-                row.error_code
-                or row.diverging_epoch is not NO_DIVERGENCE
-                or row.current_leader is not NO_LEADER
-                or row.snapshot_id is not NO_SNAPSHOT
-                or aborted
-                or records is None
-            ):
+            if type(row) is not UsualRow:
                 return None
+            index, high_watermark, last_stable_offset, log_start_offset, aborted, records = row
+            fields = (index, 0, high_watermark, last_stable_offset, log_start_offset, aborted is not None, -1)
             size = len(records) + 1
-            fields = (
-                row.partition_index,
-                0,
-                row.high_watermark,
-                row.last_stable_offset,
-                row.log_start_offset,
-                0 if aborted is None else 1,
-                row.preferred_read_replica,
-            )
             if size < 0x80:
                 out += _SHORT_ANSWER.pack(*fields, size)
             elif size < 0x4000:

@@ -1,7 +1,8 @@
 """The two ways of Produce and Fetch: the usual one, and one of the general alone, which must make no difference.
 
 Where nothing is recognised and nothing is usual, every request is parsed, and every batch goes through the general append
-(`broker.api.k00_produce`); leaders and followers write and read each Fetch by the general codec (`protocol.hot.fetch`). A
+(`broker.api.k00_produce`); leaders and followers write and read each Fetch by the general codec (`protocol.hot.fetch`), and
+leaders check and read each row by the general rules (`broker.reads.read_from_log`, `storage.log_reader`). A
 story is the same either way, event by event.
 """
 
@@ -10,8 +11,10 @@ from contextlib import ExitStack, contextmanager
 from unittest.mock import patch
 
 from broker.api.request_head import RequestHead
+from broker.reads.read_from_log import LogReads
 from protocol.hot import fetch
 from protocol.hot.fetch import IncrementalRequest, IncrementalRequests
+from storage.log_reader import LogReader
 from storage.usual_append import UsualAppend
 
 
@@ -21,6 +24,9 @@ def general_only() -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(patch.object(RequestHead, "correlation_id", lambda self, frame: None))
         stack.enter_context(patch.object(UsualAppend, "append", lambda self, records, **_: None))
+        stack.enter_context(patch.object(LogReads, "_checked", LogReads._check))
+        stack.enter_context(patch.object(LogReads, "_has_nothing_new", lambda *_: False))
+        stack.enter_context(patch.object(LogReader, "read_newest", lambda *_, **__: None))
         for name in ("encode_usual_request", "encode_usual_response", "read_usual_response"):
             stack.enter_context(patch.object(fetch, name, lambda *_, **__: None))
         yield

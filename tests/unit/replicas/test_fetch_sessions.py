@@ -36,7 +36,7 @@ def begin(cache, *, session_id=0, epoch=0, partitions=(), forgotten=(), now_ms=0
         cache,
         session_id=session_id,
         epoch=epoch,
-        requested=partitions if isinstance(partitions, dict) else asked(*partitions),
+        requested=(partitions if isinstance(partitions, dict) else asked(*partitions)).items(),
         forgotten=forgotten,
         now_ms=now_ms,
         **flags,

@@ -71,7 +71,7 @@ class Hosting:
             self.sessions,
             session_id=session[0],
             epoch=session[1],
-            requested=asked,
+            requested=asked.items(),
             forgotten=forgotten,
             is_follower=replica_id is not None,
             uses_topic_ids=False,
@@ -303,6 +303,7 @@ def test_cold_records_are_read_in_a_thread(simulation, hosting, tmp_path, monkey
         return really_read(offset, may_block=may_block, **others)
 
     monkeypatch.setattr(on_disk.log.reader, "read", read)
+    monkeypatch.setattr(on_disk.log.reader, "read_newest", lambda *_, **__: None)
 
     async def main():
         return await hosting.fetch({KEY: 0})
@@ -328,6 +329,7 @@ def test_what_a_follower_is_sent_counts_once_however_often_it_was_read(
         return really_read(offset, may_block=may_block, **others)
 
     monkeypatch.setattr(cold.log.reader, "read", read)
+    monkeypatch.setattr(cold.log.reader, "read_newest", lambda *_, **__: None)
 
     async def main():
         asked = {key: {"fetch_offset": 0, "current_leader_epoch": 1} for key in (KEY, OTHER_KEY)}
@@ -374,6 +376,7 @@ def test_an_error_of_a_read_in_a_thread_is_returned_by_the_second_read(
         raise KafkaStorageError
 
     monkeypatch.setattr(on_disk.log.reader, "read", read)
+    monkeypatch.setattr(on_disk.log.reader, "read_newest", lambda *_, **__: None)
     monkeypatch.setattr(on_disk.log.reader, "warm_up", warm_up)
 
     async def main():

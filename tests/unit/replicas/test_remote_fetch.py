@@ -172,6 +172,7 @@ def test_the_loop_does_not_wait_for_a_disk_after_the_wait_for_the_store(simulati
         return really_read(*arguments, may_block=may_block, **fields)
 
     monkeypatch.setattr(reader, "read", read)
+    monkeypatch.setattr(reader, "read_newest", lambda *_, **__: None)
     rows, _ = fetch(simulation, tiered, {0: 0, 1: 0}, min_bytes=10**5)
     assert (offsets_in(rows[0]), offsets_in(rows[1])) == ([0], [])
     assert modes == [False, False]

@@ -2,13 +2,17 @@
 
 Both get the same frames, on connections of their own, and the same events in between. Whatever these are, the responses
 are the same byte for byte, and so are sessions, followers' progress, logs and statistics. Each response is also what the
-general codec writes.
+general codec writes. The general broker checks and reads each row by the general rules, too (`LogReads._check`,
+`LogReader.read`).
 """
 
 import asyncio
+from collections import Counter
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from random import Random
+from unittest.mock import patch
 from uuid import UUID
 
 import pytest
@@ -21,6 +25,7 @@ from replicas_support import NODE_ID, NOW_MS, TOPIC_ID, BrokerInFolder, batch, f
 from broker.api import k01_fetch
 from broker.api.dispatch import Dispatcher
 from broker.reads.fetch_session_cache import FetchSessionCache
+from broker.reads.read_from_log import LogReads
 from broker.request_stats import RequestStats
 from protocol.codec import encode_request
 from protocol.errors import KafkaError
@@ -37,6 +42,7 @@ from protocol.messages.fetch import (
 )
 from protocol.metadata.records import PartitionChangeRecord, RemoveTopicRecord
 from runtime.simulated import Simulation
+from storage.log_reader import LogReader
 from tests.harness.faulty_files import FaultyFiles
 from tests.unit.storage.storage_support import state_of
 
@@ -164,7 +170,7 @@ ROWS = st.tuples(
     st.sampled_from((0, 0, 1, 1, 1, 2, 2, 3, 9)),
     st.sampled_from((0, 0, 0, 0, -1, -2, 1)),
     st.sampled_from(("current", "current", "current", "none", "old", "new")),
-    st.sampled_from((-1, 0, 0, 0, 7)),
+    st.sampled_from(("latest", "latest", "latest", -1, 0, 7)),
     st.sampled_from((10**6, 10**6, 100)),
     st.sampled_from(("known", "known", "old", "none")),
     st.sampled_from((None,) * 9 + ("local log", "directory")),
@@ -190,6 +196,8 @@ class BothSides(RuleBasedStateMachine):
         self.correlation_id = 0
         #: By connection with a parked request: its version, and its client.
         self.waiting = {}
+        self.patches = ExitStack()
+        self.read_generally(self.sides[0])
         self.topic_ids = {"t": TOPIC_ID, "u": OTHER_ID, "unknown": UUID(int=5)}
         for name, partitions in (("t", PARTITIONS), ("u", 1)):
             self.each(
@@ -198,8 +206,37 @@ class BothSides(RuleBasedStateMachine):
 
     def teardown(self):
         if hasattr(self, "simulation"):
+            self.patches.close()
             event(f"recognised: {self.sides[1].recognised > 0}")
+            for way, count in self.usual_counts.items():
+                event(f"{way}: {count > 0}")
             self.simulation.__exit__(None, None, None)
+
+    def read_generally(self, side):
+        """Nothing that a row of this side has is a usual case."""
+        self.usual_counts = Counter()
+
+        def switch(owner, name, general, *, is_of_side, is_usual):
+            original = getattr(owner, name)
+
+            def either(self_of_call, *args, **options):
+                if is_of_side(self_of_call):
+                    return general(self_of_call, *args, **options)
+                found = original(self_of_call, *args, **options)
+                self.usual_counts[name] += is_usual(found)
+                return found
+
+            self.patches.enter_context(patch.object(owner, name, either))
+
+        def is_read_of_side(reads):
+            return reads._replicas is side.broker.replicas
+
+        def is_log_of_side(reader):
+            return reader._files.file_system is side.files
+
+        switch(LogReads, "_checked", LogReads._check, is_of_side=is_read_of_side, is_usual=lambda found: True)
+        switch(LogReads, "_has_nothing_new", lambda *_: False, is_of_side=is_read_of_side, is_usual=bool)
+        switch(LogReader, "read_newest", lambda *_, **__: None, is_of_side=is_log_of_side, is_usual=bool)
 
     def each(self, act):
         """What both sides do, in one turn of the loop; the same."""
@@ -230,10 +267,13 @@ class BothSides(RuleBasedStateMachine):
             partition=index,
             fetch_offset=max(0, end + distance),
             current_leader_epoch={"current": 0, "old": -1, "new": 1}.get(epoch, 0) + leader_epoch,
-            last_fetched_epoch=last_epoch,
+            last_fetched_epoch=-1 if last_epoch == "latest" else last_epoch,
             log_start_offset=0,
             partition_max_bytes=most,
         )
+        if last_epoch == "latest":
+            known = None if partition is None else partition.log.latest_epoch
+            message.last_fetched_epoch = -1 if known is None else known
         if epoch == "none":
             message.current_leader_epoch = -1
         if partition is not None and high_watermark != "none":
@@ -314,19 +354,30 @@ class BothSides(RuleBasedStateMachine):
             client.session_id = response.session_id
             client.epoch = client.epoch + 1 if response.session_id else 0
 
-    def probe(self):
-        """Usual requests, after whatever has just happened."""
-        for who in (0, 1):
-            rows = [("t", index, 0, "current", -1, 10**6, "known", None) for index in range(3)]
-            self.fetch(who, who, 18, 0, 1, [rows, rows, rows[1:2], rows], "", 0)
+    def probe(self, distance=0):
+        """Usual requests, after whatever has just happened; first so far from the end, and then at the end."""
+        for who in (0, 1, 2):
+            before, rows = (
+                [
+                    ("t", index, end, "current", "latest" if who == 0 else -1, 10**6, "known", None)
+                    for index in range(3)
+                ]
+                for end in (distance, 0)
+            )
+            self.fetch(who, who, 18, 0, 1, [before, rows, rows[1:2], rows], "", 0)
 
-    @rule(times=st.integers(1, 3))
-    def fetch_usually(self, times):
-        for _ in range(times):
-            self.probe()
+    @rule(distances=st.lists(st.sampled_from((0, -1, -1, -2, -5)), min_size=1, max_size=3))
+    def fetch_usually(self, distances):
+        for distance in distances:
+            self.probe(distance)
 
-    @rule(topic=st.sampled_from(("t", "t", "t", "u")), index=st.integers(0, 2), count=st.integers(1, 5))
-    def append(self, topic, index, count):
+    @rule(
+        topic=st.sampled_from(("t", "t", "t", "u")),
+        index=st.integers(0, 2),
+        count=st.sampled_from((1, 1, 1, 2, 5)),
+        is_read=st.booleans(),
+    )
+    def append(self, topic, index, count, is_read):
         def act(side):
             partition = side.broker.replicas.hosted.get((topic, index))
             if partition is None or partition.leader is None:
@@ -336,6 +387,8 @@ class BothSides(RuleBasedStateMachine):
             return info.first_offset
 
         self.each(act)
+        if is_read:
+            self.probe(-count)
 
     @rule(pause_s=st.sampled_from((0.001, 0.02, 2.0)))
     def settle(self, pause_s):
@@ -366,10 +419,12 @@ class BothSides(RuleBasedStateMachine):
 
         self.each(act)
 
-    @rule(is_same_id=st.booleans())
-    def delete_topic(self, is_same_id):
+    @rule(is_same_id=st.booleans(), is_meant=st.sampled_from((True, False, False, False)))
+    def delete_topic(self, is_same_id, is_meant):
         """It is created again in the next step, or later."""
         if self.exists("t"):
+            if not is_meant:
+                return
             self.each(lambda side: side.broker.replay(RemoveTopicRecord(topic_id=self.topic_ids["t"])))
         else:
             if not is_same_id:
@@ -520,4 +575,4 @@ def test_each_version_is_a_usual_or_a_general_one():
 
 
 TestBothSides = BothSides.TestCase
-TestBothSides.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestBothSides.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

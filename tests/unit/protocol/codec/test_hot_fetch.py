@@ -1,6 +1,6 @@
 """What a usual Fetch is to the hot codec: the same bytes and the same values as by the general one, or nothing."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +11,7 @@ from protocol.api_keys import KAFKA_VERSIONS, ApiKey
 from protocol.codec import encode_request
 from protocol.errors import MalformedMessage
 from protocol.hot import fetch
-from protocol.hot.fetch import NO_DIVERGENCE, NO_LEADER, NO_SNAPSHOT, NOT_REPORTED, FetchRow
+from protocol.hot.fetch import NO_DIVERGENCE, NO_LEADER, NO_SNAPSHOT, NOT_REPORTED, FetchRow, UsualRow
 from protocol.local_log import LocalLogState
 from protocol.messages.fetch import (
     AbortedTransaction,
@@ -140,7 +140,6 @@ def is_usual_request(version, request):
         request.forgotten_topics_data
         or len(request.rack_id) > 200
         or any(row.local_log is not None or (version >= 17 and row.replica_directory_id.int) for row in rows)
-        or any(len(part) >= 127 for part in (request.topics, *(it.partitions for it in request.topics)))
     )
 
 
@@ -169,11 +168,9 @@ def test_the_usual_requests_of_a_session(version, requests, change, end):
             continue
         general = fetch.decode(version, memoryview(body))
         assert found.session_epoch == general.session_epoch
-        expected = {
-            (topic.topic_id, row.partition): row for topic in general.topics for row in topic.partitions
-        }
-        assert list(found.rows) == list(expected)
-        assert [row.to_message() for row in found.rows.values()] == list(expected.values())
+        assert [(key, row.to_message()) for key, row in found.rows] == [
+            ((topic.topic_id, row.partition), row) for topic in general.topics for row in topic.partitions
+        ]
         assert general.forgotten_topics_data == []
         kept = {"topics": [], "session_epoch": 0}
         assert replace(found.request, **kept) == replace(general, **kept)
@@ -182,7 +179,7 @@ def test_the_usual_requests_of_a_session(version, requests, change, end):
 def test_other_tagged_fields_of_the_same_size():
     row = FetchRow(1, 2, 3, 4, 5, 6, 7)
     body = encode_request(ApiKey.FETCH, 18, FetchRequest(topics=by_topic({(ZERO_UUID, 1): row})))
-    assert fetch.IncrementalRequests(18).read(memoryview(body)).rows == {(ZERO_UUID, 1): row}
+    assert fetch.IncrementalRequests(18).read(memoryview(body)).rows == [((ZERO_UUID, 1), row)]
     another = body.replace(b"\1\1\x08", b"\1\2\x08")
     assert fetch.decode(18, memoryview(another)).topics[0].partitions[0].high_watermark == NOT_REPORTED
     assert fetch.IncrementalRequests(18).read(memoryview(another)) is None
@@ -209,7 +206,7 @@ ANSWERS = st.builds(
     current_leader=mostly(NO_LEADER, st.builds(LeaderIdAndEpoch, leader_epoch=EPOCHS)),
     snapshot_id=mostly(NO_SNAPSHOT, st.builds(SnapshotId, epoch=EPOCHS)),
     aborted_transactions=st.sampled_from((None, [])) | mostly([], st.just([AbortedTransaction()])),
-    preferred_read_replica=st.integers(-1, 9),
+    preferred_read_replica=mostly(-1, st.integers(-1, 9)),
     records=mostly(b"", RECORDS) | RECORDS | mostly(b"", st.none()),
 )
 ANSWERED = topics_of(lambda topic_id, rows: (topic_id, rows), ANSWERS)
@@ -234,15 +231,39 @@ def is_usual_answer(row):
     )
 
 
+def as_read(row):
+    """The same row, as it is read from a log."""
+    if not is_usual_answer(row) or row.preferred_read_replica != -1:
+        return row
+    fields = (
+        row.partition_index, row.high_watermark, row.last_stable_offset, row.log_start_offset,
+        row.aborted_transactions, row.records,
+    )  # fmt: skip
+    return tuple.__new__(UsualRow, fields)
+
+
+def all_as_read(topics):
+    return [(topic_id, list(map(as_read, rows))) for topic_id, rows in topics]
+
+
+@given(row=ANSWERS)
+@many
+def test_a_usual_row_has_the_fields_of_a_general_one(row):
+    read = as_read(row)
+    assert all(getattr(read, field.name) == getattr(row, field.name) for field in fields(PartitionData))
+
+
 @pytest.mark.parametrize("version", RESPONSE_VERSIONS)
 @given(session_id=SIZES, topics=ANSWERED)
 @many
 def test_the_usual_response(version, session_id, topics):
-    usual = fetch.encode_usual_response(version, 7, session_id, topics)
-    rows = [row for _, rows in topics for row in rows]
-    assert (usual is not None) == (len(topics) < 127 and all(map(is_usual_answer, rows)))
+    read = all_as_read(topics)
+    usual = fetch.encode_usual_response(version, 7, session_id, read)
+    rows = [row for _, rows in read for row in rows]
+    assert (usual is not None) == (len(topics) < 127 and all(isinstance(row, UsualRow) for row in rows))
+    general = fetch.encode_response(version, 7, response_of(session_id, topics))
+    assert b"".join(fetch.encode_response(version, 7, response_of(session_id, read))) == b"".join(general)
     if usual is not None:
-        general = fetch.encode_response(version, 7, response_of(session_id, topics))
         assert b"".join(usual) == b"".join(general)
         records = [row.records for row in rows if row.records]
         assert sum(any(buffer is each for buffer in usual) for each in records) == len(records)
@@ -271,24 +292,22 @@ def a_row(**fields):
 )
 def test_unusual_rows(fields):
     topics = [(ZERO_UUID, [a_row(), a_row(**fields)])]
-    assert fetch.encode_usual_response(18, 7, 1, topics) is None
+    assert fetch.encode_usual_response(18, 7, 1, all_as_read(topics)) is None
     general = b"".join(fetch.encode_response(18, 7, response_of(1, topics)))[5:]
     assert fetch.read_usual_response(18, memoryview(general)) is None
 
 
-@pytest.mark.parametrize(
-    "fields", [{}, {"aborted_transactions": None}, {"records": b""}, {"preferred_read_replica": 3}]
-)
+@pytest.mark.parametrize("fields", [{}, {"aborted_transactions": None}, {"records": b""}])
 def test_usual_rows(fields):
     topics = [(ZERO_UUID, [a_row(), a_row(**fields)])]
-    usual = b"".join(fetch.encode_usual_response(18, 7, 1, topics))
+    usual = b"".join(fetch.encode_usual_response(18, 7, 1, all_as_read(topics)))
     assert usual == b"".join(fetch.encode_response(18, 7, response_of(1, topics)))
     assert len(fetch.read_usual_response(18, memoryview(usual)[5:])[1]) == 2
 
 
 def test_a_number_of_aborted_transactions():
     """Even where a row without them could be read."""
-    body = bytearray(b"".join(fetch.encode_usual_response(18, 7, 1, [(ZERO_UUID, [a_row()])]))[5:])
+    body = bytearray(b"".join(fetch.encode_usual_response(18, 7, 1, [(ZERO_UUID, [as_read(a_row())])]))[5:])
     aborted_at = 11 + 17 + 30
     assert body[aborted_at] == 1
     body[aborted_at] = 2
@@ -305,7 +324,7 @@ def test_unusual_responses(fields):
 def test_large_records(size):
     records = memoryview(bytes(size))
     topics = [(ZERO_UUID, [a_row(records=records)])]
-    usual = fetch.encode_usual_response(18, 7, 1, topics)
+    usual = fetch.encode_usual_response(18, 7, 1, all_as_read(topics))
     assert usual[1] is records
     data = b"".join(usual)
     assert data == b"".join(fetch.encode_response(18, 7, response_of(1, topics)))
