@@ -1,0 +1,212 @@
+"""A Fetch of many rows is read in turns of the event loop, between which anything may happen."""
+
+import asyncio
+from collections.abc import Awaitable
+
+import pytest
+from replicas_support import NODE_ID, TOPIC_ID, BrokerInFolder, batch, image
+
+from broker.api import k01_fetch
+from broker.reads import fetch, read_from_log
+from protocol.errors import ErrorCode
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
+from protocol.metadata.records import PartitionChangeRecord, RemoveTopicRecord
+from runtime import turns
+from runtime.simulated import Simulation
+
+COUNT = 6
+
+
+@pytest.fixture(autouse=True)
+def one_row_a_turn(monkeypatch):
+    monkeypatch.setattr(fetch, "MAX_ROWS_AT_ONCE", 2)
+    monkeypatch.setattr(read_from_log, "ROWS_OF_STEP", 1)
+    monkeypatch.setattr(turns, "MAX_STEPS", 1)
+
+
+@pytest.fixture
+def broker(simulation, tmp_path):
+    broker = BrokerInFolder(tmp_path / "data", simulation.runtime("broker"))
+    broker.create(partitions=dict.fromkeys(range(COUNT), image(replicas=(NODE_ID, 2))))
+    return broker
+
+
+def append(broker, index, *, is_committed=True):
+    partition = broker.replicas.partition(("t", index))
+    now_ms = broker.runtime.now_ms()
+    partition.leader.append_records(batch(b"value", timestamp=now_ms), required_acks=1, now_ms=now_ms)
+    if is_committed:
+        partition.log.maybe_increment_high_watermark(partition.log.log_end_offset)
+        partition.notify()
+
+
+def request(offsets, *, follower=False, session_id=0, epoch=0, max_wait_ms=500, **fields):
+    rows = [
+        FetchPartition(
+            partition=index,
+            fetch_offset=offset,
+            current_leader_epoch=0,
+            partition_max_bytes=10**6,
+            log_start_offset=0,
+        )
+        for index, offset in offsets.items()
+    ]
+    return FetchRequest(
+        replica_state=ReplicaState(replica_id=2 if follower else -1),
+        max_wait_ms=max_wait_ms,
+        min_bytes=1,
+        max_bytes=10**6,
+        session_id=session_id,
+        session_epoch=epoch,
+        topics=[FetchTopic(topic_id=TOPIC_ID, partitions=rows)] if rows else [],
+        **fields,
+    )
+
+
+def send(broker, offsets, **fields):
+    """Begin a Fetch: a task of its response."""
+    found = broker.raw(k01_fetch, request(offsets, **fields), 17)
+
+    async def finish():
+        return await found if isinstance(found, Awaitable) else found
+
+    return asyncio.ensure_future(finish())
+
+
+def rows_of(response):
+    return {
+        row.partition_index: (row.error_code, len(row.records), row.high_watermark)
+        for topic in response.responses
+        for row in topic.partitions
+    }
+
+
+async def session(broker, **fields):
+    """The id of a session with all partitions, from their ends on."""
+    ends = {index: broker.replicas.partition(("t", index)).log.log_end_offset for index in range(COUNT)}
+    return (await send(broker, ends, max_wait_ms=0, **fields)).session_id, ends
+
+
+@pytest.mark.parametrize("follower", [False, True])
+@pytest.mark.parametrize("with_records", [(), (1,), (0, 3, 5), tuple(range(COUNT))])
+@pytest.mark.parametrize("max_wait_ms", [0, 20])
+def test_the_same_as_at_once(tmp_path, monkeypatch, follower, with_records, max_wait_ms):
+    """Session, responses, and what is left to be read."""
+
+    def outcome(most):
+        monkeypatch.setattr(fetch, "MAX_ROWS_AT_ONCE", most)
+        with Simulation(seed=1) as simulation:
+            broker = BrokerInFolder(tmp_path / f"at-once-{most}", simulation.runtime("broker"))
+            broker.create(partitions=dict.fromkeys(range(COUNT), image(replicas=(NODE_ID, 2))))
+
+            async def main():
+                session_id, ends = await session(broker, follower=follower)
+                for index in with_records:
+                    append(broker, index)
+                named = ends | {9: 0}
+                first = await send(
+                    broker, named, session_id=session_id, epoch=1, follower=follower, max_wait_ms=max_wait_ms
+                )
+                dirty = [it.key[1] for it in broker.fetch_sessions.get(session_id).dirty]
+                return first, dirty
+
+            return simulation.run(main())
+
+    assert outcome(2) == outcome(1000)
+
+
+def test_what_changes_between_the_turns_completes_the_fetch(simulation, broker):
+    """The row had been read, and nothing waited for it: the signal is not repeated."""
+
+    async def main():
+        session_id, ends = await session(broker)
+        began_at = broker.runtime.monotonic()
+        fetching = send(broker, ends, session_id=session_id, epoch=1)
+        for _ in range(4):
+            await asyncio.sleep(0)
+        dirty = broker.fetch_sessions.get(session_id).dirty
+        assert 0 < len(dirty) < COUNT
+        append(broker, 0)
+        response = await fetching
+        assert broker.runtime.monotonic() - began_at < 0.1
+        return response
+
+    ((index, (error, size, high_watermark)),) = rows_of(simulation.run(main())).items()
+    assert (index, error, high_watermark) == (0, 0, 1)
+    assert size > 0
+
+
+def test_what_changes_between_the_turns_is_in_the_next_response(simulation, broker):
+    async def main():
+        session_id, ends = await session(broker)
+        append(broker, 5)
+        fetching = send(broker, ends, session_id=session_id, epoch=1)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        append(broker, 0)
+        first = rows_of(await fetching)
+        second = rows_of(await send(broker, {5: 1}, session_id=session_id, epoch=2))
+        return first.keys(), second.keys()
+
+    assert simulation.run(main()) == ({5}, {0})
+
+
+def test_another_request_of_the_session_between_the_turns(simulation, broker):
+    """As of a client that has reconnected: the first request has no rows, and records no more progress."""
+
+    async def main():
+        session_id, ends = await session(broker, follower=True)
+        for index in range(COUNT):
+            append(broker, index, is_committed=False)
+        first = send(broker, dict.fromkeys(ends, 1), session_id=session_id, epoch=1, follower=True)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        second = send(broker, {}, session_id=session_id, epoch=2, follower=True)
+        first, second = await first, await second
+        assert first.error_code == ErrorCode.invalid_fetch_session_epoch
+        assert not first.responses
+        assert second.error_code == 0
+        assert broker.fetch_sessions.get(session_id).epoch == 3
+
+    simulation.run(main())
+
+
+@pytest.mark.parametrize(
+    ("record", "error"),
+    [
+        (
+            PartitionChangeRecord(partition_id=5, topic_id=TOPIC_ID, leader=2),
+            ErrorCode.fenced_leader_epoch,
+        ),
+        (RemoveTopicRecord(topic_id=TOPIC_ID), ErrorCode.unknown_topic_or_partition),
+    ],
+)
+def test_a_partition_that_goes_between_the_turns(simulation, broker, record, error):
+    async def main():
+        session_id, ends = await session(broker, follower=True)
+        fetching = send(broker, ends, session_id=session_id, epoch=1, follower=True, max_wait_ms=50)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        broker.replay(record)
+        return rows_of(await fetching)
+
+    found = simulation.run(main())
+    assert found[5][0] == error
+
+
+def test_a_connection_that_is_lost_between_the_turns(simulation, broker):
+    """Nothing was sent: the rows are read again by a later request."""
+
+    async def main():
+        session_id, ends = await session(broker)
+        for index in range(COUNT):
+            append(broker, index)
+        fetching = send(broker, ends, session_id=session_id, epoch=1)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        fetching.cancel()
+        await asyncio.sleep(0.01)
+        assert broker.replicas.purgatory.delayed_count == 0
+        return rows_of(await send(broker, {}, session_id=session_id, epoch=2))
+
+    assert len(simulation.run(main())) == COUNT
