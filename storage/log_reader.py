@@ -14,15 +14,13 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from protocol.errors import CorruptMessage, OffsetMovedToTieredStorage, OffsetOutOfRange
-from protocol.records.batch import HEADER_SIZE_BYTES, BatchHeader, batches, first_size_bytes
+from protocol.records.batch import BatchHeader, batches
 from protocol.types import TopicPartition
 from storage.index import TimestampOffset
-from storage.lending import LEND_BYTES
 from storage.log_availability import LogAvailability
 from storage.log_files import LogFiles
 from storage.log_offsets import LogOffsets
 from storage.segment import Segment
-from storage.segment_reader import WARM_TAIL_BYTES
 from storage.segments import Segments
 from storage.transaction_index import AbortedTransaction
 from storage.warming import warm_up, warm_up_times
@@ -143,32 +141,24 @@ class LogReader:
         """The records that `read` returns without blocking; None: not one of the newest batches, `read` decides.
 
         Newest are the batches of the active segment whose positions are known. `offset` and `max_offset` have to be the
-        first ones of such batches, or `max_offset` the log end, with less than LEND_BYTES in between, and the first batch
-        is whole. On the event loop's thread only. Raises KafkaStorageError, CorruptMessage.
+        first ones of such batches, or `max_offset` the log end, with less in between than is lent, and the first batch is
+        whole. On the event loop's thread only. Raises KafkaStorageError, and as `read` for a damaged batch.
         Cost: 1.5 us instead of 3.5 (bench: replication of small batches).
         """
-        offsets, log = self._offsets, self._files.segments.active.log
-        position = log.recent.get(offset)
+        offsets, segment = self._offsets, self._files.segments.active
+        recent = segment.log.recent
+        position = recent.get(offset)
         if position is None or not offsets.log_start_offset <= offset < max_offset <= offsets.log_end_offset:
             return None
-        end = log.recent.get(max_offset)
+        end = recent.get(max_offset)
         if end is None:
             if max_offset != offsets.log_end_offset:
                 return None
-            end = log.size
-        size = end - position
-        size = min(size, max_bytes)
-        if (
-            not HEADER_SIZE_BYTES <= size < LEND_BYTES
-            or position < log.appended_from
-            or position < log.size - WARM_TAIL_BYTES
-        ):
-            return None
+            end = segment.log.size
         try:
-            records = log.pread(position, size)
+            return segment.reader.read_newest(position, min(max_bytes, end - position))
         except OSError as error:
             raise self._availability.read_failed(error) from error
-        return records if first_size_bytes(records) <= size else None
 
     def warm_up(self, offset: int, *, max_bytes: int, max_offset: int | None = None) -> None:
         """Read into the page cache what `read` reads with these arguments. Changes nothing. [any thread]

@@ -11,7 +11,7 @@ Source: LogSegment.read, findOffsetByTimestamp and translateOffset of Kafka.
 
 from typing import NamedTuple
 
-from protocol.records.batch import HEADER_SIZE_BYTES, BatchHeader, read_header
+from protocol.records.batch import HEADER_SIZE_BYTES, BatchHeader, first_size_bytes, read_header
 from protocol.records.record import records as parse_records
 from storage.file_records import BatchPosition, FileRecords
 from storage.files import WouldBlock
@@ -175,6 +175,21 @@ class SegmentReader:
         lent = log.lend(position, size=size) if lend and size >= LEND_BYTES else None
         records = log.pread(position, size) if lent is None else lent
         return SegmentRead(records, header.base_offset, is_first_batch_incomplete=False)
+
+    def read_newest(self, position: int, size: int) -> bytes | None:
+        """What `read` returns for these bytes without blocking; None where it would lend, or return anything else.
+
+        Raises CorruptMessage, UnsupportedForMessageFormat, as `read`.
+        """
+        log = self._log
+        if (
+            not HEADER_SIZE_BYTES <= size < LEND_BYTES
+            or position < log.appended_from
+            or position < log.size - WARM_TAIL_BYTES
+        ):
+            return None
+        records = log.pread(position, size)
+        return records if first_size_bytes(records) <= size else None
 
     def _expect_next(self, header: BatchHeader, position: int) -> None:
         """Keep the position of the next batch: a consumer of large batches reads one at a time.

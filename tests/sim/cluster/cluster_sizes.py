@@ -27,6 +27,10 @@ CHOICES = {
     "broker.replicas.append_turns.TURN_COST": (0, 1024 * 1024),
     "broker.replicas.append_turns.SMALL_BYTES": (0, 4 * 1024),
     "broker.reads.high_watermark_delay.EXPECTED_WITHIN_S": (10, 0.000_75),
+    # Which Fetches are read in turns of the event loop, and how long a turn is.
+    "broker.reads.fetch.MAX_ROWS_AT_ONCE": (0, 1, 200),
+    "broker.reads.read_from_log.ROWS_OF_STEP": (1, 32),
+    "runtime.turns.MAX_STEPS": (1, 100),
 }
 SMALLEST = {name: min(sizes) for name, sizes in CHOICES.items()}
 
