@@ -87,10 +87,10 @@ def collect_rarely() -> None:
 
 
 def collect_briefly() -> None:
-    """After a node has started: a collection visits at most 15,000 objects, in some 3 ms, as all requests wait meanwhile.
+    """After a node has started: a collection visits some 15,000 objects, in 1 to 3 ms, as all requests wait meanwhile.
 
-    With the thresholds of the start it would be 50,000 objects, which were seen to take 17 ms, or a million. Requests
-    leave hardly a cycle: all objects are visited as seldom as by these thresholds, once in 50,000,000 new ones.
+    With the thresholds of the start it is 50,000 objects, for 4 to 17 ms, or a million. Requests leave hardly a cycle: all
+    objects are visited as seldom as by these thresholds, once in 50,000,000 new ones (1,000 partitions: 50 ms).
     """
     gc.set_threshold(5_000, 1, 3_500)
 
