@@ -89,6 +89,8 @@ class ProductionRuntime:
         #: Bound once, since each request reads it several times. The loop's own clock counts whole milliseconds with uvloop, in
         #: which most requests take no time, and a reading costs more than twice as much.
         self.monotonic = time.monotonic
+        #: Wall clock, ms since 1970. Bound, too.
+        self.now_ms = wall_clock_ms
         self.call_later = self.loop.call_later
         self._tasks = Supervisor(self.loop, self.random)
         self._executors: dict[Pool, Threads] = {}
@@ -97,10 +99,6 @@ class ProductionRuntime:
         self._workers: list[SpawnedWorker] = []
         self.stalls = StallWatch.from_environment(self.loop)
         self.stalls.start()
-
-    def now_ms(self) -> int:
-        """Wall clock, ms since 1970."""
-        return wall_clock_ms()
 
     def create_task(self, coroutine: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
         """Start a background task."""

@@ -407,8 +407,9 @@ class Follower:
         """The batches are in the log, or those that it accepts (`Log.append_as_follower`)."""
         if done.leader_epoch != self.leader_epoch:
             return
-        assert self._log.log_end_offset >= self.fetch_offset, (self._log.log_end_offset, self.fetch_offset)
+        requested = self.fetch_offset
         self._fetch()
+        assert self.fetch_offset >= requested, (self.fetch_offset, requested)
         self.lag = max(0, done.high_watermark - self.fetch_offset)
 
     def on_unconfirmed_copy(self, asked: BuildRemoteLogAux, *, epoch: int) -> None:
@@ -480,15 +481,15 @@ class Follower:
         self._is_superseded = False
         self._building = self._unconfirmed_epoch = None
         self.fetch_offset, self.last_fetched_epoch = self._sound_end()
-        # The leader counts everything before the fetch offset as replicated here.
-        assert self.fetch_offset <= self._log.log_end_offset, (self.fetch_offset, self._log.log_end_offset)
 
     def _sound_end(self) -> tuple[int, int | None]:
         """The end of the part without gaps, and the epoch of its last record.
 
         The leader counts everything before the fetch offset as replicated, so a fetch offset is never beyond it.
         """
-        first_gap_offset = self._log.first_gap_offset
+        log = self._log
+        first_gap_offset = log.first_gap_offset
         if first_gap_offset is None:
-            return self._log.log_end_offset, self._log.latest_epoch
-        return first_gap_offset, self._log.epoch_for_offset(first_gap_offset - 1)
+            return log.log_end_offset, log.latest_epoch
+        assert first_gap_offset <= log.log_end_offset, (first_gap_offset, log.log_end_offset)
+        return first_gap_offset, log.epoch_for_offset(first_gap_offset - 1)
