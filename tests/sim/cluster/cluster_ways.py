@@ -1,9 +1,9 @@
 """The two ways of Produce and Fetch: the usual one, and one of the general alone, which must make no difference.
 
 Where nothing is recognised and nothing is usual, every request is parsed, and every batch goes through the general append
-(`broker.api.k00_produce`); leaders and followers write and read each Fetch by the general codec (`protocol.hot.fetch`), and
-leaders check and read each row by the general rules (`broker.reads.read_from_log`, `storage.log_reader`). A
-story is the same either way, event by event.
+(`broker.api.k00_produce`, `broker.replicas.follower_replica`); leaders and followers write and read each Fetch by the general
+codec (`protocol.hot.fetch`), and leaders check and read each row by the general rules (`broker.reads.read_from_log`,
+`storage.log_reader`). A story is the same either way, event by event.
 """
 
 from collections.abc import Iterator
@@ -27,6 +27,7 @@ def general_only() -> Iterator[None]:
         stack.enter_context(patch.object(LogReads, "_checked", LogReads._check))
         stack.enter_context(patch.object(LogReads, "_has_nothing_new", lambda *_: False))
         stack.enter_context(patch.object(LogReader, "read_newest", lambda *_, **__: None))
+        stack.enter_context(patch.object(UsualAppend, "append_as_follower", lambda self, records, **_: False))
         for name in ("encode_usual_request", "encode_usual_response", "read_usual_response"):
             stack.enter_context(patch.object(fetch, name, lambda *_, **__: None))
         yield
@@ -46,6 +47,20 @@ def counting_usual_appends() -> Iterator[list[int]]:
         return first_offset
 
     with patch.object(UsualAppend, "append", append_and_count):
+        yield found
+
+
+@contextmanager
+def counting_usual_copies() -> Iterator[list[bool]]:
+    """Whether each append of a follower was a usual one."""
+    append, found = UsualAppend.append_as_follower, list[bool]()
+
+    def append_and_count(self: UsualAppend, records: memoryview, *, leader_epoch: int, now_ms: int) -> bool:
+        is_usual = append(self, records, leader_epoch=leader_epoch, now_ms=now_ms)
+        found.append(is_usual)
+        return is_usual
+
+    with patch.object(UsualAppend, "append_as_follower", append_and_count):
         yield found
 
 

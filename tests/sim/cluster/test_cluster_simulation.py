@@ -12,7 +12,12 @@ from traceback import extract_tb
 import pytest
 from cluster_mutants import MUTANTS, Mutant
 from cluster_stories import STORIES, run_story, shape_of
-from cluster_ways import counting_usual_appends, counting_usual_fetches, general_only
+from cluster_ways import (
+    counting_usual_appends,
+    counting_usual_copies,
+    counting_usual_fetches,
+    general_only,
+)
 
 pytestmark = [
     # A second or two for each seed where a core is free; machines are not always idle.
@@ -77,11 +82,16 @@ def test_the_same_seed_gives_the_same_trace():
     ("story", "seed"), [("crashes", 3), ("bad_disks", 4), ("everything", 4), ("parked", 1), ("restless", 1)]
 )
 def test_a_story_is_the_same_by_the_general_way_alone(story, seed):
-    with counting_usual_appends() as appends, counting_usual_fetches() as fetches:
+    with (
+        counting_usual_appends() as appends,
+        counting_usual_copies() as copies,
+        counting_usual_fetches() as fetches,
+    ):
         usual = run_story(story, seed)
     with general_only():
         general = run_story(story, seed)
     assert len(appends) > len(usual.history.sends) // 2
+    assert sum(copies) > len(copies) // 2
     assert sum(fetches) > max(50, len(fetches) // 2)
     assert usual.simulation.trace == general.simulation.trace
     assert usual.history.sends == general.history.sends
