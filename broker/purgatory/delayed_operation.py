@@ -139,7 +139,7 @@ class DelayedOperationPurgatory:
     def watch(self, operation: DelayedOperation, *, timeout_ms: int) -> None:
         """Watch the operation until its condition holds after a signal for one of its keys, or for `timeout_ms`.
 
-        Precondition: the caller has checked the condition, or has read what it depends on, in this turn of the loop.
+        Precondition: the caller has checked the condition, or has read what it depends on, in this turn of the loop; else it calls `try_complete` then.
         """
         watched = self._watched
         for key in operation.watched_by(self, self._call_later(timeout_ms / 1000, operation.expire)):

@@ -31,7 +31,7 @@ _MAX_LOOK_S: Final = 0.2
 
 
 class DelayedFetch(DelayedResponse[T]):
-    """See the module. `reads` has read the partitions in this turn of the loop, and not found enough."""
+    """See the module. `reads` has not found enough: in this turn of the loop, else the caller calls `try_complete`."""
 
     __slots__ = ("_context", "_delay_timer", "_has_yielded", "_params", "_reads", "_replicas", "_respond")
 

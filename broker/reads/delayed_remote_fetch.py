@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class DelayedRemoteFetch(DelayedResponse[T]):
-    """See the module. `reads` has read the partitions in this turn of the loop."""
+    """See the module. `reads` has read the partitions: in this turn of the loop, else the caller calls `try_complete`."""
 
     __slots__ = ("_params", "_reads", "_remote", "_respond")
 

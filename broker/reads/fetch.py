@@ -49,7 +49,7 @@ def fetch(
     respond: Callable[[ResponseRows], T],
     *,
     remote: RemoteReads | None = None,
-) -> T | DelayedResponse[T] | Coroutine[Any, Any, T]:
+) -> T | DelayedResponse[T] | asyncio.Future[T] | Coroutine[Any, Any, T]:
     """Respond with `respond(rows)`, at once or when there is enough."""
     is_follower = params.replica_id is not None
     stats = replicas.topic_stats
@@ -64,7 +64,7 @@ def fetch(
     reads = LogReads(replicas, preferred_read_replicas, context, params, remote)
     if len(context.partitions_to_read()) > MAX_ROWS_AT_ONCE:
         respond = _timed(replicas, counter, respond)
-        return _read_in_turns(replicas, context, params, reads, respond, remote)
+        return _while_wanted(_read_in_turns(replicas, context, params, reads, respond, remote))
     rows = reads.read(may_block=False)
     if reads.cold_reads:
         return _read_in_thread(replicas, reads, _timed(replicas, counter, respond))
@@ -106,6 +106,17 @@ def _delay(
     if reads.lacks_metadata:
         delayed.await_metadata()
     return delayed
+
+
+def _while_wanted(work: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
+    """A future of the result; if it is cancelled, so is the work.
+
+    A connection that is lost cancels what it waits for, but no task: the Fetch would wait for max_wait_ms, perhaps weeks.
+    """
+    task = asyncio.ensure_future(work)
+    wanted = asyncio.shield(task)
+    wanted.add_done_callback(lambda _: task.cancel())
+    return wanted
 
 
 async def _read_in_turns(

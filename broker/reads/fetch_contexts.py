@@ -55,7 +55,7 @@ class FetchContext:
 
     @property
     def is_outdated(self) -> bool:
-        """Whether a later request of the session was processed meanwhile."""
+        """Whether the session was used by a later request meanwhile, or closed: nothing more is read for this one."""
         return False
 
     def partitions_to_read(self) -> Collection[FetchedPartition]:
@@ -139,8 +139,8 @@ class IncrementalFetchContext(FetchContext):
 
     @property
     def is_outdated(self) -> bool:
-        """Then the response is INVALID_FETCH_SESSION_EPOCH."""
-        return self._session.epoch != self._expected_epoch
+        """A later request: the response is INVALID_FETCH_SESSION_EPOCH. A closed session: what was read before."""
+        return self._session.is_closed or self._session.epoch != self._expected_epoch
 
     def partitions_to_read(self) -> Collection[FetchedPartition]:
         """The dirty partitions: those that may have new data."""
@@ -157,7 +157,7 @@ class IncrementalFetchContext(FetchContext):
     def update_session(self, rows: Rows[Row], *, now_ms: int) -> tuple[ErrorCode, int]:
         """Record the rows sent; INVALID_FETCH_SESSION_EPOCH if a later request was processed before this response."""
         session = self._session
-        if self.is_outdated:
+        if session.epoch != self._expected_epoch:
             rows.clear()
             return ErrorCode.invalid_fetch_session_epoch, session.session_id
         for fetched, row in rows:

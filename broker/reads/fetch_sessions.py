@@ -161,7 +161,7 @@ class FetchSession:
     """Fetch session: the partitions that one client fetches. The session epoch orders its requests."""
 
     __slots__ = (
-        "cached_size", "created_ms", "dirty", "epoch", "high_watermark_delay", "is_evictable_by_all",
+        "cached_size", "created_ms", "dirty", "epoch", "high_watermark_delay", "is_closed", "is_evictable_by_all",
         "is_evictable_by_privileged", "is_privileged", "is_read_committed", "last_used_ms", "overtaken", "partitions", "session_id",
         "uses_topic_ids",
     )  # fmt: skip
@@ -192,6 +192,8 @@ class FetchSession:
         self.overtaken: dict[FetchedPartition, None] = {}
         #: Of a follower's session.
         self.high_watermark_delay = HighWatermarkDelay()
+        #: A request that is being read in turns records no progress any more.
+        self.is_closed = False
         #: The epoch of the next request.
         self.epoch = next_epoch(INITIAL_EPOCH)
         self.created_ms = now_ms
@@ -231,6 +233,7 @@ class FetchSession:
 
     def close(self) -> None:
         """Watch no partition any more, not even if a delayed fetch of the session reads one again."""
+        self.is_closed = True
         for fetched in self.partitions.values():
             fetched.leave_session()
 

@@ -13,7 +13,7 @@ from storage.log_offsets import LogOffsets
 #: The rows of one response, in the order of reading.
 ResponseRows = list[tuple[FetchedPartition, Row]]
 
-# Fields of nearly every row: by these the codec recognises it as a usual one.
+# Fields of nearly every row that is not a `UsualRow`.
 NO_DIVERGENCE: Final = codec.NO_DIVERGENCE
 NO_LEADER: Final = codec.NO_LEADER
 NO_SNAPSHOT: Final = codec.NO_SNAPSHOT

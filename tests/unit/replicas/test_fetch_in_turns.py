@@ -7,8 +7,12 @@ import pytest
 from replicas_support import NODE_ID, TOPIC_ID, BrokerInFolder, batch, image
 
 from broker.api import k01_fetch
+from broker.network import NetworkServer, NetworkSettings
 from broker.reads import fetch, read_from_log
+from broker.request_context import RequestContext
+from protocol.codec import encode_request
 from protocol.errors import ErrorCode
+from protocol.framing import framed
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from protocol.metadata.records import PartitionChangeRecord, RemoveTopicRecord
 from runtime import turns
@@ -194,7 +198,56 @@ def test_a_partition_that_goes_between_the_turns(simulation, broker, record, err
     assert found[5][0] == error
 
 
-def test_a_connection_that_is_lost_between_the_turns(simulation, broker):
+@pytest.mark.parametrize("most", [1000, 2])
+def test_a_fetch_that_waits_is_given_up_with_its_connection(simulation, broker, monkeypatch, most):
+    """It may ask for weeks."""
+    monkeypatch.setattr(fetch, "MAX_ROWS_AT_ONCE", most)
+
+    def dispatch(frame, connection):
+        context = RequestContext(1, 17, 1, "client", "127.0.0.1", "PLAINTEXT")
+        return k01_fetch.handle_raw(frame, context, broker)
+
+    async def main():
+        server = NetworkServer(broker.runtime, dispatch, NetworkSettings())
+        port = (await server.listen("PLAINTEXT", "broker", 0)).port
+        transport, _ = await simulation.runtime("client").connect("broker", port, asyncio.Protocol)
+        message = encode_request(
+            1, 17, request(dict.fromkeys(range(COUNT), 0), epoch=-1, max_wait_ms=2**31 - 1)
+        )
+        transport.write(framed(message))
+        await asyncio.sleep(1)
+        assert broker.replicas.purgatory.delayed_count == 1
+        transport.close()
+        await asyncio.sleep(1)
+        assert not server.connections
+        assert broker.replicas.purgatory.delayed_count == 0
+
+    simulation.run(main())
+
+
+def test_a_session_that_is_closed_between_the_turns(simulation, broker):
+    """Its follower goes on in another one: the rest of the old request records no progress."""
+
+    async def main():
+        session_id, ends = await session(broker, follower=True)
+        for index in range(COUNT):
+            append(broker, index, is_committed=False)
+            append(broker, index, is_committed=False)
+        old = send(broker, dict.fromkeys(ends, 1), session_id=session_id, epoch=1, follower=True)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        new = await send(broker, {5: 1}, session_id=session_id, follower=True)
+        assert broker.fetch_sessions.get(session_id) is None
+        await send(broker, {5: 2}, session_id=new.session_id, epoch=1, follower=True, max_wait_ms=0)
+        progress = broker.replicas.partition(("t", 5)).leader.state.followers[2]
+        assert progress.log_end_offset == 2
+        await old
+        assert progress.log_end_offset == 2
+
+    simulation.run(main())
+
+
+def test_a_request_that_is_cancelled_between_the_turns(simulation, broker):
     """Nothing was sent: the rows are read again by a later request."""
 
     async def main():
