@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from protocol.errors import CorruptMessage
 from protocol.records.batch import BatchHeader, batches, crc_of
+from storage.index import MAX_RELATIVE_OFFSET
 
 
 class AppendOrigin(Enum):
@@ -93,6 +94,11 @@ def follower_batches(
         size_bytes += len(batch)
         records_count += header.records_count
         max_timestamp = max(max_timestamp, header.max_timestamp)
+    if found and end_offset - 1 - found[0][0].base_offset > MAX_RELATIVE_OFFSET:
+        # A segment's index cannot have both, and no leader sends batches of two segments. No CRC covers a base offset.
+        raise CorruptMessage(
+            f"The batches of {name} from {found[0][0].base_offset} to {end_offset - 1} are too far apart for one segment"
+        )
     assert not found or found[-1][0].partition_leader_epoch <= leader_epoch, (name, found[-1][0])
     return found, AppendInfo(
         first_offset=found[0][0].base_offset if found else next_offset,

@@ -100,6 +100,7 @@ def test_batches_are_summed_once_and_written_at_once(tmp_path, monkeypatch):
     ([(4, 3, 1)], UnexpectedAppendOffset),  # overlaps
     ([(5, 2, 1), (6, 1, 1)], CorruptMessage),  # overlaps within the answer
     ([(7, 1, 1), (5, 1, 1)], CorruptMessage),  # goes back
+    ([(5, 1, 1), (5 + 2**31, 1, 1)], CorruptMessage),  # no segment has both
 ])  # fmt: skip
 def test_offsets_that_cannot_follow(log, batches, error):
     append(log, (0, 5, 1), leader_epoch=1)
