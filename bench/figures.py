@@ -213,7 +213,7 @@ class Row:
 
         And whether the goal is missed, and the floor if it was measured.
         """
-        if all(self.median(target) is None for target in targets):
+        if all(self.median(target) is None for target in (*targets, FLOOR)):
             return Verdict.NOT_MEASURED.value
         baseline, *others = targets
         text = " / ".join([self._shown(baseline), *(self._beside(target, targets) for target in others)])

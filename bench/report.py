@@ -192,8 +192,8 @@ def _how_to_read(targets: Sequence[str]) -> Iterator[str]:
 def _floor(report: Report) -> Iterator[str]:
     if any(FLOOR in table.samples for section in report.sections for table in section.tables):
         yield (
-            "A floor is the same load served by a process that does nothing but what a broker in Python has to: receive, check "
-            "the CRC, write, answer."
+            "A floor is the same load served by a process (with replicas: three) that does nothing but what a broker in Python "
+            "has to: receive, check the CRC, write, send to the followers, answer; the answer to a repeated question is kept."
         )
 
 

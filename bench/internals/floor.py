@@ -36,7 +36,7 @@ from runtime import SocketOptions
 from runtime.production import ProductionRuntime, run
 
 #: As the broker's (`broker/network/receive_buffer.py`, `broker/network/connection.py`).
-_READ_BYTES: Final = 64 * 1024
+_READ_BYTES: Final = 128 * 1024
 _JOIN_BYTES: Final = 16 * 1024
 #: While more than this waits for followers, a connection is not read: as with any broker, the queue is the client's.
 _AHEAD_BYTES: Final = 64 * 1024

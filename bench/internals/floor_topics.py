@@ -87,6 +87,7 @@ class Partition:
 
     def last_bytes(self, count: int) -> memoryview:
         """The end of the log, from the file's mapping."""
+        assert self._end_bytes <= _MAPPED_BYTES, "the floor has no further segment"
         return self._mapping[self._end_bytes - count : self._end_bytes]
 
     def all_bytes(self) -> bytes:

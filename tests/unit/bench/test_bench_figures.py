@@ -94,6 +94,10 @@ def test_a_cell_has_the_floor_where_it_was_measured():
     missed.table.samples["floor"] = [{"m": 4e6}, {"m": 4e6}, {"m": 9e6}]
     assert missed.cell() == "42 / 10 = 0.24 **missed**, floor 4"
     assert missed.verdict is Verdict.MISSED
+    missed.table.samples.pop("kafka")
+    missed.table.samples.pop("ottla")
+    assert missed.cell() == "- / -, floor 4"
+    missed = row(Goal(at_most=0.2), kafka=[42.3e6], ottla=[10e6], unit=MEGABYTES)
     missed.table.samples["floor"] = [{"other": 1.0}]
     assert missed.cell() == "42 / 10 = 0.24 **missed**"
 

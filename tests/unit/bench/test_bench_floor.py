@@ -7,11 +7,14 @@ import pytest
 
 from bench import paced
 from bench.generators import librdkafka
+from bench.internals import floor
 from bench.loads import LOADS
 from bench.replication import MEASURES
 from bench.targets.floor import FloorCluster, FloorServer
 from bench.targets.settings import SETTINGS
 from bench.targets.wire import WireClient, produce_frame, produce_message
+from broker.network.connection import JOIN_BYTES
+from broker.network.receive_buffer import SHARED_BYTES
 from protocol.api_keys import ApiKey
 from protocol.messages.produce import ProduceResponse
 from protocol.records.batch import BatchHeader, unpack_header
@@ -22,10 +25,14 @@ BATCH_BYTES = 1024
 
 @pytest.fixture(params=SETTINGS)
 def server(request, tmp_path):
-    floor = FloorServer(tmp_path / "floor", SETTINGS[request.param])
-    floor.start()
-    yield floor
-    floor.kill()
+    server = FloorServer(tmp_path / "floor", SETTINGS[request.param])
+    server.start()
+    yield server
+    server.kill()
+
+
+def test_reads_and_writes_have_the_sizes_of_the_brokers():
+    assert (floor._READ_BYTES, floor._JOIN_BYTES) == (SHARED_BYTES, JOIN_BYTES)
 
 
 def batches(log):
