@@ -11,7 +11,7 @@ the loop. Requests that wait behind it are dispatched in a later turn: a followe
 producers, whose replies are all sent before any of their next requests is handled, and no dispatch is part of another one.
 
 Requests are dispatched only while the connection is open. While it is parked, clogged or yielding (or several of
-these) bytes are still read, up to `PIPELINED_BYTES`, so that a disconnect of the peer is noticed; beyond that the
+these) bytes are still read, up to `PIPELINED_BYTES` and one read, so that a disconnect of the peer is noticed; beyond that the
 socket is not read until the connection is open again. `request_memory.py` has the bounds of all connections together.
 Source: Processor and KafkaChannel of Kafka 4.3.1.
 """

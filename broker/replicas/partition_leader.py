@@ -101,7 +101,7 @@ class PartitionLeader:
     def effective_min_isr(self) -> int:
         """min.insync.replicas, limited to the number of replicas."""
         configured, replicas_count = self.log.files.config.min_insync_replicas, len(self._partition.replicas)
-        return min(replicas_count, configured)  # half the time of `min`
+        return min(configured, replicas_count)
 
     def append_records(
         self,

@@ -127,6 +127,7 @@ class LocalLog(Protocol):
 
 
 # -- requests ------------------------------------------------------------------------------------------
+# What each round has, is a tuple: 0.15 us to build instead of 0.5 to 0.7.
 
 
 class FetchRecords(NamedTuple):

@@ -3,7 +3,8 @@
 Where nothing is recognised and nothing is usual, every request is parsed, and every batch goes through the general append
 (`broker.api.k00_produce`, `broker.replicas.follower_replica`); leaders and followers write and read each Fetch by the general
 codec (`protocol.hot.fetch`), and leaders check and read each row by the general rules (`broker.reads.read_from_log`,
-`storage.log_reader`). A story is the same either way, event by event.
+`storage.log_reader`). A story is the same either way, event by event, unless its disk is cold: whether the newest batches are in memory,
+which is random there, is asked by the general rules only.
 """
 
 from collections.abc import Iterator
