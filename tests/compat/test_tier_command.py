@@ -73,13 +73,17 @@ def tier(tmp_path_factory):
 
 @pytest.fixture
 def tiered(tier, topic):
-    """A topic with ten segments, nine of them in the remote tier, and only the last one in the local log, too."""
+    create_in_both_tiers(tier, topic)
+    return topic
+
+
+def create_in_both_tiers(tier, topic):
+    """A topic with ten segments, nine of them in the remote tier, and only the last one in the local log."""
     create_topic(tier.server.bootstrap, topic, config=TIERED)
     for number in range(10):
         produce(tier.server.bootstrap, topic, [f"{number}".encode()])
     wait_until(lambda: len(tier.copies(topic)) == 9)
     wait_until(lambda: "[9, 10)" in tier.run("ls", topic, "--no-table"))  # the local retention has run
-    return topic
 
 
 def errors_of(tier, topic) -> list[str]:
@@ -194,10 +198,7 @@ def test_metadata_is_rebuilt_from_the_store(tmp_path, topic):
     """The metadata's topic is lost with its disk; the objects are not."""
     tier = Tier(tmp_path)
     try:
-        create_topic(tier.server.bootstrap, topic, config=TIERED)
-        for number in range(10):
-            produce(tier.server.bootstrap, topic, [f"{number}".encode()])
-        wait_until(lambda: len(tier.copies(topic)) == 9)
+        create_in_both_tiers(tier, topic)
         before = {row["id"]: row for row in tier.copies(topic)}
         tier.server.kill()
         for folder in tier.server.data_dir.glob("__remote_log_metadata-*"):
