@@ -33,15 +33,12 @@ from broker.reads.preferred_read_replica import PreferredReadReplicas
 from broker.reads.remote_reads import LocalFrom, RemoteReads
 from broker.reads.response_rows import (
     NO_DIVERGENCE,
-    NO_LEADER,
-    NO_SNAPSHOT,
     PATIENT_ERRORS,
     ResponseRows,
     aborted_transactions,
-    divergence_row,
+    empty_row,
     error_row,
     is_usual,
-    redirection_row,
     with_aborted_transactions,
     without_records,
 )
@@ -290,7 +287,7 @@ class LogReads:
             else:
                 end = last_stable_offset if params.is_read_committed else high_watermark
             if divergence is not NO_DIVERGENCE:
-                return divergence_row(fetched.key[1], offsets, divergence)
+                return empty_row(fetched.key[1], offsets, diverging_epoch=divergence)
             if request.fetch_offset == end:
                 if self._has_nothing_new(fetched, log):
                     return None
@@ -417,7 +414,7 @@ class LogReads:
         )
         if preferred is None:
             return None
-        return redirection_row(fetched.key[1], partition.log, preferred_read_replica=preferred)
+        return empty_row(fetched.key[1], partition.log.offsets, preferred_read_replica=preferred)
 
     def _missing_partition_error(self, fetched: FetchedPartition) -> KafkaError:
         """The error of a partition that is not hosted.
@@ -466,17 +463,10 @@ class LogReads:
         if not isinstance(error, OffsetMovedToTieredStorage) or self._params.replica_id is not None:
             return self._refused_row(fetched, error)
         assert partition is not None
-        offsets = partition.log.offsets
-        row = PartitionData(
-            partition_index=fetched.key[1],
-            high_watermark=offsets.high_watermark,
-            last_stable_offset=offsets.last_stable_offset,
-            log_start_offset=offsets.log_start_offset,
-            diverging_epoch=NO_DIVERGENCE,
-            current_leader=NO_LEADER,
-            snapshot_id=NO_SNAPSHOT,
+        row = empty_row(
+            fetched.key[1],
+            partition.log.offsets,
             aborted_transactions=[] if self._params.is_read_committed else None,
-            records=b"",
         )
         try:
             self._read_remote(

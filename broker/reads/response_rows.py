@@ -45,17 +45,25 @@ def with_aborted_transactions(row: UsualRow) -> PartitionData:
     )
 
 
-def divergence_row(index: int, offsets: LogOffsets, divergence: EpochEndOffset) -> PartitionData:
-    """A row without records for a follower whose log has diverged."""
+def empty_row(
+    index: int,
+    offsets: LogOffsets,
+    *,
+    diverging_epoch: EpochEndOffset = NO_DIVERGENCE,
+    preferred_read_replica: int = -1,
+    aborted_transactions: list[AbortedTransaction] | None = None,
+) -> PartitionData:
+    """A row without records: the follower's log has diverged, another replica is preferred (KIP-392), or they come later."""
     return PartitionData(
         partition_index=index,
         high_watermark=offsets.high_watermark,
         last_stable_offset=offsets.last_stable_offset,
         log_start_offset=offsets.log_start_offset,
-        diverging_epoch=divergence,
+        diverging_epoch=diverging_epoch,
         current_leader=NO_LEADER,
         snapshot_id=NO_SNAPSHOT,
-        aborted_transactions=None,
+        aborted_transactions=aborted_transactions,
+        preferred_read_replica=preferred_read_replica,
         records=b"",
     )
 
@@ -74,22 +82,6 @@ def error_row(index: int, code: ErrorCode, *, version: int) -> PartitionData:
         snapshot_id=NO_SNAPSHOT,
         # As in Kafka, whose rows differ in this field where no log was read; no client depends on it.
         aborted_transactions=[] if code in PATIENT_ERRORS else None,
-        records=b"",
-    )
-
-
-def redirection_row(index: int, log: Log, *, preferred_read_replica: int) -> PartitionData:
-    """A row without records that names the preferred read replica (KIP-392)."""
-    return PartitionData(
-        partition_index=index,
-        high_watermark=log.high_watermark,
-        last_stable_offset=log.last_stable_offset,
-        log_start_offset=log.log_start_offset,
-        diverging_epoch=NO_DIVERGENCE,
-        current_leader=NO_LEADER,
-        snapshot_id=NO_SNAPSHOT,
-        aborted_transactions=None,
-        preferred_read_replica=preferred_read_replica,
         records=b"",
     )
 
