@@ -1,6 +1,8 @@
 """Replica assignments: manual ones are checked, automatic ones are placed; both become partition records."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from typing import NamedTuple
 from uuid import UUID
 
 from controller.partitions.placement import Candidate, place_replicas
@@ -36,7 +38,7 @@ def manual_record(
     state: ClusterState, topic_id: UUID, index: int, replicas: Sequence[int]
 ) -> PartitionRecord:
     """A new partition on brokers that `check_manual` has accepted. Raises InvalidReplicaAssignment."""
-    record = partition_record(state, topic_id, index, replicas)
+    record = _partition_record(topic_id, index, replicas, _new_replicas(state, replicas))
     if record is None:
         raise InvalidReplicaAssignment(
             f"All brokers specified in the manual partition assignment for partition {index} are fenced or in "
@@ -66,8 +68,9 @@ def placed_records(
 ) -> list[PartitionRecord]:
     """New partitions from `first` on, where `place` has put them. Raises InvalidReplicationFactor."""
     records = []
+    known = _new_replicas(state, chain.from_iterable(placed))
     for index, replicas in enumerate(placed, start=first):
-        record = partition_record(state, topic_id, index, replicas)
+        record = _partition_record(topic_id, index, replicas, known)
         if record is None:
             raise InvalidReplicationFactor(
                 f"Unable to replicate the partition {len(replicas)} time(s): All brokers are currently fenced or "
@@ -77,11 +80,25 @@ def placed_records(
     return records
 
 
-def partition_record(
-    state: ClusterState, topic_id: UUID, index: int, replicas: Sequence[int]
+class _NewReplica(NamedTuple):
+    """What a broker's new replicas have in common: whether they join the ISR, and their directory."""
+
+    is_active: bool
+    directory: UUID
+
+
+def _new_replicas(state: ClusterState, broker_ids: Iterable[int]) -> dict[int, _NewReplica]:
+    """Of these brokers. A topic may have thousands of partitions on a few."""
+    return {
+        each: _NewReplica(state.is_active(each), state.default_directory(each)) for each in set(broker_ids)
+    }
+
+
+def _partition_record(
+    topic_id: UUID, index: int, replicas: Sequence[int], known: Mapping[int, _NewReplica]
 ) -> PartitionRecord | None:
     """A new partition: the ISR is its active replicas, the leader the first of them. None if none is active."""
-    isr = [replica for replica in replicas if state.is_active(replica)]
+    isr = [replica for replica in replicas if known[replica].is_active]
     if not isr:
         return None
     return PartitionRecord(
@@ -92,5 +109,5 @@ def partition_record(
         leader=isr[0],
         leader_epoch=0,
         partition_epoch=0,
-        directories=[state.default_directory(replica) for replica in replicas],
+        directories=[known[replica].directory for replica in replicas],
     )

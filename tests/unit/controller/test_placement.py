@@ -1,13 +1,14 @@
 """Placement: spread over racks and brokers, leaders that are alive."""
 
 from collections import Counter
+from itertools import islice
 from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.partitions.placement import Candidate, place_replicas
+from controller.partitions.placement import Candidate, _interleaved, _Rack, _replicas, place_replicas
 from protocol.errors import InvalidReplicationFactor
 
 candidates_of = st.lists(
@@ -30,6 +31,18 @@ def test_every_placement(candidates, count, factor, seed):
         assert len(set(replicas)) == len(replicas) == factor
         assert replicas[0] in unfenced
         assert len({racks[replica] for replica in replicas}) == min(factor, len(set(racks.values())))
+
+
+@given(
+    fenced=st.lists(st.booleans(), min_size=1, max_size=9).filter(lambda each: not all(each)),
+    turn=st.integers(0, 20),
+    seed=st.integers(0, 9),
+)
+def test_one_rack_is_placed_as_several(fenced: list[bool], turn: int, seed: int):
+    rack = _Rack([Candidate(index, None, is_fenced) for index, is_fenced in enumerate(fenced)], Random(seed))
+    for factor in range(1, len(fenced) + 1):
+        general = [*islice(_interleaved([iter(rack.brokers_from(turn))]), factor)]
+        assert _replicas([rack], turn, factor) == general
 
 
 @pytest.mark.parametrize(
