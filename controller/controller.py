@@ -27,8 +27,7 @@ from typing import Any, Final, NamedTuple
 
 from controller import activation
 from controller.api import CONTROLLER_APIS
-from controller.metadata.log import MAX_RECORDS_PER_BATCH, encoded
-from controller.metadata.log_cleaning import MAX_BATCH_BYTES
+from controller.metadata.new_batches import NewBatch, batches_of
 from controller.metadata.transactions import TRANSACTION_MARKERS
 from controller.periodic import PeriodicTask, PeriodicTasks
 from controller.quorum.raft_client import RaftClient
@@ -39,13 +38,11 @@ from controller.state import ClusterState
 from protocol.errors import (
     KafkaError,
     NotController,
-    RecordListTooLarge,
     RequestTimedOut,
     UnsupportedVersion,
 )
 from protocol.metadata.image import InvalidMetadata, MetadataImage
 from protocol.metadata.records import MetadataRecord
-from protocol.records.batch import HEADER_SIZE_BYTES
 from runtime import Runtime
 from storage.files import Files
 
@@ -57,10 +54,6 @@ logger: Final = logging.getLogger(__name__)
 #: The largest number of requests that wait to be committed; further ones are refused with NotController, and retried.
 #: They accumulate while a disk or a majority does not respond, those that have timed out included.
 MAX_DEFERRED_RESPONSES: Final = 10_000
-#: Bytes that a batch adds to a record, at most: six numbers, of which lengths and offset may take several bytes.
-_RECORD_FRAME_BYTES: Final = 16
-
-_Batch = list[MetadataRecord]
 
 
 class _DeferredResponse(NamedTuple):
@@ -238,7 +231,7 @@ class Controller:
     # -- from a decision to its response ---------------------------------------------------------------
 
     def _carry_out(
-        self, active: _Active, result: Result[Any], batches: Iterable[_Batch]
+        self, active: _Active, result: Result[Any], batches: Iterable[NewBatch]
     ) -> "asyncio.Future[None] | None":
         """Replay and append; returns a future that is done when all is committed, None if it is already.
 
@@ -261,14 +254,14 @@ class Controller:
         active.state.wall_clock_ms = self._runtime.now_ms()
         return decide(active.state, *arguments, self._now_ms())
 
-    def _append(self, active: _Active, batches: Iterable[_Batch]) -> None:
+    def _append(self, active: _Active, batches: Iterable[NewBatch]) -> None:
         state = active.state
         for batch in batches:
             try:
                 # Replay comes first: a record that cannot be replayed must not be appended to the log.
-                effective = [record for record in batch if not isinstance(record, TRANSACTION_MARKERS)]
+                effective = [record for record in batch.records if type(record) not in TRANSACTION_MARKERS]
                 state.replay(effective, self._quorum.end_offset)
-                self._quorum.append(batch, epoch=active.epoch, metadata_version=state.metadata_version)
+                self._quorum.append(batch, epoch=active.epoch)
             except Exception as error:
                 if self._active is active:
                     level = logging.INFO if isinstance(error, NotController) else logging.ERROR
@@ -313,29 +306,11 @@ class _Kraft:
         self._quorum.upgrade_kraft_version(level, epoch=self._quorum.leader.epoch)
 
 
-def _batches(result: Result[Any], state: ClusterState) -> list[_Batch]:
-    """A decision's records, split into batches that other nodes accept: a larger one would stop all of them.
-
-    Raises RecordListTooLarge for a record that no batch holds, and for several batches that have to be one.
-    Source: appendRecords of QuorumController and BatchAccumulator of Kafka 4.3.1. Cost: 6 us a record.
-    """
+def _batches(result: Result[Any], state: ClusterState) -> list[NewBatch]:
+    """A decision's records, in the versions of the metadata.version that it was made at. Raises RecordListTooLarge."""
     # A new cluster has none; its bootstrap records have one version only.
     metadata_version = state.image.metadata_version or 0
-    batches: list[_Batch] = []
-    room_bytes = 0
-    for record in result.records:
-        size_bytes = len(encoded(record, metadata_version=metadata_version)) + _RECORD_FRAME_BYTES
-        if size_bytes > room_bytes or len(batches[-1]) == MAX_RECORDS_PER_BATCH:
-            batches.append([])
-            room_bytes = MAX_BATCH_BYTES - HEADER_SIZE_BYTES
-        batches[-1].append(record)
-        room_bytes -= size_bytes
-        if room_bytes < 0 or (result.is_atomic and len(batches) > 1):
-            raise RecordListTooLarge(
-                f"The request needs more metadata records than one atomic batch holds: at most {MAX_RECORDS_PER_BATCH} "
-                f"records and {MAX_BATCH_BYTES} bytes. Split it into several requests."
-            )
-    return batches
+    return batches_of(result.records, metadata_version=metadata_version, is_atomic=result.is_atomic)
 
 
 async def _is_done(done: "asyncio.Future[None]", *, timeout_ms: int | None) -> bool:

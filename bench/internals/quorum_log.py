@@ -12,6 +12,7 @@ from uuid import UUID
 
 from controller.metadata import snapshots
 from controller.metadata.log import MetadataLog
+from controller.metadata.new_batches import NewBatch
 from protocol.metadata.image import ConfigResourceType
 from protocol.metadata.records import (
     BrokerEndpoint,
@@ -52,19 +53,15 @@ def write_log(data_dir: Path, *, topics: int, partitions: int) -> None:
     )
     log = MetadataLog.open(data_dir, files=files, random=random, now_ms=_NOW_MS)
     directories = [UUID(int=random.getrandbits(128), version=4) for _ in _BROKERS]
-    log.append(
-        [*features, *_brokers(features, directories)],
-        epoch=_EPOCH,
-        metadata_version=version,
-        now_ms=_NOW_MS,
-    )
+    first = [*features, *_brokers(features, directories)]
+    log.append(NewBatch.of(first, metadata_version=version), epoch=_EPOCH, now_ms=_NOW_MS)
     topic_ids = [UUID(int=random.getrandbits(128), version=4) for _ in range(topics)]
     for number, topic_id in enumerate(topic_ids):
         records = list(_topic(f"topic-{number}", topic_id, directories, partitions))
-        log.append(records, epoch=_EPOCH, metadata_version=version, now_ms=_NOW_MS)
+        log.append(NewBatch.of(records, metadata_version=version), epoch=_EPOCH, now_ms=_NOW_MS)
     for topic_id in topic_ids:
         records = [*_broker_leaves(topic_id, partitions), *_broker_is_back(topic_id, partitions)]
-        log.append(records, epoch=_EPOCH, metadata_version=version, now_ms=_NOW_MS)
+        log.append(NewBatch.of(records, metadata_version=version), epoch=_EPOCH, now_ms=_NOW_MS)
     log.close()
 
 

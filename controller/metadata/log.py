@@ -21,18 +21,17 @@ from controller.metadata import log_opening as opening
 from controller.metadata import record_batches, snapshots
 from controller.metadata.log_cleaner import MetadataLogCleaner
 from controller.metadata.log_cleaning import MetadataLogSettings
+from controller.metadata.new_batches import NewBatch
 from controller.metadata.record_batches import DecodedBatch
-from controller.metadata.record_versions import version_of
 from controller.metadata.snapshot_store import RawSnapshotWriter, SnapshotStore
 from controller.metadata.snapshot_writer import SnapshotWriter
 from controller.raft.log import Diverging, NeedsSnapshot, Valid, Validation
 from controller.raft.types import TOPIC_ID, OffsetAndEpoch
 from protocol.messages.snapshot_footer_record import SnapshotFooterRecord
 from protocol.messages.snapshot_header_record import SnapshotHeaderRecord
-from protocol.metadata.frame import encode_record
 from protocol.metadata.records import MetadataRecord
 from protocol.records.batch import batches
-from protocol.records.builder import build_batch, simple_records
+from protocol.records.builder import build_batch_of_values
 from protocol.records.quorum import QuorumMessage, build_quorum_batch
 from protocol.types import TopicPartition
 from storage.appending import AppendOrigin
@@ -45,13 +44,6 @@ if TYPE_CHECKING:
     from random import Random
 
 TOPIC_PARTITION: Final = TopicPartition("__cluster_metadata", 0)
-#: Largest number of records in a batch; decisions that need not be atomic are split. Kafka's MAX_RECORDS_PER_BATCH.
-MAX_RECORDS_PER_BATCH: Final = 10_000
-
-
-def encoded(record: MetadataRecord, *, metadata_version: int) -> bytes:
-    """The value of a record in the log, without the framing of a batch."""
-    return encode_record(record, version_of(record, metadata_version=metadata_version))
 
 
 class MetadataLog:
@@ -193,16 +185,14 @@ class MetadataLog:
 
     # -- writing -----------------------------------------------------------------------------------------
 
-    def append(
-        self, records: Sequence[MetadataRecord], *, epoch: int, metadata_version: int, now_ms: int
-    ) -> DecodedBatch:
-        """Append records as one batch, as the leader of `epoch`; returns the batch."""
-        pairs = [(None, encoded(record, metadata_version=metadata_version)) for record in records]
+    def append(self, new: NewBatch, *, epoch: int, now_ms: int) -> DecodedBatch:
+        """Append a batch as the leader of `epoch`; returns it with its offsets."""
         base_offset = self.end_offset
-        rows = simple_records(pairs, timestamp=now_ms, base_offset=base_offset)
-        batch = build_batch(rows, base_offset=base_offset, leader_epoch=epoch)
+        batch = build_batch_of_values(
+            new.values, base_offset=base_offset, leader_epoch=epoch, timestamp=now_ms
+        )
         self._append(batch, epoch=epoch, now_ms=now_ms)
-        return DecodedBatch(base_offset, list(records), self.end_offset, len(batch))
+        return DecodedBatch(base_offset, new.records, self.end_offset, len(batch))
 
     def append_control(self, messages: Sequence[QuorumMessage], *, epoch: int, now_ms: int) -> int:
         """Append control records as one batch, as the leader of `epoch`; returns its base offset."""

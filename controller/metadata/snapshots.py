@@ -29,7 +29,7 @@ from protocol.metadata.frame import decode_record, encode_record
 from protocol.metadata.image import InvalidMetadata
 from protocol.metadata.records import MetadataRecord
 from protocol.records.batch import HEADER_SIZE_BYTES, BatchHeader, batches, crc_is_valid, read_header
-from protocol.records.builder import build_batch, simple_records
+from protocol.records.builder import build_batch_of_values
 from protocol.records.quorum import QuorumMessage, build_quorum_batch, decode_quorum_record
 from protocol.records.record import records as records_of
 from protocol.records.record import values_of
@@ -95,8 +95,7 @@ def write_to(
     sink.append(build_quorum_batch(header, base_offset=0, leader_epoch=epoch, timestamp=now_ms))
     offset = len(header)
     for values in _batches_of(framed):
-        rows = simple_records([(None, value) for value in values], timestamp=now_ms, base_offset=offset)
-        sink.append(build_batch(rows, base_offset=offset, leader_epoch=epoch))
+        sink.append(build_batch_of_values(values, base_offset=offset, leader_epoch=epoch, timestamp=now_ms))
         offset += len(values)
     footer = (SnapshotFooterRecord(),)
     sink.append(build_quorum_batch(footer, base_offset=offset, leader_epoch=epoch, timestamp=now_ms))

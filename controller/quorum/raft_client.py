@@ -8,12 +8,13 @@ disk and for other nodes.
 Source: RaftClient, KafkaRaftClient and KafkaRaftManager of Kafka 4.3.1; KIP-595, KIP-630.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from controller.metadata import quorum_state
 from controller.metadata.log import MetadataLog
 from controller.metadata.log_cleaning import MetadataLogSettings
+from controller.metadata.new_batches import NewBatch
 from controller.quorum.driver import RaftDriver, SendRequest
 from controller.quorum.listener_dispatch import ListenerDispatcher
 from controller.quorum.listeners import Listeners, QuorumListener
@@ -25,7 +26,6 @@ from controller.raft.types import Address, LeaderAndEpoch, RaftSettings
 from controller.raft.voters import VoterSet
 from protocol.errors import KafkaError, NotController
 from protocol.metadata.image import InvalidMetadata, MetadataImage
-from protocol.metadata.records import MetadataRecord
 from protocol.schema import Response
 from runtime import Pool, Runtime
 from storage.files import Files
@@ -205,17 +205,15 @@ class RaftClient:
 
     # -- the log's writers and readers -----------------------------------------------------------------
 
-    def append(self, records: Sequence[MetadataRecord], *, epoch: int, metadata_version: int) -> int:
-        """Append records as one batch, not yet durable; returns its base offset. Only for the leader of `epoch`.
+    def append(self, new: NewBatch, *, epoch: int) -> int:
+        """Append a batch, not yet durable; returns its base offset. Only for the leader of `epoch`.
 
         Listeners are notified once it is committed. Raises NotController, also on an I/O error, which stops the node.
         """
         if not self._driver.is_running or not self._raft.is_leader_of(epoch):
             raise NotController("This node does not lead the metadata quorum any more.")
         try:
-            batch = self._log.append(
-                records, epoch=epoch, metadata_version=metadata_version, now_ms=self._runtime.now_ms()
-            )
+            batch = self._log.append(new, epoch=epoch, now_ms=self._runtime.now_ms())
         except (KafkaError, OSError) as error:
             self._driver.fail(error)
             raise NotController("The metadata log cannot be written.") from error

@@ -17,9 +17,10 @@ from controller.api import CONTROLLER_APIS
 from controller.controller import InvalidMetadata
 from controller.features import DEFAULT_LEVELS
 from controller.formatting import bootstrap_records
-from controller.metadata import quorum_state, snapshots
-from controller.metadata.log import MAX_RECORDS_PER_BATCH, MetadataLog
+from controller.metadata import new_batches, quorum_state, snapshots
+from controller.metadata.log import MetadataLog
 from controller.metadata.log_cleaning import MAX_BATCH_BYTES
+from controller.metadata.new_batches import MAX_RECORDS_PER_BATCH
 from controller.raft.machine import Raft
 from controller.raft.types import Address, LeaderAndEpoch, ReplicaKey, VersionRange
 from controller.raft.voters import Voter, VoterSet
@@ -41,6 +42,7 @@ from protocol.messages.delete_topics import DeleteTopicsRequest
 from protocol.messages.metadata import MetadataRequest
 from protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from protocol.metadata import records as r
+from protocol.metadata.frame import encode_record
 from protocol.metadata.image import ConfigResource, ConfigResourceType, MetadataImage
 from protocol.records.builder import build_batch, simple_records
 from storage.appending import AppendOrigin
@@ -673,6 +675,24 @@ async def test_a_decision_is_cut_into_batches_that_other_nodes_can_read(
     assert len(chunks) == 2
     assert max(chunk.size_bytes for chunk in chunks) <= MAX_BATCH_BYTES
     assert max(len(chunk.records) for chunk in chunks) <= MAX_RECORDS_PER_BATCH
+    await shell.stop()
+
+
+async def test_each_record_is_encoded_once(shell: Shell, monkeypatch: pytest.MonkeyPatch):
+    """A topic of 1,000 partitions is one turn of the event loop."""
+    controller = await shell.start()
+    await join(controller)
+    encoded = []
+
+    def encode(record: r.MetadataRecord, version: int) -> bytes:
+        encoded.append(record)
+        return encode_record(record, version)
+
+    monkeypatch.setattr(new_batches, "encode_record", encode)
+    begin = shell.quorum.end_offset
+    await create(controller, "t", 5)
+    (chunk,) = shell.quorum._log.decoded_batches(begin, shell.quorum.end_offset)
+    assert encoded == chunk.records
     await shell.stop()
 
 

@@ -10,6 +10,7 @@ import pytest
 from controller.metadata import snapshots
 from controller.metadata.log import MetadataLog
 from controller.metadata.log_cleaning import DELETE_DELAY_MS, MetadataLogSettings, SnapshotTrigger
+from controller.metadata.new_batches import NewBatch
 from controller.raft.log import Diverging, NeedsSnapshot, Valid
 from controller.raft.types import OffsetAndEpoch
 from protocol.errors import CorruptMessage, KafkaError, KafkaStorageError
@@ -51,7 +52,11 @@ def write(log: MetadataLog, story: str) -> None:
         epoch, count = map(int, part.removeprefix("e").split(":"))
         for _ in range(count):
             records = [value_of(log.end_offset)]
-            log.append(records, epoch=epoch, metadata_version=30, now_ms=log.end_offset)
+            log.append(new_batch(*records), epoch=epoch, now_ms=log.end_offset)
+
+
+def new_batch(*records: r.MetadataRecord) -> NewBatch:
+    return NewBatch.of(records, metadata_version=30)
 
 
 def value_of(offset: int) -> r.ConfigRecord:
@@ -451,7 +456,7 @@ def test_a_snapshot_holds_image_voters_and_the_last_records_time():
 
 def test_snapshots_are_of_whole_committed_batches():
     log = open_log(disk())
-    log.append([value_of(0), value_of(1)], epoch=1, metadata_version=30, now_ms=0)
+    log.append(new_batch(value_of(0), value_of(1)), epoch=1, now_ms=0)
     log.update_high_watermark(2)
     with pytest.raises(AssertionError, match="is within a batch"):
         log.create_snapshot(1)

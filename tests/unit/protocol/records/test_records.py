@@ -10,7 +10,7 @@ from records_support import KAFKA_BATCHES, NOW, batch_of
 
 from protocol.errors import CorruptMessage, InvalidRecord, KafkaError
 from protocol.records.batch import HEADER_SIZE_BYTES, crc_is_valid, read_header
-from protocol.records.builder import build_batch, build_empty_batch, simple_records
+from protocol.records.builder import build_batch, build_batch_of_values, build_empty_batch, simple_records
 from protocol.records.compression import Compression
 from protocol.records.record import Record, keys_of, payload_of, records, values_of
 from protocol.records.varint import read_varint, read_varlong, varint
@@ -156,6 +156,18 @@ def test_simple_records():
         Record(3, NOW, b"a", b"1"),
         Record(4, NOW, b"b", None),
     ]
+
+
+@given(
+    st.lists(st.binary(max_size=80) | st.binary(min_size=8190, max_size=8194), min_size=1, max_size=5),
+    st.integers(1, 100),
+    st.integers(0, 2**50),
+)
+def test_a_batch_of_values_is_the_general_one(values: list[bytes], times: int, base_offset: int):
+    values = values * times
+    rows = simple_records([(None, value) for value in values], timestamp=NOW, base_offset=base_offset)
+    built = build_batch_of_values(values, base_offset=base_offset, leader_epoch=7, timestamp=NOW)
+    assert built == build_batch(rows, base_offset=base_offset, leader_epoch=7)
 
 
 @pytest.mark.parametrize(("payload", "count"), [
