@@ -7,8 +7,10 @@ replayed:
     Draft(state) --change(topic, index, wanted)--> records; `partitions` and `broker` show the result
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import fields
 from functools import partial
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from controller.metadata.record_versions import ISR_SHRINK_KEEPS_EPOCH_3_6_IV0
@@ -26,6 +28,13 @@ from protocol.metadata.image import (
 )
 from protocol.metadata.leader_preference import LeaderPreference
 from protocol.metadata.records import MetadataRecord, PartitionChangeRecord
+
+
+class _Decided(NamedTuple):
+    """The change of a partition; `record_of` makes the same one of another partition, None if nothing changes."""
+
+    before: PartitionImage
+    record_of: Callable[..., PartitionChangeRecord] | None
 
 
 class Draft:
@@ -93,6 +102,38 @@ class Draft:
             self._changed[topic.topic_id, index] = (before, record)
         return record
 
+    def change_each(
+        self,
+        partitions: Iterable[tuple[TopicImage, int, PartitionImage]],
+        wanted: Callable[[PartitionImage], PartitionImage],
+        *,
+        unclean_shutdown_replicas: Collection[int] = (),
+    ) -> None:
+        """`change` each of these `partitions()` to what `wanted` returns, which does not depend on epochs.
+
+        A broker may be a replica of thousands of partitions, of which most differ in their epochs only: their change is
+        the same, and is decided once for each topic. Cost: 2 us for each of these, three times as much for another one.
+        """
+        decided: dict[tuple[tuple[int, ...], int | None], _Decided] = {}
+        of: TopicImage | None = None
+        for topic, index, before in partitions:
+            if topic is not of:
+                of, decided = topic, {}
+            key = before.replicas, before.leader
+            known = decided.get(key)
+            if known is None or not _differ_in_epochs_only(known.before, before):
+                record = self.change(
+                    topic,
+                    index,
+                    wanted(before),
+                    unclean_shutdown_replicas=unclean_shutdown_replicas,
+                )
+                decided[key] = _Decided(before, None if record is None else _template(record))
+            elif known.record_of is not None:
+                record = known.record_of(topic_id=topic.topic_id, partition_id=index)
+                self.records.append(record)
+                self._changed[topic.topic_id, index] = (before, record)
+
     def rules_of(self, topic: TopicImage, election: Election | None) -> ElectionRules:
         """The rules for partitions of the topic; `election` as for `change`."""
         key = (topic.topic_id, election)
@@ -134,3 +175,23 @@ class Draft:
         if directory == DIRECTORY_LOST or directory in self.offline:
             return False
         return not broker.log_dirs or directory in broker.log_dirs
+
+
+_UNCHANGED: Final = PartitionChangeRecord()
+
+
+def _differ_in_epochs_only(one: PartitionImage, other: PartitionImage) -> bool:
+    # What is before the two epochs, and after them. Equal tuples of an image are the same object, which compares fast.
+    return one[:3] == other[:3] and one[5:] == other[5:]
+
+
+assert PartitionImage._fields[3:5] == ("leader_epoch", "partition_epoch")
+
+
+def _template(record: PartitionChangeRecord) -> Callable[..., PartitionChangeRecord]:
+    """Makes records that say the same of other partitions."""
+    changed = {each.name: getattr(record, each.name) for each in fields(record)}
+    return partial(
+        PartitionChangeRecord,
+        **{name: value for name, value in changed.items() if value != getattr(_UNCHANGED, name)},
+    )

@@ -16,30 +16,32 @@ from protocol.metadata.image import PartitionImage
 
 def remove_from_isrs(draft: Draft, broker_id: int) -> None:
     """The broker is fenced or leaves: out of all ISRs; it may stay in the ELR, since it has lost no records."""
-    for topic, index, partition in draft.partitions():
-        if broker_id in partition.isr:
-            draft.change(topic, index, without(partition, broker_id))
+    in_sync = (each for each in draft.partitions() if broker_id in each[2].isr)
+    draft.change_each(in_sync, lambda partition: without(partition, broker_id))
 
 
 def remove_from_isrs_and_elrs(draft: Draft, broker_id: int) -> None:
     """After an unclean shutdown: out of all ISRs and ELRs, since unflushed records may be lost (KIP-966)."""
-    for topic, index, partition in draft.partitions():
-        if broker_id in partition.isr or broker_id in partition.elr:
-            draft.change(topic, index, without(partition, broker_id), unclean_shutdown_replicas=(broker_id,))
+    eligible = (each for each in draft.partitions() if broker_id in each[2].isr or broker_id in each[2].elr)
+    draft.change_each(
+        eligible, lambda partition: without(partition, broker_id), unclean_shutdown_replicas=(broker_id,)
+    )
 
 
 def elect_missing_leaders(draft: Draft) -> None:
     """A broker is unfenced: elect leaders for partitions that have none."""
-    for topic, index, partition in draft.partitions():
-        if partition.leader is None:
-            draft.change(topic, index, partition)
+    leaderless = (each for each in draft.partitions() if each[2].leader is None)
+    draft.change_each(leaderless, lambda partition: partition)
 
 
 def remove_offline_replicas(draft: Draft, broker_id: int, directories: Collection[UUID]) -> None:
     """Directories of the broker are offline: out of the ISRs of the partitions in them (KIP-858)."""
-    for topic, index, partition in draft.partitions():
-        if broker_id in partition.isr and directory_of(partition, broker_id) in directories:
-            draft.change(topic, index, without(partition, broker_id))
+    lost = (
+        each
+        for each in draft.partitions()
+        if broker_id in each[2].isr and directory_of(each[2], broker_id) in directories
+    )
+    draft.change_each(lost, lambda partition: without(partition, broker_id))
 
 
 def has_leaderships(state: ClusterState, broker_id: int) -> bool:

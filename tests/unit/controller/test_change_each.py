@@ -1,0 +1,90 @@
+"""Many partitions that change alike are decided once: the records are those of one decision for each.
+
+About KIP-841, KIP-858, KIP-966.
+"""
+
+from collections.abc import Callable
+from random import Random
+
+import pytest
+from controller_support import Machine, directory
+
+from controller.membership import brokers
+from controller.partitions import draft, leader_and_isr_updates, partition_change
+from controller.partitions.draft import Draft
+from protocol.metadata.image import DIRECTORY_LOST, DIRECTORY_UNASSIGNED, PartitionImage
+
+BROKERS = (1, 2, 3)
+
+
+def all_partitions() -> list[PartitionImage]:
+    """Three times each, with other epochs."""
+    own = tuple(map(directory, (1, 2, 3)))
+    return [
+        PartitionImage((1, 2, 3), isr, leader, epoch, epoch + 1, directories, elr, last_known_elr)
+        for isr in ((), (1,), (1, 2), (2, 3), (1, 2, 3))
+        for elr in ((), (1,), (3,))
+        if not {*isr} & {*elr}
+        for leader in (None, *isr[:1])
+        for directories in (own, (DIRECTORY_LOST, *own[1:]), (DIRECTORY_UNASSIGNED, *own[1:]))
+        for last_known_elr in ((), (1,))
+        for epoch in range(3)
+    ]
+
+
+UPDATES: dict[str, Callable[[Draft], None]] = {
+    "fenced": lambda each: leader_and_isr_updates.remove_from_isrs(each, 1),
+    "unclean": lambda each: leader_and_isr_updates.remove_from_isrs_and_elrs(each, 1),
+    "unfenced": leader_and_isr_updates.elect_missing_leaders,
+    "disk": lambda each: leader_and_isr_updates.remove_offline_replicas(each, 1, [directory(1)]),
+}
+
+
+@pytest.mark.parametrize("update", UPDATES)
+@pytest.mark.parametrize("min_insync", ["1", "2"])
+@pytest.mark.parametrize("unclean", ["false", "true"])
+@pytest.mark.parametrize("fenced", [set(), {1}, {2, 3}])
+def test_the_records_are_those_of_one_decision_for_each(
+    update: str, min_insync: str, unclean: str, fenced: set[int]
+):
+    machine = Machine(brokers=BROKERS)
+    partitions = all_partitions()
+    machine.create("t", *[[1]] * len(partitions))
+    machine.create("u", [1], [2])
+    machine.set_config("min.insync.replicas", min_insync, topic="t")
+    machine.set_config("unclean.leader.election.enable", unclean, topic="t")
+    Random(4).shuffle(partitions)
+    machine.state.image.topics_by_name["t"].partitions.update(enumerate(partitions))
+
+    def drafted() -> Draft:
+        made = Draft(machine.state)
+        for broker_id in fenced:
+            made.set_broker(machine.state.image.brokers[broker_id]._replace(is_fenced=True))
+        made.offline.add(directory(1))
+        UPDATES[update](made)
+        return made
+
+    at_once = drafted()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(draft, "_differ_in_epochs_only", lambda one, other: False)
+        one_by_one = drafted()
+    assert at_once.records == one_by_one.records
+    assert [*at_once.partitions()] == [*one_by_one.partitions()]
+
+
+def test_partitions_that_differ_in_epochs_only_are_decided_once(monkeypatch: pytest.MonkeyPatch):
+    """Else a broker that is fenced blocks the controller for 15 ms with 1,000 partitions."""
+    machine = Machine(brokers=BROKERS)
+    machine.create("t", *[[1, 2, 3]] * 50, *[[2, 3, 1]] * 50)
+    decided: list[int] = []
+
+    def decide(*args: object, index: int, **rest: object) -> object:
+        decided.append(index)
+        return partition_change.partition_change(*args, index=index, **rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(draft, "partition_change", decide)
+    machine.now_ms += 10**6
+    machine.do(brokers.expire_sessions(machine.state, now_ms=machine.now_ms))
+    assert decided == [0, 50]
+    assert machine.partition("t", 49).leader == 2
+    assert machine.partition("t", 99).isr == (2, 3)
