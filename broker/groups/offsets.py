@@ -163,14 +163,15 @@ class OffsetStore:
 
 def offset_from_value(value: OffsetCommitValue, *, record_offset: int | None) -> CommittedOffset:
     """The committed offset of a record value."""
+    # In the order of the fields: their names take as long as the rest, and a commit may have thousands.
     return CommittedOffset(
-        offset=value.offset,
-        leader_epoch=None if value.leader_epoch == -1 else value.leader_epoch,
-        metadata=value.metadata,
-        commit_timestamp_ms=value.commit_timestamp,
-        expire_timestamp_ms=None if value.expire_timestamp == -1 else value.expire_timestamp,
-        topic_id=value.topic_id.int or None,
-        record_offset=record_offset,
+        value.offset,
+        value.commit_timestamp,
+        None if value.leader_epoch == -1 else value.leader_epoch,
+        value.metadata,
+        None if value.expire_timestamp == -1 else value.expire_timestamp,
+        value.topic_id.int or None,
+        record_offset,
     )
 
 
