@@ -44,15 +44,17 @@ def batches_of(
     Cost: 1.5 us a record.
     """
     batches: list[NewBatch] = []
+    batch = NewBatch([], [])
     room_bytes = 0
     for record in records:
         value = _encoded(record, metadata_version)
         size_bytes = len(value) + _RECORD_FRAME_BYTES
-        if size_bytes > room_bytes or len(batches[-1].records) == MAX_RECORDS_PER_BATCH:
-            batches.append(NewBatch([], []))
+        if size_bytes > room_bytes or len(batch.records) == MAX_RECORDS_PER_BATCH:
+            batch = NewBatch([], [])
+            batches.append(batch)
             room_bytes = MAX_BATCH_BYTES - HEADER_SIZE_BYTES
-        batches[-1].records.append(record)
-        batches[-1].values.append(value)
+        batch.records.append(record)
+        batch.values.append(value)
         room_bytes -= size_bytes
         if room_bytes < 0 or (is_atomic and len(batches) > 1):
             raise RecordListTooLarge(

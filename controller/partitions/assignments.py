@@ -38,7 +38,7 @@ def manual_record(
     state: ClusterState, topic_id: UUID, index: int, replicas: Sequence[int]
 ) -> PartitionRecord:
     """A new partition on brokers that `check_manual` has accepted. Raises InvalidReplicaAssignment."""
-    record = _partition_record(topic_id, index, replicas, _new_replicas(state, replicas))
+    record = _partition_record(topic_id, index, list(replicas), _new_replicas(state, replicas))
     if record is None:
         raise InvalidReplicaAssignment(
             f"All brokers specified in the manual partition assignment for partition {index} are fenced or in "
@@ -64,7 +64,7 @@ def place(state: ClusterState, *, count: int, replication_factor: int) -> list[l
 
 
 def placed_records(
-    state: ClusterState, topic_id: UUID, *, first: int, placed: Sequence[Sequence[int]]
+    state: ClusterState, topic_id: UUID, *, first: int, placed: Sequence[list[int]]
 ) -> list[PartitionRecord]:
     """New partitions from `first` on, where `place` has put them. Raises InvalidReplicationFactor."""
     records = []
@@ -95,16 +95,19 @@ def _new_replicas(state: ClusterState, broker_ids: Iterable[int]) -> dict[int, _
 
 
 def _partition_record(
-    topic_id: UUID, index: int, replicas: Sequence[int], known: Mapping[int, _NewReplica]
+    topic_id: UUID, index: int, replicas: list[int], known: Mapping[int, _NewReplica]
 ) -> PartitionRecord | None:
-    """A new partition: the ISR is its active replicas, the leader the first of them. None if none is active."""
+    """A new partition: the ISR is its active replicas, the leader the first of them. None if none is active.
+
+    The record takes the list `replicas` as it is.
+    """
     isr = [replica for replica in replicas if known[replica].is_active]
     if not isr:
         return None
     return PartitionRecord(
         partition_id=index,
         topic_id=topic_id,
-        replicas=list(replicas),
+        replicas=replicas,
         isr=isr,
         leader=isr[0],
         leader_epoch=0,
