@@ -112,7 +112,7 @@ class Draft:
         """`change` each of these `partitions()` to what `wanted` returns, which does not depend on epochs.
 
         A broker may be a replica of thousands of partitions, of which most differ in their epochs only: their change is
-        the same, and is decided once for each topic. Cost: 2 us for each of these, three times as much for another one.
+        the same, and each topic's is decided once. Cost: 1 us for each of these, 5 us for another one.
         """
         decided: dict[tuple[tuple[int, ...], int | None], _Decided] = {}
         of: TopicImage | None = None
@@ -189,7 +189,7 @@ assert PartitionImage._fields[3:5] == ("leader_epoch", "partition_epoch")
 
 
 def _template(record: PartitionChangeRecord) -> Callable[..., PartitionChangeRecord]:
-    """Makes records that say the same of other partitions."""
+    """Makes records that say the same of other partitions. They share its lists: a record is not modified once it is made."""
     changed = {each.name: getattr(record, each.name) for each in fields(record)}
     return partial(
         PartitionChangeRecord,
