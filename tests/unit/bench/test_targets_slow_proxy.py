@@ -66,7 +66,7 @@ def test_answers_are_delayed_one_by_one_until_the_delay_is_taken_back(proxy):
         assert [ask(connection, 10) >= 0.3 for _ in range(2)] == [True, True]
         assert 0.3 <= ask(connection, 1_000_000) < 3  # one delay for an answer in sixteen pieces
         proxy.slow_down(delay_s=0, bytes_per_s=0)
-        assert ask(connection, 10) < 0.3
+        assert min(ask(connection, 10) for _ in range(5)) < 0.3
 
 
 def test_all_connections_share_the_rate(proxy):

@@ -26,8 +26,9 @@ from tests.unit.groups.coordinator_support import (
 )
 
 _TOPIC = UUID(int=7)
-#: Processor time of the loop's thread, seconds: what others make it wait for is not counted.
-_LONGEST_TURN_S = 0.010
+#: Processor time of the loop's thread, seconds: what others make it wait for is not counted. They take 2 to 6 ms; more on a
+#: machine that is slower, or whose caches others use.
+_LONGEST_TURN_S = 0.030
 
 
 @pytest.fixture(autouse=True)

@@ -14,6 +14,12 @@ GET = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"
 SIZE = 20_000_000
 
 
+async def is_asked(asked):
+    """Wait for the first request, which comes by another connection."""
+    while not asked:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+
+
 async def serve(runtime, scenario):
     asked = []
 
@@ -34,6 +40,7 @@ def test_a_peer_that_pauses_gets_everything_in_order():
     async def scenario(client, asked):
         client.transport.pause_reading()
         client.send(GET * 2)
+        await is_asked(asked)
         await asyncio.sleep(0.2)
         assert asked == ["/"], "the next response waits until this one is read"
         client.transport.resume_reading()
@@ -48,6 +55,7 @@ def test_a_peer_that_does_not_read_is_disconnected(monkeypatch: pytest.MonkeyPat
     async def scenario(client, asked):
         client.transport.pause_reading()
         client.send(GET)
+        await is_asked(asked)
         await asyncio.sleep(0.5)
         client.transport.resume_reading()
         assert await client.response() is None  # the connection was aborted before its end
@@ -61,7 +69,6 @@ def test_a_stop_does_not_wait_for_a_peer_that_does_not_read():
     async def scenario(client, asked):
         client.transport.pause_reading()
         client.send(GET)
-        while not asked:  # noqa: ASYNC110 (it is another connection's)
-            await asyncio.sleep(0.01)
+        await is_asked(asked)
 
     run(lambda runtime: serve(runtime, scenario))

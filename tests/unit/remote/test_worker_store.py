@@ -12,6 +12,7 @@ from pathlib import Path
 from random import Random
 from uuid import uuid1
 
+import psutil
 import pytest
 
 from protocol.types import TopicPartition
@@ -22,6 +23,7 @@ from remote.testing import RemoteStorageManagerContract, Segment, read
 from remote.transfers.messages import Setup
 from remote.transfers.worker_store import WORKER_MODULE, WorkerStore
 from runtime.spawned_worker import SpawnedWorker
+from tests.harness.processes import PATIENCE_S, has_ended, wait_until
 
 MIB = 1024 * 1024
 
@@ -87,7 +89,7 @@ def test_a_worker_that_is_silent_is_killed_with_all_its_calls(tmp_path):
     with store_of(tmp_path, does="hang", silence_s=1.0) as store, ThreadPoolExecutor(2) as threads:
         for each in [threads.submit(segment_in(tmp_path).copy_to, store) for _ in range(2)]:
             with pytest.raises(RetriableRemoteStorageError, match=r"was silent for 1 s|has ended"):
-                each.result(30)
+                each.result(PATIENCE_S)
         assert store.worker.process_id is None
 
 
@@ -134,7 +136,7 @@ def test_close_ends_calls_that_the_store_does_not_answer(tmp_path):
             while store.worker.process_id is None:
                 threading.Event().wait(0.01)
         with pytest.raises(RetriableRemoteStorageError):
-            hanging.result(30)
+            hanging.result(PATIENCE_S)
         with pytest.raises(RetriableRemoteStorageError, match="closed"):
             segment_in(tmp_path).copy_to(store)
 
@@ -169,16 +171,11 @@ def test_the_worker_ends_with_a_broker_that_is_killed(tmp_path, does):
         process_id = int(parent.stdout.readline())
         assert is_running(process_id)
         parent.kill()
-    for _ in range(500):
-        if not is_running(process_id):
-            return
-        threading.Event().wait(0.02)
-    pytest.fail(f"process {process_id} is still there")
+    wait_until(lambda: not is_running(process_id))
 
 
 def is_running(process_id):
     try:
-        status = Path(f"/proc/{process_id}/stat").read_text()
-    except FileNotFoundError:
+        return not has_ended(psutil.Process(process_id))
+    except psutil.NoSuchProcess:
         return False
-    return status.rpartition(")")[2].split()[0] != "Z"

@@ -150,7 +150,7 @@ def test_the_end_does_not_wait_for_a_store_that_does_not_answer(monkeypatch):
 
             def read():
                 begun.set()
-                answers.wait(30)
+                answers.wait(60)
 
             runtime.create_task(runtime.run_blocking(read, pool=Pool.REMOTE_AUXILIARY), name=name)
             await asyncio.sleep(0)
@@ -158,7 +158,7 @@ def test_the_end_does_not_wait_for_a_store_that_does_not_answer(monkeypatch):
 
         began = time.monotonic()
         run(main)
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 30
     finally:
         answers.set()
 

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -76,7 +77,7 @@ async def main(runtime):
     time.sleep(0.01)
     os.kill(os.getpid(), signal.SIGSTOP)
     time.sleep(0.1)  # the turn goes on: the watch wakes before its end
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not reported:
             await asyncio.sleep(0.001)
 
@@ -94,7 +95,7 @@ def test_a_process_that_was_stopped_has_no_stall(monkeypatch):
         block_for(1.0)
         node.send_signal(signal.SIGCONT)
         printed, _ = node.communicate(timeout=PATIENCE_S)
-    assert printed.startswith("INFO A turn of the event loop has taken 1")
+    assert re.match(r"INFO A turn of the event loop has taken [1-9]", printed)
     assert "the process was stopped" in printed
     assert "WARNING" not in printed
 
