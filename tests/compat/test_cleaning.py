@@ -83,7 +83,7 @@ def test_retention_by_size_moves_the_log_start(server, topic):
         consumer.assign([TopicPartition(topic, 0, 5)])  # out of range: sent to the new start
         first = consumer.poll(PATIENCE_S)
         assert first is not None
-        assert first.offset() == low
+        assert low <= first.offset() <= watermarks(consumer, topic)[0]  # retention may run once more
     finally:
         consumer.close()
 

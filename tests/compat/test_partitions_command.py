@@ -129,7 +129,11 @@ def test_a_leader_that_is_not_the_preferred_one(cluster):
     tiered(cluster, "moved", "1,2,3")
     bootstrap = cluster.brokers[2].listener
     cluster.brokers[KAFKA].stop()
-    [partition] = once(lambda: rows(bootstrap, "moved"), lambda found: found[0]["leader"] == 2)
+    # It hands its leadership over first, and is fenced after that.
+    [partition] = once(
+        lambda: rows(bootstrap, "moved"), lambda found: "offline" in found[0]["replicas"][0]["state"]
+    )
+    assert partition["leader"] == 2
     assert partition["why"] == "the preferred replica 1 is not alive"
     assert partition["replicas"][0]["state"] == ["preferred", "offline"]
     cluster.brokers[KAFKA].start()

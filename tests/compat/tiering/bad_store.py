@@ -151,11 +151,11 @@ class PacedProducer:
         self.count += 1
         return time.perf_counter() - start_s
 
-    def run(self, seconds: float, value: bytes, *, pause_s: float = 0.01) -> list[float]:
-        """Produce for so long; the latencies in seconds, sorted."""
+    def run(self, seconds: float, value: bytes, *, least: int = 0, pause_s: float = 0.01) -> list[float]:
+        """Produce for so long, and at `least` so many; the latencies in seconds, sorted."""
         end_s = time.monotonic() + seconds
         taken: list[float] = []
-        while time.monotonic() < end_s:
+        while time.monotonic() < end_s or len(taken) < least:
             taken.append(self.produce(value))
             time.sleep(pause_s)
         return sorted(taken)

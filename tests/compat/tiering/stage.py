@@ -487,8 +487,10 @@ class Stage:
     def _expect_printed_offset(self, name: str, time: str, expected: str) -> None:
         topic, _, index = name.rpartition("-")
         where = ("--bootstrap-server", self._cluster.bootstrap, "--topic-partitions", f"{topic}:{index}")
-        printed = tool("kafka-get-offsets", *where, "--time", time).split()
-        assert printed == ([] if expected == "none" else [f"{topic}:{index}:{expected}"])
+        eventually_equal(
+            lambda: tool("kafka-get-offsets", *where, "--time", time).split(),
+            [] if expected == "none" else [f"{topic}:{index}:{expected}"],
+        )
 
     def _expect_out_of_range(self, name: str, offset: str) -> None:
         topic, _, index = name.rpartition("-")

@@ -34,7 +34,7 @@ from tests.harness.http_proxy import (
     WrongRange,
 )
 from tests.harness.minio import MinioServer
-from tests.harness.processes import wait_until
+from tests.harness.processes import has_ended, wait_until
 
 CLIENTS = pytest.mark.parametrize("client", ["s3", "minio"])
 SEGMENT_BYTES = 1 << 20
@@ -44,11 +44,15 @@ TIERED = {
     "local.retention.bytes": "1",
     "retention.ms": "-1",
 }
+#: More records of 20,000 bytes than a segment has: one is closed.
+RECORDS_PER_SEGMENT = 60
 LAG_BYTES = "kafka_server_brokertopicmetrics_remotecopylagbytes"
 LAG_SEGMENTS = "kafka_server_brokertopicmetrics_remotecopylagsegments"
 ERRORS = [f"kafka_server_brokertopicmetrics_remote{kind}errors_total" for kind in ("copy", "delete")]
 #: A stop, also while the store does not answer, in seconds.
-STOP_S = 10.0
+STOP_S = 30.0
+#: What an outage may add to the latency of a record on a busy machine. One that waits for the store waits for its time-out.
+NOISE_S = REQUEST_TIMEOUT_MS / 1000 / 5
 
 
 @pytest.fixture(scope="module")
@@ -75,22 +79,21 @@ def test_producers_and_local_readers_do_not_notice_an_outage(client, store, tmp_
     with TieredServer(tmp_path, store.tier(client)) as broker:
         create_topic(broker.bootstrap, "t", config=TIERED)
         producer = PacedProducer(broker.bootstrap, "t")
-        usual = producer.run(1.5, value)
+        usual = producer.run(1.5, value, least=RECORDS_PER_SEGMENT)
         wait_until(lambda: store.segments("t"))
         reader = Reader(broker.bootstrap, "t", offset=producer.count)
         begin, during, lags = producer.count, [], []
         for effect in OUTAGE:
             store.proxy.rules = [Rule(effect)]
-            during += producer.run(1.0, value)
+            during += producer.run(1.0, value, least=RECORDS_PER_SEGMENT)
             lags.append(broker.metric(LAG_SEGMENTS, "t"))
-            reader.poll(0.3)
             # A local reader has all that is there.
+            reader.read_to(producer.count - begin)
             assert len(reader.offsets) == producer.count - begin
         during.sort()
         assert reader.errors == []
-        # One that waits for the store waits for its time-out.
-        assert quantile(during, 0.9) < quantile(usual, 0.9) + 0.050, (usual, during)
-        assert during[-1] < REQUEST_TIMEOUT_MS / 1000 / 2, during
+        assert quantile(during, 0.9) < quantile(usual, 0.9) + NOISE_S, (usual, during)
+        assert during[-1] < REQUEST_TIMEOUT_MS / 1000, during
         # What is not in the store is here, and the metrics say how much that is.
         copied, local = store.segments("t"), broker.local_segments("t")
         closed = local[:-1]
@@ -117,7 +120,7 @@ def test_producers_and_local_readers_do_not_notice_an_outage(client, store, tmp_
             begin_s = time.monotonic()
             assert broker.server.stop() == 0
             assert time.monotonic() - begin_s < STOP_S
-        wait_until(lambda: not worker.is_running())
+        wait_until(lambda: has_ended(worker))
 
 
 #: What the store does to the reads of each partition.
@@ -143,16 +146,18 @@ def test_consumers_continue_when_the_store_does(client, store, tmp_path):
             Rule(Delayed(1.0), method="GET", part=f"/t-{SLOW}-"),
         ]
         with readers(broker.bootstrap, "t", range(SLOW + 1)) as found:
-            begin_s = time.monotonic()
-            while len(found[SLOW].offsets) < len(values):
+            faulty = [found[index] for index in range(SLOW)]
+
+            def have_tried() -> bool:
                 for each in found.values():
                     each.poll(0.05)
-                assert time.monotonic() < begin_s + 60, found[SLOW].offsets
+                return len(found[SLOW].offsets) >= len(values) and all(each.errors for each in faulty)
+
+            wait_until(have_tried, detail=lambda: [(each.offsets, each.errors) for each in found.values()])
             assert found[SLOW].errors == []
-            for index, effect in enumerate(READ_FAULTS):
-                assert not found[index].offsets, effect
-                assert all("Unknown broker error" in error for error in found[index].errors), effect
-                assert found[index].errors, effect
+            for each, effect in zip(faulty, READ_FAULTS, strict=True):
+                assert not each.offsets, effect
+                assert all("Unknown broker error" in error for error in each.errors), effect
             store.proxy.rules = []
             for each in found.values():
                 each.read_to(len(values))
@@ -194,7 +199,7 @@ def test_an_upload_survives_the_death_of_its_process_and_of_its_broker(client, s
         second = upload_under_way(store, broker, value)
         worker = broker.worker()
         broker.server.kill()
-        wait_until(lambda: not worker.is_running())
+        wait_until(lambda: has_ended(worker))
         store.proxy.rules = []
         broker.server.start()
         wait_until(lambda: len(store.segments("t")) >= 2)

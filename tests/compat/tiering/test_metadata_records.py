@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from tests.compat.admin import once
 from tests.compat.tiering.stage import Stage
 from tests.compat.tiering.tiered_cluster import DirectoryTier, TieredCluster
 from tests.harness.kafka import tool
@@ -11,6 +12,8 @@ _FORMATTER = (
     "org.apache.kafka.server.log.remote.metadata.storage.serialization.RemoteLogMetadataSerde"
     "$RemoteLogMetadataFormatter"
 )
+#: Four copies, each begun and finished; two of them deleted, each begun and finished.
+RECORDS = 12
 _STORY = """
 topic A 1,2 batches 2
 produce A-0 5 at 1700000000000
@@ -29,6 +32,15 @@ _ID = re.compile(r"(?<=id=)[A-Za-z0-9_-]{22}|[A-Za-z0-9_-]{22}(?=:A-0)")
 _TIME = re.compile(r"(?<=eventTimestampMs=)\d+")
 
 
+def consumed(bootstrap: str) -> str:
+    """What Kafka's console consumer prints until nothing has come for a while."""
+    return tool(
+        "kafka-console-consumer",
+        *("--bootstrap-server", bootstrap, "--topic", "__remote_log_metadata"),
+        *("--from-beginning", "--timeout-ms", "5000", "--formatter", _FORMATTER),
+    )
+
+
 def records_of(kind: str, folder: Path) -> list[str]:
     """What Kafka's console consumer prints of the topic: ids are numbered in the order of their appearance."""
     with TieredCluster(folder / kind, [kind, kind], DirectoryTier(folder / f"{kind}-tier"), {}) as cluster:
@@ -36,10 +48,8 @@ def records_of(kind: str, folder: Path) -> list[str]:
         for line in _STORY.split("\n"):
             if line:
                 stage.run(line)
-        output = tool(
-            "kafka-console-consumer",
-            *("--bootstrap-server", cluster.bootstrap, "--topic", "__remote_log_metadata"),
-            *("--from-beginning", "--timeout-ms", "5000", "--formatter", _FORMATTER),
+        output = once(
+            lambda: consumed(cluster.bootstrap), lambda found: found.count("partition: ") >= RECORDS
         )
     ids: dict[str, str] = {}
     found = []
@@ -53,6 +63,5 @@ def records_of(kind: str, folder: Path) -> list[str]:
 
 def test_records_are_those_of_kafka(tmp_path):
     ours, kafkas = records_of("ottla", tmp_path), records_of("kafka", tmp_path)
-    # Four copies, each begun and finished; two of them deleted, each begun and finished.
-    assert len(ours) == 12
+    assert len(ours) == RECORDS
     assert ours == kafkas
