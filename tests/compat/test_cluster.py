@@ -306,7 +306,7 @@ def test_a_broker_that_waits_for_controllers_can_be_stopped(tmp_path):
     child.wait_until(lambda: answers(port))
     child.wait_until(lambda: "the active controller has not responded" in child.output())
     assert child.stop() == 0  # long before it would give its registration up
-    complaints = [line for line in child.output().splitlines() if " WARNING " in line]
+    complaints = child.warnings()
     assert len(complaints) <= 4  # of some twenty attempts a second
     assert all(f"127.0.0.1:{unused}" in line and "Errno 111" in line for line in complaints), complaints
     assert "READY" not in child.output()

@@ -59,6 +59,11 @@ class Child:
     def output(self) -> str:
         return self.log.read_text(errors="replace")
 
+    def warnings(self) -> list[str]:
+        """The WARNINGs of a node's output, but for those of turns of its event loop: how long one takes depends on the machine."""
+        lines = self.output().splitlines()
+        return [line for line in lines if " WARNING " in line and " WARNING runtime.stalls: " not in line]
+
     def wait_until(
         self, is_ready: Callable[[], bool], *, timeout_s: float = PATIENCE_S, interval_s: float = 0.01
     ) -> None:

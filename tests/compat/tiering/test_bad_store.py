@@ -230,12 +230,9 @@ def test_a_store_that_refuses_everything_is_one_sentence(client, store, tmp_path
         create_topic(broker.bootstrap, "t", config=TIERED)
         produce(broker.bootstrap, "t", [bytes(300_000)] * 5)
 
-        def warnings() -> list[str]:
-            return [line for line in broker.server.child.output().splitlines() if " WARNING " in line]
-
         # Attempts that fail again are not logged again: those to copy, or to delete what a copy may have left.
         wait_until(lambda: sum(broker.metric(each, "t") for each in ERRORS) >= 5)
-        (line,) = warnings()
+        (line,) = broker.server.child.warnings()
         assert "the copying of" in line
         assert words in line, line
         assert broker.metric(LAG_SEGMENTS, "t") == 1
