@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.generators.cluster import ClusterDoesNotAnswer, ClusterReader
 from bench.report import from_json
+from tests.harness.processes import has_ended, wait_until
 
 ROOT = Path(__file__).parents[2]
 #: Longer than this takes on a busy machine.
@@ -128,8 +129,7 @@ def test_an_interrupt_ends_the_phase_and_what_there_is_is_aggregated(server, top
     (sample,) = samples(report, "write", "mine")
     assert sample["acknowledged"] > 0
     assert sample.get("lost", 0) == 0
-    _, alive = psutil.wait_procs(children, timeout=30)
-    assert alive == []
+    wait_until(lambda: all(map(has_ended, children)))
 
 
 def wait_for_records(bootstrap, topic):

@@ -67,7 +67,7 @@ def test_all_columns_of_a_record_come_back(spark, server, kafka, write, topic):
         (topic, 1, 0, b"tombstone", None, 0, None),
     ]
     ages = [row.timestamp.astimezone(datetime.UTC) - before for row in found]
-    assert all(abs(age) < datetime.timedelta(minutes=1) for age in ages), ages
+    assert all(abs(age) < datetime.timedelta(minutes=10) for age in ages), ages
     # And the same for another client.
     [first, _] = read(server.bootstrap, topic, 2)
     assert (first.key(), first.value()) == (b"key", b"value")

@@ -49,15 +49,15 @@ class Place:
         reader = spark.read.format("kafka").options(**self.with_cluster, subscribe=topic, **kafka | options)
         return reader.load()
 
-    def wait_tiered(self, topic, partition, *, segments):
-        """Until the store has so many segments of a partition."""
+    def wait_tiered(self, folder):
+        """Until each broker has the active segment only: what is in the store changes no more."""
 
-        def is_tiered():
-            found = [each for each in self.cluster.store.objects() if each.index_type is None]
-            names = [each.segment_id.partition.topic_partition for each in found]
-            return names.count((topic, partition)) >= segments
+        def are_active_only():
+            brokers = self.cluster.brokers.values()
+            logs = [[*directory.glob(f"{folder}/*.log")] for node in brokers for directory in node.log_dirs]
+            return sum(map(len, logs)) == len(brokers)
 
-        wait_until(is_tiered)
+        wait_until(are_active_only)
 
 
 def by_place(frame):
@@ -78,6 +78,7 @@ def source(spark):
 
 # -- Ottla and MinIO -------------------------------------------------------------------------------------
 
+#: Of each partition in the store, at least.
 SEGMENTS = 6
 
 
@@ -97,7 +98,7 @@ def ottla(tmp_path_factory):
         place.story("lead orders-0 1")
         produce(place, codecs=CODECS[:3], first=2000)
         for partition in (0, 1):
-            place.wait_tiered("orders", partition, segments=SEGMENTS)
+            place.wait_tiered(f"orders-{partition}")
         yield place
 
 
