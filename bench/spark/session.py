@@ -29,7 +29,7 @@ from tests.harness import fetch
 
 __all__ = ["SparkCannotStart", "slots", "spark_session"]
 
-_EXECUTORS_TIMEOUT_S: Final = 30.0
+_EXECUTORS_TIMEOUT_S: Final = 60.0
 #: The workers of a cluster offer their cores one after the other: these are all when none has come for so long.
 _QUIET_S: Final = 2.0
 _POLL_S: Final = 0.1
