@@ -64,17 +64,21 @@ sim: setup-test ## quorums, whole nodes and crashes on virtual time; SEEDS=... f
 crash: setup-test ## power cuts, flipped bits and kills with SEEDS seeds each, failing disks with half as many (check: 8, 1 kill; sim: 24, 3)
 	OTTLA_CRASH_SEEDS=$(SEEDS) OTTLA_CRASH_KILLS=$(SEEDS) $(BIN)/python -m pytest -q -n 2 --timeout 600 $(CRASHES) $(ARGS)
 
+# The tests of a file stay together, with the processes that they start; the longest files come first (conftest.py).
+BY_FILE := --dist loadfile --no-loadscope-reorder
+
+# Three at a time on two cores: these tests wait for processes as long as they compute.
 compat: setup-test ## real processes: clients of every kind, hostile input, Apache Kafka as oracle
 	$(BIN)/python -m tests.harness.fetch
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile tests/hostile tests/compat $(ARGS)
+	$(BIN)/python -m pytest -q -n 3 $(BY_FILE) tests/hostile tests/compat $(ARGS)
 
 oracle: setup-test ## tests/compat against Apache Kafka itself: the oracle of each test
 	$(BIN)/python -m tests.harness.fetch
-	KAFKA_ORACLE=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile tests/compat $(ARGS)
+	KAFKA_ORACLE=1 $(BIN)/python -m pytest -q -n 3 $(BY_FILE) tests/compat $(ARGS)
 
 spark: setup-bench ## what runs on Spark: generators, aggregation, reports in a browser, Spark's Kafka connector, ottla-tier
 	$(BIN)/python -m tests.harness.fetch java kafka minio chromium
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile tests/spark $(ARGS)
+	$(BIN)/python -m pytest -q -n 2 $(BY_FILE) tests/spark $(ARGS)
 
 bench-smoke: setup-bench ## `ottla bench run` on tiny loads, Ottla and Kafka; every record is counted (make spark runs it, too)
 	$(BIN)/python -m tests.harness.fetch java kafka

@@ -6,7 +6,7 @@ by asking `server.is_kafka`.
 
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -50,6 +50,27 @@ def asks_the_server(item: pytest.Function) -> bool:
     )
 
 
+#: The files that take longest. They come first (`make compat`): one that began last would leave the other workers idle.
+LONGEST = (
+    "tiering/test_tiering_stories.py",
+    "test_chaos.py",
+    "tiering/test_bad_store.py",
+    "test_data_folders.py",
+    "test_quorum_tools.py",
+    "test_closest_replica.py",
+    "test_mixed_brokers.py",
+    "test_mixed_quorum.py",
+    "test_cluster.py",
+    "test_kafka_broker.py",
+)
+
+
+def put_first(items: list[pytest.Item], folder: Path, names: Sequence[str]) -> None:
+    """Order the tests so that these files of the folder come before all others."""
+    ranks = {folder / name: at for at, name in enumerate(names)}
+    items.sort(key=lambda item: ranks.get(item.path, len(names)))
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Against Kafka only what asks the server is run: all else is the same in both runs.
 
@@ -63,6 +84,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         others = [item for item in items if not asks_the_server(item)]
         config.hook.pytest_deselected(items=others)
         items[:] = [item for item in items if item not in others]
+    put_first(items, here, LONGEST)
     for item in items:
         if here not in item.path.parents:
             continue

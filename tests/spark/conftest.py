@@ -8,12 +8,25 @@ import pytest
 from pyspark.sql import SparkSession
 
 from bench.spark.session import spark_session
-from tests.compat.conftest import Server, make_server
+from tests.compat.conftest import Server, make_server, put_first
+
+#: The files that take longest come first (`make spark`).
+LONGEST = (
+    "test_bench_run.py",
+    "test_tier_source.py",
+    "test_session.py",
+    "test_bench_smoke.py",
+    "test_standalone.py",
+    "test_targets_events.py",
+    "test_generators_calibration.py",
+    "test_aggregation.py",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Sockets between PySpark and its JVM are PySpark's to close. JVMs and brokers start slowly on a busy machine."""
     here = Path(__file__).parent
+    put_first(items, here, LONGEST)
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
