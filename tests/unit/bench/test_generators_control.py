@@ -7,6 +7,7 @@ import socket
 import pytest
 
 from bench.generators.control import Control, ControlClient
+from tests.harness.processes import PATIENCE_S
 
 
 @pytest.fixture
@@ -17,7 +18,7 @@ def control():
 
 def wait(control, condition):
     with control.changed:
-        assert control.changed.wait_for(condition, 10)
+        assert control.changed.wait_for(condition, PATIENCE_S)
 
 
 def client(control, index):
@@ -32,7 +33,9 @@ def test_states_and_orders_travel(control):
             each.send("ready")
         wait(control, lambda: control.ready == {0, 1})
         control.broadcast("start", at_us=5)
-        assert [received.get(timeout=10) for received in orders] == [{"kind": "start", "at_us": 5}] * 2
+        assert [received.get(timeout=PATIENCE_S) for received in orders] == [
+            {"kind": "start", "at_us": 5}
+        ] * 2
         first.send("progress", counts={"producer-0-0": (1, 2, 3)})
         second.send("progress", counts={"producer-0-1": (4, 5, 6)})
         second.send("produced")
@@ -58,7 +61,7 @@ def test_a_task_learns_that_its_driver_is_gone():
         task.send("ready")
         wait(control, lambda: control.ready)
     with task:
-        assert lost.get(timeout=10) == "lost"
+        assert lost.get(timeout=PATIENCE_S) == "lost"
         task.send("done")  # nothing is raised
 
 

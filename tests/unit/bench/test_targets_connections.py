@@ -3,12 +3,12 @@
 import socket
 import sys
 import threading
-import time
 from contextlib import closing
 
 import pytest
 
 from bench.targets.connections import Carried, Connections
+from tests.harness.processes import comes_true
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="sock_diag is Linux's")
 #: TCP counts the end of a connection as a byte, in each direction.
@@ -50,19 +50,23 @@ def exchange(connection, size):
 def settled(connections, port, expected):
     """What was carried, added up until it is as expected: acknowledgements arrive a little later."""
     total = Carried(0, 0)
-    deadline = time.monotonic() + 5
-    while time.monotonic() < deadline:
+
+    def is_complete():
+        nonlocal total
         more = connections.carried()[port]
         total = Carried(total.received + more.received, total.sent + more.sent)
-        if total == expected:
-            break
+        return total == expected
+
+    comes_true(is_complete, timeout_s=30)
     return total
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 def test_open_and_ended_connections_count_what_they_have_carried_since(echo, host):
     with socket.create_connection((host, echo)) as client:
-        exchange(client, 700)  # before: not counted
+        with closing(Connections([echo])) as earlier:
+            exchange(client, 700)  # before: not counted
+            settled(earlier, echo, Carried(700, 1400))
         with closing(Connections([echo])) as connections:
             exchange(client, 1000)
             assert settled(connections, echo, Carried(1000, 2000)) == (1000, 2000)

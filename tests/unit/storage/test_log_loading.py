@@ -38,7 +38,7 @@ def make(*paths, **options):
 def test_several_at_a_time(tmp_path, monkeypatch, is_clean):
     manager = make(tmp_path / "a", tmp_path / "b")
     manager.shutdown(NOW_MS, broker_epoch=1) if is_clean else crash(manager)
-    meeting = Barrier(4, timeout=10)
+    meeting = Barrier(4, timeout=60)
     really_open = Log.open
 
     def open_together(*args, **options):
