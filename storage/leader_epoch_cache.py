@@ -59,10 +59,13 @@ def decode(data: bytes) -> list[EpochEntry]:
 class LeaderEpochCache:
     """The epochs of one log; `path` None keeps them in memory only."""
 
+    #: The newest epoch, even if its leader wrote nothing; each append asks for it. Invariant: that of the last entry.
+    latest_epoch: int | None
+
     def __init__(
         self, entries: Iterable[EpochEntry] = (), *, path: Path | None = None, files: Files | None = None
     ) -> None:
-        self._entries: list[EpochEntry] = []
+        self._set([])
         self.path = path
         self._files = files
         self._changes = FlushCounter()
@@ -82,7 +85,7 @@ class LeaderEpochCache:
             pass
         except checkpoints.CorruptCheckpoint as error:
             _LOG.warning("%s is corrupt (%s): the epochs are read from the log again", path, error)
-            cache._entries.clear()
+            cache._set([])
         return cache
 
     # -- updates -----------------------------------------------------------------------------------
@@ -121,24 +124,29 @@ class LeaderEpochCache:
                 "%s: the new entry %s contradicts these, which are removed: %s", self.path, entry, removed
             )
         entries.append(entry)
+        self.latest_epoch = entry.epoch
         return True
+
+    def _set(self, entries: list[EpochEntry]) -> None:
+        self._entries = entries
+        self.latest_epoch = entries[-1].epoch if entries else None
 
     def truncate_from_end(self, end_offset: int) -> None:
         """The log now ends at `end_offset`: remove the entries that start there or later."""
         if self._entries and self._entries[-1].start_offset >= end_offset:
-            del self._entries[bisect_left(self._entries, end_offset, key=_start_offset) :]
+            self._set(self._entries[: bisect_left(self._entries, end_offset, key=_start_offset)])
             self._write()
 
     def truncate_from_start(self, start_offset: int) -> None:
         """The log now begins at `start_offset`: the epoch of that offset starts there, earlier ones are removed."""
         kept = _from(self._entries, start_offset)
         if kept != self._entries:
-            self._entries = kept
+            self._set(kept)
             self._write()
 
     def replace(self, entries: Iterable[EpochEntry]) -> None:
         """Replace all entries and write the file once: after a crash a partly rebuilt file would be believed."""
-        self._entries = []
+        self._set([])
         for entry in entries:
             self._assign(entry)
         self._write()
@@ -165,14 +173,14 @@ class LeaderEpochCache:
     def adopt(self, path: Path, entries: Sequence[EpochEntry]) -> None:
         """Replace all entries by those of this file, which is renamed."""
         assert self.path is not None and self._files is not None, path  # noqa: PT018 (one condition: it has a file)
-        self._entries = list(entries)
+        self._set(list(entries))
         self._check_order()
         self._files.rename(path, self.path)
         self._changes.on_change()
 
     def clear(self) -> None:
         """Remove all entries."""
-        self._entries = []
+        self._set([])
         self._write()
 
     # -- queries -----------------------------------------------------------------------------------
@@ -181,11 +189,6 @@ class LeaderEpochCache:
     def entries(self) -> tuple[EpochEntry, ...]:
         """All entries, oldest first."""
         return tuple(self._entries)
-
-    @property
-    def latest_epoch(self) -> int | None:
-        """The newest epoch, even if its leader wrote nothing."""
-        return self._entries[-1].epoch if self._entries else None
 
     @property
     def latest(self) -> EpochEntry | None:

@@ -92,6 +92,26 @@ def test_reopened_cache_is_the_same(tmp_path):
     assert LeaderEpochCache.open(path, Files()).entries == ((0, 0), (4, 12))
 
 
+@pytest.mark.logs("is corrupt")
+def test_the_latest_epoch_after_each_change(tmp_path):
+    files, path = Files(), tmp_path / "leader-epoch-checkpoint"
+    cache = LeaderEpochCache.open(path, files)
+    assert cache.latest_epoch is None
+    cache.assign(3, start_offset=7)
+    assert (cache.latest_epoch, LeaderEpochCache.open(path, files).latest_epoch) == (3, 3)
+    cache.restore_older([EpochEntry(1, 2)])
+    assert cache.latest_epoch == 3
+    cache.replace([EpochEntry(0, 0), EpochEntry(2, 5)])
+    assert cache.latest_epoch == 2
+    files.write_atomically(tmp_path / "copy", encode([EpochEntry(4, 9)]))
+    cache.adopt(tmp_path / "copy", [EpochEntry(4, 9)])
+    assert cache.latest_epoch == 4
+    cache.clear()
+    assert cache.latest_epoch is None
+    files.write_atomically(path, b"0\n2\n0 0\n-1 5\n")
+    assert LeaderEpochCache.open(path, files).latest_epoch is None
+
+
 class OneEpochARecord(RuleBasedStateMachine):
     """The model: the epoch of every offset from the log's start on."""
 
@@ -141,6 +161,10 @@ class OneEpochARecord(RuleBasedStateMachine):
     def entries_grow(self):
         entries = self.cache.entries
         assert all(a.epoch < b.epoch and a.start_offset < b.start_offset for a, b in pairwise(entries))
+
+    @invariant()
+    def the_latest_epoch_is_that_of_the_last_entry(self):
+        assert self.cache.latest_epoch == (self.cache.entries[-1].epoch if self.cache.entries else None)
 
 
 TestOneEpochARecord = OneEpochARecord.TestCase
