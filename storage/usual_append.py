@@ -205,7 +205,8 @@ class UsualAppend:
             or not 0 < size_bytes <= config.segment_bytes
         ):
             return False
-        known = self._producers.producers
+        producers = self._producers
+        # Of several batches. A single one, which most are, is written by its fields.
         headers: list[BatchHeader] = []
         copied: list[tuple[ProducerState, BatchMetadata]] = []
         position, end_offset, largest_timestamp = 0, self._offsets.log_end_offset, -1
@@ -230,31 +231,46 @@ class UsualAppend:
             ):
                 return False
             if producer_id >= 0:
-                if (producer := known.get(producer_id)) is None:
-                    return False
-                batch = producer.copied_batch(
-                    epoch=producer_epoch,
-                    first_sequence=sequence,
-                    last_offset=base_offset + delta,
-                    offset_delta=delta,
-                    timestamp=max_timestamp,
+                producer = producers.producers.get(producer_id)
+                batch = (
+                    None
+                    if producer is None
+                    else producer.copied_batch(
+                        epoch=producer_epoch,
+                        first_sequence=sequence,
+                        last_offset=base_offset + delta,
+                        offset_delta=delta,
+                        timestamp=max_timestamp,
+                    )
                 )
-                if batch is None:
+                if producer is None or batch is None:
                     return False
                 copied.append((producer, batch))
-            headers.append(_new_tuple(BatchHeader, fields))
+            if position - start < size_bytes:
+                headers.append(_new_tuple(BatchHeader, fields))
             end_offset = base_offset + delta + 1
             largest_timestamp = max(largest_timestamp, max_timestamp)
         segment = self._files.segments.active
         try:
             if segment.is_full(size_bytes, end_offset - 1, largest_timestamp, now_ms, config):
                 return False
-            segment.append(headers, (records,), size_bytes)
+            if headers:
+                first_offset = headers[0].base_offset
+                segment.append(headers, (records,), size_bytes)
+            else:
+                first_offset = base_offset
+                segment.append_batch(
+                    records,
+                    first_offset=first_offset,
+                    last_offset=end_offset - 1,
+                    max_timestamp=largest_timestamp,
+                    size_bytes=size_bytes,
+                )
         except OSError as error:
             raise self._availability.failed(error) from error
         # Before anything else can fail: an offset must not be assigned twice.
-        self._offsets.advance_end(first_offset=headers[0].base_offset, end_offset=end_offset)
+        self._offsets.advance_end(first_offset=first_offset, end_offset=end_offset)
         for producer, batch in copied:
             producer.add_next(batch)
-        self._producers.map_end_offset = end_offset
+        producers.map_end_offset = end_offset
         return True
