@@ -101,12 +101,10 @@ class NodeClient:
         *,
         timeout_s: float,
         versions: range | None = None,
-        buffer: ResponseBuffer | None = None,
     ) -> Any:  # noqa: ANN401 the API's response
         """Send a request and wait for its response. `versions` restricts the versions that may be used.
 
-        Records in the response are slices of the memory that it was received into, which the caller may keep; of
-        `buffer`, until it calls `release`, if it passes one.
+        Records in the response are slices of the memory that it was received into, which the caller may keep.
         The client's name and version are filled into an ApiVersions request, as by Kafka's client.
         Raises Disconnected, TimeoutError after `timeout_s` (connecting included), and UnsupportedVersion.
         """
@@ -119,7 +117,6 @@ class NodeClient:
             lambda version, body: decode_response(api_key, version, body),
             timeout_s=timeout_s,
             versions=versions,
-            buffer=buffer,
         )
 
     async def request_encoded(
@@ -135,7 +132,8 @@ class NodeClient:
     ) -> T:
         """As `request`, by a codec of the caller: `encode(version)` returns the body, `decode(version, body)` reads one.
 
-        `decode` may keep slices of the body, as `request` does. Where it raises MalformedMessage, the connection is closed.
+        `decode` may keep slices of the body, as `request` does; of `buffer`, until the caller calls `release`, if it passes
+        one. Where it raises MalformedMessage, the connection is closed.
         """
         peer = self._peer(address)
         deadline = self._runtime.monotonic() + timeout_s

@@ -9,6 +9,7 @@ from client_support import Node, World
 from broker.network import outgoing, response_buffer
 from broker.network.client import Disconnected, NodeClient
 from broker.network.response_buffer import IDLE_RELEASES, MAX_FREE_BYTES, UNIT_BYTES, ResponseBuffer
+from protocol.codec import decode_response, encode_request
 from protocol.messages import fetch
 from runtime.production import run
 from runtime.simulated import Simulation
@@ -149,7 +150,14 @@ def leased(monkeypatch):
 
 async def fetched(world, client, size, buffer, timeout_s=30):
     message = fetch.FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=size, topics=[])
-    response = await client.request(world.address, 1, message, timeout_s=timeout_s, buffer=buffer)
+    response = await client.request_encoded(
+        world.address,
+        1,
+        lambda version: encode_request(1, version, message),
+        lambda version, body: decode_response(1, version, body),
+        timeout_s=timeout_s,
+        buffer=buffer,
+    )
     return response.responses[0].partitions[0].records
 
 
