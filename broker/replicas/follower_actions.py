@@ -78,14 +78,7 @@ class FollowerActions:
             case None:
                 return None
             case Append():
-                replica.append(
-                    action.records,
-                    leader_epoch=action.leader_epoch,
-                    high_watermark=action.high_watermark,
-                    log_start_offset=action.log_start_offset,
-                    now_ms=self._runtime.now_ms(),
-                )
-                follower.on_appended(action)
+                self.append(action, follower, replica)
                 return None
             case TruncateTo() | TruncateFullyAndStartAt():
                 if not is_wanted():
@@ -100,6 +93,18 @@ class FollowerActions:
                 return self._build_remote_log_aux(action, follower, replica, is_wanted)
             case _:
                 assert_never(action)
+
+    def append(self, action: Append, follower: Follower, replica: FollowerReplica) -> None:
+        """`execute` of nearly all actions. Raises CorruptMessage, UnexpectedAppendOffset, KafkaStorageError."""
+        leader_epoch, records, high_watermark, log_start_offset = action
+        replica.append(
+            records,
+            leader_epoch=leader_epoch,
+            high_watermark=high_watermark,
+            log_start_offset=log_start_offset,
+            now_ms=self._runtime.now_ms(),
+        )
+        follower.on_appended(action)
 
     # -- the remote tier ---------------------------------------------------------------------------
 

@@ -73,27 +73,22 @@ class FollowerReplica:
         """
         assert leader_epoch == self.leader_epoch, (leader_epoch, str(self))
         log, listener = self.log, self._listener
-        if len(records):
-            size_bytes = len(records)
+        size_bytes = len(records)
+        if size_bytes:
             if not log.usual.append_as_follower(records, leader_epoch=leader_epoch, now_ms=now_ms):
                 size_bytes = _append(log, records, leader_epoch=leader_epoch, now_ms=now_ms).size_bytes
             if listener is not None:
                 listener.on_replicated(size_bytes)
         self.leader_high_watermark = high_watermark
-        if self._adopt_offsets(high_watermark, log_start_offset) and listener is not None:
+        # Both are limited to this log. Invariant: log start offset <= high watermark <= log end offset.
+        offsets, has_moved = log.offsets, False
+        if high_watermark > offsets.high_watermark:
+            has_moved = log.maybe_increment_high_watermark(min(high_watermark, offsets.log_end_offset))
+        if log_start_offset > offsets.log_start_offset:
+            log_start_offset = min(log_start_offset, offsets.high_watermark)
+            has_moved |= log.maybe_increment_log_start_offset(log_start_offset, reason=self._reason)
+        if has_moved and listener is not None:
             listener.notify()
-
-    def _adopt_offsets(self, high_watermark: int, log_start_offset: int) -> bool:
-        """Adopt the other replica's high watermark and log start offset, limited to this log; whether one has moved.
-
-        Invariant: log start offset <= high watermark <= log end offset.
-        """
-        log, offsets = self.log, self.log.offsets
-        has_moved = log.maybe_increment_high_watermark(min(high_watermark, offsets.log_end_offset))
-        log_start_offset = min(log_start_offset, offsets.high_watermark)
-        if log_start_offset <= offsets.log_start_offset:  # nearly always
-            return has_moved
-        return log.maybe_increment_log_start_offset(log_start_offset, reason=self._reason) or has_moved
 
     def truncate_to(self, offset: int, *, now_ms: int) -> None:
         """Truncate the log to where it agrees with the other one. Raises KafkaStorageError."""

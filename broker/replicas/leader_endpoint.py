@@ -6,15 +6,13 @@ row in each of them, so that the number of requests does not depend on the numbe
 Source: RemoteLeaderEndPoint and BrokerBlockingSender of Kafka 4.3.1.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
-from uuid import UUID
 
 from broker.network.client import Address, ClientSettings, Disconnected, NodeClient
 from broker.network.response_buffer import ResponseBuffer
-from broker.replicas.partition_fetch_states import Key
-from broker.replication.follower import Bounds, Divergence, Records
+from broker.replication.follower import Bounds, Divergence
 from broker.replication.follower_session import FollowerSession, SessionRequest
 from broker.replication.remote_log_aux import (
     EpochEnd,
@@ -28,7 +26,7 @@ from protocol.api_keys import ApiKey
 from protocol.codec import encode_request
 from protocol.errors import ErrorCode, OffsetNotAvailable, UnsupportedVersion
 from protocol.hot import fetch as codec
-from protocol.hot.fetch import FetchRow
+from protocol.hot.fetch import FetchRow, Key, Records
 from protocol.messages.fetch import (
     FetchRequest,
     FetchTopic,
@@ -48,6 +46,7 @@ from protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from protocol.reading import uuid_of
 from protocol.special_timestamps import (
     EARLIEST,
     EARLIEST_LOCAL,
@@ -95,7 +94,7 @@ class FetchAnswer(NamedTuple):
 
     error: ErrorCode
     session_id: int
-    rows: list[tuple[Key, Records | Divergence | ErrorCode]]
+    rows: Sequence[tuple[Key, Records | Divergence | ErrorCode]]
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -395,9 +394,11 @@ def _leader_offsets(
 
 
 def _by_topic(rows: Mapping[Key, FetchRow]) -> list[FetchTopic]:
-    topics: dict[UUID, FetchTopic] = {}
+    topics: dict[bytes, FetchTopic] = {}
     for (topic_id, _), row in rows.items():
-        topics.setdefault(topic_id, FetchTopic(topic_id=topic_id)).partitions.append(row.to_message())
+        topics.setdefault(topic_id, FetchTopic(topic_id=uuid_of(topic_id))).partitions.append(
+            row.to_message()
+        )
     return list(topics.values())
 
 
@@ -405,26 +406,14 @@ def _decode_fetch(version: int, body: memoryview) -> FetchAnswer:
     """The usual response has no errors; any other one is decoded by the general codec. Raises MalformedMessage."""
     usual = codec.read_usual_response(version, body)
     if usual is not None:
-        session_id, fetched = usual
-        return FetchAnswer(
-            ErrorCode.none,
-            session_id,
-            [
-                (
-                    key,
-                    Records(
-                        records=records, high_watermark=high_watermark, log_start_offset=log_start_offset
-                    ),
-                )
-                for key, high_watermark, log_start_offset, records in fetched
-            ],
-        )
+        session_id, rows = usual
+        return FetchAnswer(ErrorCode.none, session_id, rows)
     response = codec.decode_response(version, body)
     return FetchAnswer(
         ErrorCode(response.error_code),
         response.session_id,
         [
-            ((topic.topic_id, row.partition_index), _answer(row))
+            ((topic.topic_id.bytes, row.partition_index), _answer(row))
             for topic in response.responses
             for row in topic.partitions
         ],
@@ -444,7 +433,7 @@ def _answer(row: PartitionData) -> Records | Divergence | ErrorCode:
 
 
 def _forgotten(keys: Iterable[Key]) -> list[ForgottenTopic]:
-    topics: dict[UUID, ForgottenTopic] = {}
+    topics: dict[bytes, ForgottenTopic] = {}
     for topic_id, index in keys:
-        topics.setdefault(topic_id, ForgottenTopic(topic_id=topic_id)).partitions.append(index)
+        topics.setdefault(topic_id, ForgottenTopic(topic_id=uuid_of(topic_id))).partitions.append(index)
     return list(topics.values())

@@ -22,7 +22,6 @@ from broker.replication.follower import (
     FetchBounds,
     FetchRecords,
     Follower,
-    Records,
     ReplicaState,
 )
 from broker.replication.remote_log_aux import (
@@ -33,6 +32,7 @@ from broker.replication.remote_log_aux import (
 )
 from broker.replication.replication_quota import ReplicationQuota
 from protocol.errors import OffsetMovedToTieredStorage, OffsetOutOfRange
+from protocol.hot.fetch import Records
 from runtime import Pool, Runtime
 from storage import producer_snapshot
 from storage.log import Log, WouldBlock

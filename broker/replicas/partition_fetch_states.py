@@ -14,14 +14,11 @@ Source: Kafka's PartitionFetchState and AbstractFetcherThread.partitionStates.
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from typing import assert_never
-from uuid import UUID
 
 from broker.replicas.partition import Partition
 from broker.replication.follower import FetchRecords, Follower, ReplicaState
+from protocol.hot.fetch import Key
 from runtime import Runtime
-
-#: A partition as a Fetch names it: (topic id, partition index).
-Key = tuple[UUID, int]
 
 
 class PartitionFetchState:
@@ -50,7 +47,7 @@ class PartitionFetchState:
 
 def key_of(partition: Partition) -> Key:
     """The partition as a Fetch names it."""
-    return partition.topic_id, partition.topic_partition.partition
+    return partition.topic_id.bytes, partition.topic_partition.partition
 
 
 class PartitionFetchStates:
@@ -107,6 +104,13 @@ class PartitionFetchStates:
                 case unknown:
                     assert_never(unknown)
         self._has_work.set()
+
+    def on_records(self, fetch_state: PartitionFetchState) -> None:
+        """`update` after records: nearly always the next request is for those that follow, and nothing else changes."""
+        if fetch_state in self.fetching and fetch_state.follower.state is ReplicaState.FETCHING:
+            self.changed[fetch_state] = None
+        else:
+            self.update(fetch_state)
 
     def take_changed(self) -> list[PartitionFetchState]:
         """Those whose row may have changed since the last call; removed ones first: a successor may have the same key."""

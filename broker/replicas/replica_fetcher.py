@@ -21,7 +21,7 @@ from broker.replicas.flushes import flush_log
 from broker.replicas.follower_actions import FollowerActions
 from broker.replicas.leader_endpoint import SESSION_ERRORS, FetcherSettings, LeaderEndpoint
 from broker.replicas.partition import Partition
-from broker.replicas.partition_fetch_states import Key, PartitionFetchState, PartitionFetchStates, key_of
+from broker.replicas.partition_fetch_states import PartitionFetchState, PartitionFetchStates, key_of
 from broker.replicas.replication_throttle import FollowerThrottle
 from broker.replication.follower import (
     Action,
@@ -32,7 +32,6 @@ from broker.replication.follower import (
     FetchRecords,
     Follower,
     FollowerRequest,
-    Records,
     ReplicaState,
     TruncateFullyAndStartAt,
     TruncateTo,
@@ -45,13 +44,14 @@ from broker.replication.remote_log_aux import (
     LeaderOffsets,
 )
 from protocol.errors import CorruptMessage, ErrorCode, KafkaError, KafkaStorageError
-from protocol.hot.fetch import FetchRow
+from protocol.hot.fetch import FetchRow, Key, Records
 from protocol.types import TopicPartition
 from remote.auxiliary_state import AuxiliaryStates
 from remote.errors import RemoteStorageError
 from runtime import Pool, Runtime
 
 logger = logging.getLogger(__name__)
+_new_tuple = tuple.__new__
 
 #: The longest pause of a partition whose state the remote tier does not return, and by how much pauses differ.
 _MAX_BACKOFF_MS: Final = 30_000
@@ -220,11 +220,12 @@ class ReplicaFetcher:
             fetch_state = states.get(key)
             if fetch_state is None or fetch_state.asked is None:
                 continue
-            if type(row) is not Records:
+            if not isinstance(row, Records):
                 self._process(fetch_state, fetch_state.asked, row)
                 continue
             for part in append_turns.parts_of(row):
-                self._process(fetch_state, fetch_state.asked, part.answer)
+                self._execute(fetch_state, fetch_state.follower.on_records, fetch_state.asked, part.answer)
+                states.on_records(fetch_state)
                 cost += part.cost
                 if cost >= append_turns.TURN_COST:
                     cost = 0
@@ -249,31 +250,32 @@ class ReplicaFetcher:
 
     def _row(self, fetch_state: PartitionFetchState) -> FetchRow | None:
         """The partition's row of a Fetch; None: it is not fetched now."""
-        request = fetch_state.follower.next_request() if self._states.may_send(fetch_state) else None
-        if not isinstance(request, FetchRecords):
+        request = fetch_state.follower.next_request() if fetch_state in self._states.fetching else None
+        if type(request) is not FetchRecords:
             fetch_state.asked = None
             return None
         fetch_state.asked = request
-        local_log = fetch_state.partition.reported_local_log
-        return FetchRow(
-            fetch_state.partition.topic_partition.partition,
-            request.leader_epoch,
-            request.fetch_offset,
-            -1 if request.last_fetched_epoch is None else request.last_fetched_epoch,
-            request.log_start_offset,
+        partition = fetch_state.partition
+        local_log = partition.reported_local_log
+        leader_epoch, fetch_offset, last_fetched_epoch, log_start_offset = request
+        fields = (
+            fetch_state.key[1],
+            leader_epoch,
+            fetch_offset,
+            -1 if last_fetched_epoch is None else last_fetched_epoch,
+            log_start_offset,
             self._settings.max_bytes,
-            fetch_state.partition.log.high_watermark,
+            partition.log.offsets.high_watermark,
             None if local_log is None else local_log.to_state(),
         )
+        return _new_tuple(FetchRow, fields)  # not a call of the class: 0.2 us instead of 0.35
 
     def _process(
-        self, fetch_state: PartitionFetchState, asked: FetchRecords, answer: Records | Divergence | ErrorCode
+        self, fetch_state: PartitionFetchState, asked: FetchRecords, answer: Divergence | ErrorCode
     ) -> None:
-        """Process the answer to one row of a Fetch."""
+        """Process the answer to one row of a Fetch, which has no records."""
         follower = fetch_state.follower
         match answer:
-            case Records():
-                self._execute(fetch_state, follower.on_records, asked, answer)
             case Divergence():
                 logger.info("%s: the log diverges from the leader's: %s", fetch_state.partition, answer)
                 self._execute(fetch_state, follower.on_divergence, asked, answer)
@@ -373,13 +375,14 @@ class ReplicaFetcher:
         partition = fetch_state.partition
         try:
             action = decide(*inputs)
-            if type(action) is not Append:
-                _log_action(partition, action)
+            if type(action) is Append:  # nearly always
+                self._actions.append(action, fetch_state.follower, partition.follower)
+                self._throttle.record_received(partition, len(action.records))
+                return
+            _log_action(partition, action)
             rest = self._actions.execute(
                 action, fetch_state.follower, partition.follower, is_wanted=fetch_state.is_followed
             )
-            if type(action) is Append:
-                self._throttle.record_received(partition, len(action.records))
         except Exception as error:  # noqa: BLE001 - logged
             self._on_error(fetch_state, error)
             return

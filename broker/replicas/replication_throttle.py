@@ -58,5 +58,6 @@ class FollowerThrottle(_Throttle):
 
     def record_received(self, partition: Partition, size_bytes: int) -> None:
         """Count `size_bytes` as received from a leader now."""
-        if self._is_throttled(partition, partition.log.config.follower_replication_throttled_replicas):
+        replicas = partition.log.files.config.follower_replication_throttled_replicas
+        if replicas and self._is_throttled(partition, replicas):
             self._record(size_bytes)

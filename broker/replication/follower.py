@@ -68,7 +68,10 @@ from broker.replication.remote_log_aux import (
     FetchLeaderOffsets,
     LeaderOffsets,
 )
+from protocol.hot.fetch import Records
 from storage.replica_rules import truncation_offset
+
+_new_tuple = tuple.__new__
 
 
 class ReplicaState(Enum):
@@ -92,8 +95,8 @@ class ReplicaState(Enum):
     FAILED = auto()
 
 
-class LocalLog(Protocol):
-    """The follower's view of its own log."""
+class LocalOffsets(Protocol):
+    """The offsets of a follower's own log. Attributes of an object of their own: each round reads most of them."""
 
     @property
     def log_start_offset(self) -> int:
@@ -112,12 +115,28 @@ class LocalLog(Protocol):
         """The offset of the next record."""
 
     @property
+    def first_gap_offset(self) -> int | None:
+        """The offset from which a crash may have lost records in the middle of the log; None: nowhere."""
+
+
+class LocalEpochs(Protocol):
+    """The leader epochs of a follower's own log."""
+
+    @property
     def latest_epoch(self) -> int | None:
         """The leader epoch of the last record; None in a log that has none."""
 
+
+class LocalLog(Protocol):
+    """The follower's view of its own log."""
+
     @property
-    def first_gap_offset(self) -> int | None:
-        """The offset from which a crash may have lost records in the middle of the log; None: nowhere."""
+    def offsets(self) -> LocalOffsets:
+        """Where it starts and ends; always the same object."""
+
+    @property
+    def leader_epochs(self) -> LocalEpochs:
+        """Its leader epochs; always the same object."""
 
     def epoch_for_offset(self, offset: int) -> int | None:
         """The leader epoch of the record at `offset`; None where it is unknown."""
@@ -170,6 +189,7 @@ class Append(NamedTuple):
     """Append the leader's batches, adopt its high watermark and log start offset; then call `on_appended`."""
 
     leader_epoch: int
+    #: The other fields are those of `Records`.
     records: memoryview
     high_watermark: int
     log_start_offset: int
@@ -179,14 +199,6 @@ Action = TruncateTo | TruncateFullyAndStartAt | Append | BuildRemoteLogAux
 
 
 # -- responses -----------------------------------------------------------------------------------------
-
-
-class Records(NamedTuple):
-    """Whole batches from the fetch offset on; may be empty."""
-
-    records: memoryview
-    high_watermark: int
-    log_start_offset: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,8 +222,10 @@ class Follower:
 
     __slots__ = (
         "_building",
+        "_epochs",
         "_is_superseded",
         "_log",
+        "_offsets",
         "_out_of_range",
         "_out_of_range_count",
         "_prefers_last_tiered",
@@ -226,11 +240,13 @@ class Follower:
     def __init__(self, log: LocalLog, *, prefers_last_tiered: Callable[[], bool] = lambda: False) -> None:
         """`prefers_last_tiered`: whether this log, while it is empty, restarts after all that is tiered (KIP-1023)."""
         self._log = log
+        self._offsets = log.offsets
+        self._epochs = log.leader_epochs
         self._prefers_last_tiered = prefers_last_tiered
         self.state = ReplicaState.FENCED
         self.leader_epoch = -1
-        self.fetch_offset = log.log_end_offset
-        self.last_fetched_epoch = log.latest_epoch
+        self.fetch_offset = self._offsets.log_end_offset
+        self.last_fetched_epoch = self._epochs.latest_epoch
         #: How many offsets the leader's high watermark is ahead of this log; None until the leader has answered.
         self.lag: int | None = None
         #: The last request that was out of range, and how often in a row it was.
@@ -251,9 +267,9 @@ class Follower:
             return None
         self.leader_epoch = leader_epoch
         self.lag = None
-        if self._log.latest_epoch is None:
+        if self._epochs.latest_epoch is None:
             # Without epochs the leader cannot be asked where they end: only what is known to be committed is kept.
-            return self._truncate_to(min(self._log.high_watermark, self._log.log_end_offset))
+            return self._truncate_to(min(self._offsets.high_watermark, self._offsets.log_end_offset))
         self._fetch()
         return None
 
@@ -261,12 +277,13 @@ class Follower:
         """The next request to the leader; None: none for now."""
         match self.state:
             case ReplicaState.FETCHING:
-                return FetchRecords(
-                    leader_epoch=self.leader_epoch,
-                    fetch_offset=self.fetch_offset,
-                    last_fetched_epoch=self.last_fetched_epoch,
-                    log_start_offset=self._log.log_start_offset,
+                fields = (
+                    self.leader_epoch,
+                    self.fetch_offset,
+                    self.last_fetched_epoch,
+                    self._offsets.log_start_offset,
                 )
+                return _new_tuple(FetchRecords, fields)
             case ReplicaState.LOCATING:
                 return FetchBounds(leader_epoch=self.leader_epoch)
             case ReplicaState.LOCATING_LOCAL:
@@ -290,15 +307,10 @@ class Follower:
         if not self._is_current(asked):
             return None
         self._assert_reconciled(asked)
-        if (first_gap_offset := self._log.first_gap_offset) is not None:
+        if (first_gap_offset := self._offsets.first_gap_offset) is not None:
             # Only after a leader has answered: before that, this may be the only copy of the records after the gap.
             return self._truncate_to(first_gap_offset)
-        return Append(
-            leader_epoch=self.leader_epoch,
-            records=answer.records,
-            high_watermark=answer.high_watermark,
-            log_start_offset=answer.log_start_offset,
-        )
+        return _new_tuple(Append, (self.leader_epoch, *answer))
 
     def on_divergence(self, asked: FetchRecords, answer: Divergence) -> Action | None:
         """The leader's log diverges from ours before our end, maybe before our local segments begin.
@@ -311,7 +323,7 @@ class Follower:
         offset = truncation_offset(
             (answer.epoch, answer.end_offset),
             self._log.end_offset_for_epoch(answer.epoch),
-            log_end_offset=self._log.log_end_offset,
+            log_end_offset=self._offsets.log_end_offset,
         )
         if self._is_before_local_segments(offset):
             self._is_superseded = True
@@ -335,7 +347,7 @@ class Follower:
         """
         if asked.leader_epoch != self.leader_epoch or self.state is not ReplicaState.LOCATING:
             return None
-        end = self._log.log_end_offset
+        end = self._offsets.log_end_offset
         if answer.log_end_offset < end and not self._is_superseded:
             if not self._is_before_local_segments(answer.log_end_offset):
                 return self._truncate_to(answer.log_end_offset)
@@ -462,12 +474,12 @@ class Follower:
 
     def _is_before_local_segments(self, offset: int) -> bool:
         """Whether `offset` is before our local segments, and the remote tier has what is before them."""
-        local_log_start_offset = self._log.local_log_start_offset
-        return offset < local_log_start_offset and self._log.log_start_offset < local_log_start_offset
+        local_log_start_offset = self._offsets.local_log_start_offset
+        return offset < local_log_start_offset and self._offsets.log_start_offset < local_log_start_offset
 
     def _restarts_after_last_tiered(self) -> bool:
         """Whether the log is empty, and such a log restarts after all that is tiered (KIP-1023)."""
-        return self._log.log_start_offset == self._log.log_end_offset and self._prefers_last_tiered()
+        return self._offsets.log_start_offset == self._offsets.log_end_offset and self._prefers_last_tiered()
 
     def _build(self, action: BuildRemoteLogAux) -> BuildRemoteLogAux:
         self.state = ReplicaState.BUILDING_REMOTE_LOG_AUX
@@ -488,9 +500,9 @@ class Follower:
 
         The leader counts everything before the fetch offset as replicated, so a fetch offset is never beyond it.
         """
-        log = self._log
-        first_gap_offset = log.first_gap_offset
+        offsets = self._offsets
+        first_gap_offset = offsets.first_gap_offset
         if first_gap_offset is None:
-            return log.log_end_offset, log.latest_epoch
-        assert first_gap_offset <= log.log_end_offset, (first_gap_offset, log.log_end_offset)
-        return first_gap_offset, log.epoch_for_offset(first_gap_offset - 1)
+            return offsets.log_end_offset, self._epochs.latest_epoch
+        assert first_gap_offset <= offsets.log_end_offset, (first_gap_offset, offsets.log_end_offset)
+        return first_gap_offset, self._log.epoch_for_offset(first_gap_offset - 1)

@@ -42,6 +42,14 @@ class Log:
     first_gap_offset: int | None = None
 
     @property
+    def offsets(self) -> "Log":
+        return self
+
+    @property
+    def leader_epochs(self) -> "Log":
+        return self
+
+    @property
     def local_log_start_offset(self) -> int:
         return self.log_start_offset if self.local_start is None else self.local_start
 

@@ -28,7 +28,7 @@ from tests.harness.replicas import until
 
 VERSIONS = range(13, 19)
 TOPICS = [UUID(int=number) for number in (1, 2, 300)]
-KEYS = st.tuples(st.sampled_from(TOPICS), st.integers(0, 5))
+KEYS = st.tuples(st.sampled_from([topic.bytes for topic in TOPICS]), st.integers(0, 5))
 NUMBERS = st.integers(-1, 2**31 - 1)
 
 
@@ -128,10 +128,10 @@ def test_what_becomes_of_a_row():
         ErrorCode.none,
         5,
         [
-            ((UUID(int=0), 0), Records(records=b"records", high_watermark=7, log_start_offset=3)),
-            ((UUID(int=0), 1), Divergence(epoch=3, end_offset=7)),
-            ((UUID(int=0), 2), ErrorCode.fenced_leader_epoch),
-            ((UUID(int=0), 3), ErrorCode.unknown_server_error),
+            ((bytes(16), 0), Records(records=b"records", high_watermark=7, log_start_offset=3)),
+            ((bytes(16), 1), Divergence(epoch=3, end_offset=7)),
+            ((bytes(16), 2), ErrorCode.fenced_leader_epoch),
+            ((bytes(16), 3), ErrorCode.unknown_server_error),
         ],
     )
 
