@@ -26,7 +26,7 @@ It takes 3.5 us instead of 6.5 (bench: pipelined-200b), as it builds no header, 
 A follower's append is usual if it is whole batches of the log's latest leader epoch, with the right CRCs, in the order of
 offsets, and the active segment has room; if none of them is transactional, and their producers are known in these epochs and
 have no open transaction. Its leader has checked everything else.
-One batch takes 2.5 us instead of 6.5, CRC and write aside; each further one 1.2 instead of 2.2.
+One batch takes 1.9 us instead of 6.5, CRC and write aside; each further one 1.2 instead of 2.2.
 Source: none in Kafka.
 """
 

@@ -1,5 +1,6 @@
 """A follower's Fetch by layouts and by the general codec: the same requests, and the same answers."""
 
+import asyncio
 from unittest.mock import patch
 from uuid import UUID
 
@@ -136,13 +137,14 @@ def test_what_becomes_of_a_row():
     )
 
 
-@pytest.mark.parametrize("partitions", [1, 6])
+@pytest.mark.parametrize("partitions", [1, 6, 130])
 def test_the_usual_way_is_taken(simulation, monkeypatch, partitions):
     """By leader and follower: within a session, neither reads nor writes a Fetch by the general codec."""
 
     async def story():
         async with replicating(simulation, partitions) as cluster:
             leader, follower = cluster.brokers.values()
+            await asyncio.sleep(1)  # until many logs are created
             for count in (1, 2):
                 for index in range(partitions):
                     write(leader, index, b"value")
