@@ -1,5 +1,6 @@
 """Partitions on real logs in a temporary folder, and record batches to put into them."""
 
+import asyncio
 from collections.abc import Awaitable
 from pathlib import Path
 from random import Random
@@ -15,6 +16,7 @@ from broker.replicas.replica_manager import ReplicaManager
 from broker.replication.replication_quota import ReplicationQuota
 from broker.request_context import RequestContext
 from protocol.codec import decode_response, encode_request
+from protocol.errors import KafkaError
 from protocol.framing import response_header
 from protocol.metadata.image import MetadataImage, PartitionImage
 from protocol.metadata.records import MetadataRecord, PartitionRecord, TopicRecord
@@ -242,3 +244,21 @@ class BrokerInFolder:
         """The response of another API; or an awaitable of it."""
         context = RequestContext(module.API.key, version, 1, "client", "127.0.0.1", "PLAINTEXT")
         return module.API.handle(request, context, self)
+
+
+def same_of_each(simulation, sides, act):
+    """What both sides do, in one turn of the loop; the same."""
+
+    async def turn():
+        found = []
+        for side in sides:
+            try:
+                found.append(act(side))
+            except KafkaError as error:
+                found.append((type(error), error.message))
+        await asyncio.sleep(0.001)
+        return found
+
+    general, usual = simulation.run(turn())
+    assert general == usual
+    return usual

@@ -20,7 +20,16 @@ from dispatch_support import Connection, ForgetfulConnection
 from hypothesis import event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from replicas_support import NODE_ID, NOW_MS, TOPIC_ID, BrokerInFolder, batch, follower_fetches, image
+from replicas_support import (
+    NODE_ID,
+    NOW_MS,
+    TOPIC_ID,
+    BrokerInFolder,
+    batch,
+    follower_fetches,
+    image,
+    same_of_each,
+)
 
 from broker.api import k01_fetch
 from broker.api.dispatch import Dispatcher
@@ -239,21 +248,7 @@ class BothSides(RuleBasedStateMachine):
         switch(LogReader, "read_newest", lambda *_, **__: None, is_of_side=is_log_of_side, is_usual=bool)
 
     def each(self, act):
-        """What both sides do, in one turn of the loop; the same."""
-
-        async def turn():
-            found = []
-            for side in self.sides:
-                try:
-                    found.append(act(side))
-                except KafkaError as error:
-                    found.append((type(error), error.message))
-            await asyncio.sleep(0.001)
-            return found
-
-        general, usual = self.simulation.run(turn())
-        assert general == usual
-        return usual
+        return same_of_each(self.simulation, self.sides, act)
 
     def partition(self, topic, index):
         return self.sides[0].broker.replicas.hosted.get((topic, index))

@@ -15,7 +15,7 @@ from dispatch_support import Connection, ForgetfulConnection
 from hypothesis import event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from replicas_support import NODE_ID, TOPIC_ID, BrokerInFolder, batch, follower_fetches, image
+from replicas_support import NODE_ID, TOPIC_ID, BrokerInFolder, batch, follower_fetches, image, same_of_each
 
 from broker.api import k00_produce
 from broker.api.dispatch import Dispatcher
@@ -159,21 +159,7 @@ class BothSides(RuleBasedStateMachine):
         self.each(lambda side: side.change(act))
 
     def each(self, act):
-        """What both sides do, in one turn of the loop; the same."""
-
-        async def turn():
-            found = []
-            for side in self.sides:
-                try:
-                    found.append(act(side))
-                except KafkaError as error:
-                    found.append((type(error), error.message))
-            await asyncio.sleep(0.001)
-            return found
-
-        general, usual = self.simulation.run(turn())
-        assert general == usual
-        return usual
+        return same_of_each(self.simulation, self.sides, act)
 
     def records_of(self, topic, index, kind, count, codec):
         """Records as its client would send them, or as it should not."""
