@@ -29,7 +29,8 @@ class Gate:
     def __call__(self, frame: memoryview, connection: Connection) -> Reply:
         """See `Dispatch`."""
         if self._dispatch.done():
-            return self._dispatch.result()(frame, connection)
+            connection.dispatch = dispatch = self._dispatch.result()
+            return dispatch(frame, connection)
         return self._later(bytearray(frame), connection)
 
     async def _later(self, frame: bytearray, connection: Connection) -> Buffers | None:

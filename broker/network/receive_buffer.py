@@ -68,7 +68,7 @@ class ReceiveBuffer:
 
     def room(self) -> memoryview:
         """The memory for the next read; not empty after `prepare`, unless that was enough."""
-        return self.view[self.end :] if self.end else self.view
+        return self.view[self.end :]
 
     def prepare(self, needed_bytes: int, *, is_enough: bool = False) -> None:
         """Prepare the next read, after `start` was moved behind the processed bytes.
