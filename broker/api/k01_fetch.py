@@ -38,7 +38,7 @@ from broker.reads.fetch import fetch
 from broker.reads.fetch_contexts import new_context
 from broker.reads.fetch_params import FetchParams
 from broker.reads.fetch_sessions import RequestRow
-from broker.reads.response_rows import ResponseRows
+from broker.reads.response_rows import ResponseRows, by_topic
 from broker.replicas.hosted_partitions import PartitionKey
 from broker.replication.replica_selector import ClientMetadata
 from broker.request_context import RequestContext
@@ -66,9 +66,6 @@ READ_COMMITTED: Final = 1
 FUTURE_REPLICA: Final = -3
 
 _ERRORS_WITH_LEADER: Final = frozenset({ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch})
-
-#: A topic's name, or its id from version 13 on, and its rows.
-FetchedTopic = tuple[str | UUID, list[Row]]
 
 
 def handle_raw(body: memoryview, context: RequestContext, broker: BrokerServices) -> Reply:
@@ -140,11 +137,12 @@ def _fetch(
         min_bytes=min(request.min_bytes, max_bytes),
         max_bytes=max_bytes,
         is_read_committed=is_read_committed,
+        now_ms=now_ms,
     )
 
     def respond(rows: ResponseRows) -> Buffers:
-        error_code, session_id = fetch_context.update_session(rows, now_ms=replicas.runtime.now_ms())
-        topics = _by_topic(rows, is_follower=is_follower)
+        error_code, session_id = fetch_context.update_session(rows, now_ms=replicas.runtime.now_ms)
+        topics = by_topic(rows, fetch_context.session, replicas, is_follower=is_follower)
         if not error_code:
             usual = codec.encode_usual_response(version, context.correlation_id, session_id, topics)
             if usual is not None:
@@ -199,23 +197,6 @@ def _forgotten(request: FetchRequest, *, by_id: bool) -> list[PartitionKey]:
         for topic in request.forgotten_topics_data
         for index in topic.partitions
     ]
-
-
-def _by_topic(rows: ResponseRows, *, is_follower: bool) -> list[FetchedTopic]:
-    """Group consecutive rows of one topic; a topic may occur again later. Counts what is sent to consumers."""
-    topics: list[FetchedTopic] = []
-    last: str | UUID | None = None
-    for fetched, row in rows:
-        topic = fetched.key[0]
-        if topic is not last and topic != last:  # ids are compared in Python
-            last = topic
-            partitions: list[Row] = []
-            topics.append((topic, partitions))
-        partitions.append(row)
-        if row.records and not is_follower:
-            assert fetched.partition is not None
-            fetched.partition.stats.bytes_out += len(row.records)
-    return topics
 
 
 def _topic_response(topic: str | UUID, rows: list[Row]) -> FetchableTopicResponse:

@@ -39,13 +39,16 @@ log = logging.getLogger(__name__)
 Buffers = list[bytes | memoryview]
 
 
-class DelayedReply(Awaitable[Buffers | None], Protocol):
-    """A reply that is not known yet: a delayed response (`broker.purgatory.delayed_response`), a future, a task."""
+class DelayedReply(Awaitable[Any], Protocol):
+    """A reply that is not known yet: a delayed response (`broker.purgatory.delayed_response`), a future, a task.
+
+    Its result may be another one: a Fetch that has waited, and whose many rows are then read in turns of the loop.
+    """
 
     def add_done_callback(self, callback: Callable[[Any], object], /) -> object:
         """Call `callback(self)` once it is done, not within this call. A delayed response calls it as it completes."""
 
-    def result(self) -> Buffers | None:
+    def result(self) -> "Buffers | DelayedReply | None":
         """The reply. Raises the error of the request, or CancelledError. Precondition: it is done."""
 
     def cancel(self) -> object:
@@ -456,9 +459,12 @@ class Connection(asyncio.BufferedProtocol):
             timed[0].observe((self._server.runtime.monotonic() - timed[1]) * 1000)
         self._is_working = True  # see `resume_writing`
         try:
-            if (reply := parked.result()) is not None:
+            reply = parked.result()
+            if isinstance(reply, list):
                 length = sum(map(len, reply))
                 self._send([_PREFIX.pack(length), *reply], length)
+            elif reply is not None:
+                self._park(reply)
         except asyncio.CancelledError:
             self._is_ending = True  # as by a shutdown: no response is sent
         except Exception as error:  # noqa: BLE001 (any exception, also a reply of 2 GiB, ends this connection only)

@@ -38,4 +38,6 @@ class Gate:
         if connection.is_closed:
             return None
         reply = dispatch(memoryview(frame), connection)
-        return await reply if isinstance(reply, Awaitable) else reply
+        while isinstance(reply, Awaitable):
+            reply = await reply
+        return reply

@@ -163,7 +163,10 @@ class DelayedOperationPurgatory:
 
     def check_and_complete(self, key: Hashable) -> int:
         """Check the operations of `key` now; returns how many were completed."""
-        return sum([operation.try_complete() for operation in list(self._watched.get(key, ()))])
+        count = 0
+        for operation in list(self._watched.get(key, ())):
+            count += operation.try_complete()
+        return count
 
     def remove(self, operation: DelayedOperation, keys: tuple[Hashable, ...]) -> None:
         """Remove an operation from its keys (called by the operation as it ends)."""

@@ -10,8 +10,9 @@ Source: Kafka's DelayedFetch. Kafka watches a fetch under each of its partitions
 under the session alone.
 """
 
-from collections.abc import Callable, Hashable
-from typing import Final, TypeVar
+import asyncio
+from collections.abc import Callable, Coroutine, Hashable
+from typing import Any, Final, TypeVar
 
 from broker.purgatory.delayed_operation import Timer
 from broker.purgatory.delayed_response import DelayedResponse
@@ -22,6 +23,7 @@ from broker.reads.high_watermark_delay import MAX_DELAY_S
 from broker.reads.read_from_log import LogReads
 from broker.reads.response_rows import ResponseRows
 from broker.replicas.replica_manager import ReplicaManager
+from runtime.histogram import Histogram
 
 T = TypeVar("T")
 
@@ -29,11 +31,17 @@ T = TypeVar("T")
 _FIRST_LOOK_S: Final = 0.01
 _MAX_LOOK_S: Final = 0.2
 
+#: More rows are read in turns of the event loop. A row with records takes 5 us, or twice that where so many do not fit into
+#: the processor's caches.
+MAX_ROWS_AT_ONCE: Final = 200
 
-class DelayedFetch(DelayedResponse[T]):
+
+class DelayedFetch(DelayedResponse[T | asyncio.Future[T]]):
     """See the module. `reads` has not found enough: in this turn of the loop, else the caller calls `try_complete`."""
 
-    __slots__ = ("_context", "_delay_timer", "_has_yielded", "_params", "_reads", "_replicas", "_respond")
+    __slots__ = (
+        "_began_at", "_context", "_delay_timer", "_has_yielded", "_params", "_reads", "_replicas", "_respond", "_times"
+    )  # fmt: skip
 
     kind = "Fetch"
 
@@ -44,13 +52,17 @@ class DelayedFetch(DelayedResponse[T]):
         params: FetchParams,
         reads: LogReads,
         respond: Callable[[ResponseRows], T],
+        times: Histogram | None,
     ) -> None:
+        """`times` observes the time from now to the response."""
         super().__init__(replicas.runtime.loop)
         self._replicas = replicas
         self._context = context
         self._params = params
         self._reads = reads
         self._respond = respond
+        self._times = times
+        self._began_at = replicas.runtime.monotonic()
         #: Of a follower's fetch: while its high watermark waits for records; and whether it has yielded a turn to producers.
         self._delay_timer: Timer | None = None
         self._has_yielded = False
@@ -62,8 +74,9 @@ class DelayedFetch(DelayedResponse[T]):
     def watch_keys(self) -> tuple[Hashable, ...]:
         """The session; without one, the partitions."""
         context = self._context
-        if context.session is not None:
-            return (context.session,)
+        session = context.session
+        if session is not None:
+            return (session,)
         return tuple({fetched.partition: None for fetched in context.requested.values() if fetched.partition})
 
     def can_complete(self) -> bool:
@@ -71,7 +84,7 @@ class DelayedFetch(DelayedResponse[T]):
         params = self._params
         size_bytes = 0
         is_stale = False
-        for fetched in self._context.partitions_to_read():
+        for fetched in self._context.to_read:
             partition = fetched.partition
             if partition is None:
                 # Not hosted at the last read: that error can wait, see PATIENT_ERRORS. A partition that is new in
@@ -81,17 +94,19 @@ class DelayedFetch(DelayedResponse[T]):
             if (
                 partition.is_deleted
                 or request.current_leader_epoch not in (-1, partition.leader_epoch)
-                or (params.must_lead and not partition.is_leader)
+                or (not partition.is_leader and params.must_lead)
             ):
                 return True
             if params.replica_id is None:
                 end = partition.readable_end(is_read_committed=params.is_read_committed)
             else:
-                end = partition.log.log_end_offset
+                end = partition.log.offsets.log_end_offset
                 is_stale = is_stale or is_high_watermark_stale(fetched, partition.log)
-                if self._replicas.throttle.should_throttle(partition, params.replica_id):
-                    continue
             if request.fetch_offset < end:
+                if params.replica_id is not None and self._replicas.throttle.should_throttle(
+                    partition, params.replica_id
+                ):
+                    continue
                 if request.fetch_offset < partition.log.offsets.local_log_start_offset:
                     continue  # in the remote tier, and throttled: what is appended does not help
                 if params.min_bytes <= 1:
@@ -151,6 +166,29 @@ class DelayedFetch(DelayedResponse[T]):
         for key in self._keys:
             self._replicas.purgatory.signal(key)
 
-    def respond(self) -> T:
-        """Read all partitions again, and respond."""
-        return self._respond(self._reads.read(may_block=True))
+    def respond(self) -> T | asyncio.Future[T]:
+        """Read all partitions again, and respond; of many rows, in later turns of the loop."""
+        if len(self._context.to_read) > MAX_ROWS_AT_ONCE:
+            return while_wanted(self._respond_in_turns())
+        return self._send(self._reads.read(may_block=True))
+
+    async def _respond_in_turns(self) -> T:
+        rows = await self._reads.read_in_turns(may_block=True)
+        await asyncio.sleep(0)  # as the response to a Fetch that is read in turns when it arrives
+        return self._send(rows)
+
+    def _send(self, rows: ResponseRows) -> T:
+        if self._times is not None:
+            self._times.observe((self._replicas.runtime.monotonic() - self._began_at) * 1000)
+        return self._respond(rows)
+
+
+def while_wanted(work: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
+    """A future of the result; if it is cancelled, so is the work.
+
+    A connection that is lost cancels what it waits for, but no task: the Fetch would wait for max_wait_ms, perhaps weeks.
+    """
+    task = asyncio.ensure_future(work)
+    wanted = asyncio.shield(task)
+    wanted.add_done_callback(lambda _: task.cancel())
+    return wanted

@@ -17,14 +17,13 @@ Source: Kafka's ReplicaManager.fetchMessages.
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from broker.purgatory.delayed_response import DelayedResponse
-from broker.reads.delayed_fetch import DelayedFetch
+from broker.reads.delayed_fetch import MAX_ROWS_AT_ONCE, DelayedFetch, while_wanted
 from broker.reads.delayed_remote_fetch import DelayedRemoteFetch
 from broker.reads.fetch_contexts import FetchContext
 from broker.reads.fetch_params import FetchParams
-from broker.reads.fetch_sessions import FetchSession
 from broker.reads.preferred_read_replica import PreferredReadReplicas
 from broker.reads.read_from_log import LogReads
 from broker.reads.remote_reads import RemoteReads
@@ -36,9 +35,8 @@ from runtime import Pool
 
 T = TypeVar("T")
 
-#: More rows are read in turns of the event loop. A row with records takes 5 us, or twice that where so many do not fit into
-#: the processor's caches.
-MAX_ROWS_AT_ONCE: Final = 200
+#: The second one is of many rows, which are read in turns of the loop once there is enough.
+Delayed = DelayedResponse[T] | DelayedResponse[T | asyncio.Future[T]]
 
 
 def fetch(
@@ -49,22 +47,19 @@ def fetch(
     respond: Callable[[ResponseRows], T],
     *,
     remote: RemoteReads | None = None,
-) -> T | DelayedResponse[T] | asyncio.Future[T] | Coroutine[Any, Any, T]:
+) -> T | Delayed[T] | asyncio.Future[T] | Coroutine[Any, Any, T]:
     """Respond with `respond(rows)`, at once or when there is enough."""
-    is_follower = params.replica_id is not None
     stats = replicas.topic_stats
-    counter = stats.follower_fetches if is_follower else stats.consumer_fetches
+    counter = stats.consumer_fetches if params.replica_id is None else stats.follower_fetches
     counter.left -= 1
     began_at = None
     if not counter.left:
         counter.begin_round()
         began_at = replicas.runtime.monotonic()
-    if is_follower:
-        respond = _counted(replicas, context.session, respond)
     reads = LogReads(replicas, preferred_read_replicas, context, params, remote)
-    if len(context.partitions_to_read()) > MAX_ROWS_AT_ONCE:
+    if len(context.to_read) > MAX_ROWS_AT_ONCE:
         respond = _timed(replicas, counter, respond)
-        return _while_wanted(_read_in_turns(replicas, context, params, reads, respond, remote))
+        return while_wanted(_read_in_turns(replicas, context, params, reads, respond, remote))
     rows = reads.read(may_block=False)
     if reads.cold_reads:
         return _read_in_thread(replicas, reads, _timed(replicas, counter, respond))
@@ -72,17 +67,17 @@ def fetch(
         if began_at is not None:
             counter.observe(replicas.runtime.monotonic() - began_at)
         return respond(rows)
-    return _delay(replicas, context, params, reads, _timed(replicas, counter, respond), remote)
+    return _delay(replicas, context, params, reads, respond, remote, counter)
 
 
 def _is_enough(context: FetchContext, params: FetchParams, reads: LogReads) -> bool:
     """Whether the rows that were read are the response."""
     return (
-        reads.is_urgent
+        reads.has_urgent_row
+        or reads.patient_count == len(context.requested)  # also if there is nothing to wait for
         or params.max_wait_ms <= 0
         or reads.size_bytes >= params.min_bytes
-        or not context.requested
-        or (params.replica_id is not None and context.opens_session)
+        or (context.session is None and params.replica_id is not None and context.opens_session)
     )
 
 
@@ -93,30 +88,23 @@ def _delay(
     reads: LogReads,
     respond: Callable[[ResponseRows], T],
     remote: RemoteReads | None,
-) -> DelayedResponse[T]:
-    """Wait for more."""
+    counter: RequestCounter | None,
+) -> Delayed[T]:
+    """Wait for more. `counter` observes the time until the response; None: `respond` does."""
     if reads.pending_reads:
         assert remote is not None
+        if counter is not None:
+            respond = _timed(replicas, counter, respond)
         delayed_remote = DelayedRemoteFetch(remote, params, reads, respond)
         return delayed_remote.watch(remote.fetch_purgatory, timeout_ms=delayed_remote.timeout_ms)
-    delayed = DelayedFetch(replicas, context, params, reads, respond)
-    delayed.watch(replicas.purgatory, timeout_ms=params.max_wait_ms)
+    times = None if counter is None else counter.times
+    delayed = DelayedFetch(replicas, context, params, reads, respond, times)
+    replicas.purgatory.watch(delayed, timeout_ms=params.max_wait_ms)
     if reads.is_high_watermark_stale:
         delayed.on_new_high_watermark()
-    if reads.lacks_metadata:
+    if reads.without_metadata:
         delayed.await_metadata()
     return delayed
-
-
-def _while_wanted(work: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
-    """A future of the result; if it is cancelled, so is the work.
-
-    A connection that is lost cancels what it waits for, but no task: the Fetch would wait for max_wait_ms, perhaps weeks.
-    """
-    task = asyncio.ensure_future(work)
-    wanted = asyncio.shield(task)
-    wanted.add_done_callback(lambda _: task.cancel())
-    return wanted
 
 
 async def _read_in_turns(
@@ -135,9 +123,10 @@ async def _read_in_turns(
     if _is_enough(context, params, reads) or reads.is_high_watermark_stale or context.is_outdated:
         await asyncio.sleep(0)  # a response of 3,000 rows takes 3 ms
         return respond(rows)
-    delayed = _delay(replicas, context, params, reads, respond, remote)
+    delayed = _delay(replicas, context, params, reads, respond, remote, None)
     delayed.try_complete()  # what was read in an earlier turn may have changed since
-    return await delayed
+    response = await delayed
+    return await response if isinstance(response, asyncio.Future) else response
 
 
 async def _read_in_thread(
@@ -149,25 +138,6 @@ async def _read_in_thread(
         with suppress(KafkaError):
             await replicas.runtime.run_blocking(read, pool=Pool.READS)
     return respond(await reads.read_in_turns(may_block=True))
-
-
-def _counted(
-    replicas: ReplicaManager, session: FetchSession | None, respond: Callable[[ResponseRows], T]
-) -> Callable[[ResponseRows], T]:
-    """Counts the records sent to a follower: rows that are sent, not earlier reads; for the replication quota, too."""
-
-    def respond_counted(rows: ResponseRows) -> T:
-        has_records = False
-        for fetched, row in rows:
-            if row.records and (partition := fetched.partition) is not None:
-                has_records = True
-                replicas.throttle.record_sent(partition, len(row.records))
-                partition.stats.replication_bytes_out += len(row.records)
-        if has_records and session is not None:
-            session.high_watermark_delay.on_records(replicas.runtime.monotonic())
-        return respond(rows)
-
-    return respond_counted
 
 
 def _timed(

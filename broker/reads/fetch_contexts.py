@@ -9,8 +9,8 @@
 Source: KIP-227; Kafka's FetchManager and FetchContext.
 """
 
-from collections.abc import Collection, Iterable, Mapping
-from typing import TypeVar
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Final, TypeVar
 
 from broker.reads.fetch_session_cache import FetchSessionCache
 from broker.reads.fetch_sessions import (
@@ -38,15 +38,16 @@ Rows = list[tuple[FetchedPartition, Row]]
 class FetchContext:
     """A full fetch outside any session (Kafka's SessionlessFetchContext)."""
 
-    __slots__ = ("requested",)
+    __slots__ = ("requested", "session", "to_read")
 
-    def __init__(self, requested: Mapping[PartitionKey, FetchedPartition]) -> None:
+    def __init__(
+        self, requested: Mapping[PartitionKey, FetchedPartition], session: FetchSession | None = None
+    ) -> None:
         self.requested = requested
-
-    @property
-    def session(self) -> FetchSession | None:
-        """The session under which this fetch waits; None: it waits under each of its partitions."""
-        return None
+        #: The session under which this fetch waits; None: it waits under each of its partitions.
+        self.session: Final = session
+        #: The partitions to read, in this order. A view of mutable state: copy it before changing the session.
+        self.to_read: Collection[FetchedPartition] = requested.values()
 
     @property
     def opens_session(self) -> bool:
@@ -58,10 +59,6 @@ class FetchContext:
         """Whether the session was used by a later request meanwhile, or closed: nothing more is read for this one."""
         return False
 
-    def partitions_to_read(self) -> Collection[FetchedPartition]:
-        """The partitions to read, in this order. A view of mutable state: copy it before changing the session."""
-        return self.requested.values()
-
     def must_send(self, fetched: FetchedPartition, row: ResponseRow) -> bool:
         """Whether the response includes this row."""
         return True
@@ -69,7 +66,7 @@ class FetchContext:
     def mark_clean(self, fetched: FetchedPartition) -> None:
         """This partition has no new data until it changes."""
 
-    def update_session(self, rows: Rows[Row], *, now_ms: int) -> tuple[ErrorCode, int]:
+    def update_session(self, rows: Rows[Row], *, now_ms: Callable[[], int]) -> tuple[ErrorCode, int]:
         """Record the rows that are sent; returns the response's error code and session id."""
         return ErrorCode.none, NO_SESSION
 
@@ -103,7 +100,7 @@ class FullFetchContext(FetchContext):
             is_privileged=self._is_follower, size=len(self.requested), now_ms=self._now_ms
         )
 
-    def update_session(self, rows: Rows[Row], *, now_ms: int) -> tuple[ErrorCode, int]:
+    def update_session(self, rows: Rows[Row], *, now_ms: Callable[[], int]) -> tuple[ErrorCode, int]:
         """Open the session, with these rows as the last ones sent."""
 
         def partitions() -> dict[PartitionKey, FetchedPartition]:
@@ -117,7 +114,7 @@ class FullFetchContext(FetchContext):
             uses_topic_ids=self._uses_topic_ids,
             is_read_committed=self._is_read_committed,
             partitions=partitions,
-            now_ms=now_ms,
+            now_ms=now_ms(),
         )
         return ErrorCode.none, session.session_id if session else NO_SESSION
 
@@ -128,23 +125,16 @@ class IncrementalFetchContext(FetchContext):
     __slots__ = ("_expected_epoch", "_session")
 
     def __init__(self, session: FetchSession) -> None:
-        super().__init__(session.partitions)
+        super().__init__(session.partitions, session)
         self._session = session
         self._expected_epoch = session.epoch
-
-    @property
-    def session(self) -> FetchSession | None:
-        """The session."""
-        return self._session
+        #: The dirty partitions: those that may have new data.
+        self.to_read = session.dirty
 
     @property
     def is_outdated(self) -> bool:
         """A later request: the response is INVALID_FETCH_SESSION_EPOCH. A closed session: what was read before."""
         return self._session.is_closed or self._session.epoch != self._expected_epoch
-
-    def partitions_to_read(self) -> Collection[FetchedPartition]:
-        """The dirty partitions: those that may have new data."""
-        return self._session.dirty
 
     def must_send(self, fetched: FetchedPartition, row: ResponseRow) -> bool:
         """Only a row that differs from the last one sent."""
@@ -154,7 +144,7 @@ class IncrementalFetchContext(FetchContext):
         """Remove it from the dirty partitions until its partition changes."""
         self._session.dirty.pop(fetched, None)
 
-    def update_session(self, rows: Rows[Row], *, now_ms: int) -> tuple[ErrorCode, int]:
+    def update_session(self, rows: Rows[Row], *, now_ms: Callable[[], int]) -> tuple[ErrorCode, int]:
         """Record the rows sent; INVALID_FETCH_SESSION_EPOCH if a later request was processed before this response."""
         session = self._session
         if session.epoch != self._expected_epoch:

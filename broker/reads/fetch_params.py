@@ -19,6 +19,8 @@ class FetchParams:
     min_bytes: int
     max_bytes: int
     is_read_committed: bool
+    #: When the request arrived: a follower that fetches is alive, and has all records before its fetch offset, since then.
+    now_ms: int
 
     @property
     def must_lead(self) -> bool:

@@ -73,7 +73,7 @@ def is_high_watermark_stale(fetched: FetchedPartition, log: Log) -> bool:
         if fetched.session is None:
             return False
         known = -1 if fetched.high_watermark is None else fetched.high_watermark
-    return known < min(log.high_watermark, request.fetch_offset)
+    return known < min(log.offsets.high_watermark, request.fetch_offset)
 
 
 def is_in_remote_tier(fetched: FetchedPartition, error: KafkaError) -> bool:

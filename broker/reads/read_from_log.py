@@ -38,7 +38,7 @@ from broker.reads.response_rows import (
     aborted_transactions,
     empty_row,
     error_row,
-    is_usual,
+    must_be_seen,
     with_aborted_transactions,
     without_records,
 )
@@ -79,25 +79,25 @@ class LogReads:
 
     __slots__ = (
         "_context",
+        "_has_begun",
         "_has_waited",
         "_is_first",
         "_is_incremental",
         "_is_stale",
         "_limit_bytes",
-        "_now_ms",
         "_params",
         "_partition_of",
-        "_patient_count",
         "_preferred_read_replicas",
         "_remote",
         "_remote_limit_bytes",
         "_replicas",
-        "_without_metadata",
         "cold_reads",
+        "has_urgent_row",
         "is_high_watermark_stale",
-        "is_urgent",
+        "patient_count",
         "pending_reads",
         "size_bytes",
+        "without_metadata",
     )
 
     def __init__(
@@ -117,10 +117,10 @@ class LogReads:
         self._params = params
         #: Rows without new data are left out of the response.
         self._is_incremental = context.session is not None
-        #: Of the last read: when, and whether the follower is known to have registered again since.
-        self._now_ms = 0
+        #: Whether the follower is known to have registered again since.
         self._is_stale = False
-        #: A follower's progress is recorded once, when its fetch arrives.
+        #: A follower's progress is recorded by the first read.
+        self._has_begun = False
         self._is_first = True
         self._has_waited = False
         #: Reads data that is not in memory; to be called in a thread, before the next read.
@@ -132,25 +132,20 @@ class LogReads:
         #: What the pending reads may add to the response, estimated as their rows' limits.
         self._remote_limit_bytes = 0
         #: Partitions whose rows are empty as the metadata of their copies was still being read.
-        self._without_metadata: list[Partition] = []
+        self.without_metadata: list[Partition] = []
         #: A follower's fetch: even a response without records would advance the follower's high watermark.
         self.is_high_watermark_stale = False
         #: One of the rows must be sent at once.
-        self.is_urgent = False
+        self.has_urgent_row = False
         #: Rows with one of the PATIENT_ERRORS.
-        self._patient_count = 0
+        self.patient_count = 0
         #: The size of all records read.
         self.size_bytes = 0
-
-    @property
-    def lacks_metadata(self) -> bool:
-        """Whether a row is empty as the metadata of its partition's copies was still being read."""
-        return bool(self._without_metadata)
 
     def has_metadata_now(self) -> bool:
         """Whether it is read now, of one of these rows."""
         remote = self._remote
-        return remote is not None and any(map(remote.has_metadata, self._without_metadata))
+        return remote is not None and any(map(remote.has_metadata, self.without_metadata))
 
     def read(self, *, may_block: bool, has_waited: bool = False) -> ResponseRows:
         """The rows to send. Unless it may block, data that is not in memory is left out, and noted in `cold_reads`.
@@ -160,8 +155,7 @@ class LogReads:
         """
         self._begin(may_block=may_block, has_waited=has_waited)
         rows: ResponseRows = []
-        self._read_all(list(self._context.partitions_to_read()), rows, may_block=may_block)
-        self._end()
+        self._read_all(list(self._context.to_read), rows, may_block=may_block)
         return rows
 
     async def read_in_turns(self, *, may_block: bool) -> ResponseRows:
@@ -169,11 +163,10 @@ class LogReads:
         self._begin(may_block=may_block, has_waited=False)
         rows: ResponseRows = []
         await in_turns(self._replicas.runtime, self._steps(rows, may_block=may_block))
-        self._end()
         return rows
 
     def _steps(self, rows: ResponseRows, *, may_block: bool) -> Iterator[None]:
-        partitions = list(self._context.partitions_to_read())
+        partitions = list(self._context.to_read)
         for at in range(0, len(partitions), ROWS_OF_STEP):
             if self._context.is_outdated:
                 return
@@ -182,17 +175,13 @@ class LogReads:
 
     def _begin(self, *, may_block: bool, has_waited: bool) -> None:
         params = self._params
+        self._is_first, self._has_begun = not self._has_begun, True
         self._has_waited = may_block or has_waited or params.max_wait_ms <= 0
         self.pending_reads = []
         self._limit_bytes = self._remote_limit_bytes = params.max_bytes
-        self._without_metadata = []
-        self._patient_count = self.size_bytes = 0
-        self.is_urgent = False
-
-    def _end(self) -> None:
-        self._is_first = False
-        if self._patient_count == len(self._context.requested):
-            self.is_urgent = True
+        self.without_metadata = []
+        self.patient_count = self.size_bytes = 0
+        self.has_urgent_row = False
 
     def _read_all(
         self, partitions: Iterable[FetchedPartition], rows: ResponseRows, *, may_block: bool
@@ -200,13 +189,13 @@ class LogReads:
         """Read these partitions, and add what is to be sent to `rows`."""
         params, context = self._params, self._context
         replica_id = params.replica_id
-        self._now_ms = self._replicas.runtime.now_ms()
         self._is_stale = (
             replica_id is not None
             and params.replica_epoch != -1
             and self._replicas.cluster.is_stale(replica_id, params.replica_epoch)
         )
         limit_bytes, size_bytes = self._limit_bytes, self.size_bytes
+        throttle = self._replicas.throttle
         for fetched in partitions:
             row = self._read(fetched, limit_bytes=limit_bytes, is_first=not size_bytes, may_block=may_block)
             if row is None:
@@ -214,8 +203,10 @@ class LogReads:
                 context.mark_clean(fetched)
                 continue
             count = len(row.records or b"")
-            if count and replica_id is not None and self._is_throttled(fetched, replica_id):
-                row, count = without_records(row), 0
+            if count and replica_id is not None:
+                assert fetched.partition is not None
+                if throttle.should_throttle(fetched.partition, replica_id):
+                    row, count = without_records(row), 0
             fetched.read_bytes = count
             if count:
                 size_bytes += count
@@ -223,24 +214,20 @@ class LogReads:
                 rows.append((fetched, row))
                 assert fetched.partition is not None
                 if fetched.partition.is_behind_active_segment(fetched.request.fetch_offset):
-                    self.is_urgent = True
+                    self.has_urgent_row = True
             elif self._must_send(fetched, row):
                 rows.append((fetched, row))
             elif self._is_at_end(fetched, row):
                 context.mark_clean(fetched)
         self._limit_bytes, self.size_bytes = limit_bytes, size_bytes
 
-    def _is_throttled(self, fetched: FetchedPartition, replica_id: int) -> bool:
-        assert fetched.partition is not None
-        return self._replicas.throttle.should_throttle(fetched.partition, replica_id)
-
     def _must_send(self, fetched: FetchedPartition, row: Row) -> bool:
         """Whether the response has to include this row, which has no records."""
-        if not is_usual(row):
+        if not isinstance(row, UsualRow) and must_be_seen(row):
             if row.error_code in PATIENT_ERRORS:
-                self._patient_count += 1
+                self.patient_count += 1
             else:
-                self.is_urgent = True
+                self.has_urgent_row = True
         elif self._params.replica_id is not None:
             assert fetched.partition is not None
             if is_high_watermark_stale(fetched, fetched.partition.log):
@@ -380,7 +367,7 @@ class LogReads:
                 local_log=None,
                 broker_epoch=params.replica_epoch,
                 session=fetched.session,
-                now_ms=self._now_ms,
+                now_ms=params.now_ms,
             )
         return NO_DIVERGENCE
 
@@ -403,7 +390,7 @@ class LogReads:
             if found is not None:
                 return EpochEndOffset(epoch=found[0], end_offset=found[1])
         if is_follower and self._is_first:
-            record_progress(partition, fetched, params, now_ms=self._now_ms)
+            record_progress(partition, fetched, params, now_ms=params.now_ms)
         return NO_DIVERGENCE
 
     def _redirect(self, partition: Partition, fetched: FetchedPartition) -> PartitionData | None:
@@ -515,7 +502,7 @@ class LogReads:
         elif found is not None:
             row.records, row.aborted_transactions = found
         elif not self._remote.has_metadata(partition):
-            self._without_metadata.append(partition)
+            self.without_metadata.append(partition)
 
     def _read_local_from(
         self,

@@ -1,8 +1,10 @@
 """Rows of a Fetch response (Kafka's FetchPartitionData): errors, redirections, and what most rows have in common."""
 
 from typing import Final
+from uuid import UUID
 
-from broker.reads.fetch_sessions import FetchedPartition
+from broker.reads.fetch_sessions import FetchedPartition, FetchSession
+from broker.replicas.replica_manager import ReplicaManager
 from protocol.errors import ErrorCode
 from protocol.hot import fetch as codec
 from protocol.hot.fetch import Row, UsualRow
@@ -12,6 +14,8 @@ from storage.log_offsets import LogOffsets
 
 #: The rows of one response, in the order of reading.
 ResponseRows = list[tuple[FetchedPartition, Row]]
+#: A topic's name, or its id from version 13 on, and its rows.
+FetchedTopic = tuple[str | UUID, list[Row]]
 
 # Fields of nearly every row that is not a `UsualRow`.
 NO_DIVERGENCE: Final = codec.NO_DIVERGENCE
@@ -23,11 +27,37 @@ NO_SNAPSHOT: Final = codec.NO_SNAPSHOT
 PATIENT_ERRORS: Final = frozenset({ErrorCode.unknown_topic_id, ErrorCode.unknown_topic_or_partition})
 
 
-def is_usual(row: Row) -> bool:
-    """Whether it is neither an error, a divergence nor a redirection."""
-    return type(row) is UsualRow or not (
-        row.error_code or row.diverging_epoch is not NO_DIVERGENCE or row.preferred_read_replica >= 0
-    )
+def by_topic(
+    rows: ResponseRows, session: FetchSession | None, replicas: ReplicaManager, *, is_follower: bool
+) -> list[FetchedTopic]:
+    """Group consecutive rows of one topic; a topic may occur again later. Counts the records that are sent."""
+    topics: list[FetchedTopic] = []
+    has_records = False
+    last: str | UUID | None = None
+    for fetched, row in rows:
+        topic = fetched.key[0]
+        if topic is not last and topic != last:  # ids are compared in Python
+            last = topic
+            partitions: list[Row] = []
+            topics.append((topic, partitions))
+        partitions.append(row)
+        if row.records:
+            partition, size_bytes = fetched.partition, len(row.records)
+            assert partition is not None
+            if is_follower:
+                has_records = True
+                replicas.throttle.record_sent(partition, size_bytes)
+                partition.stats.replication_bytes_out += size_bytes
+            else:
+                partition.stats.bytes_out += size_bytes
+    if has_records and session is not None:
+        session.high_watermark_delay.on_records(replicas.runtime.monotonic())
+    return topics
+
+
+def must_be_seen(row: PartitionData) -> bool:
+    """Whether it is an error, a divergence or a redirection; a `UsualRow` is none."""
+    return bool(row.error_code or row.diverging_epoch is not NO_DIVERGENCE or row.preferred_read_replica >= 0)
 
 
 def without_records(row: Row) -> Row:

@@ -46,5 +46,5 @@ class ClusterView:
 
     def is_stale(self, broker_id: int, broker_epoch: int) -> bool:
         """Whether the broker is known to have registered again, with a newer broker epoch."""
-        broker = self._metadata.broker(broker_id)
+        broker = self._metadata.image.brokers.get(broker_id)
         return broker is not None and broker.epoch > broker_epoch

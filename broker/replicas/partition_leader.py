@@ -182,7 +182,7 @@ class PartitionLeader:
 
         Raises NotEnoughReplicasAfterAppend if the ISR has shrunk below its minimum meanwhile.
         """
-        if self.log.high_watermark < end_offset:
+        if self.log.offsets.high_watermark < end_offset:
             return False
         if len(self.state.maximal_isr) < self.effective_min_isr:
             raise NotEnoughReplicasAfterAppend(

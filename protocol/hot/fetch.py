@@ -338,7 +338,10 @@ def encode_usual_response(
     for topic_id, rows in topics:
         assert isinstance(topic_id, UUID), (version, topic_id)
         out += topic_id.bytes
-        write_uvarint(out, len(rows) + 1)
+        if (count := len(rows) + 1) <= _MOST_ELEMENTS:
+            out.append(count)
+        else:
+            write_uvarint(out, count)
         for row in rows:
             if type(row) is not UsualRow:
                 return None

@@ -230,7 +230,9 @@ class BrokerInFolder:
         return self._decode(reply, key, version, self.correlation_id)
 
     async def _decode_later(self, reply, key, version, correlation_id):
-        return self._decode(await reply, key, version, correlation_id)
+        while isinstance(reply, Awaitable):
+            reply = await reply
+        return self._decode(reply, key, version, correlation_id)
 
     def _decode(self, reply, key, version, correlation_id):
         if reply is None:

@@ -8,7 +8,7 @@ from replicas_support import NODE_ID, TOPIC_ID, BrokerInFolder, batch, image
 
 from broker.api import k01_fetch
 from broker.network import NetworkServer, NetworkSettings
-from broker.reads import fetch, read_from_log
+from broker.reads import delayed_fetch, fetch, read_from_log
 from broker.request_context import RequestContext
 from protocol.codec import encode_request
 from protocol.errors import ErrorCode
@@ -24,6 +24,7 @@ COUNT = 6
 @pytest.fixture(autouse=True)
 def one_row_a_turn(monkeypatch):
     monkeypatch.setattr(fetch, "MAX_ROWS_AT_ONCE", 2)
+    monkeypatch.setattr(delayed_fetch, "MAX_ROWS_AT_ONCE", 2)
     monkeypatch.setattr(read_from_log, "ROWS_OF_STEP", 1)
     monkeypatch.setattr(turns, "MAX_STEPS", 1)
 
@@ -117,6 +118,40 @@ def test_the_same_as_at_once(tmp_path, monkeypatch, follower, with_records, max_
             return simulation.run(main())
 
     assert outcome(2) == outcome(1000)
+
+
+@pytest.mark.parametrize("follower", [False, True])
+@pytest.mark.parametrize("with_records", [(1,), (0, 3, 5), tuple(range(COUNT))])
+def test_what_has_waited_is_the_same_as_at_once(tmp_path, monkeypatch, follower, with_records):
+    """More rows than are read at once have changed when there is enough."""
+    monkeypatch.setattr(fetch, "MAX_ROWS_AT_ONCE", 1000)
+
+    def outcome(most):
+        monkeypatch.setattr(delayed_fetch, "MAX_ROWS_AT_ONCE", most)
+        with Simulation(seed=1) as simulation:
+            broker = BrokerInFolder(tmp_path / f"waited-{most}", simulation.runtime("broker"))
+            broker.create(partitions=dict.fromkeys(range(COUNT), image(replicas=(NODE_ID, 2))))
+
+            async def main():
+                session_id, ends = await session(broker, follower=follower)
+                waiting = send(broker, ends, session_id=session_id, epoch=1, follower=follower)
+                await asyncio.sleep(0.01)
+                assert broker.replicas.purgatory.delayed_count == 1
+                for index in with_records:
+                    append(broker, index)
+                turns_count = 0
+                while not waiting.done():
+                    await asyncio.sleep(0)
+                    turns_count += 1
+                dirty = [it.key[1] for it in broker.fetch_sessions.get(session_id).dirty]
+                stats = str(broker.replicas.topic_stats.all_topics())
+                return turns_count, (waiting.result(), dirty, stats)
+
+            return simulation.run(main())
+
+    (turns_count, in_turns), (at_once_count, at_once) = outcome(2), outcome(1000)
+    assert in_turns == at_once
+    assert (turns_count >= at_once_count + len(with_records)) == (len(with_records) > 2)
 
 
 def test_what_changes_between_the_turns_completes_the_fetch(simulation, broker):
@@ -221,6 +256,41 @@ def test_a_fetch_that_waits_is_given_up_with_its_connection(simulation, broker, 
         await asyncio.sleep(1)
         assert not server.connections
         assert broker.replicas.purgatory.delayed_count == 0
+
+    simulation.run(main())
+
+
+def test_what_has_waited_is_given_up_with_its_connection_between_the_turns(simulation, broker, monkeypatch):
+    monkeypatch.setattr(fetch, "MAX_ROWS_AT_ONCE", 1000)
+    sent = []
+
+    def dispatch(frame, connection):
+        context = RequestContext(1, 17, 1, "client", "127.0.0.1", "PLAINTEXT")
+        return k01_fetch.handle_raw(frame, context, broker)
+
+    def by_topic(rows, *_, **__):
+        sent.append(rows)
+        return []
+
+    monkeypatch.setattr(k01_fetch, "by_topic", by_topic)
+
+    async def main():
+        server = NetworkServer(broker.runtime, dispatch, NetworkSettings())
+        port = (await server.listen("PLAINTEXT", "broker", 0)).port
+        transport, _ = await simulation.runtime("client").connect("broker", port, asyncio.Protocol)
+        offsets = dict.fromkeys(range(COUNT), 0)
+        transport.write(framed(encode_request(1, 17, request(offsets, epoch=-1, max_wait_ms=2**31 - 1))))
+        await asyncio.sleep(1)
+        for index in range(COUNT):
+            append(broker, index)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert broker.replicas.purgatory.delayed_count == 0
+        (connection,) = server.connections
+        connection.abort()
+        await asyncio.sleep(1)
+        assert not server.connections
+        assert not sent
 
     simulation.run(main())
 

@@ -50,11 +50,11 @@ def row(key, **fields) -> PartitionData:
 def answer_all(context, *, now_ms=0, **fields):
     """Answer every candidate that has new data; (error, session id, keys returned)."""
     answers = []
-    for fetched in list(context.partitions_to_read()):
+    for fetched in list(context.to_read):
         reported = row(fetched.key, **fields)
         if context.must_send(fetched, reported):
             answers.append((fetched, reported))
-    error, session_id = context.update_session(answers, now_ms=now_ms)
+    error, session_id = context.update_session(answers, now_ms=lambda: now_ms)
     return error, session_id, [fetched.key for fetched, _ in answers]
 
 
@@ -214,20 +214,20 @@ def test_a_partition_whose_records_were_sent_goes_to_the_end():
     cache = make_cache()
     session_id = open_session(cache, A0, A1, B0)
     context = begin(cache, session_id=session_id, epoch=1)
-    first = next(iter(context.partitions_to_read()))
-    context.update_session([(first, row(A0, records=b"batch"))], now_ms=0)
-    assert [fetched.key for fetched in context.partitions_to_read()] == [A1, B0, A0]
+    first = next(iter(context.to_read))
+    context.update_session([(first, row(A0, records=b"batch"))], now_ms=lambda: 0)
+    assert [fetched.key for fetched in context.to_read] == [A1, B0, A0]
 
 
 def test_the_other_isolation_level_makes_everything_worth_a_look():
     cache = make_cache()
     session_id = open_session(cache, A0, A1)
     context = begin(cache, session_id=session_id, epoch=1)
-    for fetched in list(context.partitions_to_read()):
+    for fetched in list(context.to_read):
         context.mark_clean(fetched)
-    assert not context.partitions_to_read()
+    assert not context.to_read
     context = begin(cache, session_id=session_id, epoch=2, is_read_committed=True)
-    assert len(context.partitions_to_read()) == 2
+    assert len(context.to_read) == 2
 
 
 # -- slots -----------------------------------------------------------------------------------------------
@@ -397,7 +397,7 @@ class NaiveSession:
 
 def fetch_like_the_broker(context, partitions):
     answers, rows = [], {}
-    for fetched in list(context.partitions_to_read()):
+    for fetched in list(context.to_read):
         partition = partitions.get(fetched.key)
         if fetched.session is not None:
             fetched.watch(partition)
@@ -419,7 +419,7 @@ def fetch_like_the_broker(context, partitions):
             rows[fetched.key] = (partition.high_watermark, partition.log_start_offset, has_records)
         elif not has_records:
             context.mark_clean(fetched)
-    error, session_id = context.update_session(answers, now_ms=0)
+    error, session_id = context.update_session(answers, now_ms=lambda: 0)
     assert error == ErrorCode.none
     return session_id, rows
 
