@@ -159,7 +159,10 @@ def _produce(
         return [codec.encode_appended(context.version, context.correlation_id, answers)]  # type: ignore[arg-type]
     if deferred:
         return _append_deferred(deferred, request, answers, now_ms, context, broker, pending)
-    return _respond(request, answers, context, broker, pending)
+    # The only batch has just been appended: nothing can have ended its wait yet. Of several, a later one may have: its disk
+    # fails, and all partitions of that directory are offline.
+    is_pending = len(pending) == 1 == len(answers) == len(answers[0][1])
+    return _respond(request, answers, context, broker, pending, is_pending=is_pending)
 
 
 async def _append_deferred(
@@ -182,7 +185,7 @@ async def _append_deferred(
             rows[at] = refused_row(partition, index, records, error)
         else:
             rows[at] = _append(partition, index, records, validated, request, now_ms, pending, rows, at)
-    response = _respond(request, answers, context, broker, pending)
+    response = _respond(request, answers, context, broker, pending, is_pending=False)
     return await response if isinstance(response, DelayedResponse) else response
 
 
@@ -192,7 +195,10 @@ def _respond(
     context: RequestContext,
     broker: BrokerServices,
     pending: list[PendingRow],
+    *,
+    is_pending: bool,
 ) -> Buffers | DelayedResponse[Buffers] | None:
+    """Respond, or wait for `pending` rows; `is_pending` is known to be so."""
     if request.acks == 0:
         close_on_error(answers)
         return None
@@ -207,9 +213,10 @@ def _respond(
                 row.error_message = status.error.message
         return encode(answers, context, broker)
 
-    return broker.replicas.respond_when_complete(
-        [status for status, _, _ in pending], timeout_ms=request.timeout_ms, respond=respond
-    )
+    statuses = [status for status, _, _ in pending]
+    if is_pending:
+        return broker.replicas.respond_later(statuses, timeout_ms=request.timeout_ms, respond=respond)
+    return broker.replicas.respond_when_complete(statuses, timeout_ms=request.timeout_ms, respond=respond)
 
 
 def _append_any(

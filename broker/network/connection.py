@@ -315,7 +315,9 @@ class Connection(asyncio.BufferedProtocol):
         needed_bytes = _PREFIX_BYTES
         replies: Buffers = []
         replies_bytes = 0
-        requests_left = 0 if self._is_blocked() or self._is_ending else REQUESTS_PER_TURN
+        # `_is_blocked`
+        may_dispatch = not (self._is_clogged or self._is_yielding or self._is_ending) and self._parked is None
+        requests_left = REQUESTS_PER_TURN if may_dispatch else 0
         self._is_working = True
         while end - start >= _PREFIX_BYTES:
             if not requests_left or replies_bytes >= REPLY_BYTES_PER_TURN:

@@ -89,14 +89,6 @@ class DelayedOperation(ABC):
         if not self.is_done:
             self._end()
 
-    def watched_by(self, purgatory: "DelayedOperationPurgatory", timer: Timer) -> tuple[Hashable, ...]:
-        """Called by the purgatory that watches this operation from now on; returns its keys."""
-        assert self._purgatory is None, "an operation is watched once"
-        assert not self.is_done, "an operation that has ended does not wait"
-        self._purgatory, self._timer = purgatory, timer
-        self._keys = keys = self.watch_keys()
-        return keys
-
     def _end(self) -> None:
         assert not self.is_done, "an operation ends once"
         self.is_done = True
@@ -141,8 +133,13 @@ class DelayedOperationPurgatory:
 
         Precondition: the caller has checked the condition, or has read what it depends on, in this turn of the loop; else it calls `try_complete` then.
         """
+        assert operation._purgatory is None, "an operation is watched once"
+        assert not operation.is_done, "an operation that has ended does not wait"
+        operation._purgatory = self
+        operation._timer = self._call_later(timeout_ms / 1000, operation.expire)
+        operation._keys = keys = operation.watch_keys()
         watched = self._watched
-        for key in operation.watched_by(self, self._call_later(timeout_ms / 1000, operation.expire)):
+        for key in keys:
             if (operations := watched.get(key)) is None:
                 watched[key] = {operation: None}
             else:
@@ -163,10 +160,7 @@ class DelayedOperationPurgatory:
 
     def check_and_complete(self, key: Hashable) -> int:
         """Check the operations of `key` now; returns how many were completed."""
-        count = 0
-        for operation in list(self._watched.get(key, ())):
-            count += operation.try_complete()
-        return count
+        return sum([operation.try_complete() for operation in list(self._watched.get(key, ()))])
 
     def remove(self, operation: DelayedOperation, keys: tuple[Hashable, ...]) -> None:
         """Remove an operation from its keys (called by the operation as it ends)."""
@@ -182,5 +176,7 @@ class DelayedOperationPurgatory:
 
     def _check_signalled(self) -> None:
         keys, self._signalled = self._signalled, {}
+        watched = self._watched
         for key in keys:
-            self.check_and_complete(key)
+            for operation in list(watched.get(key, ())):
+                operation.try_complete()

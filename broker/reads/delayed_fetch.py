@@ -101,18 +101,17 @@ class DelayedFetch(DelayedResponse[T | asyncio.Future[T]]):
                 end = partition.readable_end(is_read_committed=params.is_read_committed)
             else:
                 end = partition.log.offsets.log_end_offset
-                is_stale = is_stale or is_high_watermark_stale(fetched, partition.log)
-            if request.fetch_offset < end:
-                if params.replica_id is not None and self._replicas.throttle.should_throttle(
-                    partition, params.replica_id
-                ):
-                    continue
-                if request.fetch_offset < partition.log.offsets.local_log_start_offset:
-                    continue  # in the remote tier, and throttled: what is appended does not help
+            # Below the local log start it is in the remote tier, and throttled: what is appended does not help.
+            if partition.log.offsets.local_log_start_offset <= request.fetch_offset < end and not (
+                params.replica_id is not None
+                and self._replicas.throttle.should_throttle(partition, params.replica_id)
+            ):
                 if params.min_bytes <= 1:
                     return True
                 arrived = partition.appended_bytes - fetched.appended_bytes
                 size_bytes += min(fetched.read_bytes + arrived, request.partition_max_bytes)
+            if params.replica_id is not None and not is_stale:
+                is_stale = is_high_watermark_stale(fetched, partition.log)
         if size_bytes >= params.min_bytes:
             return True
         return is_stale and not self._awaits_records() and not self._yields()

@@ -10,7 +10,7 @@ Source: KIP-227; Kafka's FetchManager and FetchContext.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from broker.reads.fetch_session_cache import FetchSessionCache
 from broker.reads.fetch_sessions import (
@@ -40,14 +40,15 @@ class FetchContext:
 
     __slots__ = ("requested", "session", "to_read")
 
-    def __init__(
-        self, requested: Mapping[PartitionKey, FetchedPartition], session: FetchSession | None = None
-    ) -> None:
+    #: The session under which this fetch waits; None: it waits under each of its partitions.
+    session: FetchSession | None
+    #: The partitions to read, in this order. A view of mutable state: copy it before changing the session.
+    to_read: Collection[FetchedPartition]
+
+    def __init__(self, requested: Mapping[PartitionKey, FetchedPartition]) -> None:
         self.requested = requested
-        #: The session under which this fetch waits; None: it waits under each of its partitions.
-        self.session: Final = session
-        #: The partitions to read, in this order. A view of mutable state: copy it before changing the session.
-        self.to_read: Collection[FetchedPartition] = requested.values()
+        self.session = None
+        self.to_read = requested.values()
 
     @property
     def opens_session(self) -> bool:
@@ -125,11 +126,11 @@ class IncrementalFetchContext(FetchContext):
     __slots__ = ("_expected_epoch", "_session")
 
     def __init__(self, session: FetchSession) -> None:
-        super().__init__(session.partitions, session)
-        self._session = session
+        # Not by `super().__init__`: 0.1 us of a Fetch.
+        self.requested = session.partitions
+        self.session = self._session = session
+        self.to_read = session.dirty  # those that may have new data
         self._expected_epoch = session.epoch
-        #: The dirty partitions: those that may have new data.
-        self.to_read = session.dirty
 
     @property
     def is_outdated(self) -> bool:

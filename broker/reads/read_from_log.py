@@ -213,7 +213,9 @@ class LogReads:
                 limit_bytes = limit_bytes - count if count < limit_bytes else 0
                 rows.append((fetched, row))
                 assert fetched.partition is not None
-                if fetched.partition.is_behind_active_segment(fetched.request.fetch_offset):
+                if size_bytes < params.min_bytes and fetched.partition.is_behind_active_segment(
+                    fetched.request.fetch_offset
+                ):
                     self.has_urgent_row = True
             elif self._must_send(fetched, row):
                 rows.append((fetched, row))

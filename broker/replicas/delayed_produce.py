@@ -121,6 +121,8 @@ class DelayedAcknowledgement(DelayedResponse[T]):
 
     def watch_keys(self) -> tuple[Hashable, ...]:
         """The partitions that are not complete."""
+        if len(self._pending) == 1:
+            return (self._pending[0].partition,)
         return tuple({status.partition: None for status in self._pending})
 
     def can_complete(self) -> bool:

@@ -422,3 +422,11 @@ class ReplicaManager:
         """`respond()` if all statuses are complete; else a delayed response, completed when they are, or at the timeout."""
         delayed = DelayedAcknowledgement(self.runtime.loop, statuses, respond)
         return delayed.try_complete_else_watch(self.purgatory, timeout_ms=timeout_ms)
+
+    def respond_later(
+        self, statuses: Sequence[PartitionStatus], *, timeout_ms: int, respond: Callable[[], T]
+    ) -> DelayedResponse[T]:
+        """As `respond_when_complete`; the caller has found in this turn of the loop that none is complete."""
+        delayed = DelayedAcknowledgement(self.runtime.loop, statuses, respond)
+        self.purgatory.watch(delayed, timeout_ms=timeout_ms)
+        return delayed
