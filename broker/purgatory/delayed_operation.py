@@ -158,10 +158,6 @@ class DelayedOperationPurgatory:
                 self._call_soon(self._check_signalled)
             self._signalled[key] = None
 
-    def check_and_complete(self, key: Hashable) -> int:
-        """Check the operations of `key` now; returns how many were completed."""
-        return sum([operation.try_complete() for operation in list(self._watched.get(key, ()))])
-
     def remove(self, operation: DelayedOperation, keys: tuple[Hashable, ...]) -> None:
         """Remove an operation from its keys (called by the operation as it ends)."""
         watched = self._watched

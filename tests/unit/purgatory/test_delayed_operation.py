@@ -249,7 +249,8 @@ def test_who_has_waited_is_freed_without_the_collector(loop, purgatory, way):
     operation.is_ready = True
     freed = weakref.ref(operation)
     if way == "completed":
-        purgatory.check_and_complete("p")
+        purgatory.signal("p")
+        loop.turn()
     elif way == "time over":
         operation.expire()
     else:

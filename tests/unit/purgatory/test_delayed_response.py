@@ -121,6 +121,12 @@ class Receiver:
             self.outcomes.append(repr(error))
 
 
+def check(purgatory):
+    """Check what waits for "p" in this turn of the loop."""
+    purgatory.signal("p")
+    purgatory._check_signalled()
+
+
 def watched(runtime, purgatory, **how):
     waiting, receiver = Waiting(runtime.loop, **how), Receiver()
     waiting.watch(purgatory, timeout_ms=1000).add_done_callback(receiver)
@@ -131,7 +137,7 @@ def watched(runtime, purgatory, **how):
 def test_the_receiver_is_called_by_the_completion_itself(runtime, purgatory, error):
     waiting, receiver = watched(runtime, purgatory, error=error)
     waiting.is_ready = True
-    purgatory.check_and_complete("p")
+    check(purgatory)
     assert receiver.outcomes == ["ready" if error is None else "ValueError('a bug')"]
     waiting.cancel()
     assert len(receiver.outcomes) == 1
@@ -155,7 +161,8 @@ def test_one_receiver_may_cancel_an_operation_that_is_checked_after_its_own(runt
     last, receiver = watched(runtime, purgatory)
     first._receiver = cancel
     first.is_ready = last.is_ready = True
-    assert purgatory.check_and_complete("p") == 1
+    check(purgatory)
+    assert first.is_done
     assert receiver.outcomes == ["CancelledError()"]
     assert purgatory.delayed_count == 0
 
@@ -164,7 +171,7 @@ def test_who_comes_after_the_completion_is_called_in_another_turn(runtime, purga
     async def main():
         waiting, receiver = Waiting(runtime.loop, is_ready=True), Receiver()
         waiting.watch(purgatory, timeout_ms=1000)
-        purgatory.check_and_complete("p")
+        check(purgatory)
         waiting.add_done_callback(receiver)
         assert receiver.outcomes == []
         await asyncio.sleep(0)
@@ -179,7 +186,8 @@ def test_a_receiver_that_fails_does_not_stop_the_operations_behind_it(runtime, p
     first, last = watched(runtime, purgatory), watched(runtime, purgatory)
     first[0]._receiver = lambda _: 1 // 0
     first[0].is_ready = last[0].is_ready = True
-    assert purgatory.check_and_complete("p") == 2
+    check(purgatory)
+    assert purgatory.delayed_count == 0
     assert last[1].outcomes == ["ready"]
     (failure,) = failures
     assert isinstance(failure["exception"], ZeroDivisionError)
@@ -206,7 +214,7 @@ def test_the_response_is_freed_without_the_collector(runtime, purgatory, way, as
         freed = weakref.ref(waiting)
         future = waiting.as_future() if as_future else None
         if way == "completed":
-            purgatory.check_and_complete("p")
+            check(purgatory)
         elif way == "cancelled":
             waiting.cancel()
         else:
