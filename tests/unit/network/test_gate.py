@@ -35,6 +35,8 @@ def test_what_came_early_is_answered_first(simulation):
         client.send(b"three")
         await asyncio.sleep(1)
         assert client.replies == [b"one", b"two", b"three"]
+        (connection,) = server.connections
+        assert connection.dispatch is handler  # the gate is passed once
         await server.stop()
 
     simulation.run(scenario())

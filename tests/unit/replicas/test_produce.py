@@ -8,9 +8,10 @@ from crc32c import crc32c
 from replicas_support import NODE_ID, NOW_MS, TOPIC_ID, batch, follower_fetches, image
 
 from broker.api import k00_produce, produce_rows
+from broker.replicas.partition_leader import PartitionLeader
 from broker.request_context import RequestContext
 from protocol.codec import encode_request
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, KafkaStorageError
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.metadata.image import BrokerImage, Endpoint
 from protocol.metadata.records import RemoveTopicRecord
@@ -301,6 +302,24 @@ def test_what_needs_no_waiting_is_answered_with_what_does(simulation, broker):
         assert codes == [0, 0, ErrorCode.unknown_topic_or_partition]
 
     simulation.run(main())
+
+
+def test_what_the_next_row_ends_does_not_wait(simulation, broker, monkeypatch):
+    """Its append fails with the disk of both, which takes the partition of the first row offline, too."""
+    broker.create(partitions=dict.fromkeys((0, 1), image(replicas=(NODE_ID, 2))))
+    first, second = (broker.replicas.partition(("t", index)) for index in (0, 1))
+
+    def append(leader, records, **how):
+        if leader is not second.leader:
+            return append_usual(leader, records, **how)
+        first.resign()
+        raise KafkaStorageError("the disk fails")
+
+    append_usual = PartitionLeader.append_usual
+    monkeypatch.setattr(PartitionLeader, "append_usual", append)
+    codes = [row.error_code for row in produce(broker, batch(b"a"), batch(b"b"))]
+    assert codes == [ErrorCode.not_leader_or_follower, ErrorCode.kafka_storage_error]
+    assert broker.replicas.purgatory.delayed_count == 0
 
 
 # -- batches that are validated in a thread ----------------------------------------------------------------
