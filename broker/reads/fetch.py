@@ -8,6 +8,8 @@
              ---some is in the remote tier---> wait for it ---it is here, or a timeout-> read all again, respond
              ---too few bytes--> wait ---more arrives, or a timeout-> read all again, respond
 
+What has waited locally is read again in turns, too, if it has many rows by then.
+
 Enough is `min_bytes`. The reads are in `read_from_log.py`, the waits in `delayed_fetch.py` and `delayed_remote_fetch.py`, a
 follower's part in `follower_fetch.py`.
 
