@@ -63,7 +63,9 @@ class LogFlusher:
         offsets = self._offsets
         end_offset, recovery_point = offsets.log_end_offset, offsets.recovery_point
         # `is_due`
-        return recovery_point if end_offset - recovery_point >= self._files.config.flush_messages else end_offset
+        return (
+            recovery_point if end_offset - recovery_point >= self._files.config.flush_messages else end_offset
+        )
 
     def due_end(self, now_ms: int) -> int | None:
         """The end offset of the flush that is due now; None without one."""

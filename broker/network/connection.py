@@ -362,7 +362,7 @@ class Connection(asyncio.BufferedProtocol):
             self._prepare_next_read(needed_bytes, is_next_frame=start != first)
 
     def _is_at_rest(self) -> bool:
-        """Whether the next read, if nothing is unread, is as the last one: into the same buffer, of a connection that is read."""
+        """Whether the next read, if nothing is unread, needs no preparation: it is as the last one, into the shared buffer."""
         return (
             self._is_reading
             and not self._is_queued
@@ -473,6 +473,7 @@ class Connection(asyncio.BufferedProtocol):
             self._failed(error)
         finally:
             self._is_working = False
+        # At rest there is nothing to do: what is unread would be in a buffer of the connection's own.
         if self._is_ending or self._is_at_end or not self._is_at_rest():
             if self._buffer.unread_bytes and not self._is_ending:
                 self._yield()
