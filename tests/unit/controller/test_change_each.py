@@ -1,10 +1,11 @@
 """Many partitions that change alike are decided once: the records are those of one decision for each.
 
-About KIP-841, KIP-858, KIP-966.
+About KIP-841, KIP-858, KIP-966, KIP-1303.
 """
 
 from collections.abc import Callable
 from random import Random
+from typing import Any
 
 import pytest
 from controller_support import Machine, directory
@@ -12,23 +13,41 @@ from controller_support import Machine, directory
 from controller.membership import brokers
 from controller.partitions import draft, leader_and_isr_updates, partition_change
 from controller.partitions.draft import Draft
-from protocol.metadata.image import DIRECTORY_LOST, DIRECTORY_UNASSIGNED, PartitionImage
+from protocol.local_log import LocalLog
+from protocol.metadata.image import (
+    DIRECTORY_LOST,
+    DIRECTORY_UNASSIGNED,
+    LeaderRecoveryState,
+    PartitionImage,
+)
 
 BROKERS = (1, 2, 3)
 
 
+#: Fields after the ELRs, by which partitions differ that are otherwise the same: replicas that are added, or removed, the
+#: state of the leader's recovery, and local logs of which the last replica's begins first.
+REST: tuple[dict[str, Any], ...] = (
+    {},
+    {"adding_replicas": (3,)},
+    {"removing_replicas": (3,)},
+    {"leader_recovery_state": LeaderRecoveryState.RECOVERING},
+    {"local_logs": tuple((each, LocalLog((3 - each) * 10**6, 0, None)) for each in BROKERS)},
+)
+
+
 def all_partitions() -> list[PartitionImage]:
-    """Three times each, with other epochs."""
+    """Twice each, with other epochs."""
     own = tuple(map(directory, (1, 2, 3)))
     return [
-        PartitionImage((1, 2, 3), isr, leader, epoch, epoch + 1, directories, elr, last_known_elr)
+        PartitionImage((1, 2, 3), isr, leader, epoch, epoch + 1, directories, elr, last_known_elr, **rest)
         for isr in ((), (1,), (1, 2), (2, 3), (1, 2, 3))
         for elr in ((), (1,), (3,))
         if not {*isr} & {*elr}
         for leader in (None, *isr[:1])
         for directories in (own, (DIRECTORY_LOST, *own[1:]), (DIRECTORY_UNASSIGNED, *own[1:]))
         for last_known_elr in ((), (1,))
-        for epoch in range(3)
+        for epoch in range(2)
+        for rest in REST
     ]
 
 
@@ -48,13 +67,18 @@ def test_the_records_are_those_of_one_decision_for_each(
     update: str, min_insync: str, unclean: str, fenced: set[int]
 ):
     machine = Machine(brokers=BROKERS)
+    # Next to each other are those that differ in `REST` only, and then any two.
     partitions = all_partitions()
+    partitions += Random(4).sample(partitions, len(partitions))
     machine.create("t", *[[1]] * len(partitions))
-    machine.create("u", [1], [2])
+    machine.create("u", *[[1]] * len(partitions))
     machine.set_config("min.insync.replicas", min_insync, topic="t")
     machine.set_config("unclean.leader.election.enable", unclean, topic="t")
-    Random(4).shuffle(partitions)
+    machine.set_config("remote.storage.enable", "true", topic="t")
+    machine.set_config("leader.election.prefer.early.local.log.start.offset", "true", topic="t")
+    # The last of "t" are the first of "u", which has other configurations.
     machine.state.image.topics_by_name["t"].partitions.update(enumerate(partitions))
+    machine.state.image.topics_by_name["u"].partitions.update(enumerate(reversed(partitions)))
 
     def drafted() -> Draft:
         made = Draft(machine.state)
