@@ -1,0 +1,27 @@
+"""Which partitions have a request to send: a fetcher without one sends none."""
+
+import asyncio
+
+from test_replica_fetcher import at, replicating, run, write
+
+from tests.harness.replicas import turns, until
+
+
+def test_nothing_is_fetched_for_a_log_that_cannot_be_written(simulation, caplog):
+    """Not even empty requests, one after the other: no other partition has any either."""
+
+    async def story():
+        async with replicating(simulation) as cluster:
+            leader, follower = cluster.brokers.values()
+            await turns()
+            follower.logs.logs[at(0)].availability.take_offline(OSError("no space"))
+            write(leader, 0, b"a")
+            await until(lambda: "orders-0: replication stops until the next leader epoch" in caplog.text)
+            sizes = []
+            leader.tamper = lambda response: sizes.append(len(response)) or response
+            for _ in range(3):
+                write(leader, 0, b"b")
+                await asyncio.sleep(10)
+            assert sizes == []
+
+    run(simulation, story)
