@@ -60,12 +60,7 @@ class LogFlusher:
     @property
     def committable_end(self) -> int:
         """End of the records that this replica counts as having, for acks and the high watermark; exclusive."""
-        offsets = self._offsets
-        end_offset, recovery_point = offsets.log_end_offset, offsets.recovery_point
-        # `is_due`
-        return (
-            recovery_point if end_offset - recovery_point >= self._files.config.flush_messages else end_offset
-        )
+        return self._offsets.recovery_point if self.is_due else self._offsets.log_end_offset
 
     def due_end(self, now_ms: int) -> int | None:
         """The end offset of the flush that is due now; None without one."""
