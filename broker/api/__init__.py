@@ -34,7 +34,6 @@ _USUAL: Final = (
 #: What Fetch imports, in steps of 1 to 2 ms: at once it would be 7 ms.
 _IMPORTED_FIRST: Final = (
     "remote.index_cache",
-    "remote.reading.segment_reads",
     "remote.reader",
     "remote.reading.chunk_reads",
     "broker.reads.read_from_log",
