@@ -195,6 +195,8 @@ class Append(NamedTuple):
     log_start_offset: int
 
 
+assert Append._fields[1:] == Records._fields
+
 Action = TruncateTo | TruncateFullyAndStartAt | Append | BuildRemoteLogAux
 
 
