@@ -206,8 +206,8 @@ class UsualAppend:
         ):
             return False
         producers = self._producers
-        # Of several batches. A single one, which most are, is written by its fields.
-        headers: list[BatchHeader] = []
+        #: Of each batch, the fields of `BatchHeader`.
+        rows: list[tuple[int, ...]] = []
         copied: list[tuple[ProducerState, BatchMetadata]] = []
         position, end_offset, largest_timestamp = 0, self._offsets.log_end_offset, -1
         while position < size_bytes:
@@ -231,34 +231,30 @@ class UsualAppend:
             ):
                 return False
             if producer_id >= 0:
-                producer = producers.producers.get(producer_id)
-                batch = (
-                    None
-                    if producer is None
-                    else producer.copied_batch(
-                        epoch=producer_epoch,
-                        first_sequence=sequence,
-                        last_offset=base_offset + delta,
-                        offset_delta=delta,
-                        timestamp=max_timestamp,
-                    )
+                if (producer := producers.producers.get(producer_id)) is None:
+                    return False
+                batch = producer.copied_batch(
+                    epoch=producer_epoch,
+                    first_sequence=sequence,
+                    last_offset=base_offset + delta,
+                    offset_delta=delta,
+                    timestamp=max_timestamp,
                 )
-                if producer is None or batch is None:
+                if batch is None:
                     return False
                 copied.append((producer, batch))
-            if position - start < size_bytes:
-                headers.append(_new_tuple(BatchHeader, fields))
+            rows.append(fields)
             end_offset = base_offset + delta + 1
             largest_timestamp = max(largest_timestamp, max_timestamp)
+        first_offset = rows[0][0]
         segment = self._files.segments.active
         try:
             if segment.is_full(size_bytes, end_offset - 1, largest_timestamp, now_ms, config):
                 return False
-            if headers:
-                first_offset = headers[0].base_offset
+            if len(rows) > 1:
+                headers = [_new_tuple(BatchHeader, row) for row in rows]
                 segment.append(headers, (records,), size_bytes)
-            else:
-                first_offset = base_offset
+            else:  # as most are: without a header
                 segment.append_batch(
                     records,
                     first_offset=first_offset,
