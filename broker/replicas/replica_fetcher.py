@@ -238,8 +238,8 @@ class ReplicaFetcher:
 
     def _asks_for(self, fetch_state: PartitionFetchState, offset: int) -> bool:
         """Whether the next request would be for records from this offset on, so that the next part answers it."""
-        request = fetch_state.follower.next_request() if self._states.may_send(fetch_state) else None
-        if not isinstance(request, FetchRecords) or request.fetch_offset != offset:
+        request = self._next_fetch(fetch_state)
+        if request is None or request.fetch_offset != offset:
             return False
         fetch_state.asked = request
         return True
@@ -250,11 +250,9 @@ class ReplicaFetcher:
 
     def _row(self, fetch_state: PartitionFetchState) -> FetchRow | None:
         """The partition's row of a Fetch; None: it is not fetched now."""
-        request = fetch_state.follower.next_request() if fetch_state in self._states.fetching else None
-        if type(request) is not FetchRecords:
-            fetch_state.asked = None
+        fetch_state.asked = request = self._next_fetch(fetch_state)
+        if request is None:
             return None
-        fetch_state.asked = request
         partition = fetch_state.partition
         local_log = partition.reported_local_log
         leader_epoch, fetch_offset, last_fetched_epoch, log_start_offset = request
@@ -269,6 +267,11 @@ class ReplicaFetcher:
             None if local_log is None else local_log.to_state(),
         )
         return _new_tuple(FetchRow, fields)  # not a call of the class: 0.2 us instead of 0.35
+
+    def _next_fetch(self, fetch_state: PartitionFetchState) -> FetchRecords | None:
+        """The partition's next request for records; None: it has none now."""
+        request = fetch_state.follower.next_request() if fetch_state in self._states.fetching else None
+        return request if isinstance(request, FetchRecords) else None
 
     def _process(
         self, fetch_state: PartitionFetchState, asked: FetchRecords, answer: Divergence | ErrorCode
