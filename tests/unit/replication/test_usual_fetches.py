@@ -1,6 +1,5 @@
 """A follower's Fetch by layouts and by the general codec: the same requests, and the same answers."""
 
-import asyncio
 from unittest.mock import patch
 from uuid import UUID
 
@@ -137,6 +136,11 @@ def test_what_becomes_of_a_row():
     )
 
 
+def lags(follower) -> list[int | None]:
+    """Of all partitions that it follows."""
+    return [each.follower.lag for fetcher in follower.fetchers._fetchers.values() for each in fetcher._states]
+
+
 @pytest.mark.parametrize("partitions", [1, 6, 130])
 def test_the_usual_way_is_taken(simulation, monkeypatch, partitions):
     """By leader and follower: within a session, neither reads nor writes a Fetch by the general codec."""
@@ -144,7 +148,7 @@ def test_the_usual_way_is_taken(simulation, monkeypatch, partitions):
     async def story():
         async with replicating(simulation, partitions) as cluster:
             leader, follower = cluster.brokers.values()
-            await asyncio.sleep(1)  # until many logs are created
+            await until(lambda: lags(follower) == [0] * partitions)  # many logs are created in several turns
             for count in (1, 2):
                 for index in range(partitions):
                     write(leader, index, b"value")
