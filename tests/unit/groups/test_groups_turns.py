@@ -26,9 +26,13 @@ from tests.unit.groups.coordinator_support import (
 )
 
 _TOPIC = UUID(int=7)
-#: Processor time of the loop's thread, seconds: what others make it wait for is not counted. They take 2 to 6 ms; more on a
-#: machine that is slower, or whose caches others use.
-_LONGEST_TURN_S = 0.030
+#: Processor time of the loop's thread, seconds: what others make it wait for is not counted. They take 2 to 4 ms, and
+#: each phase 35 or more where its work is not divided; more on a machine that is slower.
+_LONGEST_TURN_S = 0.012
+#: Others may use the machine's caches for a while, which makes a turn longer. Work that is not divided takes as long each time.
+_ATTEMPTS = 3
+#: Groups of 5,000 members.
+LARGE = [f"large-{number}" for number in range(6)]
 
 
 @pytest.fixture(autouse=True)
@@ -49,13 +53,13 @@ def batch(pairs, compression=Compression.NONE) -> bytes:
     return build_batch(simple_records(pairs, timestamp=1), compression=compression)
 
 
-def large_group() -> list[tuple[bytes, bytes | None]]:
+def large_group(group: str) -> list[tuple[bytes, bytes | None]]:
     members = [
         MemberMetadata(member_id=f"m-{number}", session_timeout=60_000, subscription=bytes(150))
         for number in range(5_000)
     ]
     value = GroupMetadataValue(protocol_type="consumer", generation=1, protocol="range", members=members)
-    return [encode(GroupRecord(GroupMetadataKey(group="large"), value))]
+    return [encode(GroupRecord(GroupMetadataKey(group=group), value))]
 
 
 def a_log() -> MemoryLog:
@@ -64,7 +68,10 @@ def a_log() -> MemoryLog:
     assert len(batch(large)) > 1_000_000
     for compression in Compression:
         append(log, batch(large, compression))
-    append(log, batch(large_group()))
+    for number in range(4):
+        append(log, batch(offsets(15_000, group=f"more-{number}-%d")))
+    for group in LARGE:
+        append(log, batch(large_group(group)))
     # Of a consumer that commits one partition after the other.
     small = [batch([pair]) for pair in offsets(2_000, group="another-%d")]
     for one in small:
@@ -73,6 +80,15 @@ def a_log() -> MemoryLog:
 
 
 def test_turns_are_short():
+    shortest = longest_turns()
+    for _ in range(_ATTEMPTS - 1):
+        if max(shortest.values()) >= _LONGEST_TURN_S:
+            shortest = {phase: min(shortest[phase], cpu_s) for phase, cpu_s in longest_turns().items()}
+    assert max(shortest.values()) < _LONGEST_TURN_S, shortest
+
+
+def longest_turns() -> dict[str, float]:
+    """Of each phase, seconds."""
     log = a_log()
     longest = {}
 
@@ -84,7 +100,8 @@ def test_turns_are_short():
         await tasks_are_done()
         longest["load"] = turns.longest().cpu_s
         shard = groups.shards.by_partition[PARTITION].shard
-        assert (len(shard.groups), len(shard.groups["large"].members)) == (1_701, 5_000)
+        assert len(shard.groups) == 7_700 + len(LARGE)
+        assert all(len(shard.groups[group].members) == 5_000 for group in LARGE)
 
         kept = groups.shards.by_partition[PARTITION].state
         resign(groups.shards, PARTITION, 1)
@@ -100,7 +117,7 @@ def test_turns_are_short():
         assert kept.offsets.group_ids == []
         longest["forget a topic"] = turns.longest().cpu_s
         await groups.shards.expire_all()
-        assert list(groups.shards.by_partition[PARTITION].shard.groups) == ["large"]
+        assert list(groups.shards.by_partition[PARTITION].shard.groups) == LARGE
         longest["expire"] = turns.longest().cpu_s
 
         resign(groups.shards, PARTITION, 2)
@@ -111,7 +128,7 @@ def test_turns_are_short():
         groups.stop()
 
     run(main)
-    assert max(longest.values()) < _LONGEST_TURN_S, longest
+    return longest
 
 
 async def tasks_are_done() -> None:
