@@ -67,6 +67,7 @@ LONGEST = (
 
 def put_first(items: list[pytest.Item], folder: Path, names: Sequence[str]) -> None:
     """Order the tests so that these files of the folder come before all others."""
+    assert not (missing := [name for name in names if not (folder / name).is_file()]), missing
     ranks = {folder / name: at for at, name in enumerate(names)}
     items.sort(key=lambda item: ranks.get(item.path, len(names)))
 
