@@ -12,7 +12,7 @@ from uuid import UUID
 
 from controller.metadata import snapshots
 from controller.metadata.log import MetadataLog
-from controller.metadata.new_batches import NewBatch
+from controller.metadata.new_batches import batches_of
 from protocol.metadata.image import ConfigResourceType
 from protocol.metadata.records import (
     BrokerEndpoint,
@@ -53,15 +53,17 @@ def write_log(data_dir: Path, *, topics: int, partitions: int) -> None:
     )
     log = MetadataLog.open(data_dir, files=files, random=random, now_ms=_NOW_MS)
     directories = [UUID(int=random.getrandbits(128), version=4) for _ in _BROKERS]
-    first = [*features, *_brokers(features, directories)]
-    log.append(NewBatch.of(first, metadata_version=version), epoch=_EPOCH, now_ms=_NOW_MS)
+
+    def append(records: list[MetadataRecord]) -> None:
+        for batch in batches_of(records, metadata_version=version):
+            log.append(batch, epoch=_EPOCH, now_ms=_NOW_MS)
+
+    append([*features, *_brokers(features, directories)])
     topic_ids = [UUID(int=random.getrandbits(128), version=4) for _ in range(topics)]
     for number, topic_id in enumerate(topic_ids):
-        records = list(_topic(f"topic-{number}", topic_id, directories, partitions))
-        log.append(NewBatch.of(records, metadata_version=version), epoch=_EPOCH, now_ms=_NOW_MS)
+        append(list(_topic(f"topic-{number}", topic_id, directories, partitions)))
     for topic_id in topic_ids:
-        records = [*_broker_leaves(topic_id, partitions), *_broker_is_back(topic_id, partitions)]
-        log.append(NewBatch.of(records, metadata_version=version), epoch=_EPOCH, now_ms=_NOW_MS)
+        append([*_broker_leaves(topic_id, partitions), *_broker_is_back(topic_id, partitions)])
     log.close()
 
 

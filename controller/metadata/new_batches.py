@@ -28,12 +28,6 @@ class NewBatch(NamedTuple):
     records: list[MetadataRecord]
     values: list[bytes]
 
-    @classmethod
-    def of(cls, records: Iterable[MetadataRecord], *, metadata_version: int) -> "NewBatch":
-        """These records, at least one, in the versions of this metadata.version, whatever their size."""
-        chosen = list(records)
-        return cls(chosen, [_encoded(record, metadata_version) for record in chosen])
-
 
 def batches_of(
     records: Iterable[MetadataRecord], *, metadata_version: int, is_atomic: bool = False
@@ -47,7 +41,7 @@ def batches_of(
     batch = NewBatch([], [])
     room_bytes = 0
     for record in records:
-        value = _encoded(record, metadata_version)
+        value = encode_record(record, version_of(record, metadata_version=metadata_version))
         size_bytes = len(value) + _RECORD_FRAME_BYTES
         if size_bytes > room_bytes or len(batch.records) == MAX_RECORDS_PER_BATCH:
             batch = NewBatch([], [])
@@ -62,7 +56,3 @@ def batches_of(
                 f"records and {MAX_BATCH_BYTES} bytes. Split it into several requests."
             )
     return batches
-
-
-def _encoded(record: MetadataRecord, metadata_version: int) -> bytes:
-    return encode_record(record, version_of(record, metadata_version=metadata_version))

@@ -10,7 +10,7 @@ import pytest
 
 from controller.metadata.image_records import records_of
 from controller.metadata.log import MetadataLog
-from controller.metadata.new_batches import NewBatch
+from controller.metadata.new_batches import batches_of
 from controller.metadata.record_versions import version_of
 from controller.metadata.transactions import TransactionFilter
 from controller.quorum.raft_client import RaftClient
@@ -124,7 +124,8 @@ def test_kafkas_tool_reads_our_snapshots(tmp_path: Path):
     for record in CASES:
         with suppress(InvalidMetadata):  # those that change or end what is not there
             image.replay_all([record])
-    log.append(NewBatch.of([NoOpRecord()], metadata_version=30), epoch=3, now_ms=1_700_000_000_000)
+    (batch,) = batches_of([NoOpRecord()], metadata_version=30)
+    log.append(batch, epoch=3, now_ms=1_700_000_000_000)
     log.update_high_watermark(1)
     writer = log.create_snapshot(1)
     voters = VotersRecord(voters=[Voter(voter_id=7, voter_directory_id=UUID(int=77))])

@@ -19,7 +19,7 @@ from raft_network import Exchange, Network
 from controller.metadata import quorum_state, snapshots
 from controller.metadata.log import MetadataLog
 from controller.metadata.log_cleaning import MetadataLogSettings
-from controller.metadata.new_batches import NewBatch
+from controller.metadata.new_batches import batches_of
 from controller.metadata.snapshot_writer import SnapshotWriter
 from controller.raft.effects import (
     Committed,
@@ -244,7 +244,8 @@ class Node:
         records.append(
             r.ConfigRecord(resource_type=VALUE.type, resource_name="", name="value", value=str(value))
         )
-        self.log.append(NewBatch.of(records, metadata_version=30), epoch=epoch, now_ms=self.now_ms)
+        (batch,) = batches_of(records, metadata_version=30)
+        self.log.append(batch, epoch=epoch, now_ms=self.now_ms)
         if not self.is_append_queued:
             self.is_append_queued = True
             self.enqueue(self._appended)

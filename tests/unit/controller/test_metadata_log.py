@@ -10,7 +10,7 @@ import pytest
 from controller.metadata import snapshots
 from controller.metadata.log import MetadataLog
 from controller.metadata.log_cleaning import DELETE_DELAY_MS, MetadataLogSettings, SnapshotTrigger
-from controller.metadata.new_batches import NewBatch
+from controller.metadata.new_batches import NewBatch, batches_of
 from controller.raft.log import Diverging, NeedsSnapshot, Valid
 from controller.raft.types import OffsetAndEpoch
 from protocol.errors import CorruptMessage, KafkaError, KafkaStorageError
@@ -56,7 +56,8 @@ def write(log: MetadataLog, story: str) -> None:
 
 
 def new_batch(*records: r.MetadataRecord) -> NewBatch:
-    return NewBatch.of(records, metadata_version=30)
+    (batch,) = batches_of(records, metadata_version=30)
+    return batch
 
 
 def value_of(offset: int) -> r.ConfigRecord:
@@ -166,7 +167,7 @@ def test_an_empty_log_behind_a_snapshot_has_its_epoch():
 # -- what a leader sends ---------------------------------------------------------------------------------
 
 
-def batches_of(story: str) -> list[bytes]:
+def bytes_of(story: str) -> list[bytes]:
     log = open_log(disk(), MetadataLogSettings())
     write(log, story)
     return [log.read(offset, max_bytes=1) for offset in range(log.end_offset)]
@@ -177,7 +178,7 @@ def damaged(batch: bytes) -> bytes:
 
 
 def test_a_follower_has_the_leaders_bytes():
-    sent = batches_of("e1:2 e2:3")
+    sent = bytes_of("e1:2 e2:3")
     log = open_log(disk(), MetadataLogSettings())
     log.append_as_follower(b"".join(sent)[:-1], epoch=2)  # the last one is cut off
     assert log.end == OffsetAndEpoch(4, 2)
@@ -200,7 +201,7 @@ def test_a_follower_has_the_leaders_bytes():
     ],
 )  # fmt: skip
 def test_what_does_not_follow_is_refused_and_what_stands_before_it_kept(change, kept):
-    sent = batches_of("e1:3 e2:1")
+    sent = bytes_of("e1:3 e2:1")
     log = open_log(disk())
     with pytest.raises(KafkaError):
         log.append_as_follower(b"".join(change(sent)), epoch=1)
@@ -213,7 +214,7 @@ def test_epochs_of_batches_never_go_back():
     log = open_log(disk())
     write(log, "e3:1")
     with pytest.raises(CorruptMessage):
-        log.append_as_follower(batches_of("e1:2")[1], epoch=4)
+        log.append_as_follower(bytes_of("e1:2")[1], epoch=4)
     assert log.end == OffsetAndEpoch(1, 3)
 
 

@@ -11,7 +11,7 @@ from controller_shell import Follower, Shell, create, follow, join
 
 from controller.metadata import snapshots
 from controller.metadata.log_cleaning import CLEAN_INTERVAL_MS, MetadataLogSettings
-from controller.metadata.new_batches import NewBatch
+from controller.metadata.new_batches import batches_of
 from controller.quorum.snapshot_generator import SnapshotGenerator
 from controller.raft.effects import Send
 from controller.raft.types import Address, LeaderAndEpoch
@@ -33,7 +33,8 @@ def topic(number: int) -> r.TopicRecord:
 
 def append(shell: Shell, *records: r.MetadataRecord) -> int:
     epoch = shell.quorum.leader.epoch
-    return shell.quorum.append(NewBatch.of(records, metadata_version=30), epoch=epoch)
+    (batch,) = batches_of(records, metadata_version=30)
+    return shell.quorum.append(batch, epoch=epoch)
 
 
 async def settle() -> None:
