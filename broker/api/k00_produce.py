@@ -317,7 +317,8 @@ def _append(
         return refused_row(partition, index, sent, error)
     if acks == -1 and partition.log.high_watermark <= info.last_offset:
         pending.append(PendingRow(ProducePartitionStatus(partition, info.last_offset + 1), rows, at))
-    elif acks == 1 and partition.log.flusher.is_due:
+    elif acks == 1 and partition.log.flusher.is_due and partition.log.recovery_point <= info.last_offset:
+        # A duplicate may be on the disk already, and wait for nothing, while a flush of later batches is due.
         pending.append(PendingRow(FlushPartitionStatus(partition, info.last_offset + 1), rows, at))
     return AppendedRow(
         index,

@@ -131,6 +131,30 @@ def test_a_smaller_flush_messages_delays_no_record(simulation, slow):
     simulation.run(story())
 
 
+def test_a_retry_of_a_flushed_batch_waits_for_no_other_flush(simulation, slow):
+    """Its directory may even fail before that flush ends: the retry is answered without an error."""
+    partition = create(slow)
+
+    def produced(sequence):
+        data = batch(b"a", producer_id=7, producer_epoch=0, base_sequence=sequence)
+        return produce(slow, data, acks=1)
+
+    async def story():
+        assert await code(produced(0)) == ErrorCode.none
+        second = asyncio.ensure_future(code(produced(1)))
+        await asyncio.sleep(FLUSH_S / 2)
+        assert partition.log.recovery_point == 1
+        retried = produced(0).responses[0].partition_responses[0]
+        assert (retried.error_code, retried.base_offset) == (ErrorCode.none, 0)
+        # The batch whose flush is under way: its retry waits for that flush, and for its failure.
+        retry_of_second = asyncio.ensure_future(code(produced(1)))
+        await asyncio.sleep(0)
+        slow.replicas.handle_log_dir_failure(partition.log.directory.parent)
+        assert await retry_of_second == await second != ErrorCode.none
+
+    simulation.run(story())
+
+
 def test_a_flush_by_the_upkeep_answers_too(simulation, slow):
     """It ends between an append and the flush that this begins."""
     partition = create(slow)
