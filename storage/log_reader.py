@@ -13,9 +13,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from protocol.errors import CorruptMessage, OffsetMovedToTieredStorage, OffsetOutOfRange
+from protocol.errors import CorruptMessage, KafkaError, OffsetMovedToTieredStorage, OffsetOutOfRange
 from protocol.records.batch import BatchHeader, batches
 from protocol.types import TopicPartition
+from storage.files import WouldBlock
 from storage.index import TimestampOffset
 from storage.log_availability import LogAvailability
 from storage.log_files import LogFiles
@@ -159,6 +160,27 @@ class LogReader:
             return segment.reader.read_newest(position, min(max_bytes, end - position))
         except OSError as error:
             raise self._availability.read_failed(error) from error
+
+    def size_between(self, offset: int, end: int) -> int | None:
+        """The size of the batches from the one that holds `offset` to the one that holds `end`, which is exclusive.
+
+        None if `read` decides: `offset` is not in the active segment, the positions are not in memory, or they cannot be
+        read. On the event loop's thread only. Precondition: local_log_start_offset <= offset < end <= log_end_offset.
+        Cost: 1 us if both are among the newest batches, 15 us otherwise.
+        Source: Kafka's LogOffsetMetadata.positionDiff.
+        """
+        segments = self._files.segments
+        active = segments.active
+        if offset < active.base_offset:
+            return None
+        try:
+            if end == self._offsets.log_end_offset:
+                end_position = active.log.end_before(end, active.log.size)
+            else:
+                end_position = self._position_of_bound(segments, end, may_block=False)[1]
+            return end_position - active.reader.position_of(offset, may_block=False)
+        except (WouldBlock, KafkaError, OSError):
+            return None
 
     def warm_up(self, offset: int, *, max_bytes: int, max_offset: int | None = None) -> None:
         """Read into the page cache what `read` reads with these arguments. Changes nothing. [any thread]

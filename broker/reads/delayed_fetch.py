@@ -108,8 +108,10 @@ class DelayedFetch(DelayedResponse[T | asyncio.Future[T]]):
             ):
                 if params.min_bytes <= 1:
                     return True
-                arrived = partition.appended_bytes - fetched.appended_bytes
-                size_bytes += min(fetched.read_bytes + arrived, request.partition_max_bytes)
+                found_bytes = partition.log.reader.size_between(request.fetch_offset, end)
+                if found_bytes is None:
+                    return True
+                size_bytes += min(found_bytes, request.partition_max_bytes)
             if params.replica_id is not None and not is_stale:
                 is_stale = is_high_watermark_stale(fetched, partition.log)
         if size_bytes >= params.min_bytes:

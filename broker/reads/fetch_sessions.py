@@ -101,8 +101,7 @@ class FetchedPartition:
     """One partition of a Fetch: the request's row, and in a session also the last offsets sent."""
 
     __slots__ = (
-        "appended_bytes", "high_watermark", "key", "log_start_offset", "partition", "read_bytes", "request",
-        "session", "topic_name", "watched",
+        "high_watermark", "key", "log_start_offset", "partition", "request", "session", "topic_name", "watched"
     )  # fmt: skip
 
     def __init__(self, key: PartitionKey, request: RequestRow) -> None:
@@ -117,10 +116,6 @@ class FetchedPartition:
         # As in the last row sent; None makes the next row count as changed.
         self.high_watermark: int | None = None
         self.log_start_offset: int | None = None
-        # The partition's byte count at the last read, and the size of that read: together they give the
-        # number of bytes available now without a read.
-        self.appended_bytes = 0
-        self.read_bytes = 0
 
     def watch(self, partition: Partition | None) -> None:
         """Watch `partition` for changes (None: no partition) instead of the one watched so far."""

@@ -199,7 +199,6 @@ class LogReads:
         for fetched in partitions:
             row = self._read(fetched, limit_bytes=limit_bytes, is_first=not size_bytes, may_block=may_block)
             if row is None:
-                fetched.read_bytes = 0
                 context.mark_clean(fetched)
                 continue
             count = len(row.records or b"")
@@ -207,7 +206,6 @@ class LogReads:
                 assert fetched.partition is not None
                 if throttle.should_throttle(fetched.partition, replica_id):
                     row, count = without_records(row), 0
-            fetched.read_bytes = count
             if count:
                 size_bytes += count
                 limit_bytes = limit_bytes - count if count < limit_bytes else 0
@@ -267,7 +265,6 @@ class LogReads:
             log = partition.log
             if params.client is not None and (row := self._redirect(partition, fetched)) is not None:
                 return row
-            fetched.appended_bytes = partition.appended_bytes
             offsets = log.offsets
             high_watermark, last_stable_offset = offsets.high_watermark, offsets.last_stable_offset
             log_start_offset = offsets.log_start_offset

@@ -50,7 +50,6 @@ class Partition:
         "_notified_log_start_offset",
         "_propose_isr",
         "_report_local_logs",
-        "appended_bytes",
         "directories",
         "follower",
         "is_deleted",
@@ -114,8 +113,6 @@ class Partition:
         self.isr: tuple[int, ...] = ()
         #: What the metadata log has of its replicas' local logs (draft KIP-1303).
         self.local_logs: Mapping[int, LocalLog] = _NONE
-        #: Bytes appended here by this process: the difference of two readings is what was appended in between.
-        self.appended_bytes = 0
         self.stats = TopicStats() if stats is None else stats
         self._notified_log_start_offset = log.log_start_offset
         #: Local log start and oldest timestamp at the last `notice_retention`; None: not reported.
@@ -285,7 +282,6 @@ class Partition:
 
     def on_replicated(self, size_bytes: int) -> None:
         """The follower's part has appended batches."""
-        self.appended_bytes += size_bytes
         self.stats.replication_bytes_in += size_bytes
 
     def notice_retention(self) -> bool:

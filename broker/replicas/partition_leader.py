@@ -37,8 +37,6 @@ class LedPartition(Protocol):
     directories: tuple[UUID, ...]
     isr: tuple[int, ...]
     local_logs: Mapping[int, LocalLog]
-    #: Bytes appended here by this process.
-    appended_bytes: int
     watchers: Watchers
     stats: TopicStats
 
@@ -155,7 +153,6 @@ class PartitionLeader:
         """Records were appended at `old_end_offset`: count them, commit them where no follower has to, notify."""
         state, log, partition = self.state, self.log, self._partition
         offsets, stats = log.offsets, partition.stats
-        partition.appended_bytes += size_bytes
         stats.bytes_in += size_bytes
         stats.messages_in += records_count
         stats.total_produce_requests += 1

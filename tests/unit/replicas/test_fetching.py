@@ -190,6 +190,54 @@ def test_min_bytes_add_up_over_partitions_and_appends(simulation, hosting, tmp_p
     assert at < 2
 
 
+@pytest.mark.parametrize("is_read_committed", [False, True])
+@pytest.mark.parametrize("is_appended_first", [False, True])
+def test_min_bytes_are_of_committed_records(
+    simulation, hosting, tmp_path, is_appended_first, is_read_committed
+):
+    """Those that are not committed count at their commit, whether they were appended before the Fetch or after it."""
+    on_disk = hosting.add(tmp_path)
+    on_disk.partition.apply(image(epoch=1, replicas=(NODE_ID, 2)))
+
+    def append():
+        for _ in range(3):
+            on_disk.append(b"x" * 1000, acks=1)
+
+    async def main():
+        if is_appended_first:
+            append()
+        waiting = hosting.fetch(
+            {KEY: 0}, min_bytes=2 * SIZE, max_wait_ms=60_000, is_read_committed=is_read_committed
+        )
+        if not is_appended_first:
+            append()
+        await turns()
+        follower_fetches(on_disk.partition, 2, 1)
+        await turns()
+        assert on_disk.log.high_watermark == 1
+        assert not waiting.is_done  # committed is less than min_bytes, appended is more
+        follower_fetches(on_disk.partition, 2, 2)
+        await turns()
+        assert waiting.is_done
+        return waiting.result()
+
+    assert sizes(simulation.run(main())) == {KEY: 2 * SIZE}
+
+
+def test_where_the_size_is_not_known_a_fetch_is_read_again(simulation, hosting, tmp_path, monkeypatch):
+    """It reads the disk, or reports its error."""
+    on_disk = hosting.add(tmp_path)
+
+    async def main():
+        waiting = hosting.fetch({KEY: 0}, min_bytes=100 * SIZE, max_wait_ms=60_000)
+        monkeypatch.setattr(on_disk.log.reader, "size_between", lambda offset, end: None)
+        on_disk.append(b"x" * 1000)
+        await turns()
+        return waiting.result()
+
+    assert sizes(simulation.run(main())) == {KEY: SIZE}
+
+
 def test_records_of_a_closed_segment_do_not_wait_for_more(hosting, tmp_path):
     on_disk = hosting.add(tmp_path, segment_bytes=SIZE + 100)
     for _ in range(3):

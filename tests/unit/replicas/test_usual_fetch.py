@@ -155,7 +155,7 @@ def session_state(session):
         [
             (
                 key, it.key, request_of(it.request), it.session is session, it.high_watermark, it.log_start_offset,
-                it.appended_bytes, it.read_bytes, it.topic_name, str(it.partition), str(it.watched),
+                it.topic_name, str(it.partition), str(it.watched),
             )
             for key, it in session.partitions.items()
         ],

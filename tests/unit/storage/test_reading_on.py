@@ -8,7 +8,7 @@ from storage_support import NOW_MS, batch, open_log
 from protocol.errors import CorruptMessage
 from protocol.records.batch import batches, read_header
 from storage.file_records import RECENT_BATCHES
-from storage.files import Files
+from storage.files import Files, WouldBlock
 from storage.index import CorruptIndex
 from storage.log_config import LogConfig
 from storage.segment_indexes import SegmentIndexes
@@ -162,3 +162,38 @@ def test_a_late_reader_of_a_removed_segment_makes_no_file(tmp_path):
     with pytest.raises(FileNotFoundError):
         segment.log.header_at(0)
     assert log.files.file_system.list(tmp_path) == names
+
+
+def test_sizes_between_offsets_are_those_of_reads(tmp_path):
+    """Of the newest batches, and of those that the index finds; also within a batch."""
+    log = open_log(tmp_path, config=LogConfig(index_interval_bytes=1000))
+    for count in (1, 2, 3) * RECENT_BATCHES:
+        log.append_as_leader(batch(count, value=VALUE), leader_epoch=0, now_ms=NOW_MS)
+    log_end = log.log_end_offset
+    for offset in (0, 4, 5, log_end // 2, log_end - 3, log_end - 1):
+        for end in range(offset + 1, log_end + 1, 5):
+            read = log.reader.read(offset, max_bytes=10**9, max_offset=end)
+            assert log.reader.size_between(offset, end) == len(read.records)
+        assert log.reader.size_between(offset, log_end) == len(
+            log.reader.read(offset, max_bytes=10**9).records
+        )
+
+
+def test_the_size_between_offsets_is_left_to_a_read(tmp_path, monkeypatch):
+    """It is of a closed segment, or takes a read of the disk."""
+    log = open_log(tmp_path, config=LARGE)
+    for base_offset in (0, 3):
+        for _ in range(3):
+            log.append_as_leader(batch(value=VALUE), leader_epoch=0, now_ms=NOW_MS)
+        if not base_offset:
+            log.roll(NOW_MS)
+    assert log.reader.size_between(2, 6) is None
+    assert log.reader.size_between(3, 6) is not None
+    for error in (WouldBlock("cold"), OSError(5, "bad disk"), CorruptMessage("bytes")):
+
+        def fails(*_, error=error, **__):
+            raise error
+
+        monkeypatch.setattr(SegmentReader, "position_of", fails)
+        assert log.reader.size_between(3, 6) is None
+        assert log.reader.size_between(3, 4) is None
