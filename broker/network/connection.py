@@ -206,6 +206,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         buffer = self._buffer
+        # `room`; the shared buffer is empty between reads, and needs no slice.
         return buffer.room() if buffer.end else buffer.view
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -315,7 +316,7 @@ class Connection(asyncio.BufferedProtocol):
         needed_bytes = _PREFIX_BYTES
         replies: Buffers = []
         replies_bytes = 0
-        # `_is_blocked`
+        # `not _is_blocked()`, without a call for each read
         may_dispatch = not (self._is_clogged or self._is_yielding or self._is_ending) and self._parked is None
         requests_left = REQUESTS_PER_TURN if may_dispatch else 0
         self._is_working = True
@@ -362,14 +363,14 @@ class Connection(asyncio.BufferedProtocol):
             self._prepare_next_read(needed_bytes, is_next_frame=start != first)
 
     def _is_at_rest(self) -> bool:
-        """Whether the next read, if nothing is unread, needs no preparation: it is as the last one, into the shared buffer."""
-        return (
-            self._is_reading
-            and not self._is_queued
-            and self._frame_bytes == _PREFIX_BYTES
-            and not self._buffer.is_own
-            and not self._server.memory.is_queue_full
-        )
+        """Whether the next read, if nothing is unread, needs no preparation: it is as the last one, into the shared buffer.
+
+        Not with a buffer of its own, which may be kept or released; not while it is counted as queued, since its place
+        is free now; not while the queue is full: if it is blocked, it is not read.
+        Otherwise no frame has begun, whose bytes would be in a buffer of its own, and the connection is read: reading pauses
+        for such a frame, for bytes read ahead, which are in an own buffer, too, and for the full queue.
+        """
+        return not (self._buffer.is_own or self._is_queued or self._server.memory.is_queue_full)
 
     def _yield(self) -> None:
         """Continue in another turn, unless the connection is blocked and continues when it is unblocked."""

@@ -143,6 +143,47 @@ def test_requests_behind_others_are_held_for_so_many_connections_only(world):
     world.run(scenario())
 
 
+def test_a_place_in_the_queue_is_free_when_nothing_is_held_any_more(world):
+    """Also if the last request held is parked itself, so that nothing is read in between."""
+    bound(world, queued_max_requests=2)
+
+    async def scenario():
+        client = await world.connect()
+        client.send(b"park a", b"park b")
+        await asyncio.sleep(1)
+        assert world.server.memory.queued_count == 1
+        world.handler.release(b"a")
+        await asyncio.sleep(1)
+        world.handler.release(b"b")
+        await asyncio.sleep(1)
+        assert world.server.memory.queued_count == 0
+
+    world.run(scenario())
+
+
+def test_while_the_queue_is_full_what_is_sent_behind_a_parked_request_is_not_read(world):
+    bound(world, queued_max_requests=1)
+
+    async def scenario():
+        holder, client = await world.connect(), await world.connect()
+        holder.send(b"park a", b"behind a")
+        await asyncio.sleep(1)
+        assert world.server.memory.is_queue_full
+        client.send(b"park b")
+        await asyncio.sleep(1)
+        client.send(b"behind b")
+        await asyncio.sleep(1)
+        assert world.server.memory.queued_count == 1
+        world.handler.release(b"b")
+        await asyncio.sleep(1)
+        assert client.replies == [b"released b", b"behind b"]
+        world.handler.release(b"a")
+        await asyncio.sleep(1)
+        assert world.server.memory.queued_count == 0
+
+    world.run(scenario())
+
+
 def test_a_request_that_others_wait_for_is_dispatched_whatever_waits(world):
     """As a JoinGroup that ends a rebalance: all other connections hold requests behind one that waits for it."""
     bound(world, queued_max_requests=1, queued_max_request_bytes=1_000)
