@@ -48,15 +48,15 @@ class DelayedReply(Awaitable[Any], Protocol):
     def add_done_callback(self, callback: Callable[[Any], object], /) -> object:
         """Call `callback(self)` once it is done, not within this call. A delayed response calls it as it completes."""
 
-    def result(self) -> "Buffers | DelayedReply | None":
+    def result(self) -> "Reply":
         """The reply. Raises the error of the request, or CancelledError. Precondition: it is done."""
 
     def cancel(self) -> object:
         """No reply is wanted any more: it is done, and the callback is called."""
 
 
-#: A coroutine is run as a task.
-Reply = Buffers | DelayedReply | Coroutine[Any, Any, Buffers | None] | None
+#: A coroutine is run as a task. Its result may be another reply, as a delayed one's.
+Reply = Buffers | DelayedReply | Coroutine[Any, Any, "Reply"] | None
 Dispatch = Callable[[memoryview, "Connection"], Reply]
 
 #: While a request is parked, this many bytes behind it are read; the rest waits in the socket.
@@ -346,7 +346,7 @@ class Connection(asyncio.BufferedProtocol):
                 replies += reply
                 replies_bytes += length
             elif reply is not None:
-                self._park(cast("DelayedReply | Coroutine[Any, Any, Buffers | None]", reply))
+                self._park(cast("DelayedReply | Coroutine[Any, Any, Reply]", reply))
                 break
             if self._is_ending:  # closed by `dispatch`
                 break
@@ -447,7 +447,7 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._transport.writelines(pieces)
 
-    def _park(self, reply: DelayedReply | Coroutine[Any, Any, Buffers | None]) -> None:
+    def _park(self, reply: DelayedReply | Coroutine[Any, Any, Reply]) -> None:
         if isinstance(reply, CoroutineType):
             reply = asyncio.ensure_future(reply)
         self._parked = parked = cast("DelayedReply", reply)

@@ -5,9 +5,8 @@ here, one for each connection, until the gate opens or the client disconnects.
 """
 
 import asyncio
-from collections.abc import Awaitable
 
-from broker.network.connection import Buffers, Connection, Dispatch, Reply
+from broker.network.connection import Connection, Dispatch, Reply
 from runtime import Runtime
 
 
@@ -33,11 +32,8 @@ class Gate:
             return dispatch(frame, connection)
         return self._later(bytearray(frame), connection)
 
-    async def _later(self, frame: bytearray, connection: Connection) -> Buffers | None:
+    async def _later(self, frame: bytearray, connection: Connection) -> Reply:
         dispatch = await asyncio.shield(self._dispatch)
         if connection.is_closed:
             return None
-        reply = dispatch(memoryview(frame), connection)
-        while isinstance(reply, Awaitable):
-            reply = await reply
-        return reply
+        return dispatch(memoryview(frame), connection)  # the connection waits for it, if it is not known yet

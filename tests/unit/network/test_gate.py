@@ -9,6 +9,8 @@ from broker.network import NetworkServer
 from broker.network.gate import Gate
 from runtime.simulated import Simulation
 
+PORT = 9092
+
 
 @pytest.fixture
 def simulation():
@@ -20,7 +22,7 @@ async def serve(simulation):
     runtime = simulation.runtime("server")
     gate = Gate(runtime)
     server = NetworkServer(runtime, gate)
-    port = (await server.listen("PLAINTEXT", "server", 0)).port
+    port = (await server.listen("PLAINTEXT", "server", PORT)).port
     _, client = await simulation.runtime("client").connect("server", port, Client)
     return gate, server, client, Handler(runtime)
 
@@ -52,6 +54,34 @@ def test_delayed_responses_and_errors_are_unchanged(simulation):
         handler.release(b"x")
         await asyncio.sleep(1)
         assert client.replies == [b"released x"]
+        await server.stop()
+
+    simulation.run(scenario())
+
+
+def test_a_held_request_whose_delayed_reply_is_another_one(simulation):
+    """As a Fetch of many rows that has waited. Both are given up with the connection."""
+
+    async def scenario():
+        gate, server, client, handler = await serve(simulation)
+        _, second = await simulation.runtime("client").connect("server", PORT, Client)
+        client.send(b"park x", b"next")
+        second.send(b"park y")
+        await asyncio.sleep(1)
+        gate.open(handler)
+        await asyncio.sleep(1)
+        futures = [simulation.loop.create_future() for _ in range(2)]
+        handler.release(b"x", futures[0])
+        await asyncio.sleep(1)
+        futures[0].set_result(futures[1])
+        await asyncio.sleep(1)
+        assert client.replies == []
+        futures[1].set_result([b"at last"])
+        parked = handler.parked[b"y"]
+        second.transport.abort()
+        await asyncio.sleep(1)
+        assert client.replies == [b"at last", b"next"]
+        assert parked.is_done
         await server.stop()
 
     simulation.run(scenario())
