@@ -146,11 +146,10 @@ class DelayedFetch(DelayedResponse[T | asyncio.Future[T]]):
         self._check_soon()
         return True
 
-    def cancel(self) -> None:
-        """The connection is closed."""
+    def _end(self) -> None:
         if self._delay_timer is not None:
             self._delay_timer.cancel()
-        super().cancel()
+        super()._end()
 
     def await_metadata(self, pause_s: float = _FIRST_LOOK_S) -> None:
         """Complete when the metadata of copies, which a row lacks, is read: look for it, less and less often.
@@ -170,8 +169,6 @@ class DelayedFetch(DelayedResponse[T | asyncio.Future[T]]):
 
     def respond(self) -> T | asyncio.Future[T]:
         """Read all partitions again, and respond; of many rows, in later turns of the loop."""
-        if self._delay_timer is not None:
-            self._delay_timer.cancel()
         if len(self._context.to_read) > MAX_ROWS_AT_ONCE:
             return while_wanted(self._respond_in_turns())
         return self._send(self._reads.read(may_block=True))
