@@ -49,7 +49,7 @@ def fetch(
     respond: Callable[[ResponseRows], T],
     *,
     remote: RemoteReads | None = None,
-) -> T | Delayed[T] | asyncio.Future[T] | Coroutine[Any, Any, T]:
+) -> T | Delayed[T] | asyncio.Future[T | asyncio.Future[T]] | Coroutine[Any, Any, T]:
     """Respond with `respond(rows)`, at once or when there is enough."""
     stats = replicas.topic_stats
     counter = stats.consumer_fetches if params.replica_id is None else stats.follower_fetches
@@ -116,7 +116,7 @@ async def _read_in_turns(
     reads: LogReads,
     respond: Callable[[ResponseRows], T],
     remote: RemoteReads | None,
-) -> T:
+) -> T | asyncio.Future[T]:
     """As `fetch`, of many rows: other requests are handled in between."""
     rows = await reads.read_in_turns(may_block=False)
     if reads.cold_reads:
@@ -127,8 +127,7 @@ async def _read_in_turns(
         return respond(rows)
     delayed = _delay(replicas, context, params, reads, respond, remote, None)
     delayed.try_complete()  # what was read in an earlier turn may have changed since
-    response = await delayed
-    return await response if isinstance(response, asyncio.Future) else response
+    return await delayed
 
 
 async def _read_in_thread(
