@@ -80,6 +80,8 @@ class FollowerProgress:
             self.fetched_ms,
         )
         # A time after `now_ms` is of a clock that was set back since: it would keep a dead follower in the ISR until then.
+        # Or `now_ms` is the arrival of a Fetch that is read in turns of the loop, and another one came in between: the
+        # follower then counts as caught up that much earlier, milliseconds of replica.lag.time.max.ms.
         if reached_ms is not None and (
             self.caught_up_ms is None or not reached_ms <= self.caught_up_ms <= now_ms
         ):
