@@ -38,7 +38,7 @@ from broker.reads.fetch import fetch
 from broker.reads.fetch_contexts import new_context
 from broker.reads.fetch_params import FetchParams
 from broker.reads.fetch_sessions import RequestRow
-from broker.reads.response_rows import ResponseRows, by_topic
+from broker.reads.response_rows import ResponseRows, count_and_group
 from broker.replicas.hosted_partitions import PartitionKey
 from broker.replication.replica_selector import ClientMetadata
 from broker.request_context import RequestContext
@@ -142,7 +142,7 @@ def _fetch(
 
     def respond(rows: ResponseRows) -> Buffers:
         error_code, session_id = fetch_context.update_session(rows, now_ms=replicas.runtime.now_ms)
-        topics = by_topic(rows, fetch_context.session, replicas, is_follower=is_follower)
+        topics = count_and_group(rows, fetch_context.session, replicas, is_follower=is_follower)
         if not error_code:
             usual = codec.encode_usual_response(version, context.correlation_id, session_id, topics)
             if usual is not None:

@@ -27,10 +27,14 @@ NO_SNAPSHOT: Final = codec.NO_SNAPSHOT
 PATIENT_ERRORS: Final = frozenset({ErrorCode.unknown_topic_id, ErrorCode.unknown_topic_or_partition})
 
 
-def by_topic(
+def count_and_group(
     rows: ResponseRows, session: FetchSession | None, replicas: ReplicaManager, *, is_follower: bool
 ) -> list[FetchedTopic]:
-    """Group consecutive rows of one topic; a topic may occur again later. Counts the records that are sent."""
+    """The rows that are about to be sent, by topic: consecutive ones are grouped, and a topic may occur again later.
+
+    Counts their records, in the same loop: in the topics' bytes, in the throttle of a follower's partitions, and for the
+    session's high watermark delay. So it is called once for each response, when nothing can drop its rows any more.
+    """
     topics: list[FetchedTopic] = []
     has_records = False
     last: str | UUID | None = None

@@ -268,11 +268,11 @@ def test_what_has_waited_is_given_up_with_its_connection_between_the_turns(simul
         context = RequestContext(1, 17, 1, "client", "127.0.0.1", "PLAINTEXT")
         return k01_fetch.handle_raw(frame, context, broker)
 
-    def by_topic(rows, *_, **__):
+    def count_and_group(rows, *_, **__):
         sent.append(rows)
         return []
 
-    monkeypatch.setattr(k01_fetch, "by_topic", by_topic)
+    monkeypatch.setattr(k01_fetch, "count_and_group", count_and_group)
 
     async def main():
         server = NetworkServer(broker.runtime, dispatch, NetworkSettings())

@@ -14,7 +14,7 @@ from broker.reads.fetch import fetch
 from broker.reads.fetch_contexts import new_context
 from broker.reads.fetch_params import FetchParams
 from broker.reads.fetch_session_cache import FetchSessionCache
-from broker.reads.response_rows import by_topic
+from broker.reads.response_rows import count_and_group
 from broker.replicas.hosted_partitions import HostedPartitions
 from broker.replicas.replication_throttle import LeaderThrottle
 from broker.replicas.topic_stats import BrokerTopicStats
@@ -83,7 +83,7 @@ class Hosting:
         def respond(answers):
             error, self.session_id = context.update_session(answers, now_ms=lambda: 0)
             assert error == ErrorCode.none
-            by_topic(answers, context.session, self, is_follower=replica_id is not None)
+            count_and_group(answers, context.session, self, is_follower=replica_id is not None)
             return {fetched.key: row for fetched, row in answers}
 
         defaults = {
