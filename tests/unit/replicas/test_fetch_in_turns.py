@@ -9,6 +9,7 @@ from replicas_support import NODE_ID, TOPIC_ID, BrokerInFolder, batch, image
 from broker.api import k01_fetch
 from broker.network import NetworkServer, NetworkSettings
 from broker.reads import delayed_fetch, fetch, read_from_log
+from broker.replicas.partition_leader import PartitionLeader
 from broker.request_context import RequestContext
 from protocol.codec import encode_request
 from protocol.errors import ErrorCode
@@ -152,6 +153,61 @@ def test_what_has_waited_is_the_same_as_at_once(tmp_path, monkeypatch, follower,
     (turns_count, in_turns), (at_once_count, at_once) = outcome(2), outcome(1000)
     assert in_turns == at_once
     assert (turns_count >= at_once_count + len(with_records)) == (len(with_records) > 2)
+
+
+@pytest.mark.parametrize("follower", [False, True])
+@pytest.mark.parametrize("most", [2, 1000])
+def test_a_fetch_that_is_read_again_counts_once(simulation, broker, monkeypatch, most, follower):
+    """As a request, and as progress: by then the follower may have fetched on in another session."""
+    monkeypatch.setattr(fetch, "MAX_ROWS_AT_ONCE", most)
+    recorded = []
+    real = PartitionLeader.on_follower_fetch
+
+    def on_follower_fetch(leader, replica_id, *, fetch_offset, **fields):
+        recorded.append(leader.log.directory.name)
+        real(leader, replica_id, fetch_offset=fetch_offset, **fields)
+
+    monkeypatch.setattr(PartitionLeader, "on_follower_fetch", on_follower_fetch)
+
+    async def main():
+        session_id, ends = await session(broker, follower=follower)
+        recorded.clear()
+        stats = broker.replicas.topic_stats.all_topics
+        began_count = stats().total_fetch_requests
+        fetching = send(broker, dict.fromkeys(ends, 0), session_id=session_id, epoch=1, follower=follower)
+        await asyncio.sleep(0.01)
+        assert broker.replicas.purgatory.delayed_count == 1
+        for index in range(COUNT):
+            append(broker, index)
+        assert len(rows_of(await fetching)) == COUNT
+        assert stats().total_fetch_requests - began_count == COUNT
+        assert sorted(recorded) == [f"t-{index}" for index in range(COUNT * follower)]
+
+    simulation.run(main())
+
+
+def test_records_of_a_refused_response_are_not_counted(simulation, broker):
+    """Another request of the session has come: what was read is not sent."""
+
+    async def main():
+        session_id, ends = await session(broker, follower=True)
+        append(broker, 0)
+        delay = broker.fetch_sessions.get(session_id).high_watermark_delay
+        delay.on_new_high_watermark(broker.runtime.monotonic())
+        first = send(broker, ends, session_id=session_id, epoch=1, follower=True)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert not first.done()
+        second = send(broker, {}, session_id=session_id, epoch=2, follower=True)
+        assert (await first).error_code == ErrorCode.invalid_fetch_session_epoch
+        stats = broker.replicas.topic_stats.all_topics()
+        assert (stats.replication_bytes_out, delay.are_records_expected) == (0, False)
+        size = rows_of(await second)[0][1]
+        assert size
+        stats = broker.replicas.topic_stats.all_topics()
+        assert (stats.replication_bytes_out, delay.are_records_expected) == (size, True)
+
+    simulation.run(main())
 
 
 def test_what_changes_between_the_turns_completes_the_fetch(simulation, broker):

@@ -69,6 +69,14 @@ def test_the_first_read_waits_and_a_kept_one_does_not(simulation, tiered):
     assert took == 0
 
 
+def test_the_time_of_a_read_of_the_store_is_observed(simulation, tiered):
+    tiered.fill(2)
+    tiered.slow_store(0.05)
+    _, took = fetch(simulation, tiered, {0: 0})
+    times = tiered.replicas.topic_stats.consumer_fetches.times
+    assert (times.count, times.sum_ms) == (1, pytest.approx(took * 1000))
+
+
 def test_a_store_slower_than_the_wait_does_not_stop_a_consumer(simulation, tiered):
     """Aiven's README, "Fetching": with Kafka each read is thrown away after remote.fetch.max.wait.ms, and begun again."""
     tiered.fill(2)
