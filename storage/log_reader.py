@@ -166,7 +166,7 @@ class LogReader:
 
         None if `read` decides: `offset` is not in the active segment, the positions are not in memory, or they cannot be
         read. On the event loop's thread only. Precondition: local_log_start_offset <= offset < end <= log_end_offset.
-        Cost: 1 us if both are among the newest batches, 15 us otherwise.
+        Cost: 0.3 us if both are among the newest batches, 12 us otherwise.
         Source: Kafka's LogOffsetMetadata.positionDiff.
         """
         segments = self._files.segments
