@@ -109,8 +109,8 @@ class DirectoryStore:
         """All files that are there now; those that are removed meanwhile are left out."""
         with _storage_errors(prefix):
             for directory in sorted(self._root.iterdir()):
-                if f"{directory.name}/".startswith(prefix[: prefix.find("/") + 1]) and directory.is_dir():
-                    for path in sorted(directory.iterdir()):
+                if f"{directory.name}/".startswith(prefix[: prefix.find("/") + 1]):
+                    for path in _files_in(directory):
                         key = f"{directory.name}/{path.name}"
                         with suppress(FileNotFoundError):
                             if key.startswith(prefix):
@@ -119,6 +119,14 @@ class DirectoryStore:
 
     def close(self) -> None:
         """Nothing is open."""
+
+
+def _files_in(directory: Path) -> list[Path]:
+    """None of what is no directory, or is removed meanwhile: with a partition's last segment, by any broker."""
+    try:
+        return sorted(directory.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def _flush(paths: Sequence[Path]) -> None:

@@ -60,6 +60,24 @@ class TestContract(RemoteStorageManagerContract):
         listed = found[key_of(copied.metadata)]
         assert (listed.size_bytes, listed.modified_ms) == (100, 1_700_000_000_123)
 
+    def test_a_directory_that_is_removed_while_objects_are_listed_is_left_out(
+        self, manager, segment, tmp_path, monkeypatch
+    ):
+        copied = segment(11).copy_to(manager)
+        root = tmp_path / "tier" / "kafka-tiered-storage"
+        (root / "orders-0-empty").mkdir()
+        (root / "a file").touch()
+        iterdir = Path.iterdir
+
+        def remove_and_list(folder):
+            if folder.name == "orders-0-empty":
+                folder.rmdir()
+            return iterdir(folder)
+
+        monkeypatch.setattr(Path, "iterdir", remove_and_list)
+        keys = {each.key for each in manager.list_objects()}
+        assert keys == {key_of(copied.metadata, each) for each in (None, *IndexType)}
+
     def test_all_files_of_a_copy_and_their_directory_are_on_the_disk_when_it_ends(
         self, manager, segment, tmp_path, monkeypatch
     ):
