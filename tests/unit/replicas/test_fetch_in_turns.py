@@ -30,11 +30,16 @@ def one_row_a_turn(monkeypatch):
     monkeypatch.setattr(turns, "MAX_STEPS", 1)
 
 
-@pytest.fixture
-def broker(simulation, tmp_path):
-    broker = BrokerInFolder(tmp_path / "data", simulation.runtime("broker"))
+def leader(simulation, folder):
+    """A broker that leads all partitions."""
+    broker = BrokerInFolder(folder, simulation.runtime("broker"))
     broker.create(partitions=dict.fromkeys(range(COUNT), image(replicas=(NODE_ID, 2))))
     return broker
+
+
+@pytest.fixture
+def broker(simulation, tmp_path):
+    return leader(simulation, tmp_path / "data")
 
 
 def append(broker, index, *, is_committed=True):
@@ -102,8 +107,7 @@ def test_the_same_as_at_once(tmp_path, monkeypatch, follower, with_records, max_
     def outcome(most):
         monkeypatch.setattr(fetch, "MAX_ROWS_AT_ONCE", most)
         with Simulation(seed=1) as simulation:
-            broker = BrokerInFolder(tmp_path / f"at-once-{most}", simulation.runtime("broker"))
-            broker.create(partitions=dict.fromkeys(range(COUNT), image(replicas=(NODE_ID, 2))))
+            broker = leader(simulation, tmp_path / f"at-once-{most}")
 
             async def main():
                 session_id, ends = await session(broker, follower=follower)
@@ -130,8 +134,7 @@ def test_what_has_waited_is_the_same_as_at_once(tmp_path, monkeypatch, follower,
     def outcome(most):
         monkeypatch.setattr(delayed_fetch, "MAX_ROWS_AT_ONCE", most)
         with Simulation(seed=1) as simulation:
-            broker = BrokerInFolder(tmp_path / f"waited-{most}", simulation.runtime("broker"))
-            broker.create(partitions=dict.fromkeys(range(COUNT), image(replicas=(NODE_ID, 2))))
+            broker = leader(simulation, tmp_path / f"waited-{most}")
 
             async def main():
                 session_id, ends = await session(broker, follower=follower)
