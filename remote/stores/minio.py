@@ -150,13 +150,11 @@ class MinioStore:
                 return ResponseBody(key, None, 0, _storage_errors)
             length = 0 if end is None else end - start
             response = self._client.get_object(self._bucket, self._prefix + key, offset=start, length=length)
-        if (start or length) and not response.headers.get("Content-Range", "").startswith(f"bytes {start}-"):
-            found = response.headers.get("Content-Range")
-            response.release_conn()
+        body, found = PooledResponse(response), response.headers.get("Content-Range")
+        if (start or length) and not (found or "").startswith(f"bytes {start}-"):
+            body.close()
             raise RemoteStorageError(f"{key}: a request from {start} on was answered with {found!r}")
-        return ResponseBody(
-            key, PooledResponse(response), int(response.headers["Content-Length"]), _storage_errors
-        )
+        return ResponseBody(key, body, int(response.headers["Content-Length"]), _storage_errors)
 
     def delete(self, keys: Iterable[str]) -> None:
         """DeleteObjects, in requests of up to 1,000 keys; then uploads in parts that were interrupted are aborted."""

@@ -41,7 +41,7 @@ class PooledResponse:
 
     def close(self) -> None:
         """See Response."""
-        if self._response.length_remaining:
+        if self._response.length_remaining != 0:  # None: the store has not said how long it is
             self._response.close()
         self._response.release_conn()
 

@@ -14,6 +14,7 @@ from remote.stores.minio import MinioStorage
 from remote.stores.object_storage import key_of
 from remote.stores.s3 import S3Storage
 from remote.testing import RemoteStorageManagerContract, read
+from tests.harness.http_proxy import FaultyProxy, RangeIgnored, Rule, Truncated, WrongRange
 from tests.harness.minio import ACCESS_KEY, SECRET_KEY, MinioServer
 
 BUCKET = "tier"
@@ -133,6 +134,22 @@ class _Contract(RemoteStorageManagerContract):
                 segment(size=100).copy_to(manager)
             with pytest.raises(RetriableRemoteStorageError):
                 manager.delete_log_segment_data(segment().metadata)
+
+    @pytest.mark.parametrize("fault", [WrongRange(), RangeIgnored(), Truncated(50)])
+    def test_an_answer_that_is_refused_does_no_harm_to_the_next_read(self, store, segment, fault):
+        with (
+            FaultyProxy(store.endpoint) as proxy,
+            closing(configured(self.kind, store, endpoint=proxy.endpoint)) as manager,
+        ):
+            copied = segment(size=1_000).copy_to(manager)
+            proxy.rules = [Rule(fault, method="GET")]
+            with pytest.raises(RemoteStorageError) as refused:
+                read(manager.fetch_log_segment(copied.metadata, start_position=100, end_position=900))
+            proxy.rules = []
+            # Its frames still have the answer, as while the event loop has not received it.
+            assert refused.tb is not None
+            found = read(manager.fetch_log_segment(copied.metadata, start_position=100, end_position=900))
+            assert found == copied.data.log_segment.read_bytes()[100:900]
 
 
 class TestS3(_Contract):

@@ -135,7 +135,7 @@ SLOW = len(READ_FAULTS)
 @CLIENTS
 def test_consumers_continue_when_the_store_does(client, store, tmp_path):
     values = [b"%d" % number + bytes(300_000) for number in range(10)]
-    with TieredServer(tmp_path, store.tier(client, **{"request.timeout.ms": "3000"})) as broker:
+    with TieredServer(tmp_path, store.tier(client, **{"request.timeout.ms": "6000"})) as broker:
         create_topic(broker.bootstrap, "t", SLOW + 1, config=TIERED)
         for index in range(SLOW + 1):
             produce(broker.bootstrap, "t", values, partition=index)
