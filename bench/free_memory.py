@@ -1,11 +1,17 @@
-"""The kernel's free memory, used once before anything is measured.
+"""The kernel's free memory, used before anything is measured.
 
 A virtual machine gets a page of memory from its host when it first writes to it. On a machine that was started a short while
 ago `pwrite` then takes 2.4 to 3.8 s/GB instead of 0.4: whichever server comes first would pay for it, in the figures.
+
+Some machines return free memory to the host (free page reporting, a balloon): a few seconds after the topic of one load was deleted,
+the next load gets new pages again, if it writes more than what is left. There the server that comes second would pay: a follower
+that catches up wrote 1,090 to 1,260 MB/s or 310 to 330. So memory is also used once directly before each load that writes much.
 """
 
+import mmap
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -28,15 +34,47 @@ def touch_free_memory(
 ) -> int:
     """Write to free memory once, most of it; returns how many bytes. `folder` is on a disk.
 
-    A file without content is read. The kernel puts its zeros into pages of the page cache, which are free again once the
-    file is deleted. Nothing goes to the disk, and a program that needs the memory meanwhile gets it.
     Cost: 0.1 to 0.2 s/GB; 2 to 4 s/GB where the host has to find the memory.
     """
-    size = min(int(free() * _SHARE), MOST_BYTES) // _PIECE_BYTES * _PIECE_BYTES
+    size = _bounded(MOST_BYTES, free)
     say(f"free memory is used once: {size / 1e9:.1f} GB")
+    _touch(folder, size)
+    return size
+
+
+def touch(folder: Path, size_bytes: float, *, free: Callable[[], int] = free_bytes) -> int:
+    """As `touch_free_memory`, of so many bytes: the kernel hands out next what was freed last."""
+    size = _bounded(size_bytes, free)
+    _touch(folder, size)
+    return size
+
+
+@contextmanager
+def held(size_bytes: float, *, free: Callable[[], int] = free_bytes) -> Iterator[None]:
+    """Use so much memory until the block ends, for a load that begins some seconds later: the host does not get it meanwhile."""
+    size = _bounded(size_bytes, free)
+    if not size:
+        yield
+        return
+    with mmap.mmap(-1, size) as memory:
+        with suppress(OSError):
+            # Without huge pages it takes 0.1 s/GB to release it, beside the load.
+            memory.madvise(mmap.MADV_HUGEPAGE)
+        piece = bytes(_PIECE_BYTES)
+        for _ in range(size // _PIECE_BYTES):
+            memory.write(piece)
+        yield
+
+
+def _bounded(size_bytes: float, free: Callable[[], int]) -> int:
+    return int(min(free() * _SHARE, size_bytes, MOST_BYTES)) // _PIECE_BYTES * _PIECE_BYTES
+
+
+def _touch(folder: Path, size: int) -> None:
+    # A file without content is read. The kernel puts its zeros into pages of the page cache, which are free again once the
+    # file is deleted. Nothing goes to the disk, and a program that needs the memory meanwhile gets it.
     piece = bytearray(_PIECE_BYTES)
     with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
         file.truncate(size)
         while file.readinto(piece):
             pass
-    return size

@@ -121,6 +121,7 @@ def librdkafka_produce(*, record_bytes: int, partitions: int, acks: str, megabyt
             *latency_figures(None),
         ],
         run=run,
+        written_bytes=megabytes * 1e6,
         # With acks=1 it is the same; with 100 B records it is the client's.
         has_floor=record_bytes == _KIB and acks == "all",
     )
@@ -154,6 +155,7 @@ def java_produce(*, record_bytes: int, partitions: int, megabytes: int) -> Measu
             *latency_figures(None),
         ],
         run=run,
+        written_bytes=megabytes * 1e6,
         # Of several partitions this client sends several batches in a request, which the floor does not take.
         has_floor=record_bytes == _KIB and partitions == 1,
     )

@@ -48,6 +48,8 @@ class Measure(Generic[T]):
     needs_subject: bool = True
     #: Whether it is also taken of the program's floor.
     has_floor: bool = False
+    #: What `run` writes to files at scale 1, on all brokers: so much memory is used once before (`bench/free_memory.py`).
+    written_bytes: float = 0.0
 
     def table(self) -> Table:
         """A table without samples."""

@@ -14,8 +14,14 @@ from bench.load_figures import Goals, bulk_figures, latency_figures, partition_w
 from bench.measures import Measure, Program
 from bench.program import main
 from bench.replication_failover import producer_gap
-from bench.replication_followers import catch_up, high_watermark_lag, high_watermark_lag_at, lag_metric
-from bench.replication_loads import at_rate, bulk, consume_from_follower, one_at_a_time
+from bench.replication_followers import (
+    CATCH_UP_BYTES,
+    catch_up,
+    high_watermark_lag,
+    high_watermark_lag_at,
+    lag_metric,
+)
+from bench.replication_loads import BULK_BYTES, at_rate, bulk, consume_from_follower, one_at_a_time
 from bench.targets.clusters import CLUSTERS, Cluster
 from bench.targets.floor import FloorCluster
 from bench.targets.settings import PLACES
@@ -38,6 +44,7 @@ def _bulk(partitions: int) -> Measure[Cluster]:
         note="The client's defaults (batches up to 1 MB), acks=all; p50 and p99 of its requests' round trips.",
         figures=[*bulk_figures(Goals(throughput=1.3, cpu=0.55), cpu=_CPU), *latency_figures(0.7)],
         run=partial(bulk, partitions=partitions),
+        written_bytes=BULK_BYTES,
         has_floor=True,
     )
 
@@ -104,6 +111,7 @@ MEASURES: Final[tuple[Measure[Cluster], ...]] = (
             Figure(metric="total_s", title="start until in all ISRs", unit=SECONDS, goal=_NO_SLOWER),
         ),
         run=catch_up,
+        written_bytes=CATCH_UP_BYTES,
         restarts_nodes=True,
     ),
     Measure(

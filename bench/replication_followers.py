@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.figures import LoadFailed, Sample, percentiles
+from bench.free_memory import held
 from bench.replication_loads import RECORD_BYTES, check_count, produce, topic
 from bench.targets.clusters import Cluster, Node
 from bench.targets.wire import WireClient, produce_frame
@@ -26,7 +27,11 @@ _LAG_AT_RATE_S: Final = 0.5
 _FETCH_WAIT_MS: Final = 500
 #: At scale 1.
 _CATCH_UP_MEGABYTES: Final = 300
+#: What `catch_up` writes at scale 1, on three replicas.
+CATCH_UP_BYTES: Final = 3 * _CATCH_UP_MEGABYTES * 1e6
 _CATCH_UP_PARTITIONS: Final = 6
+#: Of the memory that the follower's records need.
+_SPARE: Final = 1.25
 _POLL_S: Final = 0.005
 _PATIENCE_S: Final = 120
 
@@ -166,9 +171,11 @@ def catch_up(cluster: Cluster, scale: float) -> Sample:
             others.wait_for_isr(name, partitions=partitions, size=2)
             produce(cluster, name, count=count)
             check_count(cluster, others, name, count)
-            began = time.perf_counter()
-            cluster.spawn(node.node_id)
-            first_at = _first_growth(node.data_dir, name)
+            # A JVM takes seconds to start: memory that was used before is no longer there, on some machines.
+            with held(count * RECORD_BYTES * _SPARE):
+                began = time.perf_counter()
+                cluster.spawn(node.node_id)
+                first_at = _first_growth(node.data_dir, name)
             others.wait_for_isr(name, partitions=partitions, size=3)
             in_sync_at = time.perf_counter()
             cluster.wait_until_answering(node.node_id)

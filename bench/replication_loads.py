@@ -18,6 +18,8 @@ from bench.targets.wire import produce_frame
 RECORD_BYTES: Final = 1024
 #: For scale 1, about a second.
 _PRODUCE_MEGABYTES: Final = 150
+#: What `bulk` writes at scale 1, on three replicas.
+BULK_BYTES: Final = 3 * _PRODUCE_MEGABYTES * 1e6
 _CONSUME_MEGABYTES: Final = 400
 _RATE_PER_S: Final = 1000
 #: Of what a consumer of a follower gets, the leader sends no more than what it takes to be sent away.

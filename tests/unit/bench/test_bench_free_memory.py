@@ -1,8 +1,11 @@
 """Free memory is used once before anything is measured: most of it, by the page cache, without a trace on the disk."""
 
+import mmap
+from pathlib import Path
+
 import pytest
 
-from bench.free_memory import MOST_BYTES, free_bytes, touch_free_memory
+from bench.free_memory import MOST_BYTES, free_bytes, held, touch, touch_free_memory
 
 MIB = 1 << 20
 
@@ -28,3 +31,33 @@ def test_it_is_bounded(tmp_path, monkeypatch):
     monkeypatch.setattr("bench.free_memory.MOST_BYTES", 5 * MIB)
     assert touch_free_memory(tmp_path, say=lambda _: None, free=lambda: 1 << 50) == 5 * MIB
     assert MOST_BYTES == 16 << 30
+
+
+@pytest.mark.parametrize(
+    ("wanted", "free", "touched"),
+    [
+        (5 * MIB, 1 << 50, 5 * MIB),
+        (5.5 * MIB, 1 << 50, 5 * MIB),
+        (5 * MIB, 3 * MIB, 2 * MIB),
+        (5 * MIB, 0, 0),
+    ],
+)
+def test_before_a_load_it_is_as_much_as_that_writes_if_there_is(tmp_path, wanted, free, touched):
+    assert touch(tmp_path, wanted, free=lambda: free) == touched
+    assert list(tmp_path.iterdir()) == []
+
+
+def resident_bytes():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
+
+
+def test_held_memory_is_in_use_until_the_block_ends():
+    before = resident_bytes()
+    with held(64 * MIB, free=lambda: 1 << 50):
+        assert resident_bytes() - before >= 48 * MIB
+    assert resident_bytes() - before < 48 * MIB
+
+
+def test_nothing_is_held_where_nothing_is_free():
+    with held(64 * MIB, free=lambda: 0):
+        pass

@@ -134,6 +134,22 @@ def test_what_is_read_later_is_prepared_once_for_each_subject(tmp_path):
     assert events[first_kill - 2 : first_kill] == ["kafka prepare", "ottla prepare"]
 
 
+def test_memory_is_used_once_before_each_load_that_writes_much(tmp_path, monkeypatch):
+    events = []
+    monkeypatch.setattr(
+        "bench.program.touch", lambda folder, size: events.append(f"touch {size:g} in {folder.name}")
+    )
+    program = program_of(events, measure("load", written_bytes=10.0), measure("small"))
+    section = ["--disk", str(tmp_path / "disk")]
+    run_section(program, tmp_path, *section)
+    at = [number for number, event in enumerate(events) if event.startswith("touch")]
+    assert {events[each] for each in at} == {"touch 30 in disk"}
+    assert [events[each + 1] for each in at] == [event for event in events if event.endswith("load 2")]
+    events.clear()
+    run_section(program, tmp_path, *section, "--quick")
+    assert not any(event.startswith("touch") for event in events)
+
+
 def test_memory_under_load_is_measured_in_each_run(tmp_path):
     section = run_section(program_of([], measure("load")), tmp_path)
     memory = next(table for table in section.tables if table.name == "memory")
