@@ -40,9 +40,13 @@ def plan(sink, *, size=SMALL, rate=None, **fields):
     )
 
 
-def run(producer):
+def run(producer, *, beside=None):
+    """Run it to its end; the thread `beside` is started when it is connected."""
     with contextlib.ExitStack() as stack:
         producer.open(stack)
+        if beside is not None:
+            beside.start()
+            stack.callback(beside.join)
         producer.run(Orders(), now_us())
     return list(producer.rows())
 
@@ -58,12 +62,7 @@ def test_a_pause_of_the_broker_counts_for_each_record_that_was_due_in_it(sink, m
         time.sleep(PAUSE_S)
         sink.child.resume()
 
-    pausing = threading.Timer(1.0, pause)
-    pausing.start()
-    try:
-        rows = run(producer)
-    finally:
-        pausing.join()
+    rows = run(producer, beside=threading.Timer(1.0, pause))
     # It was not late itself; with a full queue it was.
     late = producer.lateness()
     assert late is not None

@@ -1,5 +1,6 @@
 """A broker that is stopped: what counts is when its cluster goes on without it, and not when its process has ended."""
 
+import threading
 import time
 from types import SimpleNamespace
 
@@ -7,17 +8,18 @@ from bench.targets import events
 from bench.targets.conditions import _CONDITIONS
 from bench.targets.wire import Address
 from bench.workloads.model import Action, Condition, Event
+from tests.harness.processes import PATIENCE_S
 
-STOP_S = 1.0
 STOP = Event(at_s=0, action=Action.STOP, name="led", broker=1, topic="t", until=Condition.LED)
 
 
 class Cluster:
-    """Broker 1 needs a while until it has ended."""
+    """Broker 1 has ended once `may_end` is set."""
 
     name = "some"
 
     def __init__(self):
+        self.may_end = threading.Event()
         self.down = set()
         self.nodes = self
         self.ended = []
@@ -26,16 +28,26 @@ class Cluster:
         return {broker: Address("127.0.0.1", broker) for broker in (1, 2) if broker not in self.ended}
 
     def stop_node(self, broker):
-        time.sleep(STOP_S)
+        assert self.may_end.wait(PATIENCE_S)
         self.ended.append(broker)
 
 
 def test_the_time_does_not_include_the_end_of_the_process(monkeypatch):
     cluster = Cluster()
+    readings = []
+
+    def perf_counter():
+        """The process ends after the second reading, which is the time that counts."""
+        readings.append(time.perf_counter())
+        if len(readings) == 2:
+            assert cluster.ended == []
+            cluster.may_end.set()
+        return readings[-1]
+
+    monkeypatch.setattr(events, "time", SimpleNamespace(perf_counter=perf_counter))
     monkeypatch.setattr(events, "wait_for", lambda *_, **__: cluster.down == {1})
     took_s = events.carry_out(STOP, cluster, {"t": "t-1"})
-    assert took_s is not None
-    assert took_s < STOP_S
+    assert took_s == readings[1] - readings[0]
     assert cluster.ended == [1]  # it is gone when the next event comes
 
 
