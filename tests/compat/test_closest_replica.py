@@ -181,6 +181,9 @@ TIERED = {
     "remote.log.manager.task.interval.ms": "200",
     "log.initial.task.delay.ms": "100",
     "log.segment.delete.delay.ms": "100",
+    # The broker that stands still for a moment is neither fenced nor out of sync, however long clients take meanwhile.
+    "broker.session.timeout.ms": "600000",
+    "replica.lag.time.max.ms": "600000",
 }
 KEEPS_ALL, KEEPS_LITTLE = 2, 3
 
