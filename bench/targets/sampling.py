@@ -132,12 +132,13 @@ class Sampler:
             count += 1
             # A sample that took long does not move the next ones; the last one is of a part of a second.
             is_over = self._is_over.wait(max(0.0, began + count * _INTERVAL_S - time.monotonic()))
-            self._sample()
+            self._sample(is_last=is_over)
 
-    def _sample(self) -> None:
+    def _sample(self, *, is_last: bool) -> None:
         used = used_by(self._target.node_pids())
         now_s = time.time()
         carried = {} if self._connections is None else self._connections.carried()
+        tiered_bytes = None if self._store is None else self._store.bytes(is_exact=is_last)
         nodes = {**dict.fromkeys(self._ports), **dict.fromkeys(used), **dict.fromkeys(self._before)}
         if self._store is not None:
             nodes[STORE_NODE] = None
@@ -151,7 +152,7 @@ class Sampler:
                     before=None if new is None else _before(self._before.get(node), new),
                     used=None if new is None else new[1],
                     carried=carried.get(self._ports.get(node, 0)),
-                    tiered_bytes=self._store.bytes() if self._store and node == STORE_NODE else None,
+                    tiered_bytes=tiered_bytes if node == STORE_NODE else None,
                 )
             )
         self._before, self._before_s = used, now_s
@@ -236,10 +237,10 @@ class FolderSize:
         self._bytes = 0
         self._next_s = 0.0
 
-    def bytes(self) -> int:
-        """As of now, or of a short time ago."""
+    def bytes(self, *, is_exact: bool = False) -> int:
+        """As of now, or of a while ago unless it is to be exact: fifty times as long ago as reading it has taken."""
         began_s = self._clock()
-        if began_s >= self._next_s:
+        if is_exact or began_s >= self._next_s:
             self._bytes = sum(_sizes(str(self._folder)))
             took_s = self._clock() - began_s
             self._next_s = began_s + took_s / _WALK_SHARE

@@ -146,6 +146,15 @@ def test_a_large_folder_is_read_in_a_fiftieth_of_the_time(tmp_path):
     assert [size.bytes() for _ in range(3)] == [1, 1, 2]
 
 
+def test_the_last_sample_has_the_size_of_the_store_as_it_is(tmp_path, monkeypatch):
+    """Also where reading it has taken so long that it would not be read again for hours: it is the figure of the result."""
+    monkeypatch.setattr("bench.targets.sampling._WALK_SHARE", 1e-12)
+    with Sampler(Nodes(store=tmp_path)) as sampler:
+        wait_until(lambda: sampler.rows(0))
+        (tmp_path / "1.log").write_bytes(bytes(1000))
+    assert sampler.rows(0)[-1].tiered_bytes == 1000
+
+
 def test_a_node_whose_process_has_ended_is_left_out():
     child = process("")
     end(child)
