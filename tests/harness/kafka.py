@@ -63,7 +63,7 @@ def run_tool(name: str, *arguments: str, input: str | None = None) -> "subproces
         # The first run leaves its loaded classes for the next ones, which then start in half the CPU time.
         command.insert(1, f"-XX:ArchiveClassesAtExit={new_archive}")
     done = subprocess.run(
-        command, input=input, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+        command, input=input, capture_output=True, text=True, timeout=2 * PATIENCE_S, check=False
     )
     if new_archive.exists():
         new_archive.replace(archive)

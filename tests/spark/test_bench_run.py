@@ -103,7 +103,10 @@ def test_a_workload_on_a_cluster_that_runs(server, topic, tmp_path):
     assert "run 2/2  mine  read" in done.stderr
     # Nothing of it is left in a cluster that is not its own.
     admin = AdminClient({"bootstrap.servers": server.bootstrap})
-    assert not [name for name in admin.list_topics(timeout=10).topics if name.startswith(topic)]
+    # A broker learns of a deletion a moment after it is acknowledged.
+    wait_until(
+        lambda: not any(name.startswith(topic) for name in admin.list_topics(timeout=PATIENCE_S).topics)
+    )
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
@@ -155,11 +158,11 @@ def wait_for_records(bootstrap, topic):
 def test_a_topic_that_is_there_is_refused(server, topic, tmp_path, partitions, records, sentence):
     admin = AdminClient({"bootstrap.servers": server.bootstrap})
     # Of the second run: it is found before the first one.
-    admin.create_topics([NewTopic(f"{topic}-2", partitions, 1)])[f"{topic}-2"].result(30)
+    admin.create_topics([NewTopic(f"{topic}-2", partitions, 1)])[f"{topic}-2"].result(PATIENCE_S)
     producer = Producer({"bootstrap.servers": server.bootstrap})
     for _ in range(records):
         producer.produce(f"{topic}-2", b"value")
-    producer.flush(30)
+    assert producer.flush(PATIENCE_S) == 0
     done = bench(
         workload(tmp_path, topic),
         "--target",

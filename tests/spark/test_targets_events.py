@@ -23,7 +23,7 @@ from bench.targets.target import TargetError
 from bench.workloads.model import Action, ClusterNeeds, Condition, Event, Tier
 from protocol.messages.metadata import MetadataResponsePartition
 from tests.compat.admin import eventually_equal
-from tests.harness.processes import wait_until
+from tests.harness.processes import PATIENCE_S, wait_until
 
 PARTITIONS = 2
 SEGMENT_BYTES = 1 << 20
@@ -44,8 +44,8 @@ def event(action: Action, **more: Any) -> Event:
 def create_topic(target: StartedTarget, *, replicas: int) -> None:
     admin = AdminClient({"bootstrap.servers": target.bootstrap})
     new = NewTopic(TOPIC, PARTITIONS, replicas)
-    wait_until(lambda: len(admin.list_topics(timeout=10).brokers) == len(target.brokers))
-    admin.create_topics([new])[TOPIC].result(60)
+    wait_until(lambda: len(admin.list_topics(timeout=PATIENCE_S).brokers) == len(target.brokers))
+    admin.create_topics([new])[TOPIC].result(PATIENCE_S)
     carry_out(event(Action.WAIT, topic="log", until=Condition.IN_SYNC), target, TOPICS)
 
 
@@ -54,12 +54,12 @@ def produce(target: StartedTarget, *, count: int, size: int = 1000) -> None:
     producer = Producer({"bootstrap.servers": target.bootstrap, "acks": "all", "linger.ms": 5})
     for number in range(count):
         producer.produce(TOPIC, os.urandom(size), partition=number % PARTITIONS)
-    assert producer.flush(60) == 0
+    assert producer.flush(PATIENCE_S) == 0
 
 
 def rows(target: StartedTarget) -> dict[int, Any]:
     """The partitions, as librdkafka sees them."""
-    found = AdminClient({"bootstrap.servers": target.bootstrap}).list_topics(TOPIC, timeout=30)
+    found = AdminClient({"bootstrap.servers": target.bootstrap}).list_topics(TOPIC, timeout=PATIENCE_S)
     return dict(found.topics[TOPIC].partitions)
 
 
@@ -73,7 +73,9 @@ def rows_of_first(target: StartedTarget) -> dict[int, MetadataResponsePartition]
 
 def record_count(target: StartedTarget) -> int:
     consumer = Consumer({"bootstrap.servers": target.bootstrap, "group.id": "none"})
-    offsets = [consumer.get_watermark_offsets(TopicPartition(TOPIC, each), timeout=30) for each in (0, 1)]
+    offsets = [
+        consumer.get_watermark_offsets(TopicPartition(TOPIC, each), timeout=PATIENCE_S) for each in (0, 1)
+    ]
     consumer.close()
     return sum(high - low for low, high in offsets)
 
@@ -156,8 +158,12 @@ def test_a_store_that_is_slow_for_a_while(one: StartedTarget) -> None:
     carry_out(event(Action.SLOW_STORE, bytes_per_s=1e6, delay_s=0.1), one, TOPICS)
     before_s = time.time()
 
+    rounds = 0
+
     def tiering_s() -> float:
         """The seconds until what is written is in the store; copying begins while it is written."""
+        nonlocal rounds
+        rounds += 1
         began_s = time.monotonic()
         produce(one, count=5000)
         assert carry_out(event(Action.WAIT, topic="log", until=Condition.TIERED), one, TOPICS) is not None
@@ -166,17 +172,17 @@ def test_a_store_that_is_slow_for_a_while(one: StartedTarget) -> None:
     with Sampler(one) as sampler:
         slow_s = tiering_s()
         one.restore()
-        quick_s = tiering_s()
+        wait_until(lambda: tiering_s() < slow_s)  # once, unless the machine itself is slow for a while
     assert slow_s > 3  # four segments of 1 MB at 1 MB/s
-    assert quick_s < slow_s
 
-    # What was seen from outside: 10 MB came to the broker, and all but the active segments went to the store.
+    # What was seen from outside: 5 MB came to the broker each time, and all but the active segments went to the store.
+    least, most = rounds * 5e6, rounds * 5.5e6
     by_node = {node: [row for row in sampler.rows(before_s) if row.node == node] for node in one.ports()}
     received = {node: sum(row.received_bytes or 0 for row in rows) for node, rows in by_node.items()}
-    assert 10e6 < received["broker-1"] < 11e6
-    assert 7e6 < received["store"] < 11e6
+    assert least < received["broker-1"] < most
+    assert least - 3e6 < received["store"] < most
     assert by_node["store"][-1].tiered_bytes is not None
-    assert 7e6 < by_node["store"][-1].tiered_bytes < 11e6
+    assert least - 3e6 < by_node["store"][-1].tiered_bytes < most
     for rows_ in by_node.values():
         assert sum(row.cpu_s or 0 for row in rows_) > 0
         assert max(row.private_bytes or 0 for row in rows_) > 20e6

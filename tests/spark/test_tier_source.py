@@ -17,7 +17,7 @@ from remote.spark_source.source import TierDataSource
 from tests.compat.tiering.stage import Stage
 from tests.compat.tiering.tiered_cluster import DirectoryTier, MinioTier, TieredCluster
 from tests.harness.minio import MinioServer
-from tests.harness.processes import wait_until
+from tests.harness.processes import PATIENCE_S, wait_until
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -122,7 +122,7 @@ def produce(place, *, codecs, first):
                         partition=partition,
                         timestamp=round(at.timestamp() * 1000),
                     )
-            assert producer.flush(60) == 0
+            assert producer.flush(PATIENCE_S) == 0
 
 
 @pytest.mark.parametrize("way", ["records", "objects"])
