@@ -30,7 +30,7 @@ from remote.errors import RemoteResourceNotFound, RemoteStorageError, RetriableR
 from remote.storage_manager import RemoteStream
 from remote.stores.metered_body import MeteredBody
 from remote.stores.object_storage import ListedObject, ObjectStorage, ObjectStore, Source
-from remote.stores.response_body import PooledResponse, ResponseBody
+from remote.stores.response_body import PooledResponse, ResponseBody, unmeasured
 from remote.stores.s3_settings import S3Settings
 from storage.file_names import LOG
 
@@ -57,17 +57,21 @@ class MinioStorage(ObjectStorage):
     def open_store(self) -> ObjectStore:
         """See ObjectStorage."""
         settings, url = self._settings, self._endpoint
-        if settings.credentials is not None:
-            access_key, secret_key = settings.credentials
-            provider: Provider = StaticProvider(access_key, secret_key.value)
-        else:
-            provider = ChainedProvider([EnvMinioProvider(), EnvAWSProvider(), IamAwsProvider()])
         pool = _MeteredPool(
             timeout=urllib3.Timeout(connect=settings.request_timeout_s, read=settings.request_timeout_s),
             maxsize=settings.max_connections,
             # The RemoteLogManager retries, with its own back-off, and counts its attempts.
             retries=False,
         )
+        if settings.credentials is not None:
+            access_key, secret_key = settings.credentials
+            provider: Provider = StaticProvider(access_key, secret_key.value)
+        else:
+            # By default the client waits for an instance's metadata service without a limit, and six times.
+            roles = urllib3.PoolManager(timeout=settings.request_timeout_s, retries=False)
+            provider = ChainedProvider(
+                [EnvMinioProvider(), EnvAWSProvider(), IamAwsProvider(http_client=roles)]
+            )
         client = Minio(
             url.netloc,
             secure=url.scheme == "https",
@@ -154,7 +158,10 @@ class MinioStore:
         if (start or length) and not (found or "").startswith(f"bytes {start}-"):
             body.close()
             raise RemoteStorageError(f"{key}: a request from {start} on was answered with {found!r}")
-        return ResponseBody(key, body, int(response.headers["Content-Length"]), _storage_errors)
+        if (size := response.length_remaining) is None:
+            body.close()
+            raise unmeasured(key)
+        return ResponseBody(key, body, size, _storage_errors)
 
     def delete(self, keys: Iterable[str]) -> None:
         """DeleteObjects, in requests of up to 1,000 keys; then uploads in parts that were interrupted are aborted."""
@@ -179,7 +186,7 @@ class MinioStore:
 
     def list(self, prefix: str = "") -> Iterator[ListedObject]:
         """ListObjectsV2, page by page."""
-        with _storage_errors(prefix):
+        with _storage_errors(f"{self._bucket}/{self._prefix}{prefix}"):
             for each in self._client.list_objects(self._bucket, prefix=self._prefix + prefix, recursive=True):
                 assert each.last_modified is not None, each.object_name  # of an object, not of a folder
                 yield ListedObject(
@@ -206,5 +213,5 @@ def _storage_errors(key: str) -> Iterator[None]:
         ) from error
     except (ServerError, InvalidResponseError, urllib3.exceptions.HTTPError) as error:
         raise RetriableRemoteStorageError(f"{key}: {error}") from error
-    except MinioException as error:
+    except (MinioException, ValueError) as error:  # ValueError: no credentials, an answer that is no XML
         raise RemoteStorageError(f"{key}: {error}") from error

@@ -6,7 +6,7 @@ from typing import Final, Protocol
 
 import urllib3
 
-from remote.errors import RetriableRemoteStorageError
+from remote.errors import RemoteStorageError, RetriableRemoteStorageError
 
 #: More than one read of a socket returns, and little enough that the allocator uses the same memory again.
 _PIECE_BYTES: Final = 256 * 1024
@@ -44,6 +44,13 @@ class PooledResponse:
         if self._response.length_remaining != 0:  # None: the store has not said how long it is
             self._response.close()
         self._response.release_conn()
+
+
+def unmeasured(key: str) -> RemoteStorageError:
+    """The error of a body without Content-Length, as from a proxy that compresses it: its end would not be known."""
+    return RemoteStorageError(
+        f"{key}: the answer has no Content-Length: no proxy between broker and store may change bodies"
+    )
 
 
 class ResponseBody:

@@ -30,7 +30,7 @@ from remote.errors import RemoteResourceNotFound, RemoteStorageError, RetriableR
 from remote.storage_manager import RemoteStream
 from remote.stores.metered_body import MeteredBody
 from remote.stores.object_storage import ListedObject, Source
-from remote.stores.response_body import PooledResponse, ResponseBody
+from remote.stores.response_body import PooledResponse, ResponseBody, unmeasured
 from remote.stores.s3_settings import S3Settings
 from storage.file_names import LOG
 
@@ -171,7 +171,10 @@ class S3Store:
             )
         # boto3 verifies the checksum of a whole object as it is read. Of a part the store sends none: its batches have theirs.
         body = PooledResponse(response["Body"]._raw_stream) if range_ else _Whole(response["Body"])
-        return ResponseBody(key, body, response["ContentLength"], _storage_errors)
+        if (size := response.get("ContentLength")) is None:
+            body.close()
+            raise unmeasured(key)
+        return ResponseBody(key, body, size, _storage_errors)
 
     def delete(self, keys: Iterable[str]) -> None:
         """DeleteObjects, in requests of up to 1,000 keys; then uploads in parts that were interrupted are aborted."""
@@ -196,7 +199,7 @@ class S3Store:
 
     def list(self, prefix: str = "") -> Iterator[ListedObject]:
         """ListObjectsV2, page by page."""
-        with _storage_errors(prefix):
+        with _storage_errors(f"{self._bucket}/{self._prefix}{prefix}"):
             pages = self._client.get_paginator("list_objects_v2")
             for page in pages.paginate(Bucket=self._bucket, Prefix=self._prefix + prefix):
                 for each in page.get("Contents", ()):

@@ -1,5 +1,7 @@
 """The storage managers of object stores keep the contract against a real MinIO server (KIP-405)."""
 
+import os
+import socket
 import time
 from contextlib import closing
 from dataclasses import replace
@@ -14,7 +16,7 @@ from remote.stores.minio import MinioStorage
 from remote.stores.object_storage import key_of
 from remote.stores.s3 import S3Storage
 from remote.testing import RemoteStorageManagerContract, read
-from tests.harness.http_proxy import FaultyProxy, RangeIgnored, Rule, Truncated, WrongRange
+from tests.harness.http_proxy import FaultyProxy, RangeIgnored, Rule, Truncated, Unmeasured, WrongRange
 from tests.harness.minio import ACCESS_KEY, SECRET_KEY, MinioServer
 
 BUCKET = "tier"
@@ -135,7 +137,7 @@ class _Contract(RemoteStorageManagerContract):
             with pytest.raises(RetriableRemoteStorageError):
                 manager.delete_log_segment_data(segment().metadata)
 
-    @pytest.mark.parametrize("fault", [WrongRange(), RangeIgnored(), Truncated(50)])
+    @pytest.mark.parametrize("fault", [WrongRange(), RangeIgnored(), Truncated(50), Unmeasured()])
     def test_an_answer_that_is_refused_does_no_harm_to_the_next_read(self, store, segment, fault):
         with (
             FaultyProxy(store.endpoint) as proxy,
@@ -151,6 +153,31 @@ class _Contract(RemoteStorageManagerContract):
             found = read(manager.fetch_log_segment(copied.metadata, start_position=100, end_position=900))
             assert found == copied.data.log_segment.read_bytes()[100:900]
 
+    def test_a_whole_object_of_unknown_length_is_refused(self, store, segment):
+        with (
+            FaultyProxy(store.endpoint) as proxy,
+            closing(configured(self.kind, store, endpoint=proxy.endpoint)) as manager,
+        ):
+            copied = segment(size=100).copy_to(manager)
+            proxy.rules = [Rule(Unmeasured(), method="GET")]
+            with pytest.raises(RemoteStorageError, match="no Content-Length"):
+                read(manager.fetch_index(copied.metadata, IndexType.OFFSET))
+
+    def test_missing_credentials_are_an_error_of_the_store(self, store, segment, monkeypatch, tmp_path):
+        for name in os.environ:
+            if name.startswith(("AWS_", "MINIO_")):
+                monkeypatch.delenv(name)
+        # No profile, and no answer where an instance would ask for its role.
+        monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+        monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+        monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        monkeypatch.setenv(
+            "AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://192.0.2.1/"
+        )  # minio refuses such an address
+        manager = configured(self.kind, store, **{"access.key": None, "secret.key": None})
+        with closing(manager), pytest.raises(RemoteStorageError):
+            list(manager.list_objects())
+
 
 class TestS3(_Contract):
     kind = S3Storage
@@ -158,6 +185,19 @@ class TestS3(_Contract):
 
 class TestMinio(_Contract):
     kind = MinioStorage
+
+    def test_an_instances_role_that_is_not_answered_is_waited_for_as_long_as_a_request(
+        self, store, monkeypatch
+    ):
+        for name in ("MINIO_ACCESS_KEY", "AWS_ACCESS_KEY_ID", "AWS_ACCESS_KEY"):
+            monkeypatch.delenv(name, raising=False)
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            uri = f"http://127.0.0.1:{silent.getsockname()[1]}/role"
+            monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", uri)
+            absent = {"access.key": None, "secret.key": None, "request.timeout.ms": "100"}
+            manager = configured(self.kind, store, **absent)
+            with closing(manager), pytest.raises(RetriableRemoteStorageError, match="timed out"):
+                list(manager.list_objects())
 
 
 @KINDS

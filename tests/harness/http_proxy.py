@@ -69,6 +69,11 @@ class RangeIgnored:
 
 
 @dataclass(slots=True, frozen=True)
+class Unmeasured:
+    """The answer comes in chunks, without its length."""
+
+
+@dataclass(slots=True, frozen=True)
 class AnswerFlipped:
     """One bit in the middle of the answer's body is another one."""
 
@@ -79,7 +84,7 @@ class RequestFlipped:
 
 
 Effect = (
-    Refused | Unanswered | Reset | Delayed | Truncated | WrongRange | RangeIgnored
+    Refused | Unanswered | Reset | Delayed | Truncated | WrongRange | RangeIgnored | Unmeasured
     | AnswerFlipped | RequestFlipped
 )  # fmt: skip
 
@@ -254,6 +259,10 @@ async def _send(writer: asyncio.StreamWriter, answer: bytes, effect: Effect | No
             body = _flipped(body)
         case WrongRange():
             rows = [row.replace(b"bytes ", b"bytes 1") if _is_range(row) else row for row in rows]
+        case Unmeasured():
+            rows = [row for row in rows if not row.lower().startswith(b"content-length:")]
+            rows.append(b"Transfer-Encoding: chunked")
+            body = b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
         case RangeIgnored():
             rows = [row for row in rows if not _is_range(row)]
             first = first.replace(b"206 Partial Content", b"200 OK")
