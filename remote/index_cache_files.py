@@ -13,7 +13,7 @@ Source: RemoteIndexCache of Kafka 4.3.1, which has no checksums, and ignores the
 
 import re
 from collections.abc import Iterable
-from contextlib import closing
+from contextlib import closing, suppress
 from logging import getLogger
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
@@ -118,23 +118,33 @@ class IndexFiles:
         path = self.directory / f"{copy.start_offset}_{to_text(copy.segment_id.id)}.{index_type.value}"
         temporary = path.with_name(path.name + _TEMPORARY)
         try:
-            size_bytes, crc = self._download(copy, index_type, temporary)
-        except RemoteResourceNotFound:
-            if index_type is not IndexType.TRANSACTION:
-                raise
-            size_bytes, crc = 0, 0
-        try:
-            self._check(copy, index_type, temporary)
-        except CorruptIndex as error:
-            self.files.unlink(temporary)
-            raise RetriableRemoteStorageError(
-                f"{copy.segment_id}: the store's {index_type.value} is damaged: {error}"
-            ) from error
+            size_bytes, crc = self._fetch(copy, index_type, temporary)
+        except BaseException:
+            # It counts towards no limit of the cache, and its segment may be deleted before the next attempt.
+            with suppress(OSError):
+                self.files.unlink(temporary)
+            raise
         self.files.write_atomically(
             path.with_name(path.name + _CHECKSUM), _checksum_text(crc, size_bytes), durable=False
         )
         self.files.rename(temporary, path)
         return CachedIndex(copy.segment_id.id, index_type, path, size_bytes)
+
+    def _fetch(self, copy: RemoteLogSegmentMetadata, index_type: IndexType, path: Path) -> tuple[int, int]:
+        """Write an index to a new file, and check it; returns its size and checksum."""
+        try:
+            size_bytes, crc = self._download(copy, index_type, path)
+        except RemoteResourceNotFound:
+            if index_type is not IndexType.TRANSACTION:
+                raise
+            size_bytes, crc = 0, 0
+        try:
+            self._check(copy, index_type, path)
+        except CorruptIndex as error:
+            raise RetriableRemoteStorageError(
+                f"{copy.segment_id}: the store's {index_type.value} is damaged: {error}"
+            ) from error
+        return size_bytes, crc
 
     def _download(self, copy: RemoteLogSegmentMetadata, index_type: IndexType, path: Path) -> tuple[int, int]:
         """Write an index to a new file; returns its size and checksum."""

@@ -119,6 +119,27 @@ def test_an_index_larger_than_its_segment_is_refused(simulation, twins):
     twins.store.faults.append(Fault("index", from_elsewhere(bytes(100_000))))
     with pytest.raises(RemoteStorageError, match="larger"):
         simulation.run(use(twins.cache, twins.copies[0]))
+    assert list(twins.cache.files.directory.iterdir()) == []
+
+
+def test_an_index_that_is_sent_in_part_leaves_nothing_on_the_disk(simulation, twins, monkeypatch):
+    """The limit of the cache does not count it, and nobody may ask for it again."""
+
+    class Broken:
+        parts = iter([b"part"])
+
+        def read(self, size=-1):
+            for part in self.parts:
+                return part
+            raise ConnectionResetError
+
+        def close(self):
+            pass
+
+    monkeypatch.setattr(twins.store, "fetch_index", lambda copy, index_type: Broken())
+    with pytest.raises(ConnectionResetError):
+        simulation.run(use(twins.cache, twins.copies[0]))
+    assert list(twins.cache.files.directory.iterdir()) == []
 
 
 def test_a_transaction_index_that_is_not_there_is_empty(simulation, twins):
