@@ -40,6 +40,8 @@ class Pool(Enum):
     REMOTE_DELETIONS = "remote-deletions"
     #: Leader epochs and producer snapshots that followers read from the remote tier. Waiting: none, since they take a permit.
     REMOTE_AUXILIARY = "remote-auxiliary"
+    #: The end of a remote store's manager, which may wait for the store, too. Waiting: none.
+    REMOTE_CLOSING = "remote-closing"
 
 
 #: Threads of each pool, started when they are needed. fsync and cold reads wait for the disk, not for the processor, so
@@ -61,9 +63,10 @@ THREADS: Final[dict[Pool, int]] = {
     Pool.REMOTE_READS: 10,
     Pool.REMOTE_DELETIONS: 10,
     Pool.REMOTE_AUXILIARY: 4,
+    Pool.REMOTE_CLOSING: 1,
 }
 
 #: Pools whose work waits for a remote store, which may never answer: at its end the runtime leaves it behind.
 WAITING_FOR_STORES: Final = frozenset(
-    {Pool.REMOTE_COPIES, Pool.REMOTE_READS, Pool.REMOTE_DELETIONS, Pool.REMOTE_AUXILIARY}
+    {Pool.REMOTE_COPIES, Pool.REMOTE_READS, Pool.REMOTE_DELETIONS, Pool.REMOTE_AUXILIARY, Pool.REMOTE_CLOSING}
 )

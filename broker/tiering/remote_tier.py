@@ -152,7 +152,7 @@ class RemoteTier:
             await self.removers.stop()
         await self.manager.stop()
         await self.metadata.close()
-        closing = self._runtime.run_blocking(self.store.close, pool=Pool.LOGS)
+        closing = self._runtime.run_blocking(self.store.close, pool=Pool.REMOTE_CLOSING)
         try:
             await asyncio.wait_for(closing, _CLOSE_S)
         except TimeoutError:

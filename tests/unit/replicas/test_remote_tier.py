@@ -16,6 +16,7 @@ from protocol.types import TopicPartition
 from remote.errors import RemoteStorageError
 from remote.index_cache_files import DIRECTORY, IndexFiles
 from remote.stores.local_directory import LocalDirectory
+from runtime.pools import WAITING_FOR_STORES
 from storage.files import Files
 from tests.harness.remote_metadata import InMemoryMetadataManager, RemoteMetadataLog
 
@@ -146,3 +147,24 @@ def test_the_store_is_open_before_the_first_read(play, monkeypatch, caplog):
     assert [record.message for record in caplog.records] == [
         "the remote store cannot be opened: no such region"
     ]
+
+
+def test_a_store_that_does_not_close_does_not_keep_the_process(simulation, tmp_path, monkeypatch):
+    """The end of the runtime waits for all work of other pools, as long as it takes."""
+    pools = {}
+
+    async def main():
+        runtime = simulation.runtime("broker")
+        broker = Broker(tmp_path, runtime)
+        await broker.start()
+        run_blocking = runtime.run_blocking
+
+        def noted(function, *args, pool):
+            pools[function] = pool
+            return run_blocking(function, *args, pool=pool)
+
+        monkeypatch.setattr(runtime, "run_blocking", noted)
+        await broker.remote.stop()
+        assert pools[broker.remote.store.close] in WAITING_FOR_STORES
+
+    simulation.run(main())
