@@ -38,15 +38,14 @@ METADATA_GROUP: Final = "ottla.remote_metadata"
 #: Kafka's default metadata manager; ours has the same topic and records.
 TOPIC_BASED: Final = "org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager"
 
+_LOCAL_DIRECTORY: Final = "remote.stores.local_directory.LocalDirectory"
 #: Imported on use: boto3 alone takes 40 MB.
 _STORAGE_MANAGERS: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "directory": "remote.stores.local_directory.LocalDirectory",
+        "directory": _LOCAL_DIRECTORY,
         "s3": "remote.stores.s3.S3Storage",
         "minio": "remote.stores.minio.MinioStorage",
-        "org.apache.kafka.server.log.remote.storage.LocalTieredStorage": (
-            "remote.stores.local_directory.LocalDirectory"
-        ),
+        "org.apache.kafka.server.log.remote.storage.LocalTieredStorage": _LOCAL_DIRECTORY,
     }
 )
 
@@ -82,9 +81,15 @@ def storage_manager_of(properties: Mapping[str, str]) -> RemoteStorageManager:
     settings = {
         name.removeprefix(prefix): text for name, text in properties.items() if name.startswith(prefix)
     }
-    return load_storage_manager(
-        properties.get(STORAGE_CLASS), settings, class_path=properties.get(STORAGE_PATH)
-    )
+    class_name = properties.get(STORAGE_CLASS)
+    if _STORAGE_MANAGERS.get(class_name or "") == _LOCAL_DIRECTORY and (directory := settings.get("dir")):
+        root = Path(directory) / "kafka-tiered-storage"
+        if not root.is_dir():
+            # It would be created, and look like a tier that has lost everything.
+            raise InvalidConfig(
+                f"{directory} is no remote tier: there is no directory {root}, which a broker creates when it starts."
+            )
+    return load_storage_manager(class_name, settings, class_path=properties.get(STORAGE_PATH))
 
 
 def load_metadata_manager(

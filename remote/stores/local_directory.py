@@ -25,6 +25,7 @@ from remote.storage_manager import IndexType, LogSegmentData, RemoteStream
 from remote.stores.metered_body import PIECE_BYTES
 from remote.stores.object_storage import ListedObject, ObjectStorage, Source, key_of
 
+#: As in `remote.plugins`, which imports no store.
 ROOT: Final = "kafka-tiered-storage"
 #: The setting that names the directory: `rsm.config.dir`.
 DIR: Final = "dir"

@@ -107,6 +107,17 @@ def test_ls(tier, tiered):
     assert f"{tiered}-0  [0, 10)" in tier.run("ls")
 
 
+def test_ls_without_any_copy(tmp_path):
+    server = OttlaServer(tmp_path / "server", settings=SETTINGS, tier=tmp_path / "tier").start()
+    try:
+        words = [sys.executable, "-m", "broker", "tier", "ls", "--bootstrap-server", server.bootstrap]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        assert done.stdout.startswith("No topic has copies in the remote tier")
+        assert subprocess.run([*words, "--json"], capture_output=True, text=True, check=False).stdout == ""
+    finally:
+        server.stop()
+
+
 def test_ls_of_a_topic_that_is_not_tiered(tier, topic):
     create_topic(tier.server.bootstrap, topic)
     produce(tier.server.bootstrap, topic, [b"a"])

@@ -55,7 +55,12 @@ def show_topics(
         return await list_topics(client, topics, Progress())
 
     out = output()
-    for listing in target.ask(ask):
+    found = target.ask(ask)
+    if not found and not is_json:
+        out.write(
+            "No topic has copies in the remote tier: remote.storage.enable=true makes a topic tiered.\n"
+        )
+    for listing in found:
         for line in lines.of_listing(listing, is_json=is_json, has_table=not no_table):
             out.write(line + "\n")
 

@@ -8,7 +8,7 @@ import pytest
 from protocol.errors import InvalidConfig
 from remote import plugins
 from remote.errors import RemoteStorageError
-from remote.plugins import TOPIC_BASED, load_metadata_manager, load_storage_manager
+from remote.plugins import TOPIC_BASED, load_metadata_manager, load_storage_manager, storage_manager_of
 from remote.storage_manager import RemoteStorageManager
 from remote.stores.local_directory import LocalDirectory
 
@@ -45,6 +45,16 @@ def test_names_of_the_local_directory(name, tmp_path):
     manager = load_storage_manager(name, {"dir": str(tmp_path), "broker.id": 1})
     assert type(manager) is LocalDirectory
     assert (tmp_path / "kafka-tiered-storage").is_dir()
+
+
+def test_a_program_that_is_no_broker_creates_no_directory(tmp_path):
+    """`ottla tier verify` of a mistyped directory said that nothing was wrong, and left an empty tier there."""
+    properties = {"remote.log.storage.manager.class.name": KAFKAS, "rsm.config.dir": str(tmp_path / "tire")}
+    with pytest.raises(InvalidConfig, match="tire is no remote tier"):
+        storage_manager_of(properties)
+    assert list(tmp_path.iterdir()) == []
+    load_storage_manager(KAFKAS, {"dir": str(tmp_path / "tire"), "broker.id": 1})  # a broker does
+    assert type(storage_manager_of(properties)) is LocalDirectory
 
 
 @pytest.mark.parametrize(("name", "kind"), [("s3", "S3Storage"), ("minio", "MinioStorage")])
