@@ -18,6 +18,8 @@ from typing import Final
 from protocol.errors import KafkaError
 from protocol.records.batch import HEADER_SIZE_BYTES, BatchHeader, crc_is_valid, read_header
 from protocol.remote.records import RemoteLogSegmentState
+from remote.copied_state import MAX_INDEX_BYTES
+from remote.errors import RemoteResourceNotFound
 from remote.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
 from remote.storage_manager import IndexType
 from remote.stores.object_storage import ObjectStore
@@ -55,6 +57,15 @@ def metadata_of(
     """
     if segment.missing:
         raise NotRebuilt(f"it lacks {', '.join(map(name_of, segment.missing))}")
+    try:
+        return _metadata_of(segment, store, broker_id=broker_id, now_ms=now_ms)
+    except RemoteResourceNotFound as error:
+        raise NotRebuilt(f"an object was deleted after it was listed: {error}") from error
+
+
+def _metadata_of(
+    segment: StoredSegment, store: ObjectStore, *, broker_id: int, now_ms: int
+) -> RemoteLogSegmentMetadata:
     tail = _read_tail(segment, store)
     start, end = segment.start_offset, tail.end_offset
     epochs = _epochs(_read(segment, store, IndexType.LEADER_EPOCH), start, end)
@@ -178,6 +189,8 @@ def _read_tail(segment: StoredSegment, store: ObjectStore) -> _Tail:
 def _batches(segment: StoredSegment, store: ObjectStore, position: int) -> Iterator[BatchHeader]:
     """The batches from a position on, each with a valid CRC. Memory: one batch."""
     log = segment.objects[None]
+    if not 0 <= position <= log.size_bytes:
+        raise NotRebuilt(f"its index is damaged: it ends with position {position} of {log.size_bytes}")
     with closing(store.get(log.key, start=position, end=log.size_bytes)) as stream:
         while position < log.size_bytes:
             data = _exactly(stream.read, min(HEADER_SIZE_BYTES, log.size_bytes - position))
@@ -206,6 +219,10 @@ def _exactly(read: Callable[[int], bytes], size: int) -> bytes:
 
 def _read(segment: StoredSegment, store: ObjectStore, index_type: IndexType) -> bytes:
     found = segment.objects[index_type]
+    if found.size_bytes > MAX_INDEX_BYTES:
+        raise NotRebuilt(
+            f"its {index_type.value} has {found.size_bytes} bytes, {MAX_INDEX_BYTES} are possible"
+        )
     with closing(store.get(found.key)) as stream:
         return _exactly(stream.read, found.size_bytes)
 

@@ -9,6 +9,8 @@ import pytest
 from protocol.records.builder import build_batch, simple_records
 from protocol.remote.records import RemoteLogSegmentState
 from protocol.types import TopicPartition
+from remote import rebuilding
+from remote.errors import RemoteResourceNotFound
 from remote.rebuilding import (
     NotRebuilt,
     finished,
@@ -111,6 +113,24 @@ def test_only_the_end_of_a_segment_is_read(manager):
     assert objects.rebuilt(manager).end_offset == 120
 
 
+def test_an_index_is_never_as_large_as_a_store_may_say(manager, monkeypatch):
+    """All of it would be read."""
+    monkeypatch.setattr(rebuilding, "MAX_INDEX_BYTES", 7)
+    with pytest.raises(NotRebuilt, match="its index has 8 bytes, 7 are possible"):
+        Objects().rebuilt(manager)
+
+
+def test_an_object_that_is_deleted_meanwhile_does_not_end_the_rebuilding_of_others(manager, monkeypatch):
+    """As by the retention of a broker."""
+
+    def gone(key, *, start=0, end=None):
+        raise RemoteResourceNotFound(key)
+
+    monkeypatch.setattr(manager.store, "get", gone)
+    with pytest.raises(NotRebuilt, match="an object was deleted after it was listed"):
+        Objects().rebuilt(manager)
+
+
 @pytest.mark.parametrize("data", [b"", b"an aborted transaction"])
 def test_a_transaction_index(manager, data):
     objects = Objects()
@@ -128,11 +148,12 @@ def changed(index_type, data):
 
 @pytest.mark.parametrize(("damage", "why"), [
     (without(None),                                           "lacks log"),
+    (changed(IndexType.OFFSET, pack(">ii", 11, -1)),          "its index is damaged: it ends with position -1 of"),
     (without(IndexType.PRODUCER_SNAPSHOT),                    "lacks snapshot"),
     (lambda parts: parts.update({None: parts[None][:-1]}),    "ends within a batch at position"),
     (lambda parts: parts.update({None: parts[None][:-1] + b"?"}), "the CRC of a batch is wrong"),
     (lambda parts: parts.update({None: parts[None] + b"xx"}), "its log is damaged at position"),
-    (changed(None, b""),                                      "its log has no batches"),
+    (changed(None, b""),                                      "its index is damaged: it ends with position"),
     (changed(IndexType.LEADER_EPOCH, b"0\n1\n"),              "its leader epochs are damaged"),
     (changed(IndexType.LEADER_EPOCH, b"0\n0\n"),              r"its leader epochs have none of \[100, 120\)"),
 ])  # fmt: skip
