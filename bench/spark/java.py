@@ -35,6 +35,8 @@ def check_java() -> None:
     except OSError as error:
         where = f"JAVA_HOME is {home}, but " if home else ""
         raise SparkCannotStart(f"{where}{program} cannot be run ({error.strerror}): {_REMEDY}") from error
+    except subprocess.TimeoutExpired:
+        raise SparkCannotStart(f"{program} -version has not ended within {_TIMEOUT_S} s: {_REMEDY}") from None
     found = _VERSION.search(done.stderr)
     if found is None:
         raise SparkCannotStart(f"{program} -version names no version: {_REMEDY}")

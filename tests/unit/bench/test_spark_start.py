@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.spark import java
 from bench.spark.errors import SparkCannotStart
 from bench.spark.java import check_java
 from bench.spark.master import parse_master
@@ -49,6 +50,15 @@ def test_a_missing_java_is_one_sentence(tmp_path, monkeypatch):
         check_java()
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(SparkCannotStart, match=r"JAVA_HOME is .*/bin/java cannot be run \(No such file"):
+        check_java()
+
+
+def test_a_java_that_does_not_answer_is_one_sentence(tmp_path, monkeypatch):
+    program = java_that_prints(tmp_path, "") / "bin/java"
+    program.write_text("#!/bin/sh\nexec sleep 600\n")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.setattr(java, "_TIMEOUT_S", 0.1)
+    with pytest.raises(SparkCannotStart, match=r"java -version has not ended within 0.1 s: install Java 17"):
         check_java()
 
 
