@@ -3,12 +3,14 @@
 import datetime
 import os
 import platform
+import shutil
 import subprocess
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from bench.spark.java import java_program
 from requirements.choose_python import this_interpreter
 from tests.harness.fetch import KAFKA_VERSION
 
@@ -63,7 +65,10 @@ class Environment:
 def changes(repository: Path) -> list[str]:
     """What differs from the commit, untracked files included, one line of `git status` each."""
     command = ["git", "status", "--porcelain", "--", ".", *(f":(exclude){folder}" for folder in _RESULTS)]
-    done = subprocess.run(command, cwd=repository, capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(command, cwd=repository, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        raise DirtyTree("git is not installed: it names the commit that is measured.") from None
     if done.returncode:
         raise DirtyTree(f"{repository} is no git checkout: {done.stderr.strip()}")
     return done.stdout.splitlines()
@@ -90,7 +95,8 @@ def current(*, allow_dirty: bool) -> Environment:
         kernel=platform.release(),
         python=platform.python_version(),
         python_step_ns=_python_step_ns(),
-        java=_output("java", "-version").split("\n")[0],
+        # Kafka's is that of the search path; Spark's may be another one.
+        java=_output(shutil.which("java") or java_program() or "java", "-version").split("\n")[0],
         kafka=KAFKA_VERSION,
         python_build=this_interpreter().build(),
     )
@@ -110,7 +116,10 @@ def _python_step_ns() -> float:
 
 def _output(*command: str) -> str:
     # `java -version` prints to the standard error.
-    done = subprocess.run(
-        command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
-    )
+    try:
+        done = subprocess.run(
+            command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+        )
+    except OSError:
+        return f"no {Path(command[0]).name}"  # what needs it says so
     return done.stdout.strip()

@@ -19,13 +19,15 @@ _VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
 _TIMEOUT_S: Final = 60
 
 
-def check_java() -> None:
-    """Raises SparkCannotStart if there is no Java for Spark, or too old a one.
-
-    It is found as Spark's own start script does: JAVA_HOME first, then the search path.
-    """
+def java_program() -> str | None:
+    """Found as Spark's own start script does: JAVA_HOME first, then the search path. None: there is none."""
     home = os.environ.get("JAVA_HOME")
-    program = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    return str(Path(home, "bin", "java")) if home else shutil.which("java")
+
+
+def check_java() -> None:
+    """Raises SparkCannotStart if there is no Java for Spark, or too old a one."""
+    home, program = os.environ.get("JAVA_HOME"), java_program()
     if program is None:
         raise SparkCannotStart(f"Spark needs Java, and there is none in the search path: {_REMEDY}")
     try:

@@ -1,5 +1,6 @@
 """Figures belong to a commit: a tree that differs from it is refused, or the report says so."""
 
+import shutil
 import subprocess
 from dataclasses import replace
 
@@ -49,6 +50,26 @@ def test_a_dirty_tree_is_refused_by_name(checkout, name):
 def test_a_dirty_tree_may_be_allowed_and_is_known_as_one(checkout):
     (checkout / "code.py").write_text("x = 2\n")
     assert check_tree(checkout, allow_dirty=True) is True
+
+
+def test_without_git_there_are_no_figures(checkout, tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path_factory.mktemp("empty")))
+    with pytest.raises(DirtyTree, match="git is not installed"):
+        check_tree(checkout, allow_dirty=True)
+
+
+def test_without_java_it_is_left_to_what_needs_it_to_say_so(tmp_path, monkeypatch):
+    """`ottla bench run` ended here with a stack trace, before it looked for Spark's Java."""
+    (tmp_path / "git").symlink_to(shutil.which("git"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    assert current(allow_dirty=True).java == "no java"
+    java = tmp_path / "home/bin/java"
+    java.parent.mkdir(parents=True)
+    java.write_text("#!/bin/sh\necho 'openjdk version \"21\"' >&2\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
+    assert current(allow_dirty=True).java == 'openjdk version "21"'
 
 
 def test_without_a_commit_there_are_no_figures(tmp_path):
