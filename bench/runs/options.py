@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Final
 
 from bench.targets.fit import check_fit, slows_store
@@ -56,6 +57,16 @@ def workload_of(options: Options) -> Workload:
     changed = replace(workload, cluster=replace(workload.cluster, tier=store))
     check(changed, Place(f"{workload.name}.toml, with the store {store.value}"))
     return changed
+
+
+def check_out(out: Path) -> None:
+    """Raises CannotRun if no result can be written: else that is known after the warm-up only."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=out):
+            pass
+    except OSError as error:
+        raise CannotRun(f"--out {out} cannot be written ({error.strerror}): name another folder") from error
 
 
 def targets_of(options: Options, workload: Workload, folder: Path) -> list[Target]:

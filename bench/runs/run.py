@@ -31,7 +31,7 @@ from bench.report import Report
 from bench.runs.checks import check_clients
 from bench.runs.folder import ResultFolder
 from bench.runs.interrupts import Interrupts
-from bench.runs.options import Options, targets_of, workload_of
+from bench.runs.options import Options, check_out, targets_of, workload_of
 from bench.runs.phase_run import PhaseResult, PhaseRun
 from bench.runs.progress import RunProgress
 from bench.runs.topics import check_topics, topics_of_run
@@ -67,6 +67,7 @@ def run(options: Options) -> Outcome:
     """Check, run, and write the result. Raises what each part of it raises when it cannot be done."""
     workload = workload_of(options)
     check_clients(workload)
+    check_out(options.out)
     where = environment.current(allow_dirty=options.is_dirty_allowed)
     interrupts = Interrupts()
     with interrupts.handled(), scratch(options.disk, "bench") as folder:

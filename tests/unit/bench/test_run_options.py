@@ -1,0 +1,17 @@
+"""What `ottla bench run` refuses before anything is started."""
+
+import pytest
+
+from bench.runs.options import CannotRun, check_out
+
+
+def test_a_folder_for_results_is_created_and_left_empty(tmp_path):
+    check_out(tmp_path / "a/b")
+    assert list((tmp_path / "a/b").iterdir()) == []
+    check_out(tmp_path / "a/b")
+
+
+def test_a_result_that_could_not_be_written_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CannotRun, match=r"--out .*/file/results cannot be written \(Not a directory\)"):
+        check_out(tmp_path / "file/results")
