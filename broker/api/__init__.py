@@ -47,6 +47,8 @@ class Repeated(NamedTuple):
     size_bytes: int
     #: `Api.handle_raw` for such bodies: it does not parse these bytes.
     handle: Callable[[memoryview, RequestContext, BrokerServices], Reply]
+    #: Called once when no such request follows: another kind does, or the connection is closed.
+    close: Callable[[], None] = lambda: None
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ Source: KafkaApis.handle and RequestChannel of Kafka 4.3.1.
 
 import logging
 from collections.abc import Awaitable
-from typing import Any
+from typing import Any, cast
 
 from broker.api import Api, api, modules
 from broker.api.k18_api_versions import unsupported_version
@@ -41,7 +41,7 @@ class Dispatcher:
 
         The connection is then closed, as by Kafka.
         """
-        head: RequestHead | None = connection.session
+        head = cast("RequestHead | None", connection.session)
         handle = None
         if head is not None and (correlation_id := head.correlation_id(frame)) is not None:
             key, version, client_id, body_at = head.key, head.version, head.client_id, head.body_at
@@ -78,7 +78,9 @@ class Dispatcher:
             else:
                 reply = served.handle_raw(body, context, self._broker)
                 if served.repeated is not None:
-                    connection.session = request_head(served, frame, header, body_at, counter) or head
+                    connection.session = _next_head(
+                        head, request_head(served, frame, header, body_at, counter)
+                    )
         if type(reply) is list:
             if started_at is not None:
                 counter.observe(self._monotonic() - started_at)
@@ -102,6 +104,14 @@ class Dispatcher:
         if isinstance(response, Awaitable):
             return _wait(response, header, served, message, context)
         return None if response is None else _answer(header, version, response)
+
+
+def _next_head(head: RequestHead | None, found: RequestHead | None) -> RequestHead | None:
+    if found is None:
+        return head
+    if head is not None:
+        head.close()
+    return found
 
 
 async def _wait(

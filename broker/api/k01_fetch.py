@@ -14,6 +14,8 @@ The usual and the general way of the steps that have two are side by side:
 
     step      usual                                general                            held equal by
     request   `repeated`: IncrementalRequests      codec.decode                       test_usual_fetch, test_hot_fetch
+              `repeated`: FullRequests             codec.decode                       test_usual_fetch, test_hot_fetch
+    rows      RepeatedFetches                      FetchContext                       test_usual_fetch
     check     LogReads._checked                    LogReads._check                    test_usual_fetch
     records   LogReader.read_newest                LogReader.read                     test_usual_fetch, test_log_model
     row       codec.UsualRow                       PartitionData                      test_hot_fetch
@@ -22,8 +24,9 @@ The usual and the general way of the steps that have two are side by side:
 Usual is a request of a fetch session that says where some of its partitions go on, a partition that is led here in the
 epoch that its row names, one of the newest batches, and a response without errors. What a connection's requests begin and
 end with (session id, limits, replica) is recognised by its bytes. No more than that is kept from one request to the next:
-the session is looked up, and its epoch, leadership and everything else is checked each time, as both ways meet in `_fetch`.
-So no change of these has to invalidate anything.
+the session is looked up, and its epoch, leadership and everything else is checked each time, as both ways meet in `_fetch_in`.
+So no change of these has to invalidate anything. A consumer without fetch sessions has one of its connection, which keeps its
+rows (`broker.reads.repeated_fetches`), and which every change of their partitions reaches as those of other sessions.
 
 Many rows are read in turns of the event loop (`broker.reads.fetch`).
 """
@@ -35,9 +38,10 @@ from uuid import UUID
 from broker.api import Api, Buffers, Repeated, Reply
 from broker.api.current_leader import name_leaders
 from broker.reads.fetch import fetch
-from broker.reads.fetch_contexts import new_context
+from broker.reads.fetch_contexts import FetchContext, new_context
 from broker.reads.fetch_params import FetchParams
 from broker.reads.fetch_sessions import RequestRow
+from broker.reads.repeated_fetches import RepeatedFetches
 from broker.reads.response_rows import ResponseRows, count_and_group
 from broker.replicas.hosted_partitions import PartitionKey
 from broker.replication.replica_selector import ClientMetadata
@@ -83,7 +87,9 @@ def handle_raw(body: memoryview, context: RequestContext, broker: BrokerServices
 
 
 def repeated(version: int, body: memoryview) -> Repeated | None:
-    """What precedes the session epoch: limits and session id; None for a full fetch, and in old versions."""
+    """What precedes the session epoch: limits and session id; None for a fetch that opens a session, and in old versions."""
+    if codec.is_full(version, body):
+        return _repeated_in_full(version)
     if not codec.is_incremental(version, body):
         return None
     requests = codec.IncrementalRequests(version)
@@ -98,6 +104,29 @@ def repeated(version: int, body: memoryview) -> Repeated | None:
     return Repeated(requests.size_bytes, handle)
 
 
+def _repeated_in_full(version: int) -> Repeated:
+    """Of a consumer that uses no sessions: the same, and the session epoch."""
+    requests, fetches = codec.FullRequests(version), RepeatedFetches()
+
+    def handle(body: memoryview, context: RequestContext, broker: BrokerServices) -> Reply:
+        full = requests.read(body)
+        # Which replica is the nearest one may change without a change of the partition.
+        if full is None or _client(full.request, context, broker) is not None:
+            return handle_raw(body, context, broker)
+        now_ms = broker.replicas.runtime.now_ms()
+        fetch_context = fetches.context(
+            full.topics,
+            broker.fetch_sessions,
+            is_read_committed=full.request.isolation_level == READ_COMMITTED,
+            now_ms=now_ms,
+        )
+        if fetch_context is None:
+            return handle_raw(body, context, broker)
+        return _fetch_in(fetch_context, full.request, context, broker, now_ms=now_ms)
+
+    return Repeated(requests.size_bytes, handle, fetches.close)
+
+
 def _fetch(
     request: FetchRequest,
     session_epoch: int,
@@ -108,11 +137,8 @@ def _fetch(
 ) -> Reply:
     """Fetch these rows, and forget others; of `request`, its other fields are used."""
     version = context.version
-    replicas = broker.replicas
-    now_ms = replicas.runtime.now_ms()
+    now_ms = broker.replicas.runtime.now_ms()
     replica_id = request.replica_state.replica_id if version >= 15 else request.replica_id
-    is_follower = replica_id >= 0
-    is_read_committed = request.isolation_level == READ_COMMITTED
     try:
         fetch_context = new_context(
             broker.fetch_sessions,
@@ -120,13 +146,28 @@ def _fetch(
             epoch=session_epoch,
             requested=requested,
             forgotten=forgotten,
-            is_follower=is_follower,
+            is_follower=replica_id >= 0,
             uses_topic_ids=version >= 13,
-            is_read_committed=is_read_committed,
+            is_read_committed=request.isolation_level == READ_COMMITTED,
             now_ms=now_ms,
         )
     except (FetchSessionIdNotFound, InvalidFetchSessionEpoch, FetchSessionTopicIdError) as error:
         return codec.encode_response(version, context.correlation_id, FetchResponse(error_code=error.code))
+    return _fetch_in(fetch_context, request, context, broker, now_ms=now_ms)
+
+
+def _fetch_in(
+    fetch_context: FetchContext,
+    request: FetchRequest,
+    context: RequestContext,
+    broker: BrokerServices,
+    *,
+    now_ms: int,
+) -> Reply:
+    """Fetch the partitions of `fetch_context`; of `request`, everything but its rows is used."""
+    version, replicas = context.version, broker.replicas
+    replica_id = request.replica_state.replica_id if version >= 15 else request.replica_id
+    is_follower = replica_id >= 0
     max_bytes = min(request.max_bytes, replicas.fetch_max_bytes)
     params = FetchParams(
         version=version,
@@ -136,7 +177,7 @@ def _fetch(
         max_wait_ms=request.max_wait_ms,
         min_bytes=min(request.min_bytes, max_bytes),
         max_bytes=max_bytes,
-        is_read_committed=is_read_committed,
+        is_read_committed=request.isolation_level == READ_COMMITTED,
         now_ms=now_ms,
     )
 

@@ -7,7 +7,8 @@ A producer sends its requests with the same client id, acks and timeout: they di
 follows the head.
 
 Life: it is made of a request that was parsed and handled (`Api.repeated`), is kept in the connection's `session`, and is
-replaced by that of the next request that has to be parsed. A connection has one, of at most `MAX_BYTES`.
+replaced by that of the next request that has to be parsed, or ends with the connection: then it is closed. A connection has
+one, of at most `MAX_BYTES`.
 Invalidation: it says what bytes mean, nothing else, so that no event can make it wrong.
 
 Source: none in Kafka.
@@ -38,6 +39,7 @@ class RequestHead:
         "_unpack",
         "body_at",
         "client_id",
+        "close",
         "counter",
         "handle",
         "key",
@@ -56,7 +58,7 @@ class RequestHead:
         self.key, self.version, _, self.client_id = header
         self.body_at = body_at
         self.counter = counter
-        self.handle = repeated.handle
+        self.handle, self.close = repeated.handle, repeated.close
         self._size = size = body_at + repeated.size_bytes
         self._unpack = Struct(f"{_BEFORE}{size - _BEFORE_BYTES}s").unpack_from
         self._first, _, self._rest = self._unpack(frame)

@@ -78,6 +78,13 @@ _PREFIX = Struct(">i")
 _PREFIX_BYTES = _PREFIX.size
 
 
+class DispatchSession(Protocol):
+    """What `dispatch` keeps for one connection."""
+
+    def close(self) -> None:
+        """No further request comes."""
+
+
 class ConnectionOwner(Protocol):
     """The server, as its connections use it."""
 
@@ -176,8 +183,8 @@ class Connection(asyncio.BufferedProtocol):
         self.listener_name = listener_name
         self.client_host = ""
         self.client_port = 0
-        #: State that `dispatch` keeps for this connection.
-        self.session: Any = None
+        #: State that `dispatch` keeps for this connection; closed with it.
+        self.session: DispatchSession | None = None
 
     def __repr__(self) -> str:
         return f"<Connection {self.listener_name} {self.client_host}:{self.client_port}>"
@@ -233,6 +240,9 @@ class Connection(asyncio.BufferedProtocol):
         # that time without a receiver. A task is doing work, and runs to its end.
         if self._parked is not None and not isinstance(self._parked, asyncio.Task):
             self._parked.cancel()
+        if self.session is not None:
+            self.session.close()
+            self.session = None
 
     def pause_writing(self) -> None:
         self._is_clogged = True

@@ -11,6 +11,9 @@ from typing import NamedTuple
 from broker.reads.fetch_sessions import FetchedPartition, FetchSession
 from broker.replicas.hosted_partitions import PartitionKey
 
+#: Partitions in all sessions of connections (`repeated_fetches.py`); each takes some 800 bytes.
+MAX_REPEATED_ROWS = 50_000
+
 #: A session that was not used within this time is evicted first; a consumer's new session evicts no other one that
 #: was created within it.
 EVICTION_MS = 120_000
@@ -44,9 +47,16 @@ class FetchSessionCache:
         self._evictable_by_privileged: list[EvictableKey] = []
         self.partition_count = 0
         self.evictions_count = 0
+        #: Partitions in sessions of connections, which have no slot here, no id and no epoch.
+        self.repeated_rows = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
+
+    @property
+    def has_too_many_repeated_rows(self) -> bool:
+        """Whether one of the connections' sessions has to end."""
+        return self.repeated_rows > MAX_REPEATED_ROWS
 
     def has_slot(self, *, is_privileged: bool, size: int, now_ms: int) -> bool:
         """Whether `open` would open a session of `size` partitions."""

@@ -5,6 +5,7 @@ error. Both have one layout in all of these versions, and are read and written b
 
     usual                     general                    what the general one is for
     `IncrementalRequests`     `decode`                   full and forgotten partitions, unusual tagged fields, old versions
+    `FullRequests`            `decode`                   the same; followers
     `encode_usual_request`    `encode_request`           the same
     `encode_usual_response`   `encode_response`          errors, divergences, leaders' addresses, topics by name
     `read_usual_response`     `decode_response`          the same
@@ -48,6 +49,11 @@ NOT_REPORTED: Final = 2**63 - 1
 NO_DIVERGENCE: Final = EpochEndOffset()
 NO_LEADER: Final = LeaderIdAndEpoch()
 NO_SNAPSHOT: Final = SnapshotId()
+
+#: The session id and epoch of a full request that opens no session (KIP-227).
+_NO_SESSION: Final = (0, -1)
+#: The replica id of a consumer.
+_CONSUMER: Final = -1
 
 #: The first versions with the layouts of this module. Requests: what a follower is, is behind the rows.
 USUAL_REQUESTS_SINCE: Final = 15
@@ -119,6 +125,15 @@ class IncrementalRequest(NamedTuple):
     rows: list[tuple[RowKey, FetchRow]]
 
 
+class FullRequest(NamedTuple):
+    """A consumer's request outside of any session: it names all of its partitions."""
+
+    #: Everything but the rows. Shared by all requests that begin and end alike: it must not be changed.
+    request: FetchRequest
+    #: The topics in the order of the request, each with its rows as `read_row` reads them. Either may occur twice.
+    topics: list[tuple[UUID, list[bytes]]]
+
+
 class _UsualFields(NamedTuple):
     partition_index: int
     high_watermark: int
@@ -168,16 +183,10 @@ def decode(version: int, body: memoryview) -> FetchRequest:
     return decoder(FetchRequest, version)(body)
 
 
-class IncrementalRequests:
-    """Reads the usual requests of one session: they begin alike, up to the session id, and mostly end alike.
-
-    It knows what bytes mean, and nothing else.
-    """
+class _Requests:
+    """Requests of one connection that begin alike, and mostly end alike. It knows what bytes mean, and nothing else."""
 
     __slots__ = ("_end", "_request", "_version")
-
-    #: Of the body's beginning, to the session id: the same bytes in all requests. The caller compares them.
-    size_bytes: Final = _HEAD.size
 
     def __init__(self, version: int) -> None:
         assert version >= USUAL_REQUESTS_SINCE, version
@@ -185,6 +194,24 @@ class IncrementalRequests:
         #: What followed the rows of the last request, and what it means together with the beginning.
         self._end: bytes | None = None
         self._request = FetchRequest()
+
+    def _learn(self, body: memoryview, end: bytes) -> bool:
+        """Read another end, of a replica or consumer that has changed; whether it is a usual one."""
+        if not end.startswith(_NONE_FORGOTTEN) or len(end) > _MAX_END_BYTES:
+            return False
+        without_rows = bytes(body[: _HEAD_AND_EPOCH.size]) + b"\1" + end
+        self._request = decode(self._version, memoryview(without_rows))
+        self._end = end
+        return True
+
+
+class IncrementalRequests(_Requests):
+    """Reads the usual requests of one session: they begin alike up to the session id."""
+
+    __slots__ = ()
+
+    #: Of the body's beginning, to the session id: the same bytes in all requests. The caller compares them.
+    size_bytes: Final = _HEAD.size
 
     def read(self, body: memoryview) -> IncrementalRequest | None:
         """The same as `decode`, in half of its time for one row: 2 us, 0.4 for each additional one.
@@ -204,14 +231,30 @@ class IncrementalRequests:
             return None
         return _new_tuple(IncrementalRequest, (self._request, epoch, rows))
 
-    def _learn(self, body: memoryview, end: bytes) -> bool:
-        """Read another end, of a replica or consumer that has changed; whether it is a usual one."""
-        if not end.startswith(_NONE_FORGOTTEN) or len(end) > _MAX_END_BYTES:
-            return False
-        without_rows = bytes(body[: _HEAD_AND_EPOCH.size]) + b"\1" + end
-        self._request = decode(self._version, memoryview(without_rows))
-        self._end = end
-        return True
+
+class FullRequests(_Requests):
+    """Splits the usual requests of a consumer without a session into their rows: they begin alike up to the session epoch."""
+
+    __slots__ = ()
+
+    #: As of `IncrementalRequests`.
+    size_bytes: Final = _HEAD_AND_EPOCH.size
+
+    def read(self, body: memoryview) -> FullRequest | None:
+        """What `decode` reads, its rows still in bytes: 1 us, 0.1 for each row. None as from `IncrementalRequests.read`."""
+        try:
+            topics: list[tuple[UUID, list[bytes]]] = []
+            position = _split_rows(body, _HEAD_AND_EPOCH.size, topics)
+            if position is None:
+                return None
+            end = bytes(body[position:])
+            if end != self._end and not self._learn(body, end):
+                return None
+        except (IndexError, struct_error, MalformedMessage):
+            return None
+        if self._request.replica_state.replica_id != _CONSUMER:
+            return None
+        return _new_tuple(FullRequest, (self._request, topics))
 
 
 def is_incremental(version: int, body: memoryview) -> bool:
@@ -221,6 +264,43 @@ def is_incremental(version: int, body: memoryview) -> bool:
         and len(body) > _HEAD_AND_EPOCH.size
         and _EPOCH.unpack_from(body, _HEAD.size)[0] > 0
     )
+
+
+def is_full(version: int, body: memoryview) -> bool:
+    """Whether the requests that follow may be read by `FullRequests`."""
+    return (
+        version >= USUAL_REQUESTS_SINCE
+        and len(body) > _HEAD_AND_EPOCH.size
+        and _HEAD_AND_EPOCH.unpack_from(body)[-2:] == _NO_SESSION
+    )
+
+
+def read_row(data: bytes) -> FetchRow:
+    """A row of a `FullRequest`."""
+    return _new_tuple(FetchRow, (*_ROW_WITHOUT_TAGS.unpack(data), NOT_REPORTED, None))
+
+
+def _split_rows(body: memoryview, position: int, topics: list[tuple[UUID, list[bytes]]]) -> int | None:
+    """Split the topics, which begin at `position`, into rows: the position after them; None for unusual ones."""
+    data, size = bytes(body), _ROW_WITHOUT_TAGS.size
+    topics_count = body[position]
+    position += 1
+    if topics_count > _MOST_ELEMENTS:
+        topics_count, position = longer(body, position, topics_count)
+    if not topics_count:
+        return None
+    for _ in range(topics_count - 1):
+        topic_bytes, rows_count = _TOPIC.unpack_from(body, position)
+        position += _TOPIC.size
+        if rows_count > _MOST_ELEMENTS:
+            rows_count, position = longer(body, position, rows_count)
+        end = position + size * (rows_count - 1)
+        # Without tagged fields all rows have one size, and end with 0, as the topic does.
+        if not rows_count or data[end] or data[position + _TAGS_AT : end : size].strip(b"\0"):
+            return None
+        topics.append((uuid_of(topic_bytes), [data[at : at + size] for at in range(position, end, size)]))
+        position = end + 1
+    return position
 
 
 def _read_rows(

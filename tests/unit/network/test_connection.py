@@ -622,3 +622,30 @@ def test_frames_are_views_and_not_copies(world):
         assert seen == [(memoryview, False, b"xyz"), (memoryview, False, b"uvw")]
 
     world.run(scenario())
+
+
+@pytest.mark.parametrize("ending", ["close", "abort"])
+def test_what_dispatch_keeps_is_closed_with_the_connection(world, ending):
+    class Kept:
+        is_closed = False
+
+        def close(self):
+            self.is_closed = True
+
+    kept = Kept()
+
+    def dispatch(view, connection):
+        connection.session = kept
+        return [bytes(view)]
+
+    async def scenario():
+        world.server.dispatch = dispatch
+        client = await world.connect()
+        client.send(b"x")
+        await asyncio.sleep(1)
+        assert not kept.is_closed
+        getattr(client.transport, ending)()
+        await asyncio.sleep(1)
+        assert kept.is_closed
+
+    world.run(scenario())

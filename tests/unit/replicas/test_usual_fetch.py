@@ -10,6 +10,8 @@ import asyncio
 from collections import Counter
 from contextlib import ExitStack
 from dataclasses import asdict
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from random import Random
 from unittest.mock import patch
@@ -35,12 +37,13 @@ from broker.api import k01_fetch
 from broker.api.dispatch import Dispatcher
 from broker.reads.fetch_session_cache import FetchSessionCache
 from broker.reads.read_from_log import LogReads
+from broker.reads.repeated_fetches import RepeatedFetches, RepeatedRow
 from broker.request_stats import RequestStats
 from protocol.codec import encode_request
 from protocol.errors import KafkaError
 from protocol.framing import request_header
 from protocol.hot import fetch as codec
-from protocol.hot.fetch import FetchRow
+from protocol.hot.fetch import NOT_REPORTED, FetchRow
 from protocol.local_log import LocalLogState
 from protocol.messages.fetch import (
     FetchPartition,
@@ -50,6 +53,7 @@ from protocol.messages.fetch import (
     ReplicaState,
 )
 from protocol.metadata.records import PartitionChangeRecord, RemoveTopicRecord
+from protocol.records.batch import read_header
 from runtime.simulated import Simulation
 from storage.log_reader import LogReader
 from tests.harness.faulty_files import FaultyFiles
@@ -73,12 +77,14 @@ VERSIONS = (18, 18, 18, 17, 16, 15, 14, 12, 7, 4)
 class Client:
     """A follower or a consumer: its fetch session, and what its requests have in common."""
 
-    def __init__(self, *, replica_id, is_read_committed=False, rack=""):
+    def __init__(self, *, replica_id, is_read_committed=False, rack="", has_sessions=True):
         self.replica_id = replica_id
         self.isolation_level = int(is_read_committed)
         self.rack = rack
         self.replica_epoch = -1
-        self.session_id = self.epoch = 0
+        self.session_id = 0
+        self.has_sessions = has_sessions
+        self.epoch = 0 if has_sessions else -1
 
 
 class Side:
@@ -186,6 +192,11 @@ ROWS = st.tuples(
 )
 
 
+def without_high_watermark(row):
+    """As of a consumer: nearly all of its rows have no tagged fields."""
+    return (*row[:-2], "none", row[-1])
+
+
 class BothSides(RuleBasedStateMachine):
     @initialize()
     def begin(self):
@@ -201,8 +212,10 @@ class BothSides(RuleBasedStateMachine):
             Client(replica_id=-1),
             Client(replica_id=-1, is_read_committed=True, rack="r"),
             Client(replica_id=2),
+            Client(replica_id=-1, has_sessions=False),
+            Client(replica_id=-1, is_read_committed=True, has_sessions=False),
         ]
-        self.correlation_id = 0
+        self.correlation_id = self.count = 0
         #: By connection with a parked request: its version, and its client.
         self.waiting = {}
         self.patches = ExitStack()
@@ -245,6 +258,7 @@ class BothSides(RuleBasedStateMachine):
 
         switch(LogReads, "_checked", LogReads._check, is_of_side=is_read_of_side, is_usual=lambda found: True)
         switch(LogReads, "_has_nothing_new", lambda *_: False, is_of_side=is_read_of_side, is_usual=bool)
+        switch(RepeatedFetches, "context", None, is_of_side=lambda _: False, is_usual=bool)
         switch(LogReader, "read_newest", lambda *_, **__: None, is_of_side=is_log_of_side, is_usual=bool)
 
     def each(self, act):
@@ -279,8 +293,21 @@ class BothSides(RuleBasedStateMachine):
             message.replica_directory_id = UUID(int=9)
         return message
 
+    def topics_of(self, rows):
+        topics = {}
+        for row in rows:
+            named = FetchTopic(topic=row[0], topic_id=self.topic_ids[row[0]])
+            topics.setdefault(row[0], named).partitions.append(self.row_of(row))
+        return list(topics.values())
+
+    def topics_without_sessions(self, rows, random):
+        """As librdkafka does: it begins with another row each time, so that a topic may be in two pieces."""
+        begin = random % len(rows) if rows else 0
+        pieces = [list(piece) for _, piece in groupby([*rows[begin:], *rows[:begin]], itemgetter(0))]
+        return [topic for piece in pieces for topic in self.topics_of(map(without_high_watermark, piece))]
+
     @rule(
-        who=st.integers(0, 3),
+        who=st.integers(0, 5),
         connection=st.integers(0, CONNECTIONS - 1),
         version=st.sampled_from(VERSIONS),
         max_wait_ms=st.sampled_from((0, 0, 0, 30, 30, 500)),
@@ -303,10 +330,9 @@ class BothSides(RuleBasedStateMachine):
                 return
             if what == "epoch":
                 client.replica_epoch += 1
-            topics = {}
-            for row in rows:
-                named = FetchTopic(topic=row[0], topic_id=self.topic_ids[row[0]])
-                topics.setdefault(row[0], named).partitions.append(self.row_of(row))
+            topics = (
+                self.topics_of(rows) if client.has_sessions else self.topics_without_sessions(rows, random)
+            )
             epoch = {"full": 0, "final": -1, "early": client.epoch - 1, "late": client.epoch + 1}
             message = FetchRequest(
                 replica_id=client.replica_id,
@@ -317,7 +343,7 @@ class BothSides(RuleBasedStateMachine):
                 isolation_level=client.isolation_level,
                 session_id=client.session_id + (what == "other session"),
                 session_epoch=epoch.get(what, client.epoch),
-                topics=list(topics.values()),
+                topics=topics,
                 rack_id=client.rack,
             )
             if what == "forget":
@@ -343,6 +369,8 @@ class BothSides(RuleBasedStateMachine):
         response = codec.decode_response(version, body)
         correlation_id = int.from_bytes(reply[:4], "big", signed=True)
         assert b"".join(codec.encode_response(version, correlation_id, response)) == reply
+        if not client.has_sessions:
+            return
         if response.error_code:
             client.epoch = 0
         elif version >= 7:
@@ -351,7 +379,8 @@ class BothSides(RuleBasedStateMachine):
 
     def probe(self, distance=0):
         """Usual requests, after whatever has just happened; first so far from the end, and then at the end."""
-        for who in (0, 1, 2):
+        self.count += 1
+        for who in (0, 1, 2, 4, 5):
             before, rows = (
                 [
                     ("t", index, end, "current", "latest" if who == 0 else -1, 10**6, "known", None)
@@ -359,7 +388,9 @@ class BothSides(RuleBasedStateMachine):
                 ]
                 for end in (distance, 0)
             )
-            self.fetch(who, who, 18, 0, 1, [before, rows, rows[1:2], rows], "", 0)
+            self.fetch(
+                who, who % CONNECTIONS, 18, 0, 1, [before, rows, rows[1:2], rows, rows], "", self.count
+            )
 
     @rule(distances=st.lists(st.sampled_from((0, -1, -1, -2, -5)), min_size=1, max_size=3))
     def fetch_usually(self, distances):
@@ -384,6 +415,17 @@ class BothSides(RuleBasedStateMachine):
         self.each(act)
         if is_read:
             self.probe(-count)
+
+    @rule(index=st.integers(0, 2), distance=st.integers(0, 3))
+    def delete_records(self, index, distance):
+        def act(side):
+            partition = side.broker.replicas.hosted.get(("t", index))
+            if partition is None or partition.leader is None:
+                return None
+            return partition.leader.delete_records(max(0, partition.log.high_watermark - distance))
+
+        self.each(act)
+        self.probe()
 
     @rule(pause_s=st.sampled_from((0.001, 0.02, 2.0)))
     def settle(self, pause_s):
@@ -466,11 +508,13 @@ class BothSides(RuleBasedStateMachine):
         assert general.state() == usual.state()
 
 
-def frame_of(*rows, version=18, epoch=1, session_id=0, correlation_id=5, replica_epoch=3, **fields):
+def frame_of(
+    *rows, version=18, epoch=1, session_id=0, correlation_id=5, replica_epoch=3, high_watermark=0, **fields
+):
     partitions = [
         FetchPartition(
             partition=index, fetch_offset=offset, current_leader_epoch=0, last_fetched_epoch=-1,
-            log_start_offset=0, partition_max_bytes=10**6, high_watermark=0,
+            log_start_offset=0, partition_max_bytes=10**6, high_watermark=high_watermark,
         )
         for index, offset in rows
     ]  # fmt: skip
@@ -556,12 +600,134 @@ def test_a_replica_that_has_changed_is_read_once(broker, monkeypatch):
     assert connection.session is head
 
 
-@pytest.mark.parametrize("fields", [{"epoch": 0}, {"epoch": -1}, {"version": 14}])
+@pytest.mark.parametrize("fields", [{"epoch": 0}, {"epoch": -1, "version": 14}, {"version": 14}])
 def test_what_is_parsed_each_time(broker, fields):
     broker.create()
     dispatch, connection = Dispatcher(broker), Connection()
     assert dispatch(frame_of((0, 0), **fields), connection)
     assert connection.session is None
+
+
+class Consumer:
+    """One without fetch sessions, beside another one whose requests are all parsed."""
+
+    def __init__(self, broker):
+        self.dispatch = Dispatcher(broker)
+        self.connection, self.general = Connection(), ForgetfulConnection()
+
+    def send(self, *rows, **fields):
+        frame = frame_of(*rows, epoch=-1, replica_state=ReplicaState(), high_watermark=NOT_REPORTED, **fields)
+        return self.dispatch(frame, self.connection), self.dispatch(frame, self.general)
+
+    def fetch(self, *rows, **fields):
+        """The offset of each partition's first record, or None."""
+        repeated, general = map(whole, self.send(*rows, **fields))
+        assert repeated == general
+        topics = codec.decode_response(18, memoryview(repeated)[5:]).responses
+        return {
+            row.partition_index: read_header(row.records).base_offset if row.records else None
+            for topic in topics
+            for row in topic.partitions
+        }
+
+
+@pytest.fixture
+def consumer(broker):
+    broker.create(partitions=dict.fromkeys(range(3), image()))
+    return Consumer(broker)
+
+
+def produce(broker, index, value=b"value"):
+    partition = broker.replicas.partition(("t", index))
+    partition.leader.append_records(batch(value), required_acks=1, now_ms=NOW_MS)
+
+
+def watchers(broker):
+    return [len(broker.replicas.partition(("t", index)).watchers.consumers) for index in range(3)]
+
+
+def test_without_a_session_only_changed_partitions_are_read(broker, consumer, monkeypatch):
+    read, original = [], LogReads._read
+    for _ in range(3):
+        assert consumer.fetch((0, 0), (1, 0), (2, 0)) == {0: None, 1: None, 2: None}
+    produce(broker, 1)
+
+    def note(reads, fetched, **options):
+        if isinstance(fetched, RepeatedRow):
+            read.append(fetched.key[1])
+        return original(reads, fetched, **options)
+
+    monkeypatch.setattr(LogReads, "_read", note)
+    assert consumer.fetch((1, 0), (2, 0), (0, 0)) == {0: None, 1: 0, 2: None}
+    assert consumer.fetch((2, 0), (0, 0), (1, 1)) == {0: None, 1: None, 2: None}
+    assert consumer.fetch((0, 0), (1, 1), (2, 0)) == {0: None, 1: None, 2: None}
+    assert consumer.fetch((1, 1), (2, 0), (0, 0)) == {0: None, 1: None, 2: None}
+    assert read == [1, 1]
+
+
+def test_without_a_session_a_fetch_waits_for_any_of_its_partitions(broker, consumer, simulation):
+    async def story():
+        for _ in range(3):
+            consumer.fetch((0, 0), (1, 0), (2, 0))
+        consumer.fetch((0, 0), (1, 0), (2, 0), max_wait_ms=500, min_bytes=0)
+        waiting = [asyncio.ensure_future(it) for it in consumer.send((0, 0), (1, 0), (2, 0), max_wait_ms=500)]
+        await asyncio.sleep(0.01)
+        assert not any(it.done() for it in waiting)
+        produce(broker, 2)
+        await asyncio.sleep(0.01)
+        repeated, general = (whole(it.result()) for it in waiting)
+        assert repeated == general
+
+    simulation.run(story())
+
+
+def test_a_partition_that_is_not_named_any_more_is_dropped(broker, consumer):
+    for _ in range(3):
+        consumer.fetch((0, 0), (1, 0), (2, 0))
+    assert watchers(broker) == [1, 1, 1]
+    produce(broker, 1)
+    assert consumer.fetch((0, 0), (2, 0)) == {0: None, 2: None}
+    assert watchers(broker) == [1, 0, 1]
+    assert consumer.fetch((2, 0), (1, 0)) == {2: None, 1: 0}
+    assert broker.fetch_sessions.repeated_rows == 2
+
+
+@pytest.mark.parametrize("rows", [[(0, 0), (0, 0)], [(0, 0), (0, 1)]])
+def test_a_partition_that_is_named_twice_ends_the_session(broker, consumer, rows):
+    for _ in range(3):
+        consumer.fetch((0, 0), (1, 0))
+    consumer.fetch(*rows)
+    assert watchers(broker) == [0, 0, 0]
+    assert broker.fetch_sessions.repeated_rows == 0
+    consumer.fetch((0, 0), (1, 0))
+    assert watchers(broker) == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("module", "limit"), [("repeated_fetches", "MAX_ROWS"), ("fetch_session_cache", "MAX_REPEATED_ROWS")]
+)
+def test_what_is_remembered_is_bounded(broker, consumer, monkeypatch, module, limit):
+    monkeypatch.setattr(f"broker.reads.{module}.{limit}", 2)
+    for _ in range(3):
+        consumer.fetch((0, 0), (1, 0))
+    assert broker.fetch_sessions.repeated_rows == 2
+    for _ in range(3):
+        consumer.fetch((0, 0), (1, 0), (2, 0))
+    assert broker.fetch_sessions.repeated_rows == 0
+    assert watchers(broker) == [0, 0, 0]
+
+
+def test_another_kind_of_request_ends_the_session(broker, consumer):
+    for _ in range(3):
+        consumer.fetch((0, 0))
+    assert watchers(broker) == [1, 0, 0]
+    consumer.fetch((0, 0), max_bytes=10**6)
+    assert watchers(broker) == [0, 0, 0]
+    consumer.fetch((0, 0), max_bytes=10**6)
+    assert watchers(broker) == [1, 0, 0]
+    consumer.connection.session.close()  # as the connection does that is lost
+    assert watchers(broker) == [0, 0, 0]
+    assert broker.fetch_sessions.repeated_rows == 0
 
 
 def test_each_version_is_a_usual_or_a_general_one():

@@ -178,6 +178,46 @@ def test_the_usual_requests_of_a_session(version, requests, change, end):
         assert replace(found.request, **kept) == replace(general, **kept)
 
 
+@pytest.mark.parametrize("version", NEW_VERSIONS)
+@given(
+    requests=st.lists(REQUESTS, min_size=1, max_size=4),
+    are_consumers=mostly(True, st.just(False)),
+    change=st.none() | st.tuples(st.integers(0, 2**16), st.integers(0, 255)),
+    end=st.none() | st.integers(-3, 2),
+)
+@many
+def test_the_usual_requests_of_a_consumer_without_a_session(version, requests, are_consumers, change, end):
+    """As above, behind the session epoch."""
+    reader = fetch.FullRequests(version)
+    begin = reader.size_bytes
+    for number, message in enumerate(requests):
+        request = replace(
+            message, max_wait_ms=500, min_bytes=1, max_bytes=2**20, session_id=0, session_epoch=-1
+        )
+        if are_consumers:
+            request.replica_state = ReplicaState()
+            for row in (row for topic in request.topics for row in topic.partitions):
+                row.high_watermark, row.local_log, row.replica_directory_id = NOT_REPORTED, None, ZERO_UUID
+        body = bytearray(encode_request(ApiKey.FETCH, version, request))
+        assert fetch.is_full(version, memoryview(body))
+        is_whole = number < len(requests) - 1 or (change is None and end is None)
+        if not is_whole and change is not None:
+            body[begin + change[0] % (len(body) - begin)] = change[1]
+        if not is_whole and end is not None:
+            body = body[:end] if end < 0 else body + bytes(end)
+        found = reader.read(memoryview(body))
+        if found is None:
+            assert not (is_whole and are_consumers and is_usual_request(version, request))
+            continue
+        general = fetch.decode(version, memoryview(body))
+        assert [
+            (topic_id, [fetch.read_row(row).to_message() for row in rows]) for topic_id, rows in found.topics
+        ] == [(topic.topic_id, topic.partitions) for topic in general.topics]
+        assert general.forgotten_topics_data == []
+        assert general.replica_state.replica_id == -1
+        assert replace(found.request, topics=[], session_epoch=-1) == replace(general, topics=[])
+
+
 def test_other_tagged_fields_of_the_same_size():
     row = FetchRow(1, 2, 3, 4, 5, 6, 7)
     body = encode_request(ApiKey.FETCH, 18, FetchRequest(topics=by_topic({(ZERO_UUID.bytes, 1): row})))
@@ -195,6 +235,12 @@ def test_what_may_be_followed_by_usual_requests(version, epoch):
     body = memoryview(encode_request(ApiKey.FETCH, version, FetchRequest(session_epoch=epoch)))
     assert fetch.is_incremental(version, body) == (version in NEW_VERSIONS and epoch > 0)
     assert not fetch.is_incremental(version, body[:20])
+    assert fetch.is_full(version, body) == (version in NEW_VERSIONS and epoch == -1)
+    assert not fetch.is_full(version, body[:20])
+    in_session = memoryview(
+        encode_request(ApiKey.FETCH, version, FetchRequest(session_id=7, session_epoch=epoch))
+    )
+    assert version < 7 or not fetch.is_full(version, in_session)
 
 
 ANSWERS = st.builds(
@@ -388,6 +434,8 @@ def test_the_usual_response_of_a_leader(version, session_id, topics, error_code,
 def test_garbage(data):
     body = memoryview(data)
     if fetch.IncrementalRequests(18).read(body) is not None:
+        fetch.decode(18, body)
+    if fetch.FullRequests(18).read(body) is not None:
         fetch.decode(18, body)
     if fetch.read_usual_response(18, body) is not None:
         fetch.decode_response(18, body)
