@@ -62,7 +62,7 @@ from tests.unit.storage.storage_support import state_of
 pytestmark = pytest.mark.logs("")
 
 OTHER_ID = UUID(int=0xB)
-CONNECTIONS = 3
+CONNECTIONS = 5
 SLOTS = 3
 #: Led alone, led with a follower, and led by another broker.
 PARTITIONS = {
@@ -380,7 +380,7 @@ class BothSides(RuleBasedStateMachine):
     def probe(self, distance=0):
         """Usual requests, after whatever has just happened; first so far from the end, and then at the end."""
         self.count += 1
-        for who in (0, 1, 2, 4, 5):
+        for connection, who in enumerate((0, 1, 2, 4, 5)):
             before, rows = (
                 [
                     ("t", index, end, "current", "latest" if who == 0 else -1, 10**6, "known", None)
@@ -388,9 +388,8 @@ class BothSides(RuleBasedStateMachine):
                 ]
                 for end in (distance, 0)
             )
-            self.fetch(
-                who, who % CONNECTIONS, 18, 0, 1, [before, rows, rows[1:2], rows, rows], "", self.count
-            )
+            requests = [before, rows, rows[1:2], rows, before, rows]
+            self.fetch(who, connection, 18, 0, 1, requests, "", self.count)
 
     @rule(distances=st.lists(st.sampled_from((0, -1, -1, -2, -5)), min_size=1, max_size=3))
     def fetch_usually(self, distances):
@@ -679,6 +678,16 @@ def test_without_a_session_a_fetch_waits_for_any_of_its_partitions(broker, consu
         assert repeated == general
 
     simulation.run(story())
+
+
+def test_without_a_session_partitions_are_read_in_the_order_of_the_request(broker, consumer):
+    for _ in range(3):
+        consumer.fetch((0, 0), (1, 0), (2, 0), max_bytes=1)
+    for index in (0, 1, 2):
+        produce(broker, index)
+    assert consumer.fetch((1, 0), (2, 0), (0, 0), max_bytes=1) == {0: None, 1: 0, 2: None}
+    assert consumer.fetch((2, 0), (0, 0), (1, 1), max_bytes=1) == {0: None, 1: None, 2: 0}
+    assert consumer.fetch((0, 0), (1, 1), (2, 1), max_bytes=1) == {0: 0, 1: None, 2: None}
 
 
 def test_a_partition_that_is_not_named_any_more_is_dropped(broker, consumer):
