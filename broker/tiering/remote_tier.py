@@ -54,7 +54,7 @@ class RemoteTier:
     ) -> None:
         """`store` and `metadata` are configured; `stop` closes them."""
         self._runtime = runtime
-        self.config = config
+        self._use(config)
         self.store = store
         self.metadata = metadata
         self.metrics = RemoteStorageMetrics()
@@ -98,6 +98,10 @@ class RemoteTier:
 
     @config.setter
     def config(self, config: BrokerConfig) -> None:
+        self._use(config)
+        self.reads.slots.grant()
+
+    def _use(self, config: BrokerConfig) -> None:
         self._config = config
         # Read by each task of each partition: made once.
         self._read_settings = remote_read_settings(config)

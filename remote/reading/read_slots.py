@@ -69,6 +69,7 @@ class ReadSlots:
     async def _wait(self) -> None:
         granted: Future[None] = self._runtime.loop.create_future()
         self._waiting.append(granted)
+        self.grant()  # there may be more slots than when the others began to wait
         try:
             await granted
         except BaseException:
@@ -82,6 +83,10 @@ class ReadSlots:
         """Free a slot: the first read that waits begins."""
         self.running_count -= 1
         assert self.running_count >= 0, self.running_count
+        self.grant()
+
+    def grant(self) -> None:
+        """Begin the reads that wait, while a slot is free: to be called when remote.log.reader.threads has changed."""
         while self._waiting and self.running_count < self._settings().reader_threads:
             granted = self._waiting.popleft()
             if not granted.done():

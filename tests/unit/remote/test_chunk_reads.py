@@ -143,6 +143,34 @@ def test_slots_and_those_that_wait_are_bounded(simulation):
     simulation.run(main())
 
 
+@pytest.mark.parametrize("is_asked_again", [False, True], ids=["by the configuration", "by the next read"])
+def test_more_slots_are_used_while_the_store_answers_none(simulation, is_asked_again):
+    """None of the reads ends: those that wait began only when one had."""
+    settings = [RemoteReadSettings(reader_threads=1)]
+    slots = ReadSlots(simulation.runtime("broker"), lambda: settings[0])
+
+    async def work():
+        async with slots.enter():
+            await asyncio.Event().wait()
+
+    async def main():
+        tasks = [asyncio.ensure_future(work()) for _ in range(3)]
+        await asyncio.sleep(0)
+        assert (slots.running_count, slots.waiting_count) == (1, 2)
+        settings[0] = RemoteReadSettings(reader_threads=2)
+        if is_asked_again:
+            tasks.append(asyncio.ensure_future(work()))
+            await asyncio.sleep(0)
+        else:
+            slots.grant()
+        assert (slots.running_count, slots.waiting_count) == (2, len(tasks) - 2)
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+    simulation.run(main())
+
+
 def test_one_that_waits_and_is_cancelled_takes_no_slot(simulation):
     settings = RemoteReadSettings(reader_threads=1)
     slots = ReadSlots(simulation.runtime("broker"), lambda: settings)

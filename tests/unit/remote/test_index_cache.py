@@ -123,7 +123,7 @@ def test_an_index_larger_than_its_segment_is_refused(simulation, twins):
 
 
 def test_an_index_that_is_sent_in_part_leaves_nothing_on_the_disk(simulation, twins, monkeypatch):
-    """The limit of the cache does not count it, and nobody may ask for it again."""
+    """The limit of the cache does not count it, and no later use may replace it."""
 
     class Broken:
         parts = iter([b"part"])

@@ -168,3 +168,26 @@ def test_a_store_that_does_not_close_does_not_keep_the_process(simulation, tmp_p
         assert pools[broker.remote.store.close] in WAITING_FOR_STORES
 
     simulation.run(main())
+
+
+def test_more_reader_threads_begin_the_reads_that_wait(play):
+    async def story(broker):
+        def config(threads):
+            return BrokerConfig(standalone_profile() | {"remote.log.reader.threads": threads})
+
+        async def read():
+            async with slots.enter():
+                await asyncio.Event().wait()
+
+        slots = broker.remote.reads.slots
+        broker.remote.config = config("1")
+        reads = [asyncio.ensure_future(read()) for _ in range(2)]
+        await asyncio.sleep(0)
+        assert slots.waiting_count == 1
+        broker.remote.config = config("2")
+        assert slots.waiting_count == 0
+        for each in reads:
+            each.cancel()
+        await asyncio.wait(reads)
+
+    play(story)
