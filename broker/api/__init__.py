@@ -3,13 +3,15 @@
 Each module holds `API`, an `Api` with its key, its versions and its handler; ApiVersions is computed
 from the listing of this folder. A module is imported when its first request arrives, which keeps the
 start of a broker fast; the APIs that most clients use are imported and compiled in turns of the loop as
-soon as the broker is ready (`preparations`).
+soon as the broker is ready (`preparations`). A request that arrives earlier imports its API; if that is
+long, it waits for an import in turns (`import_steps`).
 Source: the handlers of kafka.server.KafkaApis of Kafka 4.3.1.
 """
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final, NamedTuple
@@ -22,7 +24,17 @@ from protocol.codec import decoder, encoder
 from protocol.errors import KafkaError
 from protocol.messages import request_class, response_class
 
-__all__ = ["Api", "Buffers", "Repeated", "Reply", "api", "modules", "preparations"]
+__all__ = [
+    "Api",
+    "Buffers",
+    "Repeated",
+    "Reply",
+    "api",
+    "import_steps",
+    "is_import_long",
+    "modules",
+    "preparations",
+]
 
 #: The APIs of producers, consumers and members of groups. Preparing all APIs would take the loop twice as long.
 _USUAL: Final = (
@@ -31,13 +43,16 @@ _USUAL: Final = (
     ApiKey.OFFSET_COMMIT, ApiKey.LEAVE_GROUP,
 )  # fmt: skip
 
-#: What Fetch imports, in steps of 1 to 2 ms: at once it would be 7 ms.
-_IMPORTED_FIRST: Final = (
-    "remote.index_cache",
-    "remote.reader",
-    "remote.reading.chunk_reads",
-    "broker.reads.read_from_log",
-)
+#: APIs whose import would take more than 5 ms at once, in steps of 1 to 2 ms: 7 ms for Fetch. Others take 3 ms at most.
+_IMPORTED_IN_STEPS: Final[Mapping[int, tuple[str, ...]]] = {
+    ApiKey.FETCH: (
+        "remote.index_cache",
+        "remote.reader",
+        "remote.reading.chunk_reads",
+        "broker.reads.read_from_log",
+        "broker.api.k01_fetch",
+    ),
+}
 
 
 class Repeated(NamedTuple):
@@ -89,15 +104,25 @@ def api(key: int) -> Api:
     return found
 
 
+def is_import_long(key: int) -> bool:
+    """Whether `api` would import so much at once that others should not wait for it: `import_steps` comes first."""
+    return any(name not in sys.modules for name in _IMPORTED_IN_STEPS.get(key, ()))
+
+
+def import_steps(key: int) -> Iterator[None]:
+    """Import an API whose import is long, step by step."""
+    for name in _IMPORTED_IN_STEPS.get(key, ()):
+        importlib.import_module(name)
+        yield
+
+
 def preparations() -> Iterator[None]:
     """Import the usual APIs and compile the codecs of their newest versions, step by step.
 
     Otherwise the first request of each API waits for that, and all other requests with it. Cost: 50 ms and 2 MB of
     memory in total, at most some 2 ms for a step.
     """
-    for name in _IMPORTED_FIRST:
-        importlib.import_module(name)
-        yield
+    yield from import_steps(ApiKey.FETCH)
     for key in _USUAL:
         is_raw = api(key).handle is None
         yield

@@ -1,15 +1,17 @@
 """Request dispatch: from a request frame to the buffers of its response.
 
-Nothing here waits. The response of a handler that does not wait is encoded at once; a handler that must
-wait returns an awaitable, and the connection awaits it before it handles its next request.
+Nothing here waits, except a first request for the import of its API, if that is long. The response of a
+handler that does not wait is encoded at once; a handler that must wait returns an awaitable, and the
+connection awaits it before it handles its next request.
 Source: KafkaApis.handle and RequestChannel of Kafka 4.3.1.
 """
 
+import asyncio
 import logging
 from collections.abc import Awaitable
 from typing import Any, cast
 
-from broker.api import Api, api, modules
+from broker.api import Api, api, import_steps, is_import_long, modules
 from broker.api.k18_api_versions import unsupported_version
 from broker.api.request_head import RequestHead, request_head
 from broker.network import Buffers, Connection, Reply
@@ -55,6 +57,8 @@ class Dispatcher:
                     return _answer(header, 0, unsupported_version())
                 raise MalformedMessage(f"API {key} v{version} is not served")
             counter = known
+            if counter.handler is None and is_import_long(key):
+                return self._when_imported(key, bytearray(frame), connection)
         counter.left -= 1
         started_at = None
         if not counter.left:
@@ -87,6 +91,15 @@ class Dispatcher:
         elif reply is not None and counter.times is not None:
             connection.time_reply(counter.times)
         return reply
+
+    async def _when_imported(self, key: int, frame: bytearray, connection: Connection) -> Reply:
+        """Dispatch the frame after the import of its API, a step a turn: other requests do not wait for all of it.
+
+        Several requests that wait share the steps: what one has imported takes the others no time.
+        """
+        for _ in import_steps(key):
+            await asyncio.sleep(0)
+        return None if connection.is_closed else self(memoryview(frame), connection)
 
     def _load(self, counter: RequestCounter, key: int) -> Api:
         counter.handler = api(key)

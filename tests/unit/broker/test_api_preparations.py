@@ -33,3 +33,42 @@ assert compiled == (codec._decoder.cache_info().misses, codec._encoder.cache_inf
 def test_a_request_of_a_usual_api_compiles_nothing():
     """In a process of its own: this one has imported all of them."""
     subprocess.run([sys.executable, "-c", _SCRIPT], check=True)
+
+
+_FIRST_REQUESTS = """
+import asyncio, sys
+from pathlib import Path
+from broker.config.load import load_config
+from broker.node import Node
+from protocol.api_keys import KAFKA_VERSIONS, ApiKey
+from protocol.errors import ErrorCode
+from protocol.messages.fetch import FetchRequest
+from runtime.production import run
+from tests.harness.wire import WireClient
+
+largest = 0
+
+def watch(loop, before):
+    global largest
+    largest = max(largest, len(sys.modules) - before)
+    loop.call_soon(watch, loop, len(sys.modules))
+
+async def main(runtime):
+    node = await Node.start(runtime, load_config(port=0, data_dir=Path(sys.argv[1])))
+    clients = [await WireClient.connect("127.0.0.1", node.listeners[0].port) for _ in range(2)]
+    watch(runtime.loop, len(sys.modules))
+    request = FetchRequest(session_id=1, session_epoch=1)
+    for version in (17, 17, 12):
+        responses = await asyncio.gather(*[client.request(ApiKey.FETCH, version, request) for client in clients])
+        assert [each.error_code for each in responses] == [ErrorCode.fetch_session_id_not_found] * 2, responses
+    await node.stop()
+
+run(main)
+assert "broker.api.k01_fetch" in sys.modules
+assert largest <= 8, f"a turn of the loop imports {largest} modules: other requests wait meanwhile"
+"""
+
+
+def test_a_first_fetch_that_arrives_early_waits_for_its_imports_in_turns(tmp_path):
+    """Two at once, and nothing is prepared."""
+    subprocess.run([sys.executable, "-c", _FIRST_REQUESTS, str(tmp_path)], check=True, timeout=60)
