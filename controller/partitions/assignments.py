@@ -38,13 +38,13 @@ def manual_record(
     state: ClusterState, topic_id: UUID, index: int, replicas: Sequence[int]
 ) -> PartitionRecord:
     """A new partition on brokers that `check_manual` has accepted. Raises InvalidReplicaAssignment."""
-    record = _partition_record(topic_id, index, list(replicas), _new_replicas(state, replicas))
-    if record is None:
+    assigned = _assigned(list(replicas), _new_replicas(state, replicas))
+    if not assigned.isr:
         raise InvalidReplicaAssignment(
             f"All brokers specified in the manual partition assignment for partition {index} are fenced or in "
             "controlled shutdown."
         )
-    return record
+    return _partition_record(topic_id, index, assigned)
 
 
 def place(state: ClusterState, *, count: int, replication_factor: int) -> list[list[int]]:
@@ -66,17 +66,24 @@ def place(state: ClusterState, *, count: int, replication_factor: int) -> list[l
 def placed_records(
     state: ClusterState, topic_id: UUID, *, first: int, placed: Sequence[list[int]]
 ) -> list[PartitionRecord]:
-    """New partitions from `first` on, where `place` has put them. Raises InvalidReplicationFactor."""
+    """New partitions from `first` on, where `place` has put them. Raises InvalidReplicationFactor.
+
+    The records of partitions with the same replicas share their lists.
+    """
     records = []
     known = _new_replicas(state, chain.from_iterable(placed))
+    # A topic may have thousands of partitions in a few orders of a few brokers.
+    assigned: dict[tuple[int, ...], _Assigned] = {}
     for index, replicas in enumerate(placed, start=first):
-        record = _partition_record(topic_id, index, replicas, known)
-        if record is None:
+        key = tuple(replicas)
+        if (found := assigned.get(key)) is None:
+            found = assigned[key] = _assigned(replicas, known)
+        if not found.isr:
             raise InvalidReplicationFactor(
                 f"Unable to replicate the partition {len(replicas)} time(s): All brokers are currently fenced or "
                 "in controlled shutdown."
             )
-        records.append(record)
+        records.append(_partition_record(topic_id, index, found))
     return records
 
 
@@ -94,16 +101,25 @@ def _new_replicas(state: ClusterState, broker_ids: Iterable[int]) -> dict[int, _
     }
 
 
-def _partition_record(
-    topic_id: UUID, index: int, replicas: list[int], known: Mapping[int, _NewReplica]
-) -> PartitionRecord | None:
-    """A new partition: the ISR is its active replicas, the leader the first of them. None if none is active.
+class _Assigned(NamedTuple):
+    """What the replicas of a new partition say about it; without an active one the ISR is empty."""
 
-    The record takes the list `replicas` as it is.
-    """
-    isr = [replica for replica in replicas if known[replica].is_active]
-    if not isr:
-        return None
+    replicas: list[int]
+    isr: list[int]
+    directories: list[UUID]
+
+
+def _assigned(replicas: list[int], known: Mapping[int, _NewReplica]) -> _Assigned:
+    return _Assigned(
+        replicas,
+        isr=[replica for replica in replicas if known[replica].is_active],
+        directories=[known[replica].directory for replica in replicas],
+    )
+
+
+def _partition_record(topic_id: UUID, index: int, assigned: _Assigned) -> PartitionRecord:
+    """A new partition: the ISR is its active replicas, the leader the first of them."""
+    replicas, isr, directories = assigned
     return PartitionRecord(
         partition_id=index,
         topic_id=topic_id,
@@ -112,5 +128,5 @@ def _partition_record(
         leader=isr[0],
         leader_epoch=0,
         partition_epoch=0,
-        directories=[known[replica].directory for replica in replicas],
+        directories=directories,
     )
