@@ -23,10 +23,10 @@ A = TypeVar("A")
 
 
 class Replay(Protocol):
-    """Applies an appended record to the shard."""
+    """Applies appended records to the shard: all at once, since one OffsetCommit may have thousands."""
 
-    def __call__(self, record: GroupRecord, *, record_offset: int) -> None:
-        """`record_offset` is its offset in the offsets topic."""
+    def __call__(self, records: Sequence[GroupRecord], *, first_offset: int) -> None:
+        """`first_offset` is that of the first one in the offsets topic."""
 
 
 class RecordWriter:
@@ -80,8 +80,7 @@ class RecordWriter:
     def append_and_replay(self, records: Sequence[GroupRecord]) -> tuple[int, "Future[None] | None"]:
         """The same, and replay them: (end offset, a future of the commit or None). Raises KafkaError."""
         first_offset, pending = self.append(records)
-        for record_offset, record in enumerate(records, start=first_offset):
-            self._replay(record, record_offset=record_offset)
+        self._replay(records, first_offset=first_offset)
         return first_offset + len(records), pending
 
     def write(

@@ -252,13 +252,14 @@ class ShardRuntime:
         for slot in (JOIN_SLOT, SYNC_SLOT, *sessions):
             self._timers.cancel((group.group_id, slot))
 
-    def _replay(self, record: GroupRecord, *, record_offset: int) -> None:
-        """Apply a record of this leadership; a deleted group loses its timers."""
-        if isinstance(record.key, GroupMetadataKey) and record.key.group in self._shard.groups:
-            self._forget(self._shard.groups[record.key.group])
-        self._shard.replay(
-            record, record_offset=record_offset, producer_id=None, now_ms=self._runtime.now_ms()
-        )
+    def _replay(self, records: Sequence[GroupRecord], *, first_offset: int) -> None:
+        """Apply records of this leadership; a deleted group loses its timers."""
+        groups, replay, now_ms = self._shard.groups, self._shard.replay, self._runtime.now_ms()
+        for record_offset, record in enumerate(records, start=first_offset):
+            key = record.key
+            if isinstance(key, GroupMetadataKey) and key.group in groups:
+                self._forget(groups[key.group])
+            replay(record, record_offset=record_offset, producer_id=None, now_ms=now_ms)
 
     # Cleanup
 
