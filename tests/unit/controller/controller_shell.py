@@ -206,3 +206,8 @@ async def join(controller: Controller, *, incarnation: int = 1, previous: int = 
 def create(controller: Controller, name: str, count: int = 1) -> Awaitable[Any]:
     topic = CreatableTopic(name=name, num_partitions=count, replication_factor=1)
     return controller.request(ApiKey.CREATE_TOPICS, CreateTopicsRequest(topics=[topic]))
+
+
+async def lose_the_leadership(shell: Shell) -> None:
+    """As when another voter has a later epoch: what Raft decides about it reaches the driver's listeners."""
+    shell.quorum._dispatcher.change_leader(LeaderAndEpoch(2, 5))

@@ -10,7 +10,7 @@ from random import Random
 from uuid import UUID
 
 import pytest
-from controller_shell import Shell, create, follow, join
+from controller_shell import Shell, create, follow, join, lose_the_leadership
 from controller_support import directory
 
 from controller.api import CONTROLLER_APIS
@@ -20,10 +20,9 @@ from controller.formatting import bootstrap_records
 from controller.metadata import new_batches, quorum_state, snapshots
 from controller.metadata.log import MetadataLog
 from controller.metadata.log_cleaning import MAX_BATCH_BYTES
-from controller.metadata.new_batches import MAX_RECORDS_PER_BATCH, NewBatch
-from controller.periodic import IMMEDIATE_DELAY_MS
+from controller.metadata.new_batches import MAX_RECORDS_PER_BATCH
 from controller.raft.machine import Raft
-from controller.raft.types import Address, LeaderAndEpoch, ReplicaKey, VersionRange
+from controller.raft.types import Address, ReplicaKey, VersionRange
 from controller.raft.voters import Voter, VoterSet
 from controller.result import Result
 from protocol.api_keys import KAFKA_VERSIONS, ApiKey
@@ -320,65 +319,6 @@ async def test_a_thousand_partitions(shell: Shell):
     await shell.stop()
 
 
-@pytest.mark.logs("fencing broker 1: its session has expired")
-async def test_a_large_decision_takes_two_turns_and_nothing_is_decided_in_between(shell: Shell):
-    """The creation of a topic of the same name, and the expiry of a broker's session, come after it."""
-    controller = await shell.start()
-    follower = follow(shell)
-    await join(controller)
-    end_offset = shell.quorum.end_offset
-    first = asyncio.ensure_future(create(controller, "t", 1000))
-    second = asyncio.ensure_future(create(controller, "t", 1))
-    await asyncio.sleep(0)
-    shell.seconds += 20
-    shell.ring()
-    assert shell.quorum.end_offset == end_offset, "decided, and neither replayed nor appended"
-    assert not controller.image.topics_by_name
-    await asyncio.sleep(0)
-    assert shell.quorum.end_offset == end_offset + 1001
-    assert len(controller.image.topics_by_name["t"].partitions) == 1000
-    assert (await first).topics[0].num_partitions == 1000
-    assert (await second).topics[0].error_code == ErrorCode.topic_already_exists
-    assert not controller.image.brokers[1].is_fenced
-    next(task for delay_s, task in shell.timers if delay_s == IMMEDIATE_DELAY_MS / 1000)()
-    assert controller.image.brokers[1].is_fenced
-    await create(controller, "t")  # its response waits for all that is before it
-    assert follower.image == controller.image
-    await shell.stop()
-
-
-async def test_a_large_decision_is_made_again_if_raft_has_appended_in_between(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch
-):
-    """The epoch of a broker is the offset of its registration."""
-    monkeypatch.setattr("controller.controller.MAX_RECORDS_IN_ONE_TURN", 0)
-    controller = await shell.start()
-    end_offset = shell.quorum.end_offset
-    joining = asyncio.ensure_future(join(controller))
-    await asyncio.sleep(0)
-    no_op = r.NoOpRecord()
-    shell.quorum.append(NewBatch([no_op], [encode_record(no_op, 0)]), epoch=shell.quorum.leader.epoch)
-    assert await joining == end_offset + 1 == controller.image.brokers[1].epoch
-    await shell.stop()
-
-
-async def test_a_large_decision_of_a_controller_that_is_deposed_in_between_is_forgotten(shell: Shell):
-    controller = await shell.start()
-    follower = follow(shell)
-    await join(controller)
-    end_offset = shell.quorum.end_offset
-    lost = asyncio.ensure_future(create(controller, "t", 1000))
-    waiting = asyncio.ensure_future(create(controller, "u"))
-    await asyncio.sleep(0)
-    await lose_the_leadership(shell)
-    for each in (lost, waiting):
-        with pytest.raises(NotController, match="appears to be node 2"):
-            await each
-    assert shell.quorum.end_offset == end_offset
-    assert controller.image == follower.image
-    shell.quorum._driver._worker.cancel()
-
-
 # -- what must not be opened ---------------------------------------------------------------------------
 
 
@@ -544,11 +484,6 @@ async def test_a_change_that_times_out_may_still_be_committed(shell: Shell):
     await create(controller, "u")
     assert set(follower.image.topics_by_name) == {"t", "u"}
     await shell.stop()
-
-
-async def lose_the_leadership(shell: Shell) -> None:
-    """As when another voter has a later epoch: what Raft decides about it reaches the driver's listeners."""
-    shell.quorum._dispatcher.change_leader(LeaderAndEpoch(2, 5))
 
 
 async def test_what_was_not_committed_is_forgotten(shell: Shell):
