@@ -119,6 +119,18 @@ def test_signals_of_one_turn_ask_once(loop, purgatory):
     assert purgatory.delayed_count == 1
 
 
+def test_signals_of_all_keys_of_one_turn_ask_once(loop, purgatory):
+    operation = Operation()
+    watch(purgatory, operation, "p", "q", "r")
+    for key in "pqr":
+        purgatory.signal(key)
+    loop.turn()
+    assert operation.asked_count == 1
+    purgatory.signal("q")
+    loop.turn()
+    assert operation.asked_count == 2
+
+
 def test_an_unsatisfied_operation_stays_under_all_its_keys(loop, purgatory):
     operation = Operation()
     watch(purgatory, operation, "p", "q")
