@@ -159,10 +159,9 @@ def _produce(
         return [codec.encode_appended(context.version, context.correlation_id, answers)]  # type: ignore[arg-type]
     if deferred:
         return _append_deferred(deferred, request, answers, now_ms, context, broker, pending)
-    # The only batch has just been appended: nothing can have ended its wait yet. Of several, a later one may have: its disk
-    # fails, and all partitions of that directory are offline.
-    is_pending = len(pending) == 1 == len(answers) == len(answers[0][1])
-    return _respond(request, answers, context, broker, pending, is_pending=is_pending)
+    # Batches that have all been appended in this turn: nothing can have ended the wait of any yet. One that was not may have:
+    # its disk fails, and all partitions of that directory are offline.
+    return _respond(request, answers, context, broker, pending, is_pending=are_appended and bool(pending))
 
 
 async def _append_deferred(
@@ -271,7 +270,7 @@ def _append_usual(
     offsets = leader.log.offsets
     if request.acks == -1 and offsets.high_watermark < offsets.log_end_offset:
         status = ProducePartitionStatus(partition, offsets.log_end_offset)
-        pending.append(PendingRow(status, rows, len(rows)))
+        pending.append(_new_tuple(PendingRow, (status, rows, len(rows))))
     return _new_tuple(AppendedRow, (index, 0, first_offset, -1, offsets.log_start_offset))
 
 

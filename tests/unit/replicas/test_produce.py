@@ -8,6 +8,7 @@ from crc32c import crc32c
 from replicas_support import NODE_ID, NOW_MS, TOPIC_ID, batch, follower_fetches, image
 
 from broker.api import k00_produce, produce_rows
+from broker.replicas.delayed_produce import PartitionStatus
 from broker.replicas.partition_leader import PartitionLeader
 from broker.request_context import RequestContext
 from protocol.codec import encode_request
@@ -18,6 +19,7 @@ from protocol.metadata.records import RemoveTopicRecord
 from protocol.records.batch import crc_is_valid, read_header
 from protocol.records.compression import Compression
 from protocol.records.record import records
+from tests.harness.replicas import turns
 
 VERSIONS = k00_produce.API.versions
 
@@ -300,6 +302,33 @@ def test_what_needs_no_waiting_is_answered_with_what_does(simulation, broker):
         waits.on_config_changed()
         codes = [row.error_code for row in rows(await waiting)]
         assert codes == [0, 0, ErrorCode.unknown_topic_or_partition]
+
+    simulation.run(main())
+
+
+def test_each_partition_is_checked_once_in_a_turn(simulation, broker, monkeypatch):
+    """Not when all of them have just been appended, nor for the signal of each of the others."""
+    broker.create(partitions=dict.fromkeys(range(4), image(replicas=(NODE_ID, 2))))
+    partitions = [broker.replicas.partition(("t", index)) for index in range(4)]
+    checked = []
+
+    def check(status):
+        checked.append(status.partition)
+        return is_complete(status)
+
+    is_complete = PartitionStatus.is_complete
+    monkeypatch.setattr(PartitionStatus, "is_complete", check)
+
+    async def main():
+        waiting = broker.raw(k00_produce, request(*[batch(b"a")] * 4), 9)
+        assert checked == []
+        for partition in partitions[:3]:
+            follower_fetches(partition, 2, 1)
+        await turns()
+        assert checked == partitions
+        follower_fetches(partitions[3], 2, 1)
+        assert [row.error_code for row in rows(await waiting)] == [0] * 4
+        assert checked == [*partitions, partitions[3]]
 
     simulation.run(main())
 
