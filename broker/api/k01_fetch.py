@@ -109,7 +109,7 @@ def _repeated_in_full(version: int) -> Repeated:
     requests, fetches = codec.FullRequests(version), RepeatedFetches()
 
     def handle(body: memoryview, context: RequestContext, broker: BrokerServices) -> Reply:
-        full = requests.read(body)
+        full = None if fetches.has_ended else requests.read(body)
         # Which replica is the nearest one may change without a change of the partition.
         if full is None or _client(full.request, context, broker) is not None:
             return handle_raw(body, context, broker)

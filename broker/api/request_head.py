@@ -9,7 +9,8 @@ follows the head.
 Life: it is made of a request that was parsed and handled (`Api.repeated`), is kept in the connection's `session`, and is
 replaced by that of the next request that has to be parsed, or ends with the connection: then it is closed. A connection has
 one, of at most `MAX_BYTES`.
-Invalidation: it says what bytes mean, nothing else, so that no event can make it wrong.
+Invalidation: it says what bytes mean, nothing else, so that no event can make it wrong. What `handle` knows besides is its own to
+keep right (`broker.reads.repeated_fetches`).
 
 Source: none in Kafka.
 """

@@ -10,7 +10,8 @@ cost is again that of the partitions that have changed; the other rows are recog
     a row is in the request twice, or there are too many -------> the session ends: the general way from now on
 
 The session lasts as long as the connection's requests begin alike (`broker.api.request_head`). Each response is the same as
-without it (test_usual_fetch), and partitions are read in the order of the request, which is the client's way to be fair.
+without it (test_usual_fetch), and partitions are read in the order of the request, which is the client's way to be fair. Only
+a log start offset that retention has moved is in a row, as in those of other sessions, once the partition is notified of it.
 
 Source: none in Kafka 4.3.1, which reads all partitions of such a Fetch.
 """
@@ -41,12 +42,11 @@ class RepeatedRow(FetchedPartition):
     def __init__(self, key: PartitionKey, request: RequestRow) -> None:
         super().__init__(key, request)
         self.data = b""
-        #: None before the first one, and after an error.
+        #: None before the first one, and after a row with an error or aborted transactions: then the partition is read again.
         self.answer: UsualRow | None = None
 
     def record_sent(self, row: ResponseRow) -> None:
-        """See FetchedPartition."""
-        super().record_sent(row)
+        """Record the answer; the session's offsets stay unknown, so that each row that is read is compared with the answer."""
         if type(row) is not UsualRow:
             self.answer = None
         elif row.records:
@@ -98,7 +98,7 @@ class RepeatedFetchContext(FetchContext):
 class RepeatedFetches:
     """The session of one connection; see the module."""
 
-    __slots__ = ("_cache", "_has_ended", "_known", "_session")
+    __slots__ = ("_cache", "_known", "_session", "has_ended")
 
     def __init__(self) -> None:
         #: None until the second request.
@@ -106,7 +106,8 @@ class RepeatedFetches:
         self._cache: FetchSessionCache | None = None
         #: Its rows by the bytes of the last request, of each topic.
         self._known: dict[UUID, dict[bytes, RepeatedRow]] = {}
-        self._has_ended = False
+        #: Requests are handled in the general way.
+        self.has_ended = False
 
     def context(
         self,
@@ -116,9 +117,7 @@ class RepeatedFetches:
         is_read_committed: bool,
         now_ms: int,
     ) -> RepeatedFetchContext | None:
-        """The context of the next request; None: the general way. `cache` bounds the rows of all connections."""
-        if self._has_ended:
-            return None
+        """The context of the next request; None: the session has ended. `cache` bounds the rows of all connections."""
         session = self._session
         if session is None:
             self._cache = cache
@@ -133,6 +132,8 @@ class RepeatedFetches:
         order: list[RepeatedRow] = []
         before = len(session.partitions)
         for topic_id, rows in topics:
+            if not rows:
+                continue
             known = self._known.setdefault(topic_id, {})
             order += [known.get(data) or self._changed(session, topic_id, data, known) for data in rows]
         distinct = dict.fromkeys(order)
@@ -187,7 +188,7 @@ class RepeatedFetches:
 
     def close(self) -> None:
         """The session has ended: it watches no partition any more."""
-        self._has_ended = True
+        self.has_ended = True
         if self._session is not None:
             assert self._cache is not None
             self._cache.repeated_rows -= len(self._session.partitions)

@@ -55,9 +55,10 @@ from protocol.messages.fetch import (
 from protocol.metadata.records import PartitionChangeRecord, RemoveTopicRecord
 from protocol.records.batch import read_header
 from runtime.simulated import Simulation
+from storage.appending import AppendOrigin
 from storage.log_reader import LogReader
 from tests.harness.faulty_files import FaultyFiles
-from tests.unit.storage.storage_support import state_of
+from tests.unit.storage.storage_support import marker, state_of
 
 pytestmark = pytest.mark.logs("")
 
@@ -192,6 +193,22 @@ ROWS = st.tuples(
 )
 
 
+def transaction(partition, producer_id, *, end, now_ms=NOW_MS):
+    """A record, and "commit", "abort" or nothing."""
+    data = batch(
+        b"value",
+        timestamp=now_ms,
+        producer_id=producer_id,
+        producer_epoch=0,
+        base_sequence=0,
+        is_transactional=True,
+    )
+    partition.leader.append_records(data, required_acks=1, now_ms=now_ms)
+    if end is not None:
+        data = marker(producer_id=producer_id, commit=end == "commit", timestamp=now_ms)
+        partition.leader.append_records(data, required_acks=1, now_ms=now_ms, origin=AppendOrigin.COORDINATOR)
+
+
 def without_high_watermark(row):
     """As of a consumer: nearly all of its rows have no tagged fields."""
     return (*row[:-2], "none", row[-1])
@@ -215,7 +232,7 @@ class BothSides(RuleBasedStateMachine):
             Client(replica_id=-1, has_sessions=False),
             Client(replica_id=-1, is_read_committed=True, has_sessions=False),
         ]
-        self.correlation_id = self.count = 0
+        self.correlation_id = self.count = self.producer_id = 0
         #: By connection with a parked request: its version, and its client.
         self.waiting = {}
         self.patches = ExitStack()
@@ -414,6 +431,24 @@ class BothSides(RuleBasedStateMachine):
         self.each(act)
         if is_read:
             self.probe(-count)
+
+    @rule(
+        index=st.integers(0, 2),
+        end=st.sampled_from(("commit", "abort", "abort", None)),
+        is_read=st.booleans(),
+    )
+    def transact(self, index, end, is_read):
+        """A transaction of one record, which may stay open."""
+        self.producer_id += 1
+
+        def act(side):
+            partition = side.broker.replicas.hosted.get(("t", index))
+            if partition is not None and partition.leader is not None:
+                transaction(partition, self.producer_id, end=end, now_ms=side.broker.runtime.now_ms())
+
+        self.each(act)
+        if is_read:
+            self.probe(-2)
 
     @rule(index=st.integers(0, 2), distance=st.integers(0, 3))
     def delete_records(self, index, distance):
@@ -688,6 +723,47 @@ def test_without_a_session_partitions_are_read_in_the_order_of_the_request(broke
     assert consumer.fetch((1, 0), (2, 0), (0, 0), max_bytes=1) == {0: None, 1: 0, 2: None}
     assert consumer.fetch((2, 0), (0, 0), (1, 1), max_bytes=1) == {0: None, 1: None, 2: 0}
     assert consumer.fetch((0, 0), (1, 1), (2, 1), max_bytes=1) == {0: 0, 1: None, 2: None}
+
+
+def test_without_a_session_aborted_transactions_are_named_where_they_are(broker, consumer):
+    for _ in range(3):
+        consumer.fetch((0, 0), isolation_level=1)
+    transaction(broker.replicas.partition(("t", 0)), 5, end="abort")
+    assert consumer.fetch((0, 0), isolation_level=1) == {0: 0}
+    assert consumer.fetch((0, 2), isolation_level=1) == {0: None}
+
+
+def test_without_a_session_a_batch_may_be_larger_than_the_limit(broker, consumer):
+    limited = {"isolation_level": 1, "max_bytes": 100}
+    for _ in range(3):
+        consumer.fetch((0, 0), (1, 0), **limited)
+    for index in (0, 1):
+        produce(broker, index, bytes(1000))
+    assert consumer.fetch((0, 0), (1, 0), **limited) == {0: 0, 1: None}
+    assert consumer.fetch((0, 1), (1, 1), **limited) == {0: None, 1: None}
+
+
+def test_without_a_session_the_remote_tier_is_read(simulation, tiered):
+    tiered.fill(4, local_from=4)
+    consumer = Consumer(tiered)
+
+    async def story():
+        for offset in (0, 1, 2, 4):
+            repeated, general = consumer.send((0, offset), max_wait_ms=500)
+            assert whole(await settled(repeated)) == whole(await settled(general))
+
+    async def settled(reply):
+        return reply if isinstance(reply, list) else await reply
+
+    simulation.run(story())
+
+
+def test_topics_without_partitions_are_not_kept(consumer):
+    consumer.fetch((0, 0))
+    fetches = consumer.connection.session.close.__self__
+    for number in range(3):
+        consumer.fetch(topics=[FetchTopic(topic_id=UUID(int=1000 + number))])
+    assert not fetches._known
 
 
 def test_a_partition_that_is_not_named_any_more_is_dropped(broker, consumer):
