@@ -18,6 +18,8 @@ REPOSITORY: Final = Path(__file__).parent.parent
 #: New results are no change of what is measured.
 _RESULTS: Final = ("bench/results", "docs/benchmarks")
 _STEPS: Final = 100_000
+#: For a program that says its version.
+_TIMEOUT_S: Final = 60
 
 
 class DirtyTree(Exception):
@@ -118,8 +120,14 @@ def _output(*command: str) -> str:
     # `java -version` prints to the standard error.
     try:
         done = subprocess.run(
-            command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+            command,
+            cwd=REPOSITORY,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+            timeout=_TIMEOUT_S,
         )
-    except OSError:
+    except (OSError, subprocess.TimeoutExpired):
         return f"no {Path(command[0]).name}"  # what needs it says so
     return done.stdout.strip()

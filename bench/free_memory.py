@@ -17,6 +17,8 @@ from typing import Final
 
 #: More than the loads of a minute write; it takes a minute on a machine that was just started.
 MOST_BYTES: Final = 16 << 30
+#: What `held` leaves free: a JVM takes 1.3 GB.
+LEFT_BYTES: Final = 4 << 30
 #: Of free memory; the kernel begins to take pages back from others before all of it is used.
 _SHARE: Final = 0.9
 _PIECE_BYTES: Final = 1 << 20
@@ -51,14 +53,17 @@ def touch(folder: Path, size_bytes: float, *, free: Callable[[], int] = free_byt
 
 @contextmanager
 def held(size_bytes: float, *, free: Callable[[], int] = free_bytes) -> Iterator[None]:
-    """Use so much memory until the block ends, for a load that begins some seconds later: the host does not get it meanwhile."""
+    """Use so much memory until the block ends, for a load that begins some seconds later: the host does not get it meanwhile.
+
+    Nothing where the processes that are started meanwhile may need it.
+    """
     size = _bounded(size_bytes, free)
-    if not size:
+    if not size or size + LEFT_BYTES > free():
         yield
         return
-    with mmap.mmap(-1, size) as memory:
+    # Private: shared memory has no huge pages, without which it takes 0.2 s/GB to release it, beside the load.
+    with mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
         with suppress(OSError):
-            # Without huge pages it takes 0.1 s/GB to release it, beside the load.
             memory.madvise(mmap.MADV_HUGEPAGE)
         piece = bytes(_PIECE_BYTES)
         for _ in range(size // _PIECE_BYTES):

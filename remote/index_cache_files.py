@@ -116,18 +116,17 @@ class IndexFiles:
         whether there is one.
         """
         path = self.directory / f"{copy.start_offset}_{to_text(copy.segment_id.id)}.{index_type.value}"
-        temporary = path.with_name(path.name + _TEMPORARY)
+        temporary, checksum = (path.with_name(path.name + suffix) for suffix in (_TEMPORARY, _CHECKSUM))
         try:
             size_bytes, crc = self._fetch(copy, index_type, temporary)
+            self.files.write_atomically(checksum, _checksum_text(crc, size_bytes), durable=False)
+            self.files.rename(temporary, path)
         except BaseException:
             # It counts towards no limit of the cache, and its segment may be deleted before the next attempt.
-            with suppress(OSError):
-                self.files.unlink(temporary)
+            for left in (temporary, checksum.with_name(checksum.name + _TEMPORARY), checksum):
+                with suppress(OSError):
+                    self.files.unlink(left)
             raise
-        self.files.write_atomically(
-            path.with_name(path.name + _CHECKSUM), _checksum_text(crc, size_bytes), durable=False
-        )
-        self.files.rename(temporary, path)
         return CachedIndex(copy.segment_id.id, index_type, path, size_bytes)
 
     def _fetch(self, copy: RemoteLogSegmentMetadata, index_type: IndexType, path: Path) -> tuple[int, int]:

@@ -84,7 +84,11 @@ def storage_manager_of(properties: Mapping[str, str]) -> RemoteStorageManager:
     class_name = properties.get(STORAGE_CLASS)
     if _STORAGE_MANAGERS.get(class_name or "") == _LOCAL_DIRECTORY and (directory := settings.get("dir")):
         root = Path(directory) / "kafka-tiered-storage"
-        if not root.is_dir():
+        try:
+            is_there = root.is_dir()
+        except OSError as error:
+            raise InvalidConfig(f"{root} cannot be read: {error.strerror}") from error
+        if not is_there:
             # It would be created, and look like a tier that has lost everything.
             raise InvalidConfig(
                 f"{directory} is no remote tier: there is no directory {root}, which a broker creates when it starts."

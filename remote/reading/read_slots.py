@@ -69,7 +69,6 @@ class ReadSlots:
     async def _wait(self) -> None:
         granted: Future[None] = self._runtime.loop.create_future()
         self._waiting.append(granted)
-        self.grant()  # there may be more slots than when the others began to wait
         try:
             await granted
         except BaseException:

@@ -10,6 +10,7 @@ from io import BytesIO
 from threading import local
 from typing import Any, BinaryIO, Final, cast
 from urllib.parse import urlsplit
+from xml.etree.ElementTree import ParseError
 
 import urllib3
 from minio import Minio
@@ -67,8 +68,14 @@ class MinioStorage(ObjectStorage):
             access_key, secret_key = settings.credentials
             provider: Provider = StaticProvider(access_key, secret_key.value)
         else:
-            # By default the client waits for an instance's metadata service without a limit, and six times.
-            roles = urllib3.PoolManager(timeout=settings.request_timeout_s, retries=False)
+            # By default the client waits for an instance's metadata service without a limit, and six times. A service that is
+            # busy for a moment must not end a copy.
+            roles = urllib3.PoolManager(
+                timeout=settings.request_timeout_s,
+                retries=urllib3.Retry(
+                    connect=0, read=0, status=2, backoff_factor=0.2, status_forcelist=[500, 502, 503, 504]
+                ),
+            )
             provider = ChainedProvider(
                 [EnvMinioProvider(), EnvAWSProvider(), IamAwsProvider(http_client=roles)]
             )
@@ -211,7 +218,12 @@ def _storage_errors(key: str) -> Iterator[None]:
         raise (RetriableRemoteStorageError if is_transient else RemoteStorageError)(
             f"{key}: {error}"
         ) from error
-    except (ServerError, InvalidResponseError, urllib3.exceptions.HTTPError) as error:
+    except (ServerError, InvalidResponseError, urllib3.exceptions.HTTPError, ParseError) as error:
         raise RetriableRemoteStorageError(f"{key}: {error}") from error
-    except (MinioException, ValueError) as error:  # ValueError: no credentials, an answer that is no XML
+    except ValueError as error:  # of the client's own, mostly
+        raise RemoteStorageError(
+            f"{key}: {error}. Without access.key and secret.key, credentials are those of the environment (AWS_ACCESS_KEY_ID, "
+            "AWS_SECRET_ACCESS_KEY; MINIO_ACCESS_KEY, MINIO_SECRET_KEY) or of the instance's role"
+        ) from error
+    except MinioException as error:
         raise RemoteStorageError(f"{key}: {error}") from error

@@ -103,6 +103,7 @@ def test_a_broker_is_scraped_while_clients_produce_and_consume(ottla: OttlaServe
     assert of_topic(samples, f"{topics}failedproducerequests_total", "t") == 0
     assert len(CLIENTS[0].consume(ottla.bootstrap, "t", count)) == count
     assert of_topic(page.samples(), f"{topics}bytesout_total", "t") >= size_bytes
+    assert len(pages) >= 2  # else `scrape` has failed
     for earlier, later in zip(pages, [*pages[1:], samples], strict=True):
         for key, value in earlier.items():
             if key[0].endswith("_total"):

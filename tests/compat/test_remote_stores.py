@@ -3,8 +3,11 @@
 import os
 import socket
 import time
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from json import dumps
+from threading import Thread
 
 import boto3
 import pytest
@@ -46,6 +49,36 @@ def boto_client(store):
         aws_access_key_id=ACCESS_KEY,
         aws_secret_access_key=SECRET_KEY,
     )
+
+
+def without_credentials(monkeypatch):
+    """Nothing of this machine's environment says any."""
+    for name in list(os.environ):
+        if name.startswith(("AWS_", "MINIO_")):
+            monkeypatch.delenv(name)
+
+
+@contextmanager
+def answering(answer):
+    """A server whose answer to a GET of a path is (status, body)."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            status, body = answer(self.path)
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
 
 
 def uploads_of(store, metadata):
@@ -164,19 +197,27 @@ class _Contract(RemoteStorageManagerContract):
                 read(manager.fetch_index(copied.metadata, IndexType.OFFSET))
 
     def test_missing_credentials_are_an_error_of_the_store(self, store, segment, monkeypatch, tmp_path):
-        for name in os.environ:
-            if name.startswith(("AWS_", "MINIO_")):
-                monkeypatch.delenv(name)
+        without_credentials(monkeypatch)
         # No profile, and no answer where an instance would ask for its role.
         monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
         monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
         monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-        monkeypatch.setenv(
-            "AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://192.0.2.1/"
-        )  # minio refuses such an address
+        if self.kind is MinioStorage:  # which refuses such an address
+            monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://192.0.2.1/")
         manager = configured(self.kind, store, **{"access.key": None, "secret.key": None})
-        with closing(manager), pytest.raises(RemoteStorageError):
+        with closing(manager), pytest.raises(RemoteStorageError, match="credentials"):
             list(manager.list_objects())
+
+    @pytest.mark.parametrize(
+        "body", [b"<html><body>sign in<br></body></html>", b"<ListBucketResult><Contents><Key>a"]
+    )
+    def test_an_answer_that_is_no_xml_is_retried(self, body):
+        with answering(lambda path: (200, body)) as endpoint:
+            keys = {"bucket": "tier", "access.key": "a", "secret.key": "b", "region": "us-east-1"}
+            with closing(self.kind()) as manager:
+                manager.configure({**keys, "endpoint": endpoint})
+                with pytest.raises(RetriableRemoteStorageError):
+                    list(manager.list_objects())
 
 
 class TestS3(_Contract):
@@ -189,8 +230,7 @@ class TestMinio(_Contract):
     def test_an_instances_role_that_is_not_answered_is_waited_for_as_long_as_a_request(
         self, store, monkeypatch
     ):
-        for name in ("MINIO_ACCESS_KEY", "AWS_ACCESS_KEY_ID", "AWS_ACCESS_KEY"):
-            monkeypatch.delenv(name, raising=False)
+        without_credentials(monkeypatch)
         with socket.create_server(("127.0.0.1", 0)) as silent:
             uri = f"http://127.0.0.1:{silent.getsockname()[1]}/role"
             monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", uri)
@@ -198,6 +238,29 @@ class TestMinio(_Contract):
             manager = configured(self.kind, store, **absent)
             with closing(manager), pytest.raises(RetriableRemoteStorageError, match="timed out"):
                 list(manager.list_objects())
+
+    def test_an_instances_role_is_asked_for_again_while_its_service_is_busy(self, monkeypatch):
+        role = {
+            "AccessKeyId": "a",
+            "SecretAccessKey": "b",
+            "Token": "c",
+            "Expiration": "2099-01-01T00:00:00Z",
+        }
+        answers = iter([(503, b"busy"), (200, dumps(role).encode())])
+
+        def answer(path):
+            return (
+                next(answers)
+                if path == "/role"
+                else (200, b"<ListBucketResult><Name>b</Name></ListBucketResult>")
+            )
+
+        without_credentials(monkeypatch)
+        with answering(answer) as endpoint:
+            monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", f"{endpoint}/role")
+            with closing(MinioStorage()) as manager:
+                manager.configure({"bucket": "tier", "endpoint": endpoint, "region": "us-east-1"})
+                assert list(manager.list_objects()) == []
 
 
 @KINDS

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.free_memory import MOST_BYTES, free_bytes, held, touch, touch_free_memory
+from bench.free_memory import LEFT_BYTES, MOST_BYTES, free_bytes, held, touch, touch_free_memory
 
 MIB = 1 << 20
 
@@ -58,6 +58,8 @@ def test_held_memory_is_in_use_until_the_block_ends():
     assert resident_bytes() - before < 48 * MIB
 
 
-def test_nothing_is_held_where_nothing_is_free():
-    with held(64 * MIB, free=lambda: 0):
-        pass
+@pytest.mark.parametrize("free", [0, LEFT_BYTES + 60 * MIB])
+def test_nothing_is_held_where_little_is_free(free):
+    before = resident_bytes()
+    with held(64 * MIB, free=lambda: free):
+        assert resident_bytes() - before < 48 * MIB

@@ -1,6 +1,7 @@
 """The cache of remote indexes on the disk (KIP-405): fetched once, verified, bounded, kept over a restart."""
 
 import asyncio
+import errno
 from dataclasses import replace
 
 import pytest
@@ -138,6 +139,19 @@ def test_an_index_that_is_sent_in_part_leaves_nothing_on_the_disk(simulation, tw
 
     monkeypatch.setattr(twins.store, "fetch_index", lambda copy, index_type: Broken())
     with pytest.raises(ConnectionResetError):
+        simulation.run(use(twins.cache, twins.copies[0]))
+    assert list(twins.cache.files.directory.iterdir()) == []
+
+
+@pytest.mark.parametrize("operation", ["write_atomically", "rename"])
+def test_an_index_that_does_not_fit_on_the_disk_leaves_nothing_there(
+    simulation, twins, monkeypatch, operation
+):
+    def fail(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(twins.cache.files.files, operation, fail)
+    with pytest.raises(OSError, match="No space"):
         simulation.run(use(twins.cache, twins.copies[0]))
     assert list(twins.cache.files.directory.iterdir()) == []
 

@@ -2,6 +2,7 @@
 
 import sys
 from importlib.metadata import EntryPoint
+from pathlib import Path
 
 import pytest
 
@@ -55,6 +56,16 @@ def test_a_program_that_is_no_broker_creates_no_directory(tmp_path):
     assert list(tmp_path.iterdir()) == []
     load_storage_manager(KAFKAS, {"dir": str(tmp_path / "tire"), "broker.id": 1})  # a broker does
     assert type(storage_manager_of(properties)) is LocalDirectory
+
+
+def test_a_directory_that_may_not_be_read_is_one_sentence(tmp_path, monkeypatch):
+    def refuse(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "is_dir", refuse)  # root may read all
+    properties = {"remote.log.storage.manager.class.name": KAFKAS, "rsm.config.dir": str(tmp_path)}
+    with pytest.raises(InvalidConfig, match="kafka-tiered-storage cannot be read: Permission denied"):
+        storage_manager_of(properties)
 
 
 @pytest.mark.parametrize(("name", "kind"), [("s3", "S3Storage"), ("minio", "MinioStorage")])
