@@ -107,9 +107,8 @@ class Controller:
         #: While this controller is active.
         self._active: _Active | None = None
         self._has_been_active = False
-        #: Cleared between the two turns of a decision: nothing else may be decided.
-        self._may_decide = asyncio.Event()
-        self._may_decide.set()
+        #: Held also between the two turns of a decision: nothing else is decided then. Requests wait in the order of arrival.
+        self._deciding = asyncio.Lock()
         self._is_stopped = False
         #: The offset after the last committed batch that this controller was notified of.
         self.committed_offset = 0
@@ -145,24 +144,23 @@ class Controller:
         api = CONTROLLER_APIS.get(api_key)
         if api is None:
             raise UnsupportedVersion(f"The controller does not serve API key {api_key}.")
-        while not self._may_decide.is_set():
-            await self._may_decide.wait()
-        active = self._active
-        if active is None or self._is_stopped:
-            raise self._not_controller()
-        if len(self._deferred) >= MAX_DEFERRED_RESPONSES:
-            raise NotController("Too many requests wait until the metadata log is committed.")
-        while True:
-            try:
-                result = self._decide(active, api.decide, message)
-                batches = _batches(result, active.state)
-            except KafkaError as error:
-                return api.refuse(message, error)
-            if len(result.records) <= MAX_RECORDS_IN_ONE_TURN or await self._is_unchanged_in_next_turn(
-                active
-            ):
-                break
-        done = self._carry_out(active, result, batches)
+        async with self._deciding:
+            active = self._active
+            if active is None or self._is_stopped:
+                raise self._not_controller()
+            if len(self._deferred) >= MAX_DEFERRED_RESPONSES:
+                raise NotController("Too many requests wait until the metadata log is committed.")
+            while True:
+                try:
+                    result = self._decide(active, api.decide, message)
+                    batches = _batches(result, active.state)
+                except KafkaError as error:
+                    return api.refuse(message, error)
+                if len(result.records) <= MAX_RECORDS_IN_ONE_TURN or await self._is_unchanged_in_next_turn(
+                    active
+                ):
+                    break
+            done = self._carry_out(active, result, batches)
         if done is not None and not await _is_done(done, timeout_ms=getattr(message, "timeout_ms", None)):
             return api.refuse(message, RequestTimedOut("The request was not committed in time."))
         return result.response
@@ -251,11 +249,7 @@ class Controller:
 
         Raft may have appended control records meanwhile, and decisions contain offsets: those of registrations.
         """
-        self._may_decide.clear()
-        try:
-            await asyncio.sleep(0)
-        finally:
-            self._may_decide.set()  # those that wait continue in a later turn
+        await asyncio.sleep(0)
         if self._active is not active:
             raise self._not_controller()
         return self._quorum.end_offset == active.state.next_offset
@@ -305,7 +299,7 @@ class Controller:
     def _run_periodic(self, task: PeriodicTask) -> bool:
         active = self._active
         assert active is not None, "the timers of a standby controller are cancelled"
-        if not self._may_decide.is_set():
+        if self._deciding.locked():
             return True
         result = self._decide(active, task.decide)
         if result.records:

@@ -462,6 +462,9 @@ class Connection(asyncio.BufferedProtocol):
             reply = asyncio.ensure_future(reply)
         self._parked = parked = cast("DelayedReply", reply)
         parked.add_done_callback(self._on_reply)
+        if self._is_closed and not isinstance(parked, asyncio.Task):
+            # The connection was lost while a task was still working, and the task has returned what waits.
+            parked.cancel()
 
     def _on_reply(self, parked: DelayedReply) -> None:
         """The parked request is done: send its reply. Dispatches nothing, and completes nothing: see the module."""

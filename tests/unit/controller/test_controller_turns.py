@@ -78,3 +78,26 @@ async def test_a_large_decision_of_a_controller_that_is_deposed_in_between_is_fo
     assert shell.quorum.end_offset == end_offset
     assert controller.image == follower.image
     shell.quorum._driver._worker.cancel()
+
+
+async def test_requests_are_decided_in_the_order_of_arrival(shell: Shell, monkeypatch: pytest.MonkeyPatch):
+    """A small one that waits behind a large one is not overtaken by those that arrive in the turn in which that one ends."""
+    controller = await shell.start()
+    await join(controller)
+    decided: list[str] = []
+    carry_out = controller._carry_out
+
+    def note(active, result, batches):  # type: ignore[no-untyped-def]
+        decided.append(result.response.topics[0].name)
+        return carry_out(active, result, batches)
+
+    monkeypatch.setattr(controller, "_carry_out", note)
+    names = ["large", "small", *(f"later-{number}" for number in range(20))]
+    requests = []
+    for name in names:
+        requests.append(asyncio.ensure_future(create(controller, name, 1 if name == "small" else 300)))
+        if name != "large":
+            await asyncio.sleep(0)
+    await asyncio.gather(*requests)
+    assert decided == names
+    await shell.stop()

@@ -4,7 +4,7 @@ import asyncio
 import logging
 
 import pytest
-from network_support import PREFIX, frame
+from network_support import PREFIX, Parked, frame
 
 from broker.network import connection as connection_module
 from broker.network.connection import PIPELINED_BYTES, REQUESTS_PER_TURN, WRITE_HIGH_WATER_BYTES
@@ -620,6 +620,25 @@ def test_frames_are_views_and_not_copies(world):
         await asyncio.sleep(1)
         assert client.replies == [b"abc", b"abc"]
         assert seen == [(memoryview, False, b"xyz"), (memoryview, False, b"uvw")]
+
+    world.run(scenario())
+
+
+def test_what_a_task_leaves_waiting_is_given_up_if_the_connection_was_lost_meanwhile(world):
+    parked = Parked(world.runtime.loop)
+
+    async def work(connection):
+        asyncio.get_running_loop().call_soon(connection.abort)
+        await asyncio.sleep(0)
+        return parked
+
+    async def scenario():
+        world.server.dispatch = lambda view, connection: work(connection)
+        client = await world.connect()
+        client.send(b"x")
+        await asyncio.sleep(1)
+        assert not world.server.connections
+        assert parked.is_done
 
     world.run(scenario())
 
