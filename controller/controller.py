@@ -57,7 +57,6 @@ logger: Final = logging.getLogger(__name__)
 #: They accumulate while a disk or a majority does not respond, those that have timed out included.
 MAX_DEFERRED_RESPONSES: Final = 10_000
 
-
 #: A decision with more records takes two turns: one with 1,000 partitions 3 ms and 2 ms, in which all requests wait.
 MAX_RECORDS_IN_ONE_TURN: Final = 200
 

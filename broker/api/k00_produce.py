@@ -161,7 +161,7 @@ def _produce(
         return _append_deferred(deferred, request, answers, now_ms, context, broker, pending)
     # Batches that have all been appended in this turn: nothing can have ended the wait of any yet. One that was not may have:
     # its disk fails, and all partitions of that directory are offline.
-    return _respond(request, answers, context, broker, pending, is_pending=are_appended and bool(pending))
+    return _respond(request, answers, context, broker, pending, is_pending=are_appended)
 
 
 async def _append_deferred(
