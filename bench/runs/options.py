@@ -60,10 +60,10 @@ def workload_of(options: Options) -> Workload:
 
 
 def check_out(out: Path) -> None:
-    """Raises CannotRun if no result can be written: else that is known after the warm-up only."""
+    """Raises CannotRun if no result can be written: else that is known after the warm-up only. Leaves nothing."""
+    path = out.absolute()
     try:
-        out.mkdir(parents=True, exist_ok=True)
-        with TemporaryFile(dir=out):
+        with TemporaryFile(dir=next(each for each in (path, *path.parents) if each.exists())):
             pass
     except OSError as error:
         raise CannotRun(f"--out {out} cannot be written ({error.strerror}): name another folder") from error
