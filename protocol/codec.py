@@ -12,7 +12,7 @@ Source: the generated `read` and `write` of Kafka's message classes.
 """
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any, Final, TypeVar
 
 from protocol.errors import MalformedMessage
@@ -21,7 +21,7 @@ from protocol.reader import reader_of
 from protocol.reading import MAX_ELEMENTS, MAX_RESPONSE_ELEMENTS
 from protocol.schema import Message, Request, Response
 from protocol.source import once
-from protocol.writer import scatter_writer_of, writer_of
+from protocol.writer import scatter_writer_of, stepwise_writer_of, writer_of
 
 _M = TypeVar("_M", bound=Message)
 Bytes = bytes | bytearray | memoryview
@@ -57,6 +57,14 @@ def scatter_encoder(cls: type[_M], version: int) -> Callable[[_M, bytes], list[b
     The buffers are written one after the other (`writev`); records are not copied.
     """
     return _scatter_encoder(cls, version)
+
+
+def stepwise_encoder(cls: type[_M], version: int) -> Callable[[_M], Generator[None, None, bytes]]:
+    """Encoder of a message of any number of rows in short steps, with the bytes of `encoder` as its result.
+
+    The message must not change between two steps.
+    """
+    return _stepwise_encoder(cls, version)
 
 
 @once
@@ -111,6 +119,21 @@ def _encoder(cls: type[Any], version: int) -> Callable[[Any], bytes]:
 
 
 @once
+def _stepwise_encoder(cls: type[Any], version: int) -> Callable[[Any], Generator[None, None, bytes]]:
+    write = stepwise_writer_of(cls, version)
+
+    def encode(message: Any) -> Generator[None, None, bytes]:  # noqa: ANN401 an object of `cls`
+        out = bytearray()
+        try:
+            yield from write(message, out)
+        except _UNWRITABLE as error:
+            raise ValueError(f"{cls.__name__} v{version} cannot be written: {error}") from error
+        return bytes(out)
+
+    return encode
+
+
+@once
 def _scatter_encoder(cls: type[Any], version: int) -> Callable[[Any, bytes], list[bytes | memoryview]]:
     write = scatter_writer_of(cls, version)
 
@@ -153,3 +176,8 @@ def decode_response(api_key: int, version: int, body: Bytes) -> Response:
 def encode_response(api_key: int, version: int, response: Response) -> bytes:
     """A response's body."""
     return encoder(response_class(api_key), version)(response)
+
+
+def encode_response_in_steps(api_key: int, version: int, response: Response) -> Generator[None, None, bytes]:
+    """`encode_response` in steps: see `stepwise_encoder`."""
+    return stepwise_encoder(response_class(api_key), version)(response)

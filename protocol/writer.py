@@ -9,7 +9,7 @@ cannot be written (null in a field that is not nullable, a number out of range) 
 `protocol.codec` turns that into ValueError, since it is a bug of ours.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import MISSING, fields
 from struct import Struct, pack
 from typing import Any, Final, NoReturn
@@ -22,11 +22,15 @@ from protocol.varint import write_uvarint
 
 #: Arrays of numbers shorter than this have a precompiled `struct`.
 _SHORT: Final = 8
+#: The number of elements, of arrays of structs and strings, that a stepwise writer writes in one step: some 100 µs.
+ELEMENTS_OF_STEP: Final = 100
 
 #: write(message, out) appends to `out`.
 Writer = Callable[[Any, bytearray], None]
 #: write(message, out, buffers) appends `out`, split at the records, and the records themselves to `buffers`.
 ScatterWriter = Callable[[Any, bytearray, list[Any]], None]
+#: write(message, out) appends to `out`, and yields between two elements whenever it has written `ELEMENTS_OF_STEP`.
+StepwiseWriter = Callable[[Any, bytearray], Generator[None, None, None]]
 
 
 @once
@@ -43,6 +47,14 @@ def scatter_writer_of(cls: type[Any], version: int) -> ScatterWriter:
     )
 
 
+@once
+def stepwise_writer_of(cls: type[Any], version: int) -> StepwiseWriter:
+    """The same bytes as `writer_of`, in steps. The message must not change in between."""
+    return _Compiler(plan_of(cls, version), stepwise=True).compile(
+        f"stepwise writer of {cls.__name__} v{version}"
+    )
+
+
 def too_long(name: str, length: int) -> NoReturn:
     """A string longer than Kafka's limit."""
     raise ValueError(f"{name} has {length} bytes")
@@ -51,9 +63,10 @@ def too_long(name: str, length: int) -> NoReturn:
 class _Compiler:
     """Generates one writer."""
 
-    def __init__(self, plan: StructPlan, *, scatter: bool = False) -> None:
+    def __init__(self, plan: StructPlan, *, scatter: bool = False, stepwise: bool = False) -> None:
         self._plan = plan
         self._scatter = scatter
+        self._stepwise = stepwise
         self._source = Source("def write(m0, out, buffers):" if scatter else "def write(m0, out):")
         self._source.globals.update(write_uvarint=write_uvarint, too_long=too_long, pack=pack)
         #: Fixed-size fields not packed yet: `struct` codes and expressions.
@@ -62,11 +75,15 @@ class _Compiler:
 
     def compile(self, title: str) -> Callable[..., Any]:
         """The writer of the plan."""
+        if self._stepwise:
+            self._source.line(f"left = {ELEMENTS_OF_STEP}")
         self._struct(self._plan, "m0")
         self._flush()
         if self._scatter:
             self._source.line("if out: buffers.append(bytes(out))")
         self._source.line("return")
+        if self._stepwise:
+            self._source.line("yield")  # never reached: makes a generator of a writer without arrays, too
         return self._source.compile("write", title)
 
     def _struct(self, plan: StructPlan, struct: str) -> None:
@@ -207,6 +224,11 @@ class _Compiler:
         source = self._source
         item = source.name("m")
         with source.block(f"for {item} in {items}:"):
+            if self._stepwise:
+                with source.block("if not left:"):
+                    source.line(f"left = {ELEMENTS_OF_STEP}")
+                    source.line("yield")
+                source.line("left -= 1")
             if isinstance(field.kind, StructPlan):
                 self._struct(field.kind, item)
             elif field.kind == "uuid":
