@@ -20,7 +20,7 @@ from broker.network import Buffers, Reply
 from broker.request_context import RequestContext
 from broker.services import BrokerServices
 from protocol.api_keys import KAFKA_VERSIONS, ApiKey
-from protocol.codec import decoder, encoder
+from protocol.codec import decoder, encoder, stepwise_encoder
 from protocol.errors import KafkaError
 from protocol.messages import request_class, response_class
 
@@ -84,6 +84,9 @@ class Api:
     repeated: Callable[[int, memoryview], Repeated | None] | None = None
     #: The response to a request that failed as a whole, for APIs whose response has no error code of its own.
     refuse: Callable[[Any, KafkaError], Any] | None = None
+    #: Whether a response that is awaited may be long, so that it is encoded in turns of the loop: its handler returns
+    #: only short ones at once (`broker.api.long_answers`).
+    is_encoded_in_turns: bool = False
 
     def __post_init__(self) -> None:
         assert (self.handle is None) != (self.handle_raw is None), self.key
@@ -132,3 +135,6 @@ def preparations() -> Iterator[None]:
             yield
             encoder(response_class(key), version)
             yield
+            if api(key).is_encoded_in_turns:
+                stepwise_encoder(response_class(key), version)
+                yield

@@ -6,11 +6,13 @@ response are combined in the order of the request.
 Source: ConfigAdminManager.preprocess of Kafka 4.3.1.
 """
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable
 from copy import copy
 from typing import NamedTuple, Protocol
 
+from broker.api.long_answers import ROWS_OF_STEP
 from broker.membership.controller_channel import RequestHandler
 from broker.request_context import RequestContext
 from broker.services import BrokerServices
@@ -54,7 +56,12 @@ async def alter(
     outcomes: dict[tuple[int, str], Outcome] = {}
     remaining: list[Resource] = []
     names = Counter(_name(resource) for resource in request.resources)
+    left = ROWS_OF_STEP
     for resource in request.resources:
+        if not left:
+            left = ROWS_OF_STEP
+            await asyncio.sleep(0)
+        left -= 1
         try:
             if names[_name(resource)] > 1:
                 raise InvalidRequest("Each resource must appear at most once.")

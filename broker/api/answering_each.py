@@ -3,10 +3,11 @@
 Computing the partition of a name costs 50 ns for each character: 300 names of 32 kB would stop the loop for 0.5 s.
 """
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from typing import Final, TypeVar
 
-from runtime.turns import Clock, in_turns
+from broker.api.long_answers import at_once_or_in_turns
+from runtime.turns import Clock
 
 R = TypeVar("R")
 S = TypeVar("S")
@@ -20,20 +21,16 @@ def answer_each(
     names: Sequence[str], answer: Callable[[str], R], convert: Callable[[list[R]], S], clock: Clock
 ) -> S | Awaitable[S]:
     """`convert` of the answers to all names, in order. The answers of a long request are not from one moment."""
-    if len(names) <= _FEW and sum(map(len, names)) <= _SHORT:
-        return convert([answer(name) for name in names])
-    return _answer_in_turns(names, answer, convert, clock)
+    return at_once_or_in_turns(_answer(names, answer, convert), clock)
 
 
-async def _answer_in_turns(
-    names: Sequence[str], answer: Callable[[str], R], convert: Callable[[list[R]], S], clock: Clock
-) -> S:
+def _answer(
+    names: Sequence[str], answer: Callable[[str], R], convert: Callable[[list[R]], S]
+) -> Generator[None, None, S]:
+    is_short = len(names) <= _FEW and sum(map(len, names)) <= _SHORT
     rows: list[R] = []
-
-    def steps() -> Iterator[None]:
-        for name in names:
-            rows.append(answer(name))
+    for name in names:
+        rows.append(answer(name))
+        if not is_short:
             yield
-
-    await in_turns(clock, steps())
     return convert(rows)

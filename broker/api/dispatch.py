@@ -2,7 +2,7 @@
 
 Nothing here waits, except a first request for the import of its API, if that is long. The response of a
 handler that does not wait is encoded at once; a handler that must wait returns an awaitable, and the
-connection awaits it before it handles its next request.
+connection awaits it before it handles its next request. A long response is encoded in turns of the loop.
 Source: KafkaApis.handle and RequestChannel of Kafka 4.3.1.
 """
 
@@ -13,13 +13,14 @@ from typing import Any, cast
 
 from broker.api import Api, api, import_steps, is_import_long, modules
 from broker.api.k18_api_versions import unsupported_version
+from broker.api.long_answers import at_once_or_in_turns
 from broker.api.request_head import RequestHead, request_head
 from broker.network import Buffers, Connection, Reply
 from broker.request_context import RequestContext
 from broker.request_stats import RequestCounter, RequestStats
 from broker.services import BrokerServices
 from protocol.api_keys import KAFKA_VERSIONS, ApiKey
-from protocol.codec import decode_request, encode_response
+from protocol.codec import decode_request, encode_response, encode_response_in_steps
 from protocol.errors import KafkaError, MalformedMessage, UnknownServerError
 from protocol.framing import RequestHeader, parse_request_header, response_header
 from protocol.refusals import refuse
@@ -115,8 +116,28 @@ class Dispatcher:
         except Exception as error:  # noqa: BLE001 a handler's bug must not end the connections of others
             return _answer(header, version, _refusal(served, message, context, error))
         if isinstance(response, Awaitable):
-            return _wait(response, header, served, message, context)
+            return self._wait(response, header, served, message, context)
         return None if response is None else _answer(header, version, response)
+
+    async def _wait(
+        self,
+        response: Awaitable[Any],
+        header: RequestHeader,
+        served: Api,
+        message: Request,
+        context: RequestContext,
+    ) -> Buffers | None:
+        try:
+            answer = await response
+        except Exception as error:  # noqa: BLE001 as above
+            answer = _refusal(served, message, context, error)
+        if answer is None:
+            return None
+        if not served.is_encoded_in_turns:
+            return _answer(header, context.version, answer)
+        encoding = encode_response_in_steps(header.api_key, context.version, answer)
+        encoded = at_once_or_in_turns(encoding, self._broker.runtime)
+        return _buffers(header, context.version, encoded if isinstance(encoded, bytes) else await encoded)
 
 
 def _next_head(head: RequestHead | None, found: RequestHead | None) -> RequestHead | None:
@@ -127,21 +148,12 @@ def _next_head(head: RequestHead | None, found: RequestHead | None) -> RequestHe
     return found
 
 
-async def _wait(
-    response: Awaitable[Any], header: RequestHeader, served: Api, message: Request, context: RequestContext
-) -> Buffers | None:
-    try:
-        answer = await response
-    except Exception as error:  # noqa: BLE001 as above
-        answer = _refusal(served, message, context, error)
-    return None if answer is None else _answer(header, context.version, answer)
-
-
 def _answer(header: RequestHeader, version: int, message: Response) -> Buffers:
-    return [
-        response_header(header.api_key, version, header.correlation_id),
-        encode_response(header.api_key, version, message),
-    ]
+    return _buffers(header, version, encode_response(header.api_key, version, message))
+
+
+def _buffers(header: RequestHeader, version: int, encoded: bytes) -> Buffers:
+    return [response_header(header.api_key, version, header.correlation_id), encoded]
 
 
 def _refusal(served: Api, request: Request, context: RequestContext, error: Exception) -> Any:  # noqa: ANN401

@@ -109,4 +109,4 @@ def _find(key: str, key_type: int, context: RequestContext, broker: BrokerServic
     return row
 
 
-API = Api(key=ApiKey.FIND_COORDINATOR, versions=range(7), handle=handle)
+API = Api(key=ApiKey.FIND_COORDINATOR, versions=range(7), handle=handle, is_encoded_in_turns=True)

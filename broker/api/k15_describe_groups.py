@@ -33,4 +33,4 @@ def handle(
     return answer_each(named, describe, lambda rows: DescribeGroupsResponse(groups=rows), broker.runtime)
 
 
-API = Api(key=ApiKey.DESCRIBE_GROUPS, versions=range(7), handle=handle)
+API = Api(key=ApiKey.DESCRIBE_GROUPS, versions=range(7), handle=handle, is_encoded_in_turns=True)

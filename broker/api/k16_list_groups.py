@@ -3,19 +3,31 @@
 Who asks: admin clients; sent to every broker.
 Versions: v0-5. v4 states and their filter (KIP-518), v5 types and their filter (KIP-848).
 Differs from Kafka: all groups are of the type "classic".
-Touches: broker.groups (read only). Never waits.
+Touches: broker.groups (read only). Waits for nothing; a long response is encoded in turns of the loop.
 """
 
+from collections.abc import Awaitable, Generator
+
 from broker.api import Api
+from broker.api.long_answers import ROWS_OF_STEP, at_once_or_in_turns
 from broker.request_context import RequestContext
 from broker.services import BrokerServices
 from protocol.api_keys import ApiKey
 from protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
 
-def handle(request: ListGroupsRequest, context: RequestContext, broker: BrokerServices) -> ListGroupsResponse:
+def handle(
+    request: ListGroupsRequest, context: RequestContext, broker: BrokerServices
+) -> ListGroupsResponse | Awaitable[ListGroupsResponse]:
     """List the groups; filters ignore case."""
-    return broker.groups.list_groups(request)
+    return at_once_or_in_turns(_list(request, broker), broker.runtime)
 
 
-API = Api(key=ApiKey.LIST_GROUPS, versions=range(6), handle=handle)
+def _list(request: ListGroupsRequest, broker: BrokerServices) -> Generator[None, None, ListGroupsResponse]:
+    response = broker.groups.list_groups(request)
+    if len(response.groups) > ROWS_OF_STEP:
+        yield  # the response is encoded in turns
+    return response
+
+
+API = Api(key=ApiKey.LIST_GROUPS, versions=range(6), handle=handle, is_encoded_in_turns=True)

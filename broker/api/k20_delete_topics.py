@@ -33,4 +33,6 @@ def in_version(response: DeleteTopicsResponse, version: int) -> DeleteTopicsResp
     return response
 
 
-API = Api(key=ApiKey.DELETE_TOPICS, versions=range(1, 7), handle=handle, refuse=refuse)
+API = Api(
+    key=ApiKey.DELETE_TOPICS, versions=range(1, 7), handle=handle, refuse=refuse, is_encoded_in_turns=True
+)

@@ -41,4 +41,4 @@ async def handle(
     )
 
 
-API = Api(key=ApiKey.ALTER_CONFIGS, versions=range(3), handle=handle, refuse=refuse)
+API = Api(key=ApiKey.ALTER_CONFIGS, versions=range(3), handle=handle, refuse=refuse, is_encoded_in_turns=True)

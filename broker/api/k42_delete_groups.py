@@ -22,4 +22,4 @@ def handle(
     return after_all(answers, lambda rows: DeleteGroupsResponse(results=rows))
 
 
-API = Api(key=ApiKey.DELETE_GROUPS, versions=range(3), handle=handle)
+API = Api(key=ApiKey.DELETE_GROUPS, versions=range(3), handle=handle, is_encoded_in_turns=True)

@@ -11,4 +11,6 @@ from broker.api.forwarding import forward
 from protocol.api_keys import ApiKey
 from protocol.refusals import refuse
 
-API = Api(key=ApiKey.ELECT_LEADERS, versions=range(3), handle=forward, refuse=refuse)
+API = Api(
+    key=ApiKey.ELECT_LEADERS, versions=range(3), handle=forward, refuse=refuse, is_encoded_in_turns=True
+)

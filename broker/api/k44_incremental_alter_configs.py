@@ -66,4 +66,10 @@ def operation_of(config: AlterableConfig) -> ConfigOperation:
     return ConfigOperation(name, AlterOperation(code), value)
 
 
-API = Api(key=ApiKey.INCREMENTAL_ALTER_CONFIGS, versions=range(2), handle=handle, refuse=refuse)
+API = Api(
+    key=ApiKey.INCREMENTAL_ALTER_CONFIGS,
+    versions=range(2),
+    handle=handle,
+    refuse=refuse,
+    is_encoded_in_turns=True,
+)

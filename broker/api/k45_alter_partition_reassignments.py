@@ -11,4 +11,10 @@ from broker.api.forwarding import forward
 from protocol.api_keys import ApiKey
 from protocol.refusals import refuse
 
-API = Api(key=ApiKey.ALTER_PARTITION_REASSIGNMENTS, versions=range(2), handle=forward, refuse=refuse)
+API = Api(
+    key=ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+    versions=range(2),
+    handle=forward,
+    refuse=refuse,
+    is_encoded_in_turns=True,
+)

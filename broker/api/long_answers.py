@@ -1,0 +1,47 @@
+"""Answers of many rows: short ones are given at once, long ones in several turns of the loop.
+
+Work is a generator that yields between two steps and returns the answer. A request of few rows ends in its first step,
+and is answered at once. Otherwise other requests are handled between the turns: what the rest of the work reads by then
+may have changed. Work whose answer must be of one moment therefore collects what it needs in its first step.
+
+Encoding in steps: `protocol.codec.stepwise_encoder`.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Coroutine, Generator, Iterator
+from typing import Any, Final, TypeAlias, TypeVar
+
+from runtime.turns import Clock, in_turns
+
+R = TypeVar("R")
+
+#: The number of rows of one step, and so of an answer that is given at once: 0.1 to 0.5 ms.
+ROWS_OF_STEP: Final = 100
+
+#: Yields between two steps, and returns the answer, which may have to be waited for.
+Work: TypeAlias = Generator[None, None, R | Awaitable[R]]
+
+
+def at_once_or_in_turns(work: Work[R], clock: Clock) -> R | Awaitable[R]:
+    """The answer if the work is done in one step; else the rest is done in turns of the loop. Raises what a step raises."""
+    try:
+        next(work)
+    except StopIteration as done:
+        answer: R | Awaitable[R] = done.value
+        return answer
+    return _rest_in_turns(work, clock)
+
+
+def _rest_in_turns(work: Work[R], clock: Clock) -> Coroutine[Any, Any, R]:
+    answers: list[R | Awaitable[R]] = []
+
+    def steps() -> Iterator[None]:
+        answers.append((yield from work))
+
+    async def rest() -> R:
+        await asyncio.sleep(0)  # the first step has had its turn
+        await in_turns(clock, steps())
+        (answer,) = answers
+        return await answer if isinstance(answer, Awaitable) else answer
+
+    return rest()
