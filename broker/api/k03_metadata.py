@@ -6,14 +6,17 @@ operations of the cluster, v10 topic ids, v12 topics by id, v13 top-level error 
 Differs from Kafka: the response contains a topic that the request has created, where Kafka returns
 UNKNOWN_TOPIC_OR_PARTITION and the client retries. If all brokers are fenced, all are listed; Kafka lists none,
 and librdkafka (since 2.10) then drops the brokers that it knows and sends no request for five minutes.
-Touches: broker.metadata (read only); the controller, to create a topic.
+Touches: broker.metadata (read only); the controller, to create a topic. Many partitions take several turns of the loop, and
+are described as of the first one.
 """
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Generator
 from uuid import UUID
 
 from broker.api import Api
 from broker.api import authorized_operations as operations
+from broker.api.long_answers import ROWS_OF_STEP, at_once_or_in_turns
+from broker.metadata_cache import ListenerBrokers
 from broker.request_context import RequestContext
 from broker.services import BrokerServices
 from protocol.api_keys import ApiKey
@@ -28,6 +31,9 @@ from protocol.messages.metadata import (
 from protocol.metadata.image import PartitionImage, TopicImage
 from protocol.topic_names import INTERNAL_TOPICS, check_topic_name
 from protocol.types import ZERO_UUID
+
+#: The name or id of a requested topic, the topic, None if there is none, and its partitions.
+_Asked = tuple[str | UUID, TopicImage | None, dict[int, PartitionImage]]
 
 
 def handle(
@@ -63,26 +69,49 @@ async def _create_and_answer(
     missing: list[str], request: MetadataRequest, context: RequestContext, broker: BrokerServices
 ) -> MetadataResponse:
     await broker.topic_creator.create(missing)
-    return _answer(request, context, broker)
+    answer = _answer(request, context, broker)
+    return await answer if isinstance(answer, Awaitable) else answer
 
 
-def _answer(request: MetadataRequest, context: RequestContext, broker: BrokerServices) -> MetadataResponse:
-    topics = _describe_asked(request, context, broker)
-    if request.include_topic_authorized_operations:
-        for topic in topics:
+def _answer(
+    request: MetadataRequest, context: RequestContext, broker: BrokerServices
+) -> MetadataResponse | Awaitable[MetadataResponse]:
+    return at_once_or_in_turns(_describe(request, context, broker), broker.runtime)
+
+
+def _describe(
+    request: MetadataRequest, context: RequestContext, broker: BrokerServices
+) -> Generator[None, None, MetadataResponse]:
+    # Brokers, topics and partitions are those of the first step's moment.
+    brokers = broker.metadata.brokers_for(context.listener_name)
+    alive = brokers.alive()
+    # Clients send controller requests to this node; any broker forwards them (KIP-590).
+    controller_id = broker.runtime.random.choice(alive)[0].broker_id if alive else -1
+    topics = []
+    left = ROWS_OF_STEP
+    for asked, image, partitions in _asked(request, context, broker):
+        if not left:
+            left = ROWS_OF_STEP
+            yield
+        left -= 1
+        topics.append(topic := _describe_topic(asked, image))
+        if request.include_topic_authorized_operations:
             topic.topic_authorized_operations = operations.TOPIC
-    alive = broker.metadata.alive_brokers(context.listener_name)
-    listed = alive or broker.metadata.registered_brokers(context.listener_name)
+        for index, partition in partitions.items():
+            if not left:
+                left = ROWS_OF_STEP
+                yield
+            left -= 1
+            topic.partitions.append(_describe_partition(index, partition, context.version, brokers))
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(
                 node_id=node.broker_id, host=endpoint.host, port=endpoint.port, rack=node.rack
             )
-            for node, endpoint in listed
+            for node, endpoint in alive or brokers.registered()
         ],
         cluster_id=broker.cluster_id,
-        # Clients send controller requests to this node; any broker forwards them (KIP-590).
-        controller_id=broker.runtime.random.choice(alive)[0].broker_id if alive else -1,
+        controller_id=controller_id,
         topics=topics,
         cluster_authorized_operations=(
             operations.CLUSTER if request.include_cluster_authorized_operations else operations.NOT_ASKED
@@ -90,63 +119,53 @@ def _answer(request: MetadataRequest, context: RequestContext, broker: BrokerSer
     )
 
 
-def _describe_asked(
-    request: MetadataRequest, context: RequestContext, broker: BrokerServices
-) -> list[MetadataResponseTopic]:
+def _asked(request: MetadataRequest, context: RequestContext, broker: BrokerServices) -> list[_Asked]:
+    """The requested topics, all in one turn, as they are now."""
+    metadata = broker.metadata
     if request.topics is None or (context.version == 0 and not request.topics):
-        return [_describe(topic, context, broker) for topic in broker.metadata.image.topics_by_name.values()]
+        # Partitions are copied: the image's own are replaced one by one.
+        return [
+            (name, topic, topic.partitions.copy()) for name, topic in metadata.image.topics_by_name.items()
+        ]
+    found: list[tuple[str | UUID, TopicImage | None]]
     ids = dict.fromkeys(asked.topic_id for asked in request.topics if asked.topic_id != ZERO_UUID)
     if ids:  # As in Kafka: in a request with ids, names are ignored.
-        return [_describe_id(topic_id, context, broker) for topic_id in ids]
-    names = dict.fromkeys(asked.name for asked in request.topics if asked.name is not None)
-    return [_describe_name(name, context, broker) for name in names]
+        found = [(topic_id, metadata.topic_by_id(topic_id)) for topic_id in ids]
+    else:
+        names = dict.fromkeys(asked.name for asked in request.topics if asked.name is not None)
+        found = [(name, metadata.topic(name)) for name in names]
+    return [(asked, topic, {} if topic is None else topic.partitions.copy()) for asked, topic in found]
 
 
-def _describe_id(topic_id: UUID, context: RequestContext, broker: BrokerServices) -> MetadataResponseTopic:
-    topic = broker.metadata.topic_by_id(topic_id)
-    if topic is None:
-        return MetadataResponseTopic(error_code=ErrorCode.unknown_topic_id, name=None, topic_id=topic_id)
-    return _describe(topic, context, broker)
-
-
-def _describe_name(name: str, context: RequestContext, broker: BrokerServices) -> MetadataResponseTopic:
-    topic = broker.metadata.topic(name)
+def _describe_topic(asked: str | UUID, topic: TopicImage | None) -> MetadataResponseTopic:
+    """A topic without its partitions, or the error of one that does not exist."""
     if topic is not None:
-        return _describe(topic, context, broker)
+        return MetadataResponseTopic(
+            name=topic.name, topic_id=topic.topic_id, is_internal=topic.name in INTERNAL_TOPICS
+        )
+    if isinstance(asked, UUID):
+        return MetadataResponseTopic(error_code=ErrorCode.unknown_topic_id, name=None, topic_id=asked)
     error = ErrorCode.unknown_topic_or_partition
     try:
-        check_topic_name(name)
+        check_topic_name(asked)
     except InvalidTopic as invalid:
         error = invalid.code
-    return MetadataResponseTopic(error_code=error, name=name, is_internal=name in INTERNAL_TOPICS)
-
-
-def _describe(topic: TopicImage, context: RequestContext, broker: BrokerServices) -> MetadataResponseTopic:
-    return MetadataResponseTopic(
-        name=topic.name,
-        topic_id=topic.topic_id,
-        is_internal=topic.name in INTERNAL_TOPICS,
-        partitions=[
-            _describe_partition(index, partition, context, broker)
-            for index, partition in topic.partitions.items()
-        ],
-    )
+    return MetadataResponseTopic(error_code=error, name=asked, is_internal=asked in INTERNAL_TOPICS)
 
 
 def _describe_partition(
-    index: int, partition: PartitionImage, context: RequestContext, broker: BrokerServices
+    index: int, partition: PartitionImage, version: int, brokers: ListenerBrokers
 ) -> MetadataResponsePartition:
-    metadata, listener = broker.metadata, context.listener_name
-    replicas, isr = list(partition.replicas), list(partition.isr)
     error = ErrorCode.none
-    if context.version == 0:  # The first clients expect an error if a replica is unavailable.
-        available = metadata.available_replicas(replicas, listener)
+    replicas, isr = list(partition.replicas), list(partition.isr)
+    if version == 0:  # The first clients expect an error if a replica is unavailable.
+        available = brokers.available(replicas)
         if len(available) < len(replicas):
             error = ErrorCode.replica_not_available
-        replicas, isr = available, metadata.available_replicas(isr, listener)
+        replicas, isr = available, brokers.available(isr)
     leader = partition.leader
-    if metadata.endpoint(leader, listener) is None:
-        is_listener_missing = metadata.broker(leader) is not None and context.version >= 6
+    if not brokers.has_endpoint(leader):
+        is_listener_missing = brokers.is_registered(leader) and version >= 6
         error = ErrorCode.listener_not_found if is_listener_missing else ErrorCode.leader_not_available
         leader = None
     return MetadataResponsePartition(
@@ -156,7 +175,7 @@ def _describe_partition(
         leader_epoch=partition.leader_epoch,
         replica_nodes=replicas,
         isr_nodes=isr,
-        offline_replicas=metadata.offline_replicas(partition, listener),
+        offline_replicas=brokers.offline_replicas(partition),
     )
 
 
@@ -171,4 +190,4 @@ def refuse(request: MetadataRequest, error: KafkaError) -> MetadataResponse:
     )
 
 
-API = Api(key=ApiKey.METADATA, versions=range(14), handle=handle, refuse=refuse)
+API = Api(key=ApiKey.METADATA, versions=range(14), handle=handle, refuse=refuse, is_encoded_in_turns=True)
