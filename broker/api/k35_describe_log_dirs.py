@@ -3,10 +3,15 @@
 Who asks: admin clients (kafka-log-dirs.sh); sent to each broker for its own directories.
 Versions: v1-5. v2 flexible, v3 a top-level error, v4 sizes of the volume (KIP-827), v5 is_cordoned (KIP-1066).
 Differs from Kafka: never throttles.
-Touches: storage.manager.log_manager (read only). Never waits.
+Touches: storage.manager.log_manager (read only). Many replicas take several turns of the loop: which there are, and where,
+is of one moment, their sizes are not.
 """
 
+from collections.abc import Awaitable, Generator, Mapping
+from os.path import dirname
+
 from broker.api import Api
+from broker.api.long_answers import ROWS_OF_STEP, at_once_or_in_turns
 from broker.membership import cordoning
 from broker.request_context import RequestContext
 from broker.services import BrokerServices
@@ -20,49 +25,74 @@ from protocol.messages.describe_log_dirs import (
     DescribeLogDirsTopic,
 )
 from protocol.types import TopicPartition
-from storage.manager.log_manager import LogDirInfo, LogManager
+from storage.log import Log
+from storage.manager.log_manager import LogDirInfo
+
+#: By the path of a log directory and the name of a topic.
+_Topics = dict[str, dict[str, DescribeLogDirsTopic]]
 
 
 def handle(
     request: DescribeLogDirsRequest, context: RequestContext, broker: BrokerServices
-) -> DescribeLogDirsResponse:
+) -> DescribeLogDirsResponse | Awaitable[DescribeLogDirsResponse]:
     """Every directory, with the requested partitions that are in it (null topics: all)."""
-    wanted = None
-    if request.topics is not None:
-        wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
-    logs = broker.replicas.logs
-    knows_cordoned = cordoning.is_known_to(broker.metadata.image)
+    return at_once_or_in_turns(_describe(request, broker), broker.runtime)
+
+
+def _describe(
+    request: DescribeLogDirsRequest, broker: BrokerServices
+) -> Generator[None, None, DescribeLogDirsResponse]:
+    table = broker.replicas.logs
+    cordoned = table.cordoned_dirs if cordoning.is_known_to(broker.metadata.image) else ()
+    infos = table.describe_dirs()
+    topics: _Topics = {str(info.path): {} for info in infos}
+    # Of one moment: a move may end between two turns.
+    logs, future_logs = _wanted(request, table.logs), _wanted(request, table.future_logs)
+    left = ROWS_OF_STEP
+    for some, is_future in ((logs, False), (future_logs, True)):
+        for at, log in some.items():
+            if not left:
+                left = ROWS_OF_STEP
+                yield
+            left -= 1
+            row = DescribeLogDirsPartition(
+                partition_index=at.partition,
+                partition_size=log.segments.size_bytes,
+                # For the current log this is its lag behind its own high watermark, which is always 0.
+                offset_lag=_future_lag(logs.get(at), log) if is_future else 0,
+                is_future_key=is_future,
+            )
+            # As `Path.parent`, which takes several times as long.
+            of_directory = topics[dirname(str(log.directory)) or "."]  # noqa: PTH120
+            of_directory.setdefault(at.topic, DescribeLogDirsTopic(name=at.topic)).partitions.append(row)
     return DescribeLogDirsResponse(
         results=[
-            answer_directory(
-                info, wanted, logs, is_cordoned=knows_cordoned and info.path in logs.cordoned_dirs
-            )
-            for info in logs.describe_dirs()
+            answer_directory(info, topics[str(info.path)], is_cordoned=info.path in cordoned)
+            for info in infos
         ]
     )
 
 
+def _wanted(request: DescribeLogDirsRequest, logs: Mapping[TopicPartition, Log]) -> dict[TopicPartition, Log]:
+    """A copy of those that are requested."""
+    if request.topics is None:
+        return dict(logs)
+    wanted = {}
+    for topic in request.topics:
+        for index in topic.partitions:
+            # Equal to a TopicPartition, which takes longer to create.
+            if (log := logs.get((topic.topic, index))) is not None:  # type: ignore[call-overload]
+                wanted[log.topic_partition] = log
+    return wanted
+
+
 def answer_directory(
-    info: LogDirInfo, wanted: set[tuple[str, int]] | None, logs: LogManager, *, is_cordoned: bool
+    info: LogDirInfo, topics: Mapping[str, DescribeLogDirsTopic], *, is_cordoned: bool
 ) -> DescribeLogDirsResult:
     """One directory; only KAFKA_STORAGE_ERROR if it is offline."""
     path = str(info.path.absolute())
     if info.error is not None:
         return DescribeLogDirsResult(error_code=ErrorCode.kafka_storage_error, log_dir=path)
-    topics: dict[str, DescribeLogDirsTopic] = {}
-    rows = [(*row, False) for row in info.logs] + [(*row, True) for row in info.future_logs]
-    for topic_partition, size_bytes, is_future in rows:
-        if wanted is None or topic_partition in wanted:
-            name, index = topic_partition
-            topics.setdefault(name, DescribeLogDirsTopic(name=name)).partitions.append(
-                DescribeLogDirsPartition(
-                    partition_index=index,
-                    partition_size=size_bytes,
-                    # For the current log this is its lag behind its own high watermark, which is always 0.
-                    offset_lag=_future_lag(topic_partition, logs) if is_future else 0,
-                    is_future_key=is_future,
-                )
-            )
     return DescribeLogDirsResult(
         log_dir=path,
         topics=list(topics.values()),
@@ -72,10 +102,9 @@ def answer_directory(
     )
 
 
-def _future_lag(topic_partition: TopicPartition, logs: LogManager) -> int:
+def _future_lag(current: Log | None, future: Log) -> int:
     """The number of offsets that a future log lags behind the current log; -1 if the current log is offline."""
-    current, future = logs.get(topic_partition), logs.future_logs[topic_partition]
     return -1 if current is None else current.log_end_offset - future.log_end_offset
 
 
-API = Api(key=ApiKey.DESCRIBE_LOG_DIRS, versions=range(1, 6), handle=handle)
+API = Api(key=ApiKey.DESCRIBE_LOG_DIRS, versions=range(1, 6), handle=handle, is_encoded_in_turns=True)

@@ -1,6 +1,6 @@
 """LogTable: the logs of a broker and their directories, the common state of all parts of the LogManager."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from logging import getLogger
@@ -57,9 +57,6 @@ class LogDirInfo(NamedTuple):
     error: OSError | None
     total_bytes: int | None
     usable_bytes: int | None
-    #: Logs with their sizes in bytes.
-    logs: list[tuple[TopicPartition, int]]
-    future_logs: list[tuple[TopicPartition, int]]
 
 
 class LogTable:
@@ -108,8 +105,7 @@ class LogTable:
         return [*list(self.logs.values()), *list(self.future_logs.values())]
 
     def describe_dirs(self) -> list[LogDirInfo]:
-        """Every locked directory with its logs and their sizes. Waits for statvfs only."""
-        rows, future_rows = self._sizes(self.logs), self._sizes(self.future_logs)
+        """Every locked directory. Waits for statvfs only."""
         found = []
         for path, directory in self.directories.items():
             total = usable = None
@@ -118,16 +114,8 @@ class LogTable:
                     total, usable = self._files.usage(path)
                 except OSError as failure:
                     error = failure
-            found.append(
-                LogDirInfo(path, directory.directory_id, error, total, usable, rows[path], future_rows[path])
-            )
+            found.append(LogDirInfo(path, directory.directory_id, error, total, usable))
         return found
-
-    def _sizes(self, logs: Mapping[TopicPartition, Log]) -> dict[Path, list[tuple[TopicPartition, int]]]:
-        rows: dict[Path, list[tuple[TopicPartition, int]]] = {path: [] for path in self.directories}
-        for topic_partition, log in list(logs.items()):
-            rows[log.directory.parent].append((topic_partition, log.segments.size_bytes))
-        return rows
 
     # -- the table -----------------------------------------------------------------------------------
 

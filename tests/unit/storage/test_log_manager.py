@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -156,7 +157,8 @@ def test_new_logs_go_where_there_are_fewest(tmp_path):
     manager = open_manager(one, two)
     for partition in range(5):
         manager.get_or_create(TopicPartition("t", partition), topic_id=TOPIC_ID, now_ms=NOW_MS)
-    assert sorted(len(row.logs) for row in manager.describe_dirs()) == [2, 3]
+    counts = Counter(log.directory.parent for log in manager.all_logs())
+    assert sorted(counts.values()) == [2, 3]
     manager.shutdown(NOW_MS, broker_epoch=1)
     assert len(open_manager(one, two).logs) == 5
 
