@@ -6,13 +6,16 @@ earliest local (-4), v9 latest tiered (-5), v10 timeout (KIP-1075), v11 earliest
 Differs from Kafka: never throttles; -3 is the largest timestamp of both tiers.
 Touches: broker.partition (read only). Searches a timestamp in a thread, since that may decompress records; the result
 is valid only if leader and leader epoch are still the same afterwards. What is in the remote tier only is waited for in the
-purgatory (Kafka's DelayedRemoteListOffsets), for timeout_ms or remote.list.offsets.request.timeout.ms.
+purgatory (Kafka's DelayedRemoteListOffsets), for timeout_ms or remote.list.offsets.request.timeout.ms. Many rows take
+several turns of the loop.
 """
 
+import asyncio
 from collections import Counter
 from typing import Final, NamedTuple
 
 from broker.api import Api
+from broker.api.long_answers import ROWS_OF_STEP
 from broker.reads.delayed_remote_list_offsets import OffsetLookUp
 from broker.reads.list_offsets import is_searched, offset_for_timestamp, search
 from broker.replicas.partition import Partition
@@ -87,9 +90,14 @@ async def _find_locally(
     """Begin all look-ups of the remote tier, which are added to `pending`, and answer the other rows."""
     named = Counter((topic.name, row.partition_index) for topic in request.topics for row in topic.partitions)
     topics = []
+    left = ROWS_OF_STEP
     for topic in request.topics:
-        rows = []
+        rows: list[ListOffsetsPartitionResponse] = []
         for asked in topic.partitions:
+            if not left:
+                left = ROWS_OF_STEP
+                await asyncio.sleep(0)
+            left -= 1
             response = ListOffsetsPartitionResponse(partition_index=asked.partition_index)
             rows.append(response)
             try:
@@ -99,7 +107,8 @@ async def _find_locally(
                 if (look_up := _remote_look_up(row, broker)) is not None:
                     pending.append((response, row, look_up))
                 else:
-                    _fill(response, row, await _find(row, broker))
+                    found = await _find(row, broker) if is_searched(row.timestamp) else None
+                    _fill(response, row, found)
             except KafkaError as error:
                 response.error_code = _code(error, context.version)
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=rows))
@@ -155,9 +164,7 @@ def _fill(
 
 
 async def _find(row: _Row, broker: BrokerServices) -> TimestampOffset | None:
-    """Search the local records if the timestamp needs that. Raises what `_check_unchanged` raises."""
-    if not is_searched(row.timestamp):
-        return None
+    """Search the local records. Raises what `_check_unchanged` raises."""
     partition = row.partition
     leader_epoch = partition.leader_epoch
     found = await broker.runtime.run_blocking(search, partition.log, row.timestamp, pool=Pool.READS)
@@ -214,4 +221,4 @@ def _code(error: KafkaError, version: int) -> int:
     return error.code
 
 
-API = Api(key=ApiKey.LIST_OFFSETS, versions=range(1, 12), handle=handle)
+API = Api(key=ApiKey.LIST_OFFSETS, versions=range(1, 12), handle=handle, is_encoded_in_turns=True)

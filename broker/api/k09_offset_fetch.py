@@ -6,12 +6,16 @@ require_stable (KIP-447), v8 several groups (KIP-709), v9 member (ignored for cl
 Differs from Kafka: while commits of the group wait for replicas, every OffsetFetch waits with them; Kafka returns
 the offsets before them if require_stable is not set. Duplicates in the request are answered once.
 Touches: broker.metadata (read only), broker.groups. Waits for the replication of commits, also of those that a
-former leader has appended and this one has loaded.
+former leader has appended and this one has loaded. Many rows take several turns of the loop; those of a group are of one
+moment.
 """
 
+from asyncio import Future
+from collections.abc import Awaitable, Generator
 from uuid import UUID
 
 from broker.api import Api
+from broker.api.long_answers import ROWS_OF_STEP, at_once_or_in_turns
 from broker.groups.answers import Answer, after, after_all
 from broker.request_context import RequestContext
 from broker.services import BrokerServices
@@ -37,15 +41,35 @@ _FIRST_VERSION_WITH_TOPIC_IDS = 10
 
 def handle(
     request: OffsetFetchRequest, context: RequestContext, broker: BrokerServices
-) -> Answer[OffsetFetchResponse]:
+) -> OffsetFetchResponse | Awaitable[OffsetFetchResponse]:
     """One row for each group; up to v7 there is one group, and the response is its row."""
-    if context.version >= _FIRST_VERSION_WITH_GROUPS:
-        groups = _distinct(request.groups)
-        answers = [_fetch(group, request.require_stable, context, broker) for group in groups]
-        return after_all(answers, lambda groups: OffsetFetchResponse(groups=groups))
-    (group,) = _distinct([_single_group(request)])
-    answer = _fetch(group, request.require_stable, context, broker)
-    return after(answer, lambda fetched: _single_answer(group, fetched, context.version))
+    return at_once_or_in_turns(_answer(request, context, broker), broker.runtime)
+
+
+def _answer(
+    request: OffsetFetchRequest, context: RequestContext, broker: BrokerServices
+) -> Generator[None, None, OffsetFetchResponse | Awaitable[OffsetFetchResponse]]:
+    has_groups = context.version >= _FIRST_VERSION_WITH_GROUPS
+    groups = _distinct(request.groups if has_groups else [_single_group(request)])
+    answers: list[Answer[OffsetFetchResponseGroup]] = []
+    left = ROWS_OF_STEP
+    for group in groups:
+        answer = _fetch(group, request.require_stable, context, broker)
+        answers.append(answer)
+        left -= 1 + _row_count(answer)
+        if left < 0:
+            left = ROWS_OF_STEP
+            yield
+    if has_groups:
+        return after_all(answers, lambda fetched: OffsetFetchResponse(groups=fetched))
+    return after(answers[0], lambda fetched: _single_answer(groups[0], fetched, context.version))
+
+
+def _row_count(answer: Answer[OffsetFetchResponseGroup]) -> int:
+    """The number of rows, as many as a step has if it is not known yet."""
+    if isinstance(answer, Future):
+        return ROWS_OF_STEP
+    return sum([len(topic.partitions) for topic in answer.topics])
 
 
 def _distinct(groups: list[OffsetFetchRequestGroup]) -> list[OffsetFetchRequestGroup]:
@@ -177,4 +201,4 @@ def _single_answer(
     )
 
 
-API = Api(key=ApiKey.OFFSET_FETCH, versions=range(1, 11), handle=handle)
+API = Api(key=ApiKey.OFFSET_FETCH, versions=range(1, 11), handle=handle, is_encoded_in_turns=True)

@@ -4,11 +4,13 @@ Who asks: admin clients (kafka-delete-records.sh).
 Versions: v0-2. v2 flexible. Offset -1 means the high watermark.
 Differs from Kafka: never throttles; a partition named twice is answered twice.
 Touches: broker.partition. Waits until every live replica has deleted them, for timeout_ms at most
-(Kafka's DelayedDeleteRecords).
+(Kafka's DelayedDeleteRecords). Many partitions take several turns of the loop.
 """
 
+from collections.abc import Awaitable, Generator
+
 from broker.api import Api
-from broker.purgatory.delayed_response import DelayedResponse
+from broker.api.long_answers import ROWS_OF_STEP, at_once_or_in_turns
 from broker.replicas.delayed_produce import DeleteRecordsPartitionStatus
 from broker.request_context import RequestContext
 from broker.services import BrokerServices
@@ -29,33 +31,53 @@ HIGH_WATERMARK = -1
 
 def handle(
     request: DeleteRecordsRequest, context: RequestContext, broker: BrokerServices
-) -> DeleteRecordsResponse | DelayedResponse[DeleteRecordsResponse]:
+) -> DeleteRecordsResponse | Awaitable[DeleteRecordsResponse]:
     """Handle each partition separately; respond when all are done."""
-    statuses: list[tuple[DeleteRecordsPartitionResult, DeleteRecordsPartitionStatus]] = []
+    return at_once_or_in_turns(_delete_each(request, broker), broker.runtime)
+
+
+def _delete_each(
+    request: DeleteRecordsRequest, broker: BrokerServices
+) -> Generator[None, None, DeleteRecordsResponse | Awaitable[DeleteRecordsResponse]]:
+    pending: list[tuple[DeleteRecordsPartitionResult, DeleteRecordsPartitionStatus]] = []
     topics = []
+    left = ROWS_OF_STEP
     for topic in request.topics:
-        rows = []
+        rows: list[DeleteRecordsPartitionResult] = []
         for asked in topic.partitions:
+            if not left:
+                left = ROWS_OF_STEP
+                yield
+            left -= 1
             row = DeleteRecordsPartitionResult(partition_index=asked.partition_index, low_watermark=-1)
             rows.append(row)
             try:
-                statuses.append((row, _delete(topic.name, asked, broker)))
+                status = _delete(topic.name, asked, broker)
             except KafkaError as error:
                 row.error_code = error.code
+                continue
+            if status.is_complete():
+                _fill(row, status)
+            else:
+                pending.append((row, status))
         topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=rows))
 
     def respond() -> DeleteRecordsResponse:
-        for row, status in statuses:
-            if status.error is not None:
-                row.error_code = status.error.code
-            else:
-                assert status.low_watermark is not None
-                row.low_watermark = status.low_watermark
+        for row, status in pending:
+            _fill(row, status)
         return DeleteRecordsResponse(topics=topics)
 
     return broker.replicas.respond_when_complete(
-        [status for _, status in statuses], timeout_ms=max(0, request.timeout_ms), respond=respond
+        [status for _, status in pending], timeout_ms=max(0, request.timeout_ms), respond=respond
     )
+
+
+def _fill(row: DeleteRecordsPartitionResult, status: DeleteRecordsPartitionStatus) -> None:
+    if status.error is not None:
+        row.error_code = status.error.code
+    else:
+        assert status.low_watermark is not None
+        row.low_watermark = status.low_watermark
 
 
 def _delete(
@@ -68,4 +90,4 @@ def _delete(
     return DeleteRecordsPartitionStatus(partition, offset)
 
 
-API = Api(key=ApiKey.DELETE_RECORDS, versions=range(3), handle=handle)
+API = Api(key=ApiKey.DELETE_RECORDS, versions=range(3), handle=handle, is_encoded_in_turns=True)

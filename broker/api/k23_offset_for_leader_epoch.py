@@ -10,12 +10,15 @@ topic that was deleted and created again. In the latter case the response is tha
 former it is UNKNOWN_LEADER_EPOCH, and the consumer looks for the successor. The former is assumed if this broker is
 fenced or has had no heartbeat response for a session timeout, so that the controller may have elected a successor.
 Differs from Kafka: never throttles; Kafka 4.3.1 returns the log end to consumers, and -1 for any newer epoch.
-Touches: broker.partition (read only), storage.leader_epoch_cache, broker.membership.lifecycle. Never waits.
+Touches: broker.partition (read only), storage.leader_epoch_cache, broker.membership.lifecycle. Many rows
+take several turns of the loop.
 """
 
+from collections.abc import Awaitable, Generator
 from typing import Final
 
 from broker.api import Api
+from broker.api.long_answers import ROWS_OF_STEP, at_once_or_in_turns
 from broker.reads.list_offsets import check_high_watermark_is_known
 from broker.request_context import RequestContext
 from broker.services import BrokerServices
@@ -36,20 +39,27 @@ CONSUMER: Final = -1
 
 def handle(
     request: OffsetForLeaderEpochRequest, context: RequestContext, broker: BrokerServices
-) -> OffsetForLeaderEpochResponse:
+) -> OffsetForLeaderEpochResponse | Awaitable[OffsetForLeaderEpochResponse]:
     """Handle each partition separately."""
-    return OffsetForLeaderEpochResponse(
-        topics=[
-            OffsetForLeaderTopicResult(
-                topic=topic.topic,
-                partitions=[
-                    answer_partition(topic.topic, asked, broker, is_consumer=request.replica_id == CONSUMER)
-                    for asked in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
+    return at_once_or_in_turns(_answer(request, broker), broker.runtime)
+
+
+def _answer(
+    request: OffsetForLeaderEpochRequest, broker: BrokerServices
+) -> Generator[None, None, OffsetForLeaderEpochResponse]:
+    is_consumer = request.replica_id == CONSUMER
+    topics = []
+    left = ROWS_OF_STEP
+    for topic in request.topics:
+        rows: list[EpochEndOffset] = []
+        for asked in topic.partitions:
+            if not left:
+                left = ROWS_OF_STEP
+                yield
+            left -= 1
+            rows.append(answer_partition(topic.topic, asked, broker, is_consumer=is_consumer))
+        topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=rows))
+    return OffsetForLeaderEpochResponse(topics=topics)
 
 
 def answer_partition(
@@ -77,4 +87,4 @@ def answer_partition(
     return row
 
 
-API = Api(key=ApiKey.OFFSET_FOR_LEADER_EPOCH, versions=range(2, 5), handle=handle)
+API = Api(key=ApiKey.OFFSET_FOR_LEADER_EPOCH, versions=range(2, 5), handle=handle, is_encoded_in_turns=True)

@@ -6,12 +6,15 @@ The response is sent when the move has begun; DescribeLogDirs reports its progre
 current directory cancels a move.
 Differs from Kafka: never throttles; the requested directory of a partition that this broker does not host yet
 (REPLICA_NOT_AVAILABLE) is not kept for its later creation.
-Touches: broker.replicas (log moves). Never waits.
+Touches: broker.replicas (log moves). Many moves are begun in several turns of the loop.
 """
 
+from collections.abc import Awaitable, Generator
 from pathlib import Path
+from typing import Final
 
 from broker.api import Api
+from broker.api.long_answers import at_once_or_in_turns
 from broker.request_context import RequestContext
 from broker.services import BrokerServices
 from protocol.api_keys import ApiKey
@@ -24,22 +27,35 @@ from protocol.messages.alter_replica_log_dirs import (
 )
 from protocol.types import TopicPartition
 
+#: The number of moves that are begun in one step, and so at once: each creates a directory.
+_MOVES_OF_STEP: Final = 10
+
 
 def handle(
     request: AlterReplicaLogDirsRequest, context: RequestContext, broker: BrokerServices
-) -> AlterReplicaLogDirsResponse:
+) -> AlterReplicaLogDirsResponse | Awaitable[AlterReplicaLogDirsResponse]:
     """Handle each partition separately; for a partition that is named twice the last directory applies."""
-    wanted = {
-        TopicPartition(topic.name, index): Path(directory.path)
-        for directory in request.dirs
-        for topic in directory.topics
-        for index in topic.partitions
-    }
+    return at_once_or_in_turns(_move_each(request, broker), broker.runtime)
+
+
+def _move_each(
+    request: AlterReplicaLogDirsRequest, broker: BrokerServices
+) -> Generator[None, None, AlterReplicaLogDirsResponse]:
+    wanted: dict[TopicPartition, Path] = {}
+    for directory in request.dirs:
+        path = Path(directory.path)
+        for topic in directory.topics:
+            wanted.update((TopicPartition(topic.name, index), path) for index in topic.partitions)
     topics: dict[str, AlterReplicaLogDirTopicResult] = {}
+    left = _MOVES_OF_STEP
     for topic_partition, path in wanted.items():
-        topic, index = topic_partition
+        if not left:
+            left = _MOVES_OF_STEP
+            yield
+        left -= 1
+        name, index = topic_partition
         row = AlterReplicaLogDirPartitionResult(partition_index=index)
-        topics.setdefault(topic, AlterReplicaLogDirTopicResult(topic_name=topic)).partitions.append(row)
+        topics.setdefault(name, AlterReplicaLogDirTopicResult(topic_name=name)).partitions.append(row)
         try:
             move(topic_partition, path, broker)
         except KafkaError as error:
@@ -55,4 +71,4 @@ def move(topic_partition: TopicPartition, path: Path, broker: BrokerServices) ->
         raise ReplicaNotAvailable(str(error)) from error
 
 
-API = Api(key=ApiKey.ALTER_REPLICA_LOG_DIRS, versions=range(1, 3), handle=handle)
+API = Api(key=ApiKey.ALTER_REPLICA_LOG_DIRS, versions=range(1, 3), handle=handle, is_encoded_in_turns=True)

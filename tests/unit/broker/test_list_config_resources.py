@@ -71,5 +71,5 @@ def ask(version, asked):
         client_host="h",
         listener_name="PLAINTEXT",
     )
-    broker = SimpleNamespace(metadata=SimpleNamespace(image=image))
+    broker = SimpleNamespace(metadata=SimpleNamespace(image=image), runtime=None)  # few rows need no turns
     return handle(ListConfigResourcesRequest(resource_types=asked), context, broker)
