@@ -8,7 +8,8 @@ Touches: broker.config, broker.metadata (read only). Requests for many resources
 """
 
 import asyncio
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
+from functools import cache, partial
 from typing import Final, Protocol
 
 from broker.api import Api
@@ -46,8 +47,7 @@ RESOURCES_A_TURN: Final = 20
 
 #: By a resource's type and name: the names of the requested configurations; None: all.
 _Wanted = dict[tuple[int, str], set[str] | None]
-#: The results of one request, which its resources share.
-_Made = dict[ConfigRow, DescribeConfigsResourceResult]
+_MakeResult = Callable[[ConfigRow], DescribeConfigsResourceResult]
 
 
 class DescribesConfigs(Protocol):
@@ -70,10 +70,13 @@ async def handle(
     request: DescribeConfigsRequest, context: RequestContext, broker: DescribesConfigs
 ) -> DescribeConfigsResponse:
     """A result for each resource; an error of one does not affect the others."""
-    results = []
-    made: _Made = {}
-    for (resource_type, name), wanted in _distinct(request.resources).items():
-        results.append(_describe(resource_type, name, wanted, request, broker, made))
+    results: list[DescribeConfigsResult] = []
+    resources = _distinct(request.resources)
+    make: _MakeResult = partial(_result, request)
+    if len(resources) > 1:
+        make = cache(make)  # what resources do not override is the same in all of them
+    for (resource_type, name), wanted in resources.items():
+        results.append(_describe(resource_type, name, wanted, broker, make))
         if len(results) % RESOURCES_A_TURN == 0:
             await asyncio.sleep(0)
     return DescribeConfigsResponse(results=results)
@@ -95,9 +98,8 @@ def _describe(
     resource_type: int,
     name: str,
     wanted: Collection[str] | None,
-    request: DescribeConfigsRequest,
     broker: DescribesConfigs,
-    made: _Made,
+    make: _MakeResult,
 ) -> DescribeConfigsResult:
     result = DescribeConfigsResult(resource_type=resource_type, resource_name=name, error_message=None)
     try:
@@ -105,12 +107,7 @@ def _describe(
     except KafkaError as error:
         result.error_code, result.error_message = error.code, error.message
         return result
-    for row in rows:
-        if wanted is None or row.name in wanted:
-            # What resources do not override is the same in all of them.
-            if (found := made.get(row)) is None:
-                found = made[row] = _result(row, request)
-            result.configs.append(found)
+    result.configs = [make(row) for row in rows if wanted is None or row.name in wanted]
     return result
 
 
@@ -156,7 +153,7 @@ def _logger_rows() -> list[ConfigRow]:
     ]
 
 
-def _result(row: ConfigRow, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+def _result(request: DescribeConfigsRequest, row: ConfigRow) -> DescribeConfigsResourceResult:
     synonyms = row.synonyms if request.include_synonyms else ()
     return DescribeConfigsResourceResult(
         name=row.name,

@@ -77,8 +77,8 @@ def _wanted(request: DescribeLogDirsRequest, logs: Mapping[TopicPartition, Log])
     """A copy of those that are requested."""
     if request.topics is None:
         return dict(logs)
-    wanted = {}
-    for topic in request.topics:
+    wanted: dict[TopicPartition, Log] = {}
+    for topic in request.topics if logs else ():  # usually there are no future logs
         for index in topic.partitions:
             # Equal to a TopicPartition, which takes longer to create.
             if (log := logs.get((topic.topic, index))) is not None:  # type: ignore[call-overload]
