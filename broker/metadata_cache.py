@@ -94,13 +94,11 @@ class MetadataCache:
 
     def endpoint(self, broker_id: int | None, listener_name: str) -> Endpoint | None:
         """The broker's endpoint of this listener, or None."""
-        broker = self.broker(broker_id)
-        return broker.endpoints.get(listener_name) if broker else None
+        return _endpoint(self.broker(broker_id), listener_name)
 
     def is_available(self, broker_id: int, listener_name: str) -> bool:
         """Unfenced and reachable over this listener."""
-        broker = self.broker(broker_id)
-        return broker is not None and not broker.is_fenced and listener_name in broker.endpoints
+        return _is_available(self.broker(broker_id), listener_name)
 
     def is_online(self, broker_id: int, directory: UUID) -> bool:
         """Whether a registered broker has this directory, as far as it is known (KIP-858)."""
@@ -143,15 +141,11 @@ class ListenerBrokers:
     def has_endpoint(self, broker_id: int | None) -> bool:
         """Whether the broker, fenced or not, has an endpoint of this listener."""
         broker = None if broker_id is None else self._brokers.get(broker_id)
-        return broker is not None and self._listener_name in broker.endpoints
-
-    def is_available(self, broker_id: int) -> bool:
-        """Unfenced and reachable over this listener."""
-        return self.has_endpoint(broker_id) and not self._brokers[broker_id].is_fenced
+        return _endpoint(broker, self._listener_name) is not None
 
     def available(self, broker_ids: Iterable[int]) -> list[int]:
         """Those of the brokers that are unfenced and reachable over this listener."""
-        return [broker_id for broker_id in broker_ids if self.is_available(broker_id)]
+        return [broker_id for broker_id in broker_ids if self._is_available(broker_id)]
 
     def offline_replicas(self, partition: PartitionImage) -> list[int]:
         """The replicas whose broker is unregistered, fenced or not on this listener, or has lost their directory.
@@ -165,10 +159,21 @@ class ListenerBrokers:
             offline = [
                 replica
                 for replica, directory in zip(replicas, directories, strict=True)
-                if not self.is_available(replica) or not _is_online(self._brokers[replica], directory)
+                if not self._is_available(replica) or not _is_online(self._brokers[replica], directory)
             ]
             self._offline[at] = known = (replicas, directories, offline)
         return known[2]
+
+    def _is_available(self, broker_id: int) -> bool:
+        return _is_available(self._brokers.get(broker_id), self._listener_name)
+
+
+def _endpoint(broker: BrokerImage | None, listener_name: str) -> Endpoint | None:
+    return None if broker is None else broker.endpoints.get(listener_name)
+
+
+def _is_available(broker: BrokerImage | None, listener_name: str) -> bool:
+    return broker is not None and not broker.is_fenced and listener_name in broker.endpoints
 
 
 def _is_online(broker: BrokerImage, directory: UUID) -> bool:
