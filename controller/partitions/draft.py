@@ -7,10 +7,11 @@ replayed:
     Draft(state) --change(topic, index, wanted)--> records; `partitions` and `broker` show the result
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import fields
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from controller.metadata.record_versions import ISR_SHRINK_KEEPS_EPOCH_3_6_IV0
@@ -29,11 +30,13 @@ from protocol.metadata.image import (
 from protocol.metadata.leader_preference import LeaderPreference
 from protocol.metadata.records import MetadataRecord, PartitionChangeRecord
 
+Change = tuple[PartitionImage, PartitionChangeRecord]
+
 
 class _Decided(NamedTuple):
-    """The change of a partition; `record_of` makes the same one of another partition, None if nothing changes."""
+    """The change of partitions that are the same in `rest`; `record_of` makes the record of one, None if nothing changes."""
 
-    before: PartitionImage
+    rest: tuple[Any, ...]
     record_of: Callable[..., PartitionChangeRecord] | None
 
 
@@ -47,21 +50,23 @@ class Draft:
         #: has no record, since an empty list of directories means no change.
         self.offline: set[UUID] = set()
         #: A changed partition as it was, and the record of the change; few are read again, so it is applied lazily.
-        self._changed: dict[tuple[UUID, int], tuple[PartitionImage, PartitionChangeRecord]] = {}
+        #: By topic id, since a key with an id takes as long as the rest of a change.
+        self.changed: defaultdict[UUID, dict[int, Change]] = defaultdict(dict)
         self._brokers: dict[int, BrokerImage] = {}
         self._rules: dict[tuple[UUID, Election | None], ElectionRules] = {}
         self._preferences: dict[UUID, LeaderPreference] = {}
 
     def partitions(self) -> Iterator[tuple[TopicImage, int, PartitionImage]]:
         """All partitions, with the changes of this draft."""
-        for topic, index, partition in self.state.partitions():
-            if self._changed and (topic.topic_id, index) in self._changed:
-                partition = self.state.image.merged(*self._changed[topic.topic_id, index])
-            yield topic, index, partition
+        merged = self.state.image.merged
+        for topic in self.state.image.topics_by_id.values():
+            changed = self.changed[topic.topic_id]
+            for index, partition in topic.partitions.items():
+                yield topic, index, merged(*changed[index]) if index in changed else partition
 
     def partition(self, topic: TopicImage, index: int) -> PartitionImage | None:
         """One partition, with the changes of this draft."""
-        changed = self._changed.get((topic.topic_id, index))
+        changed = self.changed[topic.topic_id].get(index)
         return self.state.image.merged(*changed) if changed else topic.partitions.get(index)
 
     def broker(self, broker_id: int) -> BrokerImage | None:
@@ -99,7 +104,7 @@ class Draft:
         )
         if record is not None:
             self.records.append(record)
-            self._changed[topic.topic_id, index] = (before, record)
+            self.changed[topic.topic_id][index] = (before, record)
         return record
 
     def change_each(
@@ -109,30 +114,10 @@ class Draft:
         *,
         unclean_shutdown_replicas: Collection[int] = (),
     ) -> None:
-        """`change` each of these `partitions()` to what `wanted` returns, which does not depend on epochs.
-
-        A broker may be a replica of thousands of partitions, of which most differ in their epochs only: their change is
-        the same, and each topic's is decided once. Cost: 1 us for each of these, 5 us for another one.
-        """
-        decided: dict[tuple[tuple[int, ...], int | None], _Decided] = {}
-        of: TopicImage | None = None
+        """`change` each of these `partitions()` to what `wanted` returns: see `AlikeChanges`."""
+        changes = AlikeChanges(self, wanted, unclean_shutdown_replicas=unclean_shutdown_replicas)
         for topic, index, before in partitions:
-            if topic is not of:
-                of, decided = topic, {}
-            key = before.replicas, before.leader
-            known = decided.get(key)
-            if known is None or not _differ_in_epochs_only(known.before, before):
-                record = self.change(
-                    topic,
-                    index,
-                    wanted(before),
-                    unclean_shutdown_replicas=unclean_shutdown_replicas,
-                )
-                decided[key] = _Decided(before, None if record is None else _template(record))
-            elif known.record_of is not None:
-                record = known.record_of(topic_id=topic.topic_id, partition_id=index)
-                self.records.append(record)
-                self._changed[topic.topic_id, index] = (before, record)
+            changes.change(topic, index, before)
 
     def rules_of(self, topic: TopicImage, election: Election | None) -> ElectionRules:
         """The rules for partitions of the topic; `election` as for `change`."""
@@ -177,15 +162,63 @@ class Draft:
         return not broker.log_dirs or directory in broker.log_dirs
 
 
-_UNCHANGED: Final = PartitionChangeRecord()
+class AlikeChanges:
+    """Changes of many partitions by the same rule; those of a topic that differ in their epochs only are decided once.
 
+    A broker may be a replica of thousands of partitions, of which most differ in their epochs only: their change is
+    the same. Cost: 0.8 us for each of these, 5 us for another one.
+    """
 
-def _differ_in_epochs_only(one: PartitionImage, other: PartitionImage) -> bool:
-    # What is before the two epochs, and after them. Equal tuples of an image are the same object, which compares fast.
-    return one[:3] == other[:3] and one[5:] == other[5:]
+    def __init__(
+        self,
+        draft: Draft,
+        wanted: Callable[[PartitionImage], PartitionImage] = lambda partition: partition,
+        *,
+        election: Election | None = None,
+        unclean_shutdown_replicas: Collection[int] = (),
+    ) -> None:
+        """`wanted`, `election` and `unclean_shutdown_replicas` as of `Draft.change`; `wanted` does not depend on epochs.
+
+        Valid as long as nothing else changes the draft's brokers and directories.
+        """
+        self.draft = draft
+        self._wanted = wanted
+        self._election = election
+        self._unclean_shutdown_replicas = unclean_shutdown_replicas
+        self._topic: TopicImage | None = None
+        #: Of the topic that was named last.
+        self._decided: dict[tuple[Any, ...], _Decided] = {}
+        self._changed: dict[int, Change] = {}
+
+    def change(self, topic: TopicImage, index: int, before: PartitionImage) -> PartitionChangeRecord | None:
+        """`Draft.change` of a partition, which is `before` in the draft; None if nothing changes."""
+        if topic is not self._topic:
+            self._topic, self._decided = topic, {}
+            self._changed = self.draft.changed[topic.topic_id]
+        # What is before the two epochs, and after them. Equal tuples of an image are the same object, which compares fast.
+        key, rest = before[:3], before[5:]
+        known = self._decided.get(key)
+        if known is None or known.rest != rest:
+            record = self.draft.change(
+                topic,
+                index,
+                self._wanted(before),
+                election=self._election,
+                unclean_shutdown_replicas=self._unclean_shutdown_replicas,
+            )
+            self._decided[key] = _Decided(rest, None if record is None else _template(record))
+            return record
+        if known.record_of is None:
+            return None
+        record = known.record_of(topic_id=topic.topic_id, partition_id=index)
+        self.draft.records.append(record)
+        self._changed[index] = (before, record)
+        return record
 
 
 assert PartitionImage._fields[3:5] == ("leader_epoch", "partition_epoch")
+
+_UNCHANGED: Final = PartitionChangeRecord()
 
 
 def _template(record: PartitionChangeRecord) -> Callable[..., PartitionChangeRecord]:

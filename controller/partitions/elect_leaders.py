@@ -12,7 +12,7 @@ Source: ReplicationControlManager.electLeaders of Kafka 4.3.1.
 from collections.abc import Iterable, Iterator
 from enum import IntEnum
 
-from controller.partitions.draft import Draft
+from controller.partitions.draft import AlikeChanges, Draft
 from controller.partitions.leader_election import Election
 from controller.partitions.partition_change import preferred_leader
 from controller.result import Result, check_record_count
@@ -72,11 +72,12 @@ def _results(
     *,
     reports_not_needed: bool,
 ) -> Iterator[ReplicaElectionResult]:
+    changes = election_changes(draft, election)
     for topic, indexes in wanted:
         rows = []
         for index in indexes:
             try:
-                elect_leader(draft, topic, index, election)
+                elect_leader(changes, topic, index, election)
             except ElectionNotNeeded as error:
                 if reports_not_needed:
                     rows.append(_row(index, error))
@@ -87,12 +88,19 @@ def _results(
         yield ReplicaElectionResult(topic=topic, partition_result=rows)
 
 
-def elect_leader(draft: Draft, topic_name: str, index: int, election: ElectionType) -> None:
-    """Elect one partition's leader.
+def election_changes(draft: Draft, election: ElectionType) -> AlikeChanges:
+    """What elections of this type change."""
+    is_preferred = election is ElectionType.PREFERRED
+    return AlikeChanges(draft, election=Election.PREFERRED if is_preferred else Election.UNCLEAN)
+
+
+def elect_leader(changes: AlikeChanges, topic_name: str, index: int, election: ElectionType) -> None:
+    """Elect one partition's leader; `changes` are those of `election_changes`.
 
     Raises UnknownTopicOrPartition, ElectionNotNeeded if it has its preferred leader (PREFERRED) or any leader
     (UNCLEAN), and PreferredLeaderNotAvailable or EligibleLeadersNotAvailable if the election changes nothing.
     """
+    draft = changes.draft
     topic = draft.state.image.topics_by_name.get(topic_name)
     if topic is None:
         raise UnknownTopicOrPartition(f"No such topic as {topic_name}")
@@ -102,12 +110,12 @@ def elect_leader(draft: Draft, topic_name: str, index: int, election: ElectionTy
     if election is ElectionType.PREFERRED:
         if has_preferred_leader(draft, topic, partition):
             raise ElectionNotNeeded("Leader election not needed for topic partition.")
-        if draft.change(topic, index, partition, election=Election.PREFERRED) is None:
+        if changes.change(topic, index, partition) is None:
             raise PreferredLeaderNotAvailable("The preferred leader was not available.")
     else:
         if partition.leader is not None:
             raise ElectionNotNeeded("Leader election not needed for topic partition.")
-        if draft.change(topic, index, partition, election=Election.UNCLEAN) is None:
+        if changes.change(topic, index, partition) is None:
             raise EligibleLeadersNotAvailable("Eligible topic partition leaders are not available.")
 
 

@@ -15,8 +15,12 @@ Source: ReplicationControlManager.maybeBalancePartitionLeaders and maybeElectUnc
 from contextlib import suppress
 
 from controller.partitions.draft import Draft
-from controller.partitions.elect_leaders import ElectionType, elect_leader, has_preferred_leader
-from controller.partitions.leader_election import Election
+from controller.partitions.elect_leaders import (
+    ElectionType,
+    elect_leader,
+    election_changes,
+    has_preferred_leader,
+)
 from controller.result import Result
 from controller.state import ClusterState
 from protocol.errors import EligibleLeadersNotAvailable
@@ -28,23 +32,25 @@ MAX_ELECTIONS = 1_000
 def balance_leaders(state: ClusterState, now_ms: int) -> Result[bool]:
     """Elect preferred leaders where another one leads. True: there may be more, call again at once."""
     draft = Draft(state)
+    changes = election_changes(draft, ElectionType.PREFERRED)
     for topic, index, partition in state.partitions():
         if len(draft.records) >= MAX_ELECTIONS:
             break
         if not has_preferred_leader(draft, topic, partition):
-            draft.change(topic, index, partition, election=Election.PREFERRED)
+            changes.change(topic, index, partition)
     return _elected(draft)
 
 
 def elect_unclean(state: ClusterState, now_ms: int) -> Result[bool]:
     """Elect leaders for partitions without one, uncleanly where that is enabled. True: call again at once."""
     draft = Draft(state)
+    changes = election_changes(draft, ElectionType.UNCLEAN)
     for topic, index, partition in state.partitions():
         if len(draft.records) >= MAX_ELECTIONS:
             break
         if partition.leader is None and state.is_unclean_election_enabled(topic):
             with suppress(EligibleLeadersNotAvailable):
-                elect_leader(draft, topic.name, index, ElectionType.UNCLEAN)
+                elect_leader(changes, topic.name, index, ElectionType.UNCLEAN)
     return _elected(draft)
 
 
