@@ -13,23 +13,26 @@ the active controller has a state. It begins as a copy of this node's image, whi
 only, and is dropped when the leadership is lost. Kafka's standby controllers replay, too, and revert every map to an
 older version instead; here a copy costs 10 ms for 100,000 partitions, and look-ups need no additional layer.
 
-Everything runs on the event loop; between two events the state is consistent. A decision with many records is encoded in
-one turn, and replayed and appended in the next one; nothing else is decided in between, so that it finds the state that
-it was made on.
+Everything runs on the event loop; between two events the state is consistent. A decision with many records is encoded,
+replayed and appended in several turns; nothing else is decided in between, so that it finds the state that it was made on,
+and the next one all of its records.
+
+    decided | encoded, some records in each turn | replayed, some records in each turn; appended with the last of them
 Source: QuorumController of Kafka 4.3.1.
 """
 
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from controller import activation
 from controller.api import CONTROLLER_APIS
-from controller.metadata.new_batches import NewBatch, batches_of
+from controller.metadata import new_batches
+from controller.metadata.new_batches import NewBatch, batching
 from controller.metadata.transactions import TRANSACTION_MARKERS
 from controller.periodic import PeriodicTask, PeriodicTasks
 from controller.quorum.raft_client import RaftClient
@@ -46,6 +49,7 @@ from protocol.errors import (
 from protocol.metadata.image import InvalidMetadata, MetadataImage
 from protocol.metadata.records import MetadataRecord
 from runtime import Runtime
+from runtime.turns import in_turns
 from storage.files import Files
 
 __all__ = ["Controller", "InvalidMetadata"]
@@ -57,7 +61,7 @@ logger: Final = logging.getLogger(__name__)
 #: They accumulate while a disk or a majority does not respond, those that have timed out included.
 MAX_DEFERRED_RESPONSES: Final = 10_000
 
-#: A decision with more records takes two turns: one with 1,000 partitions 3 ms and 2 ms, in which all requests wait.
+#: A decision with more records takes several turns: one with 3,000 would stop the loop for 15 ms, and all requests with it.
 MAX_RECORDS_IN_ONE_TURN: Final = 200
 
 
@@ -106,7 +110,7 @@ class Controller:
         #: While this controller is active.
         self._active: _Active | None = None
         self._has_been_active = False
-        #: Held also between the two turns of a decision: nothing else is decided then. Requests wait in the order of arrival.
+        #: Held also between the turns of a decision: nothing else is decided then. The next ones wait in the order of arrival.
         self._deciding = asyncio.Lock()
         self._is_stopped = False
         #: The offset after the last committed batch that this controller was notified of.
@@ -144,22 +148,16 @@ class Controller:
         if api is None:
             raise UnsupportedVersion(f"The controller does not serve API key {api_key}.")
         async with self._deciding:
-            active = self._active
-            if active is None or self._is_stopped:
-                raise self._not_controller()
+            active = self._serving()
             if len(self._deferred) >= MAX_DEFERRED_RESPONSES:
                 raise NotController("Too many requests wait until the metadata log is committed.")
-            while True:
-                try:
-                    result = self._decide(active, api.decide, message)
-                    batches = _batches(result, active.state)
-                except KafkaError as error:
-                    return api.refuse(message, error)
-                if len(result.records) <= MAX_RECORDS_IN_ONE_TURN or await self._is_unchanged_in_next_turn(
-                    active
-                ):
-                    break
-            done = self._carry_out(active, result, batches)
+            try:
+                result, batches = await self._decided(active, api.decide, message)
+            except NotController:
+                raise
+            except KafkaError as error:
+                return api.refuse(message, error)
+            done = await self._carry_out(active, result, batches)
         if done is not None and not await _is_done(done, timeout_ms=getattr(message, "timeout_ms", None)):
             return api.refuse(message, RequestTimedOut("The request was not committed in time."))
         return result.response
@@ -218,7 +216,9 @@ class Controller:
             is_transaction_open=self._quorum.is_transaction_open,
         )
         with suppress(NotController):  # Raft may be in a later epoch, and is about to notify this listener
-            self._carry_out(active, result, _batches(result, state))
+            batches: list[NewBatch] = []
+            _run_at_once(_batching(result, state, batches))
+            _run_at_once(self._append(active, batches))
             self._periodic.start()
 
     def _renounce(self) -> None:
@@ -241,26 +241,46 @@ class Controller:
             return NotController("No controller appears to be active.")
         return NotController(f"The active controller appears to be node {leader_id}.")
 
+    def _serving(self) -> _Active:
+        """What this controller has while it is active. Raises NotController, also once it is stopped."""
+        if self._active is None or self._is_stopped:
+            raise self._not_controller()
+        return self._active
+
     # -- from a decision to its response ---------------------------------------------------------------
 
-    async def _is_unchanged_in_next_turn(self, active: _Active) -> bool:
-        """End the turn of a decision; False if it has to be made again. Raises NotController.
+    async def _decided(
+        self, active: _Active, decide: Callable[..., Result[Any]], *arguments: object
+    ) -> tuple[Result[Any], list[NewBatch]]:
+        """Decide, and encode the records. Raises what `decide` does, RecordListTooLarge, and NotController."""
+        state = active.state
+        while True:
+            # Raft appends control records of its own, too.
+            state.next_offset = self._quorum.end_offset
+            state.wall_clock_ms = self._runtime.now_ms()
+            result = decide(state, *arguments, self._now_ms())
+            batches: list[NewBatch] = []
+            steps = _batching(result, state, batches)
+            if not _takes_turns(result):
+                _run_at_once(steps)
+                return result, batches
+            await self._in_turns(active, steps)
+            # Decisions contain offsets, those of registrations: this one is made again if Raft has appended meanwhile.
+            if self._quorum.end_offset == state.next_offset:
+                return result, batches
 
-        Raft may have appended control records meanwhile, and decisions contain offsets: those of registrations.
-        """
-        await asyncio.sleep(0)
-        if self._active is not active:
-            raise self._not_controller()
-        return self._quorum.end_offset == active.state.next_offset
-
-    def _carry_out(
+    async def _carry_out(
         self, active: _Active, result: Result[Any], batches: Iterable[NewBatch]
     ) -> "asyncio.Future[None] | None":
         """Replay and append; returns a future that is done when all is committed, None if it is already.
 
         Raises NotController if this node does not lead any more.
         """
-        self._append(active, batches)
+        steps = self._append(active, batches)
+        if _takes_turns(result):
+            await self._in_turns(active, steps)
+        else:
+            _run_at_once(steps)
         if result.on_appended is not None:
             result.on_appended(self._quorum.end_offset)
         # A response without records may depend on uncommitted records of other requests: it waits for them, too.
@@ -271,38 +291,49 @@ class Controller:
         self._deferred.append(_DeferredResponse(end_offset, done))
         return done
 
-    def _decide(self, active: _Active, decide: Callable[..., Result[Any]], *arguments: object) -> Result[Any]:
-        # Raft appends control records of its own, too.
-        active.state.next_offset = self._quorum.end_offset
-        active.state.wall_clock_ms = self._runtime.now_ms()
-        return decide(active.state, *arguments, self._now_ms())
+    async def _in_turns(self, active: _Active, steps: Iterator[None]) -> None:
+        """Run the steps while this controller is active, the first of them in a later turn. Raises NotController, and what
+        they raise.
+        """
 
-    def _append(self, active: _Active, batches: Iterable[NewBatch]) -> None:
+        def while_active() -> Iterator[None]:
+            while self._active is active and next(steps, self) is not self:
+                yield
+
+        await asyncio.sleep(0)
+        await in_turns(self._runtime, while_active())
+        if self._active is not active:
+            raise self._not_controller()
+
+    def _append(self, active: _Active, batches: Iterable[NewBatch]) -> Iterator[None]:
+        """Replay and append, in steps of a few records; the last step of a batch appends it."""
         state = active.state
         for batch in batches:
-            try:
-                # Replay comes first: a record that cannot be replayed must not be appended to the log.
-                effective = [record for record in batch.records if type(record) not in TRANSACTION_MARKERS]
-                state.replay(effective, self._quorum.end_offset)
-                self._quorum.append(batch, epoch=active.epoch)
-            except Exception as error:
-                if self._active is active:
-                    level = logging.INFO if isinstance(error, NotController) else logging.ERROR
-                    logger.log(level, "controller %d resigns: %r", self._settings.node_id, error)
-                    self._quorum.resign(active.epoch)
-                    self._renounce()
-                raise
+            for first in range(0, len(batch.records), new_batches.RECORDS_OF_STEP):
+                records = batch.records[first : first + new_batches.RECORDS_OF_STEP]
+                effective = [record for record in records if type(record) not in TRANSACTION_MARKERS]
+                try:
+                    # Replay comes first: a record that cannot be replayed must not be appended to the log.
+                    state.replay(effective, self._quorum.end_offset + first)
+                    if first + len(records) == len(batch.records):
+                        self._quorum.append(batch, epoch=active.epoch)
+                except Exception as error:
+                    if self._active is active:
+                        level = logging.INFO if isinstance(error, NotController) else logging.ERROR
+                        logger.log(level, "controller %d resigns: %r", self._settings.node_id, error)
+                        self._quorum.resign(active.epoch)
+                        self._renounce()
+                    raise
+                yield
 
     # -- periodic tasks --------------------------------------------------------------------------------
 
-    def _run_periodic(self, task: PeriodicTask) -> bool:
-        active = self._active
-        assert active is not None, "the timers of a standby controller are cancelled"
-        if self._deciding.locked():
-            return True
-        result = self._decide(active, task.decide)
-        if result.records:
-            self._carry_out(active, result, _batches(result, active.state))
+    async def _run_periodic(self, task: PeriodicTask) -> bool:
+        async with self._deciding:
+            active = self._serving()
+            result, batches = await self._decided(active, task.decide)
+            if batches:
+                await self._carry_out(active, result, batches)
         has_more: bool = result.response
         return has_more
 
@@ -331,11 +362,22 @@ class _Kraft:
         self._quorum.upgrade_kraft_version(level, epoch=self._quorum.leader.epoch)
 
 
-def _batches(result: Result[Any], state: ClusterState) -> list[NewBatch]:
-    """A decision's records, in the versions of the metadata.version that it was made at. Raises RecordListTooLarge."""
+def _takes_turns(result: Result[Any]) -> bool:
+    return len(result.records) > MAX_RECORDS_IN_ONE_TURN
+
+
+def _run_at_once(steps: Iterator[None]) -> None:
+    for _ in steps:
+        pass
+
+
+def _batching(result: Result[Any], state: ClusterState, batches: list[NewBatch]) -> Iterator[None]:
+    """Encode a decision's records in steps, in the versions of the metadata.version that it was made at."""
     # A new cluster has none; its bootstrap records have one version only.
     metadata_version = state.image.metadata_version or 0
-    return batches_of(result.records, metadata_version=metadata_version, is_atomic=result.is_atomic)
+    return batching(
+        result.records, metadata_version=metadata_version, is_atomic=result.is_atomic, batches=batches
+    )
 
 
 async def _is_done(done: "asyncio.Future[None]", *, timeout_ms: int | None) -> bool:

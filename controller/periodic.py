@@ -7,14 +7,14 @@
 | electPreferred | leader.imbalance.check.interval.seconds | elects preferred leaders, with auto.leader.rebalance.enable |
 | electUnclean | unclean.leader.election.interval.ms | elects leaders for partitions without one, where unclean elections are enabled |
 
-A task is a decision like any request's. It returns whether there is more to do: then it runs again at once, after
-the requests that have waited meanwhile.
+A task is a decision like any request's, and waits for those before it. It returns whether there is more to do: then it
+runs again at once, after the requests that have waited meanwhile.
 Source: PeriodicTaskControlManager and QuorumController of Kafka 4.3.1.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
 from controller.membership import brokers
@@ -90,7 +90,7 @@ class PeriodicTasks:
         self,
         settings: ControllerSettings,
         *,
-        run: Callable[[PeriodicTask], bool],
+        run: Callable[[PeriodicTask], Awaitable[bool]],
         runtime: Runtime,
     ) -> None:
         self._settings = settings
@@ -111,16 +111,21 @@ class PeriodicTasks:
         self._timers.clear()
 
     def _set(self, task: PeriodicTask, delay_ms: int) -> None:
-        self._timers[task.name] = self._runtime.call_later(delay_ms / 1000, self._run_task, task)
+        self._timers[task.name] = self._runtime.call_later(delay_ms / 1000, self._begin, task)
 
-    def _run_task(self, task: PeriodicTask) -> None:
+    def _begin(self, task: PeriodicTask) -> None:
+        self._runtime.create_task(self._run_task(task, self._timers.get(task.name)), name=task.name)
+
+    async def _run_task(self, task: PeriodicTask, timer: asyncio.TimerHandle | None) -> None:
         try:
-            has_more = self._run(task)
+            has_more = await self._run(task)
             next_ms = IMMEDIATE_DELAY_MS if has_more else task.interval_ms(self._settings)
         except NotController:
             next_ms = None  # the leadership is lost, and this controller is about to be notified
         except Exception:
             logger.exception("the periodic task %s has failed", task.name)
             next_ms = AFTER_FAILURE_MS
-        if task.name in self._timers and next_ms is not None:  # the task may have made its controller standby
+        # Its controller may be standby by now, or active again, with other timers.
+        is_current = timer is not None and self._timers.get(task.name) is timer
+        if is_current and next_ms is not None:
             self._set(task, next_ms)

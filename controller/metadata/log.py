@@ -31,7 +31,7 @@ from protocol.messages.snapshot_footer_record import SnapshotFooterRecord
 from protocol.messages.snapshot_header_record import SnapshotHeaderRecord
 from protocol.metadata.records import MetadataRecord
 from protocol.records.batch import batches
-from protocol.records.builder import build_batch_of_values
+from protocol.records.builder import build_batch_of_payload
 from protocol.records.quorum import QuorumMessage, build_quorum_batch
 from protocol.types import TopicPartition
 from storage.appending import AppendOrigin
@@ -188,8 +188,12 @@ class MetadataLog:
     def append(self, new: NewBatch, *, epoch: int, now_ms: int) -> DecodedBatch:
         """Append a batch as the leader of `epoch`; returns it with its offsets."""
         base_offset = self.end_offset
-        batch = build_batch_of_values(
-            new.values, base_offset=base_offset, leader_epoch=epoch, timestamp=now_ms
+        batch = build_batch_of_payload(
+            new.payload,
+            records_count=len(new.records),
+            base_offset=base_offset,
+            leader_epoch=epoch,
+            timestamp=now_ms,
         )
         self._append(batch, epoch=epoch, now_ms=now_ms)
         return DecodedBatch(base_offset, new.records, self.end_offset, len(batch))

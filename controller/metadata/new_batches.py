@@ -6,7 +6,7 @@
 Source: appendRecords of QuorumController, and BatchAccumulator of Kafka 4.3.1.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from controller.metadata.log_cleaning import MAX_BATCH_BYTES
@@ -15,6 +15,7 @@ from protocol.errors import RecordListTooLarge
 from protocol.metadata.frame import encode_record
 from protocol.metadata.records import MetadataRecord
 from protocol.records.batch import HEADER_SIZE_BYTES
+from protocol.records.builder import payload_of_values
 
 #: Largest number of records in a batch; decisions that need not be atomic are split. Kafka's MAX_RECORDS_PER_BATCH.
 MAX_RECORDS_PER_BATCH: Final = 10_000
@@ -22,11 +23,15 @@ MAX_RECORDS_PER_BATCH: Final = 10_000
 _RECORD_FRAME_BYTES: Final = 16
 
 
+#: Encoded, or replayed, without a pause: a quarter of a millisecond.
+RECORDS_OF_STEP: Final = 100
+
+
 class NewBatch(NamedTuple):
-    """Records that are appended as one batch, and their values in the log."""
+    """Records that are appended as one batch, and their bytes in the log (`payload_of_values`)."""
 
     records: list[MetadataRecord]
-    values: list[bytes]
+    payload: bytes
 
 
 def batches_of(
@@ -35,24 +40,65 @@ def batches_of(
     """The records in batches that other nodes accept: a larger one would stop all of them.
 
     Raises RecordListTooLarge for a record that no batch holds, and for several batches where `is_atomic`.
-    Cost: 1.5 us a record.
+    Cost: 2 us a record.
     """
     batches: list[NewBatch] = []
-    batch = NewBatch([], [])
-    room_bytes = 0
-    for record in records:
+    for _ in batching(records, metadata_version=metadata_version, is_atomic=is_atomic, batches=batches):
+        pass
+    return batches
+
+
+def batching(
+    records: Iterable[MetadataRecord],
+    *,
+    metadata_version: int,
+    is_atomic: bool,
+    batches: list[NewBatch],
+) -> Iterator[None]:
+    """The same in steps of a few records, into `batches`."""
+    accumulated = _Accumulator()
+    for number, record in enumerate(records, start=1):
         value = encode_record(record, version_of(record, metadata_version=metadata_version))
-        size_bytes = len(value) + _RECORD_FRAME_BYTES
-        if size_bytes > room_bytes or len(batch.records) == MAX_RECORDS_PER_BATCH:
-            batch = NewBatch([], [])
-            batches.append(batch)
-            room_bytes = MAX_BATCH_BYTES - HEADER_SIZE_BYTES
-        batch.records.append(record)
-        batch.values.append(value)
-        room_bytes -= size_bytes
-        if room_bytes < 0 or (is_atomic and len(batches) > 1):
+        if accumulated.records and not is_atomic and not accumulated.has_room_for(value):
+            batches.append(accumulated.batch())
+            accumulated = _Accumulator()
+        if not accumulated.has_room_for(value):
             raise RecordListTooLarge(
                 f"The request needs more metadata records than one atomic batch holds: at most {MAX_RECORDS_PER_BATCH} "
                 f"records and {MAX_BATCH_BYTES} bytes. Split it into several requests."
             )
-    return batches
+        accumulated.add(record, value)
+        if number % RECORDS_OF_STEP == 0:
+            accumulated.write()
+            yield
+    if accumulated.records:
+        batches.append(accumulated.batch())
+
+
+class _Accumulator:
+    """The batch that further records are added to."""
+
+    def __init__(self) -> None:
+        self.records: list[MetadataRecord] = []
+        self._payload = bytearray()
+        self._room_bytes = MAX_BATCH_BYTES - HEADER_SIZE_BYTES
+        #: Values of the last records, which are not in the payload yet.
+        self._values: list[bytes] = []
+
+    def has_room_for(self, value: bytes) -> bool:
+        return (
+            len(value) + _RECORD_FRAME_BYTES <= self._room_bytes and len(self.records) < MAX_RECORDS_PER_BATCH
+        )
+
+    def add(self, record: MetadataRecord, value: bytes) -> None:
+        self.records.append(record)
+        self._values.append(value)
+        self._room_bytes -= len(value) + _RECORD_FRAME_BYTES
+
+    def write(self) -> None:
+        values, self._values = self._values, []
+        self._payload += payload_of_values(values, first_delta=len(self.records) - len(values))
+
+    def batch(self) -> NewBatch:
+        self.write()
+        return NewBatch(self.records, bytes(self._payload))

@@ -114,24 +114,42 @@ def build_batch_of_values(
 
     0.5 us a record: one decision may write thousands of records to the metadata log.
     """
-    assert values, "a batch of no records is made by build_empty_batch"
+    return build_batch_of_payload(
+        payload_of_values(values),
+        records_count=len(values),
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        timestamp=timestamp,
+    )
+
+
+def payload_of_values(values: Iterable[bytes], *, first_delta: int = 0) -> bytes:
+    """The records of such a batch, from the one at `first_delta` on: known before the batch has its offsets."""
     pieces: list[bytes] = []
-    for delta, value in enumerate(values):
+    for delta, value in enumerate(values, start=first_delta):
         # Attributes, timestamp delta, offset delta, no key, the value; at the end, no headers.
         head = b"\x00\x00" + varint(delta) + _NULL + varint(len(value))
         pieces += (varint(len(head) + len(value) + 1), head, value, b"\x00")
+    return b"".join(pieces)
+
+
+def build_batch_of_payload(
+    payload: bytes, *, records_count: int, base_offset: int, leader_epoch: int, timestamp: int
+) -> bytes:
+    """The batch of all records that `payload_of_values` has encoded. Cost: that of a checksum and a copy."""
+    assert records_count, "a batch of no records is made by build_empty_batch"
     return assemble(
-        b"".join(pieces),
+        payload,
         base_offset=base_offset,
         leader_epoch=leader_epoch,
         attributes=Compression.NONE,
-        last_offset_delta=len(values) - 1,
+        last_offset_delta=records_count - 1,
         base_timestamp=timestamp,
         max_timestamp=timestamp,
         producer_id=NO_PRODUCER_ID,
         producer_epoch=NO_PRODUCER_EPOCH,
         base_sequence=NO_SEQUENCE,
-        records_count=len(values),
+        records_count=records_count,
     )
 
 

@@ -31,8 +31,9 @@ CHOICES = {
     "broker.reads.fetch.MAX_ROWS_AT_ONCE": (0, 1, 200),
     "broker.reads.read_from_log.ROWS_OF_STEP": (1, 32),
     "runtime.turns.MAX_STEPS": (1, 100),
-    # Which decisions of a controller take two turns.
+    # Which decisions of a controller take several turns, and how much of one is in each step of them.
     "controller.controller.MAX_RECORDS_IN_ONE_TURN": (0, 1, 200),
+    "controller.metadata.new_batches.RECORDS_OF_STEP": (1, 100),
 }
 SMALLEST = {name: min(sizes) for name, sizes in CHOICES.items()}
 

@@ -125,9 +125,10 @@ class Shell:
         self.timers.append((delay_s, partial(callback, *args)))
         return asyncio.get_running_loop().call_later(10**6, lambda: None)
 
-    def ring(self) -> None:
-        """Let the timer of the sessions ring that was set last."""
+    async def ring(self) -> None:
+        """Let the timer of the sessions ring that was set last; its decision is made then, unless another one is being made."""
         next(callback for delay_s, callback in reversed(self.timers) if delay_s == 9 / 8)()
+        await asyncio.sleep(0)
 
     async def send(self, to: Address, message: Any, timeout_ms: int) -> Any:
         raise AssertionError(f"a single voter sends no requests, but sends {message} to {to}")

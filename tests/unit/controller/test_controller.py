@@ -292,10 +292,10 @@ async def test_silent_brokers_are_fenced(shell: Shell):
     await join(controller)
     await create(controller, "t")
     shell.seconds += 8.9
-    shell.ring()
+    await shell.ring()
     assert not controller.image.brokers[1].is_fenced
     shell.seconds += 0.1
-    shell.ring()
+    await shell.ring()
     await create(controller, "t")  # behind it
     assert follower.image.brokers[1].is_fenced
     assert follower.image.topics_by_name["t"].partitions[0].leader is None
@@ -580,7 +580,7 @@ async def test_a_periodic_task_that_fails_comes_again_later(
         raise ZeroDivisionError
 
     monkeypatch.setattr("controller.membership.brokers.expire_sessions", fails)
-    shell.ring()
+    await shell.ring()
     assert "maybeFenceStaleBroker has failed" in caplog.text
     assert shell.timers[-1][0] == 300
     assert controller.is_active
@@ -595,7 +595,7 @@ async def test_a_periodic_task_of_a_leader_that_is_none_any_more(
     shell.seconds += 20
     monkeypatch.setattr(Raft, "is_leader_of", lambda self, epoch: False)
     count = len(shell.timers)
-    shell.ring()
+    await shell.ring()
     assert not controller.is_active
     assert len(shell.timers) == count
     assert "has failed" not in caplog.text

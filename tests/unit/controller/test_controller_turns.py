@@ -1,19 +1,20 @@
-"""Decisions with many records, which take two turns of the event loop: what may happen between them.
+"""Decisions with many records, which take several turns of the event loop: what may happen between them.
 
 About KIP-500.
 """
 
 import asyncio
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 from controller_shell import Shell, create, follow, join, lose_the_leadership
 
-from controller.metadata.new_batches import NewBatch
-from controller.periodic import IMMEDIATE_DELAY_MS
+from controller.metadata.new_batches import batches_of
+from controller.state import ClusterState
 from protocol.errors import ErrorCode, NotController
 from protocol.metadata import records as r
-from protocol.metadata.frame import encode_record
+from protocol.metadata.image import InvalidMetadata
 
 
 @pytest.fixture
@@ -21,8 +22,25 @@ def shell(tmp_path: Path) -> Shell:
     return Shell(tmp_path)
 
 
+async def turns_until(condition: Callable[[], bool]) -> int:
+    """Turns of the loop until it holds."""
+    for turn in range(1_000):
+        if condition():
+            return turn
+        await asyncio.sleep(0)
+    raise AssertionError("it never holds")
+
+
+@pytest.fixture
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten records in a turn."""
+    monkeypatch.setattr("controller.metadata.new_batches.RECORDS_OF_STEP", 10)
+    monkeypatch.setattr("runtime.turns.MAX_STEPS", 1)
+
+
+@pytest.mark.usefixtures("small_steps")
 @pytest.mark.logs("its session has expired")
-async def test_a_large_decision_takes_two_turns_and_nothing_is_decided_in_between(shell: Shell):
+async def test_a_large_decision_takes_several_turns_and_nothing_is_decided_in_between(shell: Shell):
     """The creation of a topic of the same name, and the expiry of a broker's session, come after it."""
     controller = await shell.start()
     follower = follow(shell)
@@ -32,20 +50,108 @@ async def test_a_large_decision_takes_two_turns_and_nothing_is_decided_in_betwee
     second = asyncio.ensure_future(create(controller, "t", 1))
     await asyncio.sleep(0)
     shell.seconds += 20
-    shell.ring()
-    assert shell.quorum.end_offset == end_offset, "decided, and neither replayed nor appended"
-    assert not controller.image.topics_by_name
-    await asyncio.sleep(0)
+    await shell.ring()
+    assert not controller.image.topics_by_name, "decided, and not replayed"
+    assert await turns_until(lambda: bool(controller.image.topics_by_name)) > 90, "encoded"
+    assert shell.quorum.end_offset == end_offset, "not appended before all is replayed"
+    assert await turns_until(lambda: shell.quorum.end_offset > end_offset) > 90, "replayed"
     assert shell.quorum.end_offset == end_offset + 1001
     assert len(controller.image.topics_by_name["t"].partitions) == 1000
+    assert not controller.image.brokers[1].is_fenced
     assert (await first).topics[0].num_partitions == 1000
     assert (await second).topics[0].error_code == ErrorCode.topic_already_exists
-    assert not controller.image.brokers[1].is_fenced
-    next(task for delay_s, task in shell.timers if delay_s == IMMEDIATE_DELAY_MS / 1000)()
+    # Decided after the expiry; its response waits for all that is before it.
+    await create(controller, "u")
     assert controller.image.brokers[1].is_fenced
-    await create(controller, "t")  # its response waits for all that is before it
     assert follower.image == controller.image
     await shell.stop()
+
+
+@pytest.mark.usefixtures("small_steps")
+@pytest.mark.logs("its session has expired")
+@pytest.mark.parametrize("records_in_one_turn", [0, 10**6])
+async def test_the_records_are_those_of_one_turn(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, records_in_one_turn: int
+):
+    """The registration among them, whose broker epoch is an offset, and the expiry of a broker's session."""
+    monkeypatch.setattr("controller.controller.MAX_RECORDS_IN_ONE_TURN", records_in_one_turn)
+    controller = await shell.start()
+    follower = follow(shell)
+    epoch = await join(controller)
+    await create(controller, "t", 25)
+    shell.seconds += 20
+    await shell.ring()
+    await turns_until(lambda: controller.image.brokers[1].is_fenced)
+    again = await join(controller, incarnation=2, previous=epoch)
+    await create(controller, "u", 1)
+    assert controller._active is not None
+    assert controller._active.state.registration_offsets == {1: again}
+    kinds = [type(record).__name__.removesuffix("Record") for record in follower.records]
+    changes = ["PartitionChange"] * 25
+    assert kinds[kinds.index("RegisterBroker") :] == [
+        *("RegisterBroker", "BrokerRegistrationChange", "Topic", *["Partition"] * 25),
+        *(*changes, "BrokerRegistrationChange", "RegisterBroker", "BrokerRegistrationChange", *changes),
+        *("Topic", "Partition"),
+    ]
+    assert follower.image == controller.image
+    await shell.stop()
+
+
+@pytest.mark.usefixtures("small_steps")
+async def test_a_controller_that_is_deposed_while_it_replays_appends_nothing(shell: Shell):
+    controller = await shell.start()
+    follower = follow(shell)
+    await join(controller)
+    end_offset = shell.quorum.end_offset
+    lost = asyncio.ensure_future(create(controller, "t", 1000))
+    await turns_until(lambda: bool(controller.image.topics_by_name))
+    await lose_the_leadership(shell)
+    with pytest.raises(NotController, match="appears to be node 2"):
+        await lost
+    assert shell.quorum.end_offset == end_offset
+    assert controller.image == follower.image
+    shell.quorum._driver._worker.cancel()
+
+
+@pytest.mark.usefixtures("small_steps")
+@pytest.mark.logs("resigns: ")
+async def test_a_record_that_cannot_be_replayed_in_a_later_turn(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+):
+    """The controller resigns, and nothing of the decision gets into the log."""
+    controller = await shell.start()
+    await join(controller)
+    end_offset = shell.quorum.end_offset
+    replay = ClusterState.replay
+
+    def unreadable(self: ClusterState, records: Sequence[r.MetadataRecord], base_offset: int) -> None:
+        if base_offset > end_offset + 500:
+            raise InvalidMetadata("rotten")
+        replay(self, records, base_offset)
+
+    monkeypatch.setattr(ClusterState, "replay", unreadable)
+    with pytest.raises(InvalidMetadata, match="rotten"):
+        await create(controller, "t", 1000)
+    assert not controller.is_active
+    assert shell.quorum.end_offset == end_offset
+    await shell.stop()
+
+
+@pytest.mark.logs("its session has expired")
+async def test_a_periodic_task_of_a_controller_that_became_active_again_meanwhile_sets_no_second_timer(
+    shell: Shell,
+):
+    controller = await shell.start()
+    await join(controller)
+    async with controller._deciding:
+        shell.seconds += 20
+        await shell.ring()
+        await lose_the_leadership(shell)
+        controller._activate(6)
+        count = len(shell.timers)
+    await asyncio.sleep(0.01)
+    assert len(shell.timers) == count
+    shell.quorum._driver._worker.cancel()
 
 
 async def test_a_large_decision_is_made_again_if_raft_has_appended_in_between(
@@ -58,7 +164,8 @@ async def test_a_large_decision_is_made_again_if_raft_has_appended_in_between(
     joining = asyncio.ensure_future(join(controller))
     await asyncio.sleep(0)
     no_op = r.NoOpRecord()
-    shell.quorum.append(NewBatch([no_op], [encode_record(no_op, 0)]), epoch=shell.quorum.leader.epoch)
+    (batch,) = batches_of([no_op], metadata_version=30)
+    shell.quorum.append(batch, epoch=shell.quorum.leader.epoch)
     assert await joining == end_offset + 1 == controller.image.brokers[1].epoch
     await shell.stop()
 

@@ -10,7 +10,13 @@ from records_support import KAFKA_BATCHES, NOW, batch_of
 
 from protocol.errors import CorruptMessage, InvalidRecord, KafkaError
 from protocol.records.batch import HEADER_SIZE_BYTES, crc_is_valid, read_header
-from protocol.records.builder import build_batch, build_batch_of_values, build_empty_batch, simple_records
+from protocol.records.builder import (
+    build_batch,
+    build_batch_of_values,
+    build_empty_batch,
+    payload_of_values,
+    simple_records,
+)
 from protocol.records.compression import Compression
 from protocol.records.record import Record, keys_of, payload_of, records, values_of
 from protocol.records.varint import read_varint, read_varlong, varint
@@ -168,6 +174,9 @@ def test_a_batch_of_values_is_the_general_one(values: list[bytes], times: int, b
     rows = simple_records([(None, value) for value in values], timestamp=NOW, base_offset=base_offset)
     built = build_batch_of_values(values, base_offset=base_offset, leader_epoch=7, timestamp=NOW)
     assert built == build_batch(rows, base_offset=base_offset, leader_epoch=7)
+    half = len(values) // 2
+    halves = payload_of_values(values[:half]) + payload_of_values(values[half:], first_delta=half)
+    assert halves == payload_of_values(values)
 
 
 @pytest.mark.parametrize(("payload", "count"), [
