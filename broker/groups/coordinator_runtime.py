@@ -53,6 +53,7 @@ class CoordinatorRuntime:
         for shard in self.by_partition.values():
             for _ in shard.close():
                 pass
+            shard.answer_at_once()
         self.by_partition.clear()
         self.resumables.clear()
 

@@ -254,8 +254,9 @@ class ClassicGroup:
         if self.protocol_name is None:
             return None
         topics: set[str] = set()
-        for member in self.members.values():
-            subscribed = subscribed_topics(member.subscription(self.protocol_name))
+        # Members of one application have the same subscription, and reading it takes longer than all else of a generation.
+        for subscription in {member.subscription(self.protocol_name) for member in self.members.values()}:
+            subscribed = subscribed_topics(subscription)
             if subscribed is None:
                 return None
             topics |= subscribed

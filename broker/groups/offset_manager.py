@@ -15,9 +15,9 @@ from broker.groups.actions import Action
 from broker.groups.config import GroupConfig
 from broker.groups.group import ClassicGroup
 from broker.groups.group_state import GroupState
+from broker.groups.offset_commits import OffsetCommits, TopicCommit
 from broker.groups.offsets import OffsetAt, OffsetStore, offset_key
 from broker.groups.rebalance import restart_session_timer
-from protocol.coordinator.group_records import OffsetCommitKey, OffsetCommitValue
 from protocol.coordinator.record_codec import GroupRecord
 from protocol.errors import ErrorCode, GroupIdNotFound, IllegalGeneration
 from protocol.messages.offset_commit import (
@@ -58,8 +58,8 @@ class OffsetManager:
 
     def commit(
         self, group: ClassicGroup | None, request: OffsetCommitRequest, *, version: int, now_ms: int
-    ) -> tuple[list[GroupRecord], OffsetCommitResponse, list[Action]]:
-        """The records of a commit; its topics exist and have names. A commit restarts the member's session timer.
+    ) -> tuple[OffsetCommits, OffsetCommitResponse, list[Action]]:
+        """What is committed; its topics exist and have names. A commit restarts the member's session timer.
 
         Raises what `ClassicGroup.check_offset_commit` does, and for a group that does not exist
         GroupIdNotFound, or IllegalGeneration for clients that do not know that error.
@@ -80,34 +80,32 @@ class OffsetManager:
             raise IllegalGeneration(f"group {request.group_id} does not exist")
         retention_ms = request.retention_time_ms
         expire_timestamp = -1 if retention_ms == -1 else min(now_ms + retention_ms, _NEVER_MS)
-        records: list[GroupRecord] = []
+        max_bytes = self._config.offset_metadata_max_bytes
+        commits: list[TopicCommit] = []
         response = OffsetCommitResponse()
         for topic in request.topics:
-            rows = []
-            for asked in topic.partitions:
-                error = ErrorCode.none
-                if len(asked.committed_metadata or "") > self._config.offset_metadata_max_bytes:
-                    error = ErrorCode.offset_metadata_too_large
-                else:
-                    key = OffsetCommitKey(
-                        group=request.group_id, topic=topic.name, partition=asked.partition_index
-                    )
-                    value = OffsetCommitValue(
-                        offset=asked.committed_offset,
-                        leader_epoch=asked.committed_leader_epoch,
-                        metadata=asked.committed_metadata or "",
-                        commit_timestamp=now_ms,
-                        expire_timestamp=expire_timestamp,
-                        topic_id=topic.topic_id,
-                    )
-                    records.append(GroupRecord(key, value))
-                rows.append(
-                    OffsetCommitResponsePartition(partition_index=asked.partition_index, error_code=error)
+            asked = topic.partitions
+            refused = {id(row) for row in asked if len(row.committed_metadata or "") > max_bytes}
+            accepted = [row for row in asked if id(row) not in refused] if refused else asked
+            if accepted:
+                commits.append(TopicCommit(topic.name, topic.topic_id, accepted))
+            rows = [
+                OffsetCommitResponsePartition(
+                    partition_index=row.partition_index,
+                    error_code=ErrorCode.offset_metadata_too_large if id(row) in refused else ErrorCode.none,
                 )
+                for row in asked
+            ]
             response.topics.append(
                 OffsetCommitResponseTopic(topic_id=topic.topic_id, name=topic.name, partitions=rows)
             )
-        return records, response, actions
+        committed = OffsetCommits(
+            group_id=request.group_id,
+            commit_timestamp_ms=now_ms,
+            expire_timestamp_ms=expire_timestamp,
+            topics=commits,
+        )
+        return committed, response, actions
 
     # OffsetFetch
 

@@ -87,6 +87,10 @@ class OffsetStore:
             return
         self._by_group.setdefault(at.group_id, {}).setdefault(at.topic, {})[at.partition] = offset
 
+    def put_all(self, group_id: str, topic: str, offsets: Mapping[int, CommittedOffset]) -> None:
+        """Replay commits of the group outside of transactions, by partition; at least one."""
+        self._by_group.setdefault(group_id, {}).setdefault(topic, {}).update(offsets)
+
     def remove(self, at: OffsetAt) -> None:
         """Replay a tombstone; it removes the offset from open transactions, too."""
         topics = self._by_group.get(at.group_id, {})

@@ -7,25 +7,29 @@ Source: CoordinatorRuntime.CoordinatorContext (append, deferredEventQueue) of Ka
 
 from asyncio import Future
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 from broker.groups.answers import Answer, error_of
 from broker.groups.config import GroupConfig
 from broker.groups.coordinator_log import CoordinatorLog
 from broker.groups.log_state import LogState
+from broker.groups.offset_commits import OffsetCommits
 from protocol.coordinator.group_records import GroupMetadataKey
 from protocol.coordinator.record_codec import GroupRecord, encode
 from protocol.errors import KafkaError, NotCoordinator, NotEnoughReplicasAfterAppend, UnknownServerError
-from protocol.records.builder import build_batch, simple_records
+from protocol.records.builder import build_batch_of_pairs
 from runtime import Runtime
 
 A = TypeVar("A")
 
+#: What is appended at once: records, or those of an OffsetCommit, which may be thousands.
+Appendable: TypeAlias = Sequence[GroupRecord] | OffsetCommits
+
 
 class Replay(Protocol):
-    """Applies appended records to the shard: all at once, since one OffsetCommit may have thousands."""
+    """Applies appended records to the shard."""
 
-    def __call__(self, records: Sequence[GroupRecord], *, first_offset: int) -> None:
+    def __call__(self, records: Appendable, *, first_offset: int) -> None:
         """`first_offset` is that of the first one in the offsets topic."""
 
 
@@ -56,35 +60,39 @@ class RecordWriter:
         """The leadership has ended: what waits is answered with NOT_COORDINATOR when its append completes."""
         self._is_closed = True
 
-    def append(self, records: Sequence[GroupRecord]) -> tuple[int, "Future[None] | None"]:
+    def append(self, records: Appendable) -> tuple[int, "Future[None] | None"]:
         """Append the records in one batch: (first offset, a future of the commit or None if committed).
 
         Raises KafkaError; then nothing was written. Also if a value does not fit into a record.
         """
+        pairs: Sequence[tuple[bytes, bytes | None]]
         try:
-            pairs = [encode(record) for record in records]
+            if isinstance(records, OffsetCommits):
+                pairs = records.encoded()
+            else:
+                pairs = [encode(record) for record in records]
         except ValueError as error:
             raise UnknownServerError(str(error)) from error
-        batch = build_batch(
-            simple_records(pairs, timestamp=self._runtime.now_ms()),
-            compression=self._config.offsets_topic_compression,
+        batch = build_batch_of_pairs(
+            pairs, timestamp=self._runtime.now_ms(), compression=self._config.offsets_topic_compression
         )
         appended = self._log.append_as_coordinator(self._topic_partition, batch)
         pending = self._committed(appended.last_offset + 1)
         self._state.record_appended(first_offset=appended.first_offset, last_offset=appended.last_offset)
-        for record, (_, value) in zip(records, pairs, strict=True):
-            if isinstance(record.key, GroupMetadataKey):
-                self._state.record_group(record.key.group, value)
+        if not isinstance(records, OffsetCommits):
+            for record, (_, value) in zip(records, pairs, strict=True):
+                if isinstance(record.key, GroupMetadataKey):
+                    self._state.record_group(record.key.group, value)
         return appended.first_offset, pending
 
-    def append_and_replay(self, records: Sequence[GroupRecord]) -> tuple[int, "Future[None] | None"]:
+    def append_and_replay(self, records: Appendable) -> tuple[int, "Future[None] | None"]:
         """The same, and replay them: (end offset, a future of the commit or None). Raises KafkaError."""
         first_offset, pending = self.append(records)
         self._replay(records, first_offset=first_offset)
         return first_offset + len(records), pending
 
     def write(
-        self, records: list[GroupRecord], group_id: str, answer: Callable[[KafkaError | None], A]
+        self, records: Appendable, group_id: str, answer: Callable[[KafkaError | None], A]
     ) -> Answer[A]:
         """Append these records in one batch, replay them, and answer when they are committed."""
         if not records:

@@ -14,9 +14,10 @@ from broker.groups.actions import Action
 from broker.groups.config import GroupConfig
 from broker.groups.group import ClassicGroup
 from broker.groups.group_state import GroupState
+from broker.groups.offset_commits import OffsetCommits
 from broker.groups.offset_manager import OffsetManager
-from broker.groups.offsets import OffsetAt, OffsetStore, offset_from_value
-from protocol.coordinator.group_records import GroupMetadataKey, OffsetCommitKey, OffsetCommitValue
+from broker.groups.offsets import OffsetAt, OffsetStore
+from protocol.coordinator.group_records import GroupMetadataKey, OffsetCommitKey
 from protocol.coordinator.record_codec import GroupRecord
 from protocol.errors import GroupIdNotFound, KafkaError
 from protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
@@ -56,32 +57,29 @@ class Shard:
 
     # Replay
 
-    def replay(
-        self, record: GroupRecord, *, record_offset: int | None, producer_id: int | None, now_ms: int
-    ) -> None:
-        """Apply an appended record, an offset commit or a tombstone; a group applies its generations itself."""
+    def replay(self, record: GroupRecord) -> None:
+        """Apply an appended tombstone; a group applies its generations itself."""
         key, value = record
+        assert value is None, value
         if isinstance(key, GroupMetadataKey):
-            assert value is None, value
             self.groups.pop(key.group, None)
             return
         assert isinstance(key, OffsetCommitKey), key
-        at = OffsetAt(key.group, key.topic, key.partition)
-        if value is None:
-            self.offsets.remove(at)
-            return
-        assert isinstance(value, OffsetCommitValue), value
-        if key.group not in self.groups:
+        self.offsets.remove(OffsetAt(key.group, key.topic, key.partition))
+
+    def replay_commits(self, commits: OffsetCommits, *, first_offset: int, now_ms: int) -> None:
+        """Apply an appended commit, whose first record is at `first_offset`."""
+        if commits.group_id not in self.groups:
             # A consumer with manual assignment: a group without members, only for its offsets.
-            self.new_group(key.group, now_ms=now_ms)
-        offset = offset_from_value(value, record_offset=record_offset)
-        self.offsets.put(at, offset, producer_id=producer_id)
+            self.new_group(commits.group_id, now_ms=now_ms)
+        for topic, offsets in commits.committed(first_offset):
+            self.offsets.put_all(commits.group_id, topic, offsets)
 
     # Offsets
 
     def commit_offsets(
         self, request: OffsetCommitRequest, *, version: int, now_ms: int
-    ) -> tuple[list[GroupRecord], OffsetCommitResponse, list[Action]]:
+    ) -> tuple[OffsetCommits, OffsetCommitResponse, list[Action]]:
         """See `OffsetManager.commit`."""
         group = self.groups.get(request.group_id)
         return self._offset_manager.commit(group, request, version=version, now_ms=now_ms)

@@ -38,7 +38,8 @@ from broker.groups.group_restoring import restore_groups
 from broker.groups.group_state import GroupState
 from broker.groups.loader import load
 from broker.groups.log_state import LogState
-from broker.groups.record_writer import RecordWriter
+from broker.groups.offset_commits import OffsetCommits
+from broker.groups.record_writer import Appendable, RecordWriter
 from broker.groups.resuming import Resumable, resumable
 from broker.groups.sessions import on_loaded, on_timer
 from broker.groups.shard import Shard
@@ -54,6 +55,8 @@ logger = logging.getLogger(__name__)
 
 #: Session timers set in one step.
 _ACTIONS_A_STEP: Final = 100
+#: Members that are answered in one turn: each response is converted, encoded and sent, some 20 us in all.
+ANSWERS_OF_TURN: Final = 20
 
 
 class ShardRuntime:
@@ -77,6 +80,10 @@ class ShardRuntime:
         self.is_closed = False
         #: Topics that were deleted while the partition was loading.
         self._deleted_topics: list[tuple[UUID, str]] = []
+        #: Answers of later turns, the next one first; at most one for each request that waits.
+        self._answers: deque[AnswerJoin | AnswerSync] = deque()
+        #: How many more answers this turn has; as many as any turn if it has had none yet.
+        self._answers_left = ANSWERS_OF_TURN
         #: Groups whose last append was refused: logged once, since members retry at once, hundreds of times a second.
         self._refused: set[str] = set()
 
@@ -182,14 +189,17 @@ class ShardRuntime:
     # Actions
 
     def carry_out(self, group: ClassicGroup, actions: Sequence[Action]) -> None:
-        """Execute the group's actions, and those that follow from them."""
+        """Execute the group's actions, and those that follow from them; of many answers most follow in later turns.
+
+        The group has changed as a whole before: a member that is answered later gets the generation that it has joined, also
+        if the group is in a later one by then, as if its response had been delayed in the network.
+        """
         queue = deque(actions)  # at most the actions of one event, and those that follow from them
         while queue:
             action = queue.popleft()
             match action:
                 case AnswerJoin() | AnswerSync():
-                    assert isinstance(action.waiter, DelayedGroupResponse), action.waiter
-                    action.waiter.complete_with(action.response)
+                    self._answer(action)
                 case SetTimer():
                     self._set_timer(group, action)
                 case CancelTimer():
@@ -198,6 +208,25 @@ class ShardRuntime:
                     queue.extend(self._store(group, action))
                 case _:
                     assert_never(action)
+
+    def _answer(self, action: AnswerJoin | AnswerSync) -> None:
+        if self._answers_left == ANSWERS_OF_TURN:
+            self._runtime.loop.call_soon(self._answer_in_next_turn)
+        if self._answers_left:
+            self._answers_left -= 1
+            _complete(action)
+        else:
+            self._answers.append(action)
+
+    def _answer_in_next_turn(self) -> None:
+        self._answers_left = ANSWERS_OF_TURN
+        for _ in range(min(ANSWERS_OF_TURN, len(self._answers))):
+            self._answer(self._answers.popleft())
+
+    def answer_at_once(self) -> None:
+        """Give the answers of later turns now: there may be none."""
+        while self._answers:
+            _complete(self._answers.popleft())
 
     def _set_timer(self, group: ClassicGroup, action: SetTimer) -> None:
         timer = action.timer
@@ -252,14 +281,17 @@ class ShardRuntime:
         for slot in (JOIN_SLOT, SYNC_SLOT, *sessions):
             self._timers.cancel((group.group_id, slot))
 
-    def _replay(self, records: Sequence[GroupRecord], *, first_offset: int) -> None:
+    def _replay(self, records: Appendable, *, first_offset: int) -> None:
         """Apply records of this leadership; a deleted group loses its timers."""
-        groups, replay, now_ms = self._shard.groups, self._shard.replay, self._runtime.now_ms()
-        for record_offset, record in enumerate(records, start=first_offset):
+        shard = self._shard
+        if isinstance(records, OffsetCommits):
+            shard.replay_commits(records, first_offset=first_offset, now_ms=self._runtime.now_ms())
+            return
+        for record in records:
             key = record.key
-            if isinstance(key, GroupMetadataKey) and key.group in groups:
-                self._forget(groups[key.group])
-            replay(record, record_offset=record_offset, producer_id=None, now_ms=now_ms)
+            if isinstance(key, GroupMetadataKey) and key.group in shard.groups:
+                self._forget(shard.groups[key.group])
+            shard.replay(record)
 
     # Cleanup
 
@@ -277,3 +309,8 @@ class ShardRuntime:
             return
         deleted, self._deleted_topics = self._deleted_topics, []
         await self._in_turns(self._cleanup.delete_topics(deleted))
+
+
+def _complete(action: AnswerJoin | AnswerSync) -> None:
+    assert isinstance(action.waiter, DelayedGroupResponse), action.waiter
+    action.waiter.complete_with(action.response)

@@ -31,6 +31,8 @@ CHOICES = {
     "broker.reads.fetch.MAX_ROWS_AT_ONCE": (0, 1, 200),
     "broker.reads.read_from_log.ROWS_OF_STEP": (1, 32),
     "runtime.turns.MAX_STEPS": (1, 100),
+    # How many members of a group are answered in one turn.
+    "broker.groups.shard_runtime.ANSWERS_OF_TURN": (1, 20),
     # Which decisions of a controller take several turns, and how much of one is in each step of them.
     "controller.controller.MAX_RECORDS_IN_ONE_TURN": (0, 1, 200),
     "controller.metadata.new_batches.RECORDS_OF_STEP": (1, 100),

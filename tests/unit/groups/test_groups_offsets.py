@@ -44,13 +44,13 @@ def shard_with(*records: GroupRecord) -> Shard:
     return shard
 
 
-def replay(shard: Shard, records, *, producer_id=None, start=0, now_ms=0) -> None:
-    for record_offset, record in enumerate(records, start=start):
+def replay(shard: Shard, records) -> None:
+    for record in records:
         if isinstance(record.value, GroupMetadataValue):
             group = record.key.group
             shard.groups[group] = group_from_value(group, record.value, shard._config)
             continue
-        shard.replay(record, record_offset=record_offset, producer_id=producer_id, now_ms=now_ms)
+        shard.replay(record)
 
 
 def expire(shard: Shard, *, now_ms) -> list[GroupRecord]:
@@ -81,10 +81,11 @@ def commit(shard: Shard, *rows, group="g", now_ms=0, version=10, generation=-1, 
         **fields,
     )
     try:
-        records, response, _ = shard.commit_offsets(request, version=version, now_ms=now_ms)
+        commits, response, _ = shard.commit_offsets(request, version=version, now_ms=now_ms)
     except KafkaError as error:
         return [error.code]
-    replay(shard, records, now_ms=now_ms)
+    if commits:
+        shard.replay_commits(commits, first_offset=0, now_ms=now_ms)
     return [ErrorCode(row.error_code) for topic in response.topics for row in topic.partitions]
 
 

@@ -12,6 +12,7 @@ from protocol.errors import CorruptMessage, InvalidRecord, KafkaError
 from protocol.records.batch import HEADER_SIZE_BYTES, crc_is_valid, read_header
 from protocol.records.builder import (
     build_batch,
+    build_batch_of_pairs,
     build_batch_of_values,
     build_empty_batch,
     payload_of_values,
@@ -164,11 +165,23 @@ def test_simple_records():
     ]
 
 
+_VALUES = st.binary(max_size=80) | st.binary(min_size=8190, max_size=8194)
+
+
 @given(
-    st.lists(st.binary(max_size=80) | st.binary(min_size=8190, max_size=8194), min_size=1, max_size=5),
+    st.lists(st.tuples(_VALUES, st.none() | _VALUES), min_size=1, max_size=5),
     st.integers(1, 100),
-    st.integers(0, 2**50),
+    st.sampled_from(Compression),
 )
+def test_a_batch_of_pairs_is_the_general_one(
+    pairs: list[tuple[bytes, bytes | None]], times: int, compression: Compression
+):
+    pairs = pairs * times
+    built = build_batch_of_pairs(pairs, timestamp=NOW, compression=compression)
+    assert built == build_batch(simple_records(pairs, timestamp=NOW), compression=compression)
+
+
+@given(st.lists(_VALUES, min_size=1, max_size=5), st.integers(1, 100), st.integers(0, 2**50))
 def test_a_batch_of_values_is_the_general_one(values: list[bytes], times: int, base_offset: int):
     values = values * times
     rows = simple_records([(None, value) for value in values], timestamp=NOW, base_offset=base_offset)
