@@ -277,12 +277,16 @@ class Controller:
         Raises NotController if this node does not lead any more.
         """
         steps = self._append(active, batches)
-        if _takes_turns(result):
-            await self._in_turns(active, steps)
-        else:
-            _run_at_once(steps)
-        if result.on_appended is not None:
-            result.on_appended(self._quorum.end_offset)
+        try:
+            if _takes_turns(result):
+                await self._in_turns(active, steps)
+        finally:
+            # Of a request that is cancelled in between, since its connection is closed, the state has some records: the log
+            # must have them, too.
+            if self._active is active:
+                _run_at_once(steps)
+                if result.on_appended is not None:
+                    result.on_appended(self._quorum.end_offset)
         # A response without records may depend on uncommitted records of other requests: it waits for them, too.
         end_offset = self._quorum.end_offset
         if end_offset <= self.committed_offset:
@@ -306,7 +310,11 @@ class Controller:
             raise self._not_controller()
 
     def _append(self, active: _Active, batches: Iterable[NewBatch]) -> Iterator[None]:
-        """Replay and append, in steps of a few records; the last step of a batch appends it."""
+        """Replay and append, in steps of a few records; the last step of a batch appends it.
+
+        Control records that Raft appends between two steps come before the batch. A registration, which is the last record
+        of its decision, then has an offset after its broker's epoch; that epoch is unique all the same.
+        """
         state = active.state
         for batch in batches:
             for first in range(0, len(batch.records), new_batches.RECORDS_OF_STEP):

@@ -114,6 +114,25 @@ async def test_a_controller_that_is_deposed_while_it_replays_appends_nothing(she
 
 
 @pytest.mark.usefixtures("small_steps")
+async def test_a_request_that_is_cancelled_while_it_is_replayed_is_carried_out(shell: Shell):
+    """Its connection is closed. The state never has records that the log has not."""
+    controller = await shell.start()
+    follower = follow(shell)
+    await join(controller)
+    end_offset = shell.quorum.end_offset
+    lost = asyncio.ensure_future(create(controller, "t", 1000))
+    await turns_until(lambda: bool(controller.image.topics_by_name))
+    assert lost.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await lost
+    assert shell.quorum.end_offset == end_offset + 1001
+    assert (await create(controller, "t")).topics[0].error_code == ErrorCode.topic_already_exists
+    assert follower.image == controller.image
+    assert len(follower.image.topics_by_name["t"].partitions) == 1000
+    await shell.stop()
+
+
+@pytest.mark.usefixtures("small_steps")
 @pytest.mark.logs("resigns: ")
 async def test_a_record_that_cannot_be_replayed_in_a_later_turn(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
