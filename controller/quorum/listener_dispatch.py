@@ -5,13 +5,14 @@
     leader         --> at once; on the leader itself -----'
                        only after its epoch's first record
 
-Records are read and decoded in another thread, once for all listeners, a mebibyte at a time.
+Records are read and decoded in another thread, once for all listeners, a mebibyte at a time. Listeners are notified of as
+many batches in a turn of the event loop as `runtime/turns.py` says: a mebibyte may have twenty thousand records.
 Source: KafkaRaftClient.ListenerContext, BatchAccumulator of Kafka 4.3.1.
 """
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from controller.metadata.log import MetadataLog
@@ -19,6 +20,7 @@ from controller.metadata.record_batches import DecodedBatch
 from controller.quorum.listeners import UNKNOWN_LEADER, Listeners
 from controller.raft.types import LeaderAndEpoch, OffsetAndEpoch
 from runtime import Pool, Runtime
+from runtime.turns import in_turns
 
 logger: Final = logging.getLogger(__name__)
 
@@ -67,7 +69,7 @@ class ListenerDispatcher:
             if self._appended and self._appended[0].base_offset == start_offset:
                 if self._appended[0].end_offset > high_watermark:
                     break
-                self._commit(self._take_appended())
+                await in_turns(self._runtime, self._commit_appended(high_watermark))
                 continue
             end_offset = high_watermark
             if self._appended:
@@ -75,8 +77,17 @@ class ListenerDispatcher:
             batches = await self._runtime.run_blocking(
                 self._read, start_offset, end_offset, pool=Pool.METADATA
             )
-            for batch in batches:
-                self._commit(batch)
+            await in_turns(self._runtime, map(self._commit, batches))
+
+    def _commit_appended(self, high_watermark: int) -> Iterator[None]:
+        """Notify of the batches in memory that are next, one in each step."""
+        while (
+            self._appended
+            and self._appended[0].base_offset == self._listeners.end_offset
+            and self._appended[0].end_offset <= high_watermark
+        ):
+            self._commit(self._take_appended())
+            yield
 
     def _take_appended(self) -> DecodedBatch:
         batch = self._appended.popleft()
