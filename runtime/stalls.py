@@ -1,17 +1,20 @@
 """Stall detection: reports turns of the event loop that take too long and so delay all else, Raft's votes included.
 
-    thread:  post an empty callback --it runs in time--> post the next one, one bound later
+    thread:  post an empty callback --it runs in time--> post the next one, one interval later
                      '--it does not run within the bound--> take the stack of the loop's thread --> one WARNING
 
-The loop's cost is that empty callback, ten times a second at the default bound: 10 us each. A turn longer than two
-bounds is always detected, one shorter than the bound never. Time that the thread waited for a processor, because other
-processes and threads used all of them, is distinguished (Linux only) and reported at INFO: no code of the loop is its
-cause. Likewise a process that was stopped (SIGSTOP, a frozen container): the watch itself wakes late, and the process
-has used no processor. A C function that blocks while it holds the interpreter's lock looks the same: hence that report
-has the stack, too.
+The loop's cost is that empty callback, ten times a second at the default bound, which is the interval, too: 10 us each where
+the loop is busy. A turn longer than the bound and the interval is always detected on an idle machine, one shorter than the bound
+never. Time that the thread waited for a processor, because other processes and threads used all of them, is distinguished
+(Linux only) and reported at INFO: no code of the loop is its cause. Likewise a process that was stopped (SIGSTOP, a frozen
+container): the watch itself wakes late, and the process has used no processor. A C function that blocks while it holds the
+interpreter's lock looks the same: hence that report has the stack, too.
 
-The stack is taken at the moment at which the bound has passed. A C function that holds the interpreter's lock is
-detected after its return, at the line of its call.
+The stack is taken at the moment at which the bound has passed. While the loop's thread holds the interpreter's lock - Python
+code up to `sys.getswitchinterval()`, a C function or a garbage collection up to its end - the watch can neither post nor take
+a stack. What it has waited for the lock while that thread was running is a part of the turn, whose stack is that of its end.
+Time for which the loop waits for the lock that another thread holds is "blocked", and counts; but if the watch itself waits for
+a processor meanwhile, it may have the lock, and then it does not count.
 """
 
 import asyncio
@@ -34,6 +37,8 @@ BOUND_VARIABLE: Final = "OTTLA_LOOP_STALL_MS"
 REPORT_INTERVAL_S: Final = 10.0
 #: A turn that lasts longer is reported before it has ended.
 _PATIENCE_S: Final = 5.0
+#: With a bound of `BOUND_VARIABLE`, a callback is posted so many times in each: a turn of 1.2 bounds is always detected.
+_POSTS_IN_BOUND: Final = 5
 
 
 class _Usage(NamedTuple):
@@ -47,41 +52,63 @@ class _Usage(NamedTuple):
 
 
 class _ThreadClock:
-    """Reads a thread's times from Linux's schedstat; on other systems they are zero."""
+    """Reads the times of the thread that creates it, also from other threads; they are zero on other systems than Linux."""
 
-    def __init__(self, thread_id: int) -> None:
+    def __init__(self) -> None:
         try:
             # Kept open: it is read before each callback, at 2 us.
             self._fd: int | None = os.open(
-                Path("/proc/self/task") / str(thread_id) / "schedstat", os.O_RDONLY
+                Path("/proc/self/task") / str(threading.get_native_id()) / "schedstat", os.O_RDONLY
             )
+            # The running time in schedstat is that of the last tick, up to 4 ms ago.
+            self._running = time.pthread_getcpuclockid(threading.get_ident())
         except OSError:
             self._fd = None
 
     def read(self) -> _Usage:
         if self._fd is None:
             return _Usage(0.0, 0.0, time.process_time())
-        running_ns, queued_ns, _ = os.pread(self._fd, 100, 0).split()
-        return _Usage(int(running_ns) / 1e9, int(queued_ns) / 1e9, time.process_time())
+        # First: only this one releases the interpreter's lock.
+        _, queued_ns, _ = os.pread(self._fd, 100, 0).split()
+        return _Usage(time.clock_gettime(self._running), int(queued_ns) / 1e9, time.process_time())
 
     def close(self) -> None:
         if self._fd is not None:
             os.close(self._fd)
 
 
+class _Posted(NamedTuple):
+    """A callback, when it was posted."""
+
+    at_s: float
+    #: The time for which the turn had already lasted, as far as it is known.
+    held_s: float
+    #: Of the loop's thread, and of the watch's own.
+    usage: _Usage
+    own: _Usage
+
+
 class StallWatch:
     """The watch of one loop; created on that loop's thread. `count` and `longest_s` are for metrics."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, *, bound_s: float, report_interval_s: float = REPORT_INTERVAL_S
+        self,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        bound_s: float,
+        interval_s: float | None = None,
+        report_interval_s: float = REPORT_INTERVAL_S,
     ) -> None:
+        """`interval_s` is that of the callbacks; by default the bound."""
         self._loop = loop
         self._bound_s = bound_s
+        self._interval_s = bound_s if interval_s is None else interval_s
         self._report_interval_s = report_interval_s
         self._loop_thread_id = threading.get_ident()
-        self._clock = _ThreadClock(threading.get_native_id())
+        self._clock = _ThreadClock()
         self._is_stopping = threading.Event()
         self._answered = threading.Event()
+        self._answered_at_s = 0.0
         self._reported_at: float | None = None
         self._unreported_count = 0
         #: Turns above the bound.
@@ -94,7 +121,8 @@ class StallWatch:
     def from_environment(cls, loop: asyncio.AbstractEventLoop) -> "StallWatch":
         """A watch with the default bound, or that of `BOUND_VARIABLE`."""
         if (bound_ms := os.environ.get(BOUND_VARIABLE)) is not None:
-            return cls(loop, bound_s=float(bound_ms) / 1000, report_interval_s=0.0)
+            bound_s = float(bound_ms) / 1000
+            return cls(loop, bound_s=bound_s, interval_s=bound_s / _POSTS_IN_BOUND, report_interval_s=0.0)
         return cls(loop, bound_s=BOUND_MS / 1000)
 
     def start(self) -> None:
@@ -112,48 +140,69 @@ class StallWatch:
     # -- in the thread ---------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        own = _ThreadClock()
         try:
-            while not self._is_stopping.wait(self._bound_s):
-                posted_at, before = time.monotonic(), self._clock.read()
+            self._answered_at_s = time.monotonic()
+            before, own_before = self._clock.read(), own.read()
+            while not self._is_stopping.wait(self._interval_s):
+                own_usage, usage = own.read(), self._clock.read()
+                posted_at_s = time.monotonic()
+                own_queued_s = own_usage.queued_s - own_before.queued_s
+                locked_s = posted_at_s - self._answered_at_s - self._interval_s - own_queued_s
+                # The part of a turn that has passed before the callback could be posted.
+                held_s = max(0.0, min(locked_s, usage.running_s - before.running_s))
                 self._answered.clear()
-                self._loop.call_soon_threadsafe(self._answered.set)
-                if not self._answered.wait(self._bound_s):
-                    self._on_late_answer(posted_at, before)
+                self._loop.call_soon_threadsafe(self._answer)
+                is_over = self._answered.wait(max(0.0, self._bound_s - held_s))
+                if not is_over or self._answered_at_s - posted_at_s + held_s >= self._bound_s:
+                    self._on_late_answer(_Posted(posted_at_s, held_s, usage, own_usage), own)
+                before, own_before = usage, own_usage
         except RuntimeError:
             pass  # the loop is closed
         finally:
+            own.close()
             self._clock.close()
 
-    def _on_late_answer(self, posted_at: float, before: _Usage) -> None:
-        was_stopped = self._has_slept_in(posted_at, before)
+    def _answer(self) -> None:
+        """Runs in the loop."""
+        self._answered_at_s = time.monotonic()
+        self._answered.set()
+
+    def _on_late_answer(self, posted: _Posted, own: _ThreadClock) -> None:
+        was_stopped = self._has_slept_since(posted)
         frame = sys._current_frames().get(self._loop_thread_id)
         stack = "".join(traceback.format_stack(frame)).rstrip() if frame is not None else "  (no Python code)"
         is_over = self._answered.wait(_PATIENCE_S)
-        now, after = time.monotonic(), self._clock.read()
-        duration_s, queued_s = now - posted_at, after.queued_s - before.queued_s
+        after, own_after = self._clock.read(), own.read()
+        now_s = self._answered_at_s if is_over else time.monotonic()
+        duration_s = now_s - posted.at_s + posted.held_s
+        running_s = after.running_s - posted.usage.running_s + posted.held_s
+        queued_s = after.queued_s - posted.usage.queued_s
+        # While this thread waits for a processor, it may have the interpreter's lock, for which the loop waits then.
+        queued_s += max(0.0, min(own_after.queued_s - posted.own.queued_s, duration_s - running_s - queued_s))
         is_own = not was_stopped and duration_s - queued_s >= self._bound_s
         if is_own:
             self.count += 1
             self.longest_s = max(self.longest_s, duration_s)
-        if self._reported_at is not None and now - self._reported_at < self._report_interval_s:
+        if self._reported_at is not None and now_s - self._reported_at < self._report_interval_s:
             self._unreported_count += 1
         else:
             self._report(
                 f"{'has taken' if is_over else 'has not ended after'} {duration_s * 1000:.0f} ms "
-                f"({(after.running_s - before.running_s) * 1000:.0f} ms running, {queued_s * 1000:.0f} ms waiting for a "
-                f"processor, the rest blocked)",
+                f"({running_s * 1000:.0f} ms running, {queued_s * 1000:.0f} ms waiting for a processor, the rest blocked)",
                 stack if is_own or was_stopped else None,
                 was_stopped=was_stopped,
             )
-            self._reported_at, self._unreported_count = now, 0
+            self._reported_at, self._unreported_count = now_s, 0
         while not is_over and not self._is_stopping.is_set():
             is_over = self._answered.wait(self._bound_s)
-            self.longest_s = max(self.longest_s, time.monotonic() - posted_at)
+            self.longest_s = max(self.longest_s, time.monotonic() - posted.at_s + posted.held_s)
 
-    def _has_slept_in(self, posted_at: float, before: _Usage) -> bool:
+    def _has_slept_since(self, posted: _Posted) -> bool:
         """Whether this thread woke a bound late while the process neither ran nor waited for a processor."""
-        late_s, now = time.monotonic() - posted_at - self._bound_s, self._clock.read()
-        used_s = now.process_s - before.process_s + now.queued_s - before.queued_s
+        now = self._clock.read()
+        late_s = time.monotonic() - posted.at_s - max(0.0, self._bound_s - posted.held_s)
+        used_s = now.process_s - posted.usage.process_s + now.queued_s - posted.usage.queued_s
         return late_s >= self._bound_s and used_s < late_s
 
     def _report(self, what: str, stack: str | None, *, was_stopped: bool) -> None:

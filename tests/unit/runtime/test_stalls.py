@@ -43,6 +43,21 @@ def test_a_blocked_loop_is_reported_with_the_stack_of_what_blocks_it(bound_ms, c
     run(main)
 
 
+def test_a_c_function_that_holds_the_interpreters_lock_is_detected(bound_ms):
+    """The watch needs the lock, too: it wakes after the function's end, when nothing is late any more."""
+
+    async def main(runtime):
+        for _ in range(3):
+            await asyncio.sleep(0.05)
+            before = runtime.stalls.count
+            # Many bounds: on a busy machine the watch waits for a processor most of the time, which does not count.
+            sum(range(15_000_000))
+            await asyncio.sleep(0.05)
+            assert runtime.stalls.count > before
+
+    run(main)
+
+
 def test_what_a_thread_waits_for_is_no_stall_of_the_loop(bound_ms, caplog):
     async def main(runtime):
         await runtime.run_blocking(block_for, 0.1, pool=Pool.READS)
