@@ -14,6 +14,7 @@ from bench.program import main
 from bench.start_imports import START_IMPORTS
 from bench.start_up import START, START_IN_PROCESS
 from bench.targets.floor import FloorServer
+from bench.targets.profiled import ProfiledServer
 from bench.targets.servers import SERVERS, Server
 from bench.targets.settings import PLACES, SETTINGS
 
@@ -41,6 +42,7 @@ PROGRAM: Final[Program[Server]] = Program(
         ("start", "idle_private_bytes"),
     ),
     floor=FloorServer,
+    profiled=ProfiledServer,
 )
 
 

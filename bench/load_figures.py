@@ -16,6 +16,8 @@ from bench.figures import (
 )
 
 GIGABYTE: Final = 1e9
+#: Of the figures below: the brokers' processor time.
+CPU_METRICS: Final = ("cpu_s_per_gb", "cpu_s_per_request")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -124,6 +124,7 @@ def librdkafka_produce(*, record_bytes: int, partitions: int, acks: str, megabyt
         written_bytes=megabytes * 1e6,
         # With acks=1 it is the same; with 100 B records it is the client's.
         has_floor=record_bytes == _KIB and acks == "all",
+        is_profiled=record_bytes == _KIB and acks == "all",
     )
 
 
@@ -243,6 +244,7 @@ def one_at_a_time(goals: Goals) -> Measure[Server]:
         figures=[*request_figures(goals), *latency_figures(goals.p99)],
         run=run,
         has_floor=True,
+        is_profiled=True,
     )
 
 
@@ -320,6 +322,7 @@ def pipelined(goals: Goals, *, batch_bytes: int, connections: int, depth: int) -
         figures=request_figures(goals),
         run=run,
         has_floor=True,
+        is_profiled=True,
     )
 
 

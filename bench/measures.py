@@ -48,6 +48,8 @@ class Measure(Generic[T]):
     needs_subject: bool = True
     #: Whether it is also taken of the program's floor.
     has_floor: bool = False
+    #: Whether Ottla's processor time is profiled, too: `run` reads `usage` just before and just after what it measures.
+    is_profiled: bool = False
     #: What `run` writes to files at scale 1, on all brokers: so much memory is used once before (`bench/free_memory.py`).
     written_bytes: float = 0.0
 
@@ -80,3 +82,5 @@ class Program(Generic[T]):
     memory_goal_bytes: float = LOADED_GOAL_BYTES
     #: The subject that is measured beside the others where a measure has a floor: neither warmed up nor judged.
     floor: Callable[[Path, Mapping[str, str]], T] | None = None
+    #: Ottla with a sampler, for the measures that are profiled.
+    profiled: Callable[[Path, Mapping[str, str]], T] | None = None

@@ -5,6 +5,7 @@ free memory is used once; for each choice of settings, for each place of the log
     start both, warm up both, fill what is read later
     rehearsal of the loads at a quarter of their volume (not counted), then run 1 .. N, alternating
     measures that restart nodes, run 1 .. N
+    Ottla alone, in nodes of its own: watched and profiled (observed.py)
 
 A program may have a floor: a third subject, which takes its turn where a measure has one.
 """
@@ -17,23 +18,26 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, Generic
+from typing import Final, Generic, TypeVar
 
 from bench import environment, report
-from bench.figures import FLOOR, Sample, Table, in_words
+from bench.figures import FLOOR, OTTLA, Sample, Table, in_words
 from bench.free_memory import touch, touch_free_memory
 from bench.harness import Harness, scratch
 from bench.measures import Measure, Program, T
+from bench.observed import REHEARSAL_SCALE, profile, watch
 from bench.report import Report, Section
 from bench.targets.memory import PeakMemory, memory_table
 from bench.targets.servers import end_on_signals
 from bench.targets.settings import DISK, PLACES, SETTINGS, TMPFS, WrongPlace, check_place, file_system_of
+from bench.turns import all_turns, turns_sample, turns_table
 from bench.warm_up import MOST_ROUNDS
 
-_REHEARSAL_SCALE: Final = 0.25
 _QUICK_SECONDS: Final = 0.2
 _QUICK_WARM_UPS: Final = 1
 _RUNS: Final = 3
+R = TypeVar("R")
+
 #: Of memory that is used once before a load: sockets and clients need some, too.
 _SPARE: Final = 1.5
 
@@ -88,6 +92,8 @@ def parse(arguments: Sequence[str] | None, program: Program[T]) -> argparse.Name
         options.runs, options.seconds, options.warm_up_rounds = 1, _QUICK_SECONDS, _QUICK_WARM_UPS
     # README shows the latest result: it is one with all rows.
     options.is_saved = not (options.no_save or options.quick or options.only or options.server)
+    if options.observe is None:
+        options.observe = options.is_saved
     options.measures = [
         measure
         for measure in program.measures
@@ -129,6 +135,10 @@ def _add_parts(parser: argparse.ArgumentParser, program: Program[T]) -> None:
     parser.add_argument("--quick", action="store_true", help=words)
     words = "only measures whose name has this in it, printed only; may be repeated"
     parser.add_argument("--only", action="append", metavar="TEXT", help=words)
+    words = (
+        "rounds of Ottla for turns of its event loop, and what its CPU is spent on (default: if it is saved)"
+    )
+    parser.add_argument("--observe", action=argparse.BooleanOptionalAction, default=None, help=words)
     names = sorted(_subjects(program))
     parser.add_argument("--server", action="append", choices=names, help="only this one, printed only")
 
@@ -168,8 +178,10 @@ class SectionRun(Generic[T]):
         self._runs: int = options.runs
         self._scale: float = options.seconds
         self._most_warm_ups: int = options.warm_up_rounds
+        self._is_observed: bool = options.observe
         #: On a disk; None: memory is not used before a load.
         self._touch_in: Path | None = None if options.quick else options.disk
+        self._folder = folder
         self._settings = settings
         self._place = place
         self._began = time.monotonic()
@@ -205,17 +217,33 @@ class SectionRun(Generic[T]):
             self._run_loads(loads)
             self._prepare(restarts)
             self._run_all(restarts)
-        tables = list(self._tables.values())
+        observed = [*loads, *restarts] if self._is_observed else []
+        turns = self._observed(watch, observed) if observed else {}
         return Section(
             settings=self._settings,
             place=self._place,
             file_system=file_system,
             properties=self._properties,
             tables=[
-                *tables,
+                *self._tables.values(),
                 *([memory_table(self._memory, goal_bytes=self._program.memory_goal_bytes)] if loads else []),
+                *([turns_table({OTTLA: [turns_sample(all_turns(turns))]})] if turns else []),
             ],
             warm_ups=self._harness.warm_ups,
+            turns=turns,
+            profiles=self._observed(profile, observed),
+        )
+
+    def _observed(self, observe: Callable[..., R], measures: Sequence[Measure[T]]) -> R:
+        """What a round of `bench.observed` yields."""
+        return observe(
+            self._program,
+            measures,
+            self._folder,
+            self._properties,
+            scale=self._scale,
+            touch=self._touch,
+            say=self._say,
         )
 
     def _prepare(self, measures: Sequence[Measure[T]]) -> None:
@@ -228,7 +256,7 @@ class SectionRun(Generic[T]):
         self._prepare(loads)
         for measure in loads:
             for subject in self._subjects_of(measure):
-                measure.run(subject, self._scale * _REHEARSAL_SCALE)
+                measure.run(subject, self._scale * REHEARSAL_SCALE)
         for run in self._numbered_runs():
             peaks: dict[str, list[Sample]] = {}
             for measure in loads:
@@ -261,11 +289,14 @@ class SectionRun(Generic[T]):
             yield run
 
     def _measure(self, measure: Measure[T], subject: T, run: int) -> None:
-        if measure.written_bytes and self._touch_in is not None:
-            touch(self._touch_in, measure.written_bytes * self._scale * _SPARE)
+        self._touch(measure)
         sample = measure.run(subject, self._scale)
         self._tables[measure.name].samples.setdefault(subject.name, []).append(sample)
         self._say(f"run {run + 1}  {subject.name}  {measure.name}  {in_words(measure.figures, sample)}")
+
+    def _touch(self, measure: Measure[T]) -> None:
+        if measure.written_bytes and self._touch_in is not None:
+            touch(self._touch_in, measure.written_bytes * self._scale * _SPARE)
 
     def _say(self, text: str) -> None:
         elapsed_s = time.monotonic() - self._began

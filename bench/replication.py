@@ -24,6 +24,7 @@ from bench.replication_followers import (
 from bench.replication_loads import BULK_BYTES, at_rate, bulk, consume_from_follower, one_at_a_time
 from bench.targets.clusters import CLUSTERS, Cluster
 from bench.targets.floor import FloorCluster
+from bench.targets.profiled import ProfiledCluster
 from bench.targets.settings import PLACES
 
 _CPU: Final = "CPU of all brokers"
@@ -46,6 +47,7 @@ def _bulk(partitions: int) -> Measure[Cluster]:
         run=partial(bulk, partitions=partitions),
         written_bytes=BULK_BYTES,
         has_floor=True,
+        is_profiled=partitions > 1,
     )
 
 
@@ -62,6 +64,7 @@ MEASURES: Final[tuple[Measure[Cluster], ...]] = (
         ],
         run=one_at_a_time,
         has_floor=True,
+        is_profiled=True,
     ),
     Measure(
         name="at-rate",
@@ -70,6 +73,7 @@ MEASURES: Final[tuple[Measure[Cluster], ...]] = (
         figures=[*request_figures(Goals(cpu=0.7), cpu=_CPU_PER_REQUEST)[1:], *latency_figures(0.6)],
         run=at_rate,
         has_floor=True,
+        is_profiled=True,
     ),
     Measure(
         name="consume-follower",
@@ -160,6 +164,7 @@ PROGRAM: Final[Program[Cluster]] = Program(
         ("fail-over", "gap_s"),
     ),
     floor=FloorCluster,
+    profiled=ProfiledCluster,
 )
 
 

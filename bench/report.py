@@ -13,7 +13,9 @@ from typing import Any, Final
 from bench.environment import Environment
 from bench.figures import FLOOR, KAFKA, OTTLA, Figure, Goal, Row, Table, Unit, name_of, tally, worst
 from bench.markdown import aligned
+from bench.profiles import Profile, profile_lines
 from bench.targets.settings import SETTINGS_WORDS
+from bench.turns import BOUND_MS, Turn, words_of
 from bench.warm_up import WarmUp
 
 RESULTS: Final = Path(__file__).parent / "results"
@@ -38,6 +40,10 @@ class Section:
     tables: Sequence[Table]
     #: Target -> how it was warmed up; empty where it was not.
     warm_ups: dict[str, WarmUp] = field(default_factory=dict)
+    #: Load or phase -> the turns of Ottla's event loops above the bound, where they were watched.
+    turns: Mapping[str, Sequence[Turn]] = field(default_factory=dict)
+    #: What Ottla's processor time is spent on, of some loads.
+    profiles: Sequence[Profile] = ()
 
     @property
     def title(self) -> str:
@@ -114,6 +120,8 @@ def _section(data: dict[str, Any], tables: Mapping[str, Table]) -> Section:
     return Section(
         tables=[replace(tables[name], samples=samples[name]) for name in samples],
         warm_ups={name: WarmUp(**each) for name, each in data.pop("warm_ups").items()},
+        turns={load: [Turn(**each) for each in found] for load, found in data.pop("turns", {}).items()},
+        profiles=[Profile(**each) for each in data.pop("profiles", ())],
         **data,
     )
 
@@ -150,7 +158,19 @@ def latest(program: str, folder: Path = RESULTS) -> Report | None:
 def as_markdown(report: Report) -> str:
     """The whole report."""
     return (
-        "\n".join([preface(report), "", *overview(report), "", *all_rows(report), "", *_notes(report)]) + "\n"
+        "\n".join(
+            [
+                preface(report),
+                "",
+                *overview(report),
+                "",
+                *all_rows(report),
+                "",
+                *_notes(report),
+                *_profiles(report),
+            ]
+        )
+        + "\n"
     )
 
 
@@ -275,6 +295,8 @@ def _notes(report: Report) -> Iterator[str]:
         for target, warm_up in section.warm_ups.items():
             costs = ", ".join(f"{cost:.3g}" for cost in warm_up.costs)
             yield f"Warm-up of {name_of(target)}, CPU of each round: {costs}."
+        for words in words_of(section.turns):
+            yield f"- Turns above {BOUND_MS} ms, {words}"
     for error in report.errors:
         yield f"- Error: {error}"
     yield ""
@@ -282,3 +304,15 @@ def _notes(report: Report) -> Iterator[str]:
         yield f"Measured by `{report.command}`."
     if report.duration_s:
         yield f"The whole run took {report.duration_s / 60:.0f} minutes."
+
+
+def _profiles(report: Report) -> Iterator[str]:
+    """What the processor time is spent on, load by load; nothing where none was profiled."""
+    for section in report.sections:
+        for profile in section.profiles:
+            row = next(row for row in section.rows() if row.key == (profile.load, profile.metric))
+            yield ""
+            yield f"## {row.table.title} ({section.title})"
+            yield ""
+            timed, floor = (row.median(target) for target in (OTTLA, FLOOR))
+            yield from profile_lines(profile, row.figure.unit, timed=timed, floor=floor)

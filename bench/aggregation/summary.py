@@ -1,7 +1,7 @@
 """The result of a workload: seconds.parquet and summary.json from the other files of its folder."""
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -25,10 +25,11 @@ from bench.aggregation.tables import (
     table_of,
 )
 from bench.environment import Environment
-from bench.figures import Sample, Table, baseline_first
+from bench.figures import OTTLA, Sample, Table, baseline_first
 from bench.generators.rows import Kind, Role
 from bench.generators.shipping import ship_bench
 from bench.report import Report, Section, as_json
+from bench.turns import Turn, turns_sample
 from bench.warm_up import WarmUp
 from bench.workloads.model import Phase, Workload
 
@@ -59,6 +60,8 @@ class Circumstances:
     warm_ups: Mapping[str, WarmUp] = field(default_factory=dict)
     #: Target -> broker -> rack.
     racks: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    #: Phase -> turns of Ottla's event loops above the bound, where they were watched.
+    turns: Mapping[str, Sequence[Turn]] = field(default_factory=dict)
     #: Phases that were stopped before their end: what their consumers have not read is not lost.
     stopped: Collection[_Key] = ()
 
@@ -135,6 +138,7 @@ class _Found:
                     properties=its.properties,
                     tables=tables,
                     warm_ups=dict(its.warm_ups),
+                    turns=its.turns,
                 )
             ],
             targets={name: its.targets[name] for name in baseline_first(its.targets)},
@@ -157,6 +161,10 @@ class _Found:
                     [self._sample(phase, key) for key in keys],
                     is_whole=[key not in self._circumstances.stopped for key in keys],
                 )
+        turns = self._circumstances.turns.get(phase.name)
+        if turns is not None and OTTLA in samples:
+            # Of a run of its own, which has no other figures.
+            samples[OTTLA][0] |= turns_sample(turns)
         return table_of(phase, samples, never=faults_of(self._workload))
 
     def _sample(self, phase: Phase, key: _Key) -> Sample:

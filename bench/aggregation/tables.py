@@ -28,6 +28,7 @@ from bench.figures import (
 )
 from bench.generators.rows import Role
 from bench.load_figures import GIGABYTE
+from bench.turns import TURNS_FIGURES
 from bench.workloads.model import Phase, Start, Workload
 
 #: Metric -> title, in the order of rows.
@@ -174,7 +175,8 @@ def figures_of(phase: Phase, *, never: Collection[str] = _NEVER) -> list[Figure]
         for each in phase.goals
         if (each.at_least is None) != (each.at_most is None)
     }
-    known = dict.fromkeys(never, _NONE) | bounds
+    of_turns = {figure.metric: figure.goal for figure in TURNS_FIGURES}
+    known = of_turns | dict.fromkeys(never, _NONE) | bounds
     return [replace(figure, goal=known.get(figure.metric)) for figure in _figures(phase)]
 
 
@@ -187,6 +189,8 @@ def _figures(phase: Phase) -> Iterator[Figure]:
     for metric, title in _DELIVERY.items():
         yield Figure(metric=metric, title=title, unit=COUNT, is_fault=metric in _FAULTS)
     yield from _SERVERS
+    for figure in TURNS_FIGURES:
+        yield replace(figure, title=f"event loops: {figure.title}")
     yield from _CLIENTS
 
 

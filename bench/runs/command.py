@@ -99,6 +99,12 @@ class _NamedTarget(click.ParamType[tuple[str, str]]):
     help="At most, for each cluster that is started; fewer if its CPU falls no more before, or after 35 s.",
 )
 @click.option(
+    "--observe/--no-observe",
+    "is_observed",
+    default=None,
+    help="One more run of an Ottla of its own, if one is started: turns of its event loops above 5 ms. By default unless --runs is 1.",
+)
+@click.option(
     "--allow-dirty",
     "is_dirty_allowed",
     is_flag=True,
@@ -116,6 +122,7 @@ def run_workload(
     out: Path,
     disk: Path,
     warm_up_rounds: int,
+    is_observed: bool | None,
     is_dirty_allowed: bool,
 ) -> None:
     """Run WORKLOAD, a shipped one by its name or a file, on all targets in turn.
@@ -134,6 +141,7 @@ def run_workload(
         out=out,
         disk=disk,
         warm_up_rounds=warm_up_rounds,
+        is_observed=runs > 1 if is_observed is None else is_observed,
         is_dirty_allowed=is_dirty_allowed,
         command=shlex.join(["ottla", "bench", "run", *_arguments()]),
     )

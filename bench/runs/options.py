@@ -41,6 +41,8 @@ class Options:
     #: Where started brokers keep their files.
     disk: Path
     warm_up_rounds: int
+    #: Whether a run of its own watches the event loops of an Ottla that is started.
+    is_observed: bool
     is_dirty_allowed: bool
     #: The exact line.
     command: str

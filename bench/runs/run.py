@@ -5,6 +5,7 @@
     run 1 .. N          each target in turn; in the next run in the reverse order
         topics          created
         phases          one after the other; each is in the result's folder once it has ended
+    watched run         of an Ottla of its own, if one was started: turns of its event loops (bench/turns.py)
     result              aggregated by Spark; the page
 
 Ctrl-C ends the phase that runs, and the result is made of what there is.
@@ -22,7 +23,7 @@ from pyspark.sql import SparkSession
 from bench import environment
 from bench.aggregation.summary import Circumstances, summarise
 from bench.environment import Environment
-from bench.figures import LoadFailed
+from bench.figures import OTTLA, LoadFailed
 from bench.free_memory import touch_free_memory
 from bench.generators.rows import Kind
 from bench.harness import Harness, scratch
@@ -36,9 +37,13 @@ from bench.runs.phase_run import PhaseResult, PhaseRun
 from bench.runs.progress import RunProgress
 from bench.runs.topics import check_topics, topics_of_run
 from bench.spark.session import slots, spark_session
+from bench.targets.fit import slows_store
 from bench.targets.sampling import used_by
 from bench.targets.settings import SETTINGS, file_system_of, place_of
+from bench.targets.started import started
 from bench.targets.target import Target, TargetError
+from bench.targets.turn_logs import READER, watched
+from bench.turns import Turn
 from bench.workloads.model import ClusterNeeds, Phase, Workload
 from bench.workloads.scaling import warm_up_of
 
@@ -84,6 +89,7 @@ def run(options: Options) -> Outcome:
                 targets=targets,
                 environment=where,
                 interrupts=interrupts,
+                folder=folder,
             )
             return made.run()
 
@@ -98,6 +104,8 @@ class WorkloadRun:
     targets: list[Target]
     environment: Environment
     interrupts: Interrupts
+    #: Of what targets write.
+    folder: Path
     _began: float = field(default_factory=time.monotonic)
     _failure: LoadFailed | None = None
     #: Phases that have not come to their end, as (target, run, phase).
@@ -123,6 +131,8 @@ class WorkloadRun:
                 with self.interrupts.deferred():
                     self._measure(harness, folder, progress)
                     circumstances = self._circumstances(harness)
+            if self.options.is_observed and not circumstances.is_partial:
+                circumstances = replace(circumstances, turns=self._watched(progress))
             progress.say("aggregation")
             # A signal that comes now changes nothing, unless it is the second one.
             with self.interrupts.deferred():
@@ -202,6 +212,40 @@ class WorkloadRun:
                     return
             # Before topics are deleted, which needs the brokers.
             target.restore()
+
+    def _watched(self, progress: RunProgress) -> dict[str, list[Turn]]:
+        """Phase -> the turns of the event loops of an Ottla of its own; none without one that is started."""
+        turns: dict[str, list[Turn]] = {}
+        if OTTLA not in self.options.start:
+            return turns
+        needs, can_be_slow = self.workload.cluster, slows_store(self.workload)
+        target: Target = started(OTTLA, needs, self.folder / "watched", can_be_slow=can_be_slow)
+        try:
+            with watched(), Harness([target], say=progress.say) as harness, self.interrupts.deferred():
+                harness.start()
+                with topics_of_run(target, self.workload, None) as topics:
+                    self._watch_phases(target, topics, progress, turns)
+                    target.restore()
+        except (TargetError, LoadFailed) as error:
+            progress.say(f"not watched from here on: {error}")
+        return turns
+
+    def _watch_phases(
+        self,
+        target: Target,
+        topics: Mapping[str, str],
+        progress: RunProgress,
+        turns: dict[str, list[Turn]],
+    ) -> None:
+        for phase in self.workload.phases:
+            READER.new()  # what was before the phase
+            title, prefix = f"watched  {target.name}  {phase.name}", f"watched-{time.time_ns()}-{phase.name}"
+            result = self._run_phase(phase, target, topics, prefix, progress, title=title, is_counted=False)
+            if result.failure is not None:
+                raise result.failure
+            if self.interrupts.is_asked:
+                return
+            turns[phase.name] = READER.new()
 
     def _run_phase(
         self,

@@ -214,7 +214,11 @@ class OttlaCluster(Cluster):
     name = "ottla"
 
     def _command(self, node: Node) -> list[str]:
-        return [sys.executable, "-m", "broker", "broker", str(node.properties_file)]
+        return [sys.executable, "-m", *self._program(), "broker", str(node.properties_file)]
+
+    def _program(self) -> list[str]:
+        """What `python -m` runs."""
+        return ["broker"]
 
 
 CLUSTERS: Final[dict[str, type[Cluster]]] = {"kafka": KafkaCluster, "ottla": OttlaCluster}

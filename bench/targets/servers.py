@@ -210,8 +210,12 @@ class Ottla(Server):
         """What `--set` says: all settings, since those of a broker without a file are not Kafka's defaults."""
         return [f"{key}={value}" for key, value in self.settings.items()]
 
+    def _program(self) -> list[str]:
+        """What `python -m` runs."""
+        return ["broker"]
+
     def _command(self) -> list[str]:
-        command = [sys.executable, "-m", "broker", "--port", str(self.port)]
+        command = [sys.executable, "-m", *self._program(), "--port", str(self.port)]
         command += ["--data-dir", str(self.folder / "data")]
         for override in self.overrides:
             command += ["--set", override]

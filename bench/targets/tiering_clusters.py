@@ -21,6 +21,7 @@ from bench.targets.clusters import Cluster, KafkaCluster, OttlaCluster
 from bench.targets.configs import BROKER, TOPIC, alter_configs
 from bench.targets.plain_store import PlainBucket
 from bench.targets.stores import DirectoryStore, MinioStore
+from bench.targets.turn_logs import READER
 from bench.targets.wire import TIER_VERSIONS, RequestFailed, WireClient
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
@@ -99,6 +100,7 @@ def cluster_on_minio(folder: Path, *, brokers: int) -> Iterator[tuple[OttlaClust
             yield cluster, store.plain()
         finally:
             cluster.kill()
+            READER.note()  # its logs are removed with the folder
             store.kill()
 
 

@@ -26,13 +26,13 @@ class StartFailed(Exception):
 class Child:
     """A process whose output goes to a file, ended with its whole group."""
 
-    #: The logs of all children of this run.
-    logs: ClassVar[dict[Path, None]] = {}
+    #: The logs of all children of this run, with their sizes at each start of a child.
+    logs: ClassVar[dict[Path, list[int]]] = {}
 
     def __init__(self, command: list[str], *, log: Path, env: dict[str, str] | None = None) -> None:
         self.log = log
-        self.logs[log] = None
         with log.open("ab") as output:
+            self.logs.setdefault(log, []).append(log.stat().st_size)
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,

@@ -14,7 +14,14 @@ from bench.runs.run import WorkloadRun
 
 
 def workload_run(**fields):
-    unused = {"spark": None, "options": None, "workload": None, "targets": [], "environment": None}
+    unused = {
+        "spark": None,
+        "options": None,
+        "workload": None,
+        "targets": [],
+        "environment": None,
+        "folder": None,
+    }
     return WorkloadRun(interrupts=Interrupts(), **{**unused, **fields})
 
 

@@ -201,6 +201,7 @@ def test_every_goal_is_of_a_figure():
         "producer_1_p99_s",
         "lost",
         "corrupt",
+        "turns",
     ]
     metrics = [figure.metric for figure in figures_of(PHASE)]
     assert len(metrics) == len(set(metrics))

@@ -11,6 +11,7 @@ from bench.harness import Harness
 from bench.measures import Measure, Program
 from bench.program import SectionRun, parse
 from bench.targets.settings import DISK, SETTINGS, TMPFS
+from bench.targets.turn_logs import BOUND_VARIABLE
 
 
 class Recorded:
@@ -66,7 +67,7 @@ def program_of(events, *measures):
 
 
 def run_section(program, tmp_path, *arguments):
-    options = parse(arguments, program)
+    options = parse([*arguments, *([] if "--observe" in arguments else ["--no-observe"])], program)
     return SectionRun(program, options, tmp_path, settings="tuned", place=TMPFS).run("tmpfs")
 
 
@@ -110,6 +111,44 @@ def test_a_floor_takes_its_turn_where_a_measure_has_one_and_is_neither_warmed_up
     samples = {table.name: set(table.samples) for table in section.tables}
     both = {"kafka", "ottla"}
     assert samples == {"load": both, "low": {*both, "floor"}, "memory": both}
+
+
+def test_ottla_is_watched_in_a_round_of_its_own_after_all_others(tmp_path, monkeypatch):
+    events = []
+    monkeypatch.delenv(BOUND_VARIABLE, raising=False)
+
+    class Watched(Recorded):
+        def start(self):
+            self.note(f"start {os.environ.get(BOUND_VARIABLE)}")
+
+    def prepare(subject, scale):
+        subject.note("prepare")
+
+    loads = [
+        measure("kill", restarts_nodes=True),
+        replace(measure("load"), prepare=prepare),
+        measure("alone", needs_subject=False),
+    ]
+    program = program_of(events, *loads)
+    program = replace(program, subjects={"ottla": lambda _, settings: Watched("ottla", events, settings)})
+    section = run_section(program, tmp_path, "--observe")
+    timed = events.index("ottla kill")
+    assert events[0] == "ottla alone 2"
+    assert "ottla start None" in events[:timed]
+    assert events[timed + 1 :] == [
+        "ottla start 5", "ottla prepare", "ottla load 2", "ottla kill 0.5", "ottla kill",
+    ]  # fmt: skip
+    assert BOUND_VARIABLE not in os.environ
+    assert section.turns == {"load": [], "kill": []}
+    assert section.tables[-1].samples == {"ottla": [{"turns": 0}]}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "is_observed"),
+    [([], True), (["--quick"], False), (["--quick", "--observe"], True), (["--no-observe"], False)],
+)
+def test_whole_runs_are_observed(arguments, is_observed):
+    assert parse(arguments, PROGRAM).observe is is_observed
 
 
 def test_a_floor_that_no_measure_has_is_not_started(tmp_path):

@@ -7,6 +7,7 @@ import pytest
 
 from bench import compare, replication, tiering
 from bench.figures import MEGABYTES_A_SECOND, SECONDS, Figure, Goal, Table
+from bench.profiles import ALL, PARTS, Profile
 from bench.readme import README, with_figures
 from bench.report import (
     RESULTS,
@@ -21,6 +22,7 @@ from bench.report import (
     save,
 )
 from bench.targets.memory import memory_table
+from bench.turns import Turn, turns_sample, turns_table
 from bench.warm_up import WarmUp
 from tests.harness.bench_result import ENVIRONMENT
 
@@ -73,6 +75,59 @@ def test_a_result_is_read_back_as_it_was_written():
     read = from_json(as_json(REPORT))
     assert as_json(read) == as_json(REPORT)
     assert as_markdown(read) == as_markdown(REPORT)
+
+
+def observed():
+    """As REPORT, with turns and a profile in the first section."""
+    turns = {
+        "load a": [Turn(own_s=0.0064, running_s=0.005, where="storage/files.py:103 pwrite")],
+        "load b": [],
+    }
+    profile = Profile(
+        load="a",
+        metric="bytes_per_s",
+        cpu=3e6,
+        parts={ALL: dict.fromkeys(PARTS, 0.0) | {"checksum": 1e6, "sending (socket)": 2e6}},
+        functions={"storage/log.py: append": 1e6},
+    )
+    first, *others = REPORT.sections
+    table = turns_table({"ottla": [turns_sample(turns["load a"])]})
+    first = replace(first, tables=[*first.tables, table], turns=turns, profiles=[profile])
+    return replace(REPORT, sections=[first, *others])
+
+
+def test_turns_and_profiles_are_read_back_and_shown():
+    read = from_json(as_json(observed()))
+    assert read.sections[0].turns == observed().sections[0].turns
+    text = as_markdown(read)
+    assert text == as_markdown(observed())
+    assert "- Turns above 5 ms, load a: 6 ms (5 running) in storage/files.py:103 pwrite\n" in text
+    assert "5 ms, load b: " not in text
+    lines = text.splitlines()
+    assert row_of(lines, "Event loops of all nodes")[1:4] == [
+        "turns above 5 ms, count",
+        "Ottla ≤ 0",
+        "- / 1 **missed**",
+    ]
+    at = lines.index("## load a (Kafka's defaults, disk)")
+    assert lines[at + 2] == "CPU of Ottla, MB/s: 3 while it was profiled, 150 in the timed runs, floor -."
+    assert [cells(line) for line in lines[at + 4 :] if line.startswith("|")] == [
+        ["part", "all brokers"],
+        ["-" * len(cells(lines[at + 5])[0]), "-" * len("all brokers") + "-" * 2],
+        ["sending (socket)", "2"],
+        ["checksum", "1"],
+        ["all", "3"],
+        ["function, its own Python", "MB/s"],
+        [cells(lines[at + 11])[0], cells(lines[at + 11])[1]],
+        ["storage/log.py: append", "1"],
+    ]
+
+
+def test_results_from_before_turns_and_profiles_are_read():
+    data = json.loads(as_json(REPORT))
+    for each in data["sections"]:
+        del each["turns"], each["profiles"]
+    assert as_markdown(from_json(json.dumps(data))) == as_markdown(REPORT)
 
 
 def test_results_of_another_format_are_passed_over(tmp_path):
@@ -246,6 +301,7 @@ COMPARE_GOALS = {
     "Start inside a process": {"until it serves": "Ottla ≤ 30 ms"},
     "Imports until it is ready": {},
     "Memory of the largest broker under load": {"resident, page cache aside": "Ottla ≤ 80 MB"},
+    "Event loops of all nodes": {"turns above 5 ms": "Ottla ≤ 0"},
 }
 REPLICATION_GOALS = {
     "librdkafka produce, 1 KB": {"throughput": "≥ 1.3", "CPU of all brokers": "≤ 0.55", "p99": "≤ 0.7"},
@@ -263,6 +319,7 @@ REPLICATION_GOALS = {
     "a restarted follower catches up": {"rate": "≥ 1", "start until in all ISRs": "≤ 1"},
     "a partition's leader is killed": {"gap": "≤ 1"},
     "Memory of the largest broker under load": {"resident, page cache aside": "Ottla ≤ 80 MB"},
+    "Event loops of all nodes": {"turns above 5 ms": "Ottla ≤ 0"},
 }
 TIERING_GOALS = {
     "1: 1,000 requests/s of 1 KB": {"p99 with / without": "Ottla ≤ 1.1 times"},
@@ -283,6 +340,7 @@ TIERING_GOALS = {
         "bytes moved: not tiered / tiered": "Ottla ≥ 100 times",
     },
     "Memory of the largest broker under load": {"resident, page cache aside": "Ottla ≤ 150 MB"},
+    "Event loops of all nodes": {"turns above 5 ms": "Ottla ≤ 0"},
 }
 PROGRAMS = (compare.PROGRAM, replication.PROGRAM, tiering.PROGRAM)
 
@@ -296,6 +354,7 @@ def test_no_goal_is_dropped_in_silence(program, goals):
     tables = [
         *(measure.table() for measure in program.measures),
         memory_table({}, goal_bytes=program.memory_goal_bytes),
+        turns_table({}),
     ]
     for table in tables:
         wanted = [goals_ for title, goals_ in goals.items() if table.title.startswith(title)]
