@@ -12,15 +12,16 @@ from bench.figures import OTTLA
 from bench.harness import Harness
 from bench.load_figures import CPU_METRICS
 from bench.measures import Measure, Program, T
-from bench.profiles import Profile, profile_of
+from bench.profiles import NodeSamples, Profile, profile_of
 from bench.targets.profiled import ProfiledCluster, ProfiledServer
 from bench.targets.turn_logs import READER, watched
 from bench.turns import Turn
 
 #: Of what is not timed: loads that restart nodes take long, and their volume is of no importance here.
 REHEARSAL_SCALE: Final = 0.25
-#: So many times is a load profiled: a thousand samples and more of each node.
-_PROFILED_RUNS: Final = 4
+#: A load is profiled until so much processor time of all nodes is sampled: 1,500 samples at 250 ticks a second.
+_ENOUGH_S: Final = 6.0
+_MOST_ROUNDS: Final = 8
 
 
 def watch(
@@ -74,11 +75,15 @@ def profile(
             metric = next(each.metric for each in measure.figures if each.metric in CPU_METRICS)
             measure.run(subject, scale * REHEARSAL_SCALE)
             subject.samplers.taken()
-            samples = []
-            for _ in range(_PROFILED_RUNS):
+            rounds: list[tuple[float, list[NodeSamples]]] = []
+            while len(rounds) < _MOST_ROUNDS and _sampled_s(rounds) < _ENOUGH_S:
                 touch(measure)
-                samples.append(measure.run(subject, scale))
-            rounds = zip((sample[metric] for sample in samples), subject.samplers.taken(), strict=True)
+                sample = measure.run(subject, scale)
+                rounds += [(sample[metric], nodes) for nodes in subject.samplers.taken()]
             profiles.append(profile_of(measure.name, metric, rounds))
             say(f"profiled  {measure.name}")
     return profiles
+
+
+def _sampled_s(rounds: Sequence[tuple[float, Sequence[NodeSamples]]]) -> float:
+    return sum(node.total_s for _, nodes in rounds for node in nodes)

@@ -42,7 +42,8 @@ class Sampler:
         """Count the time since the sample before at this stack, innermost frame first."""
         stack: list[tuple[CodeType, int]] = []
         while frame is not None and len(stack) < _MOST_FRAMES:
-            stack.append((frame.f_code, frame.f_lineno))
+            # Some instructions have no line.
+            stack.append((frame.f_code, frame.f_lineno or 0))
             frame = frame.f_back
         now_s = time.thread_time()
         self._stacks[tuple(stack)] += now_s - self._thread_s

@@ -3,11 +3,14 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
+from bench import compare, observed
 from bench.environment import REPOSITORY
 from bench.profiles import ALL, BROKER, FOLLOWERS, LEADER, Frame, NodeSamples, part_of, profile_of
+from bench.targets.settings import SETTINGS
 
 RUNNER = Frame("/usr/lib/python3.11/asyncio/runners.py", "Runner.run", 86, 118)
 
@@ -118,3 +121,22 @@ def test_a_sampler_weighs_stacks_by_the_threads_own_time(tmp_path):
     )
     assert 0.3 < during_s <= taken.total_s < 0.6
     assert taken.others_s < 0.1
+
+
+def test_a_load_is_profiled_while_it_measures(tmp_path, monkeypatch):
+    monkeypatch.setattr(observed, "_MOST_ROUNDS", 2)
+    loads = [measure for measure in compare.PROGRAM.measures if measure.name == "pipelined-200b"]
+    done = []
+    [profile] = observed.profile(
+        compare.PROGRAM,
+        [*loads, replace(loads[0], is_profiled=False)],
+        tmp_path,
+        SETTINGS["default"],
+        scale=0.3,
+        touch=lambda measure: done.append(measure.name),
+        say=done.append,
+    )
+    assert done == ["ottla is up", "pipelined-200b", "pipelined-200b", "profiled  pipelined-200b"]
+    assert (profile.load, profile.metric) == ("pipelined-200b", "cpu_s_per_request")
+    assert sums(profile) == {BROKER: profile.cpu}
+    assert profile.parts[BROKER]["Python: storage"] > 0
