@@ -32,6 +32,8 @@ _REPORT: Final = re.compile(
 )
 _FRAME: Final = re.compile(r'File \\?"([^"\\]+)\\?", line (\d+), in ([\w<>]+)')
 _FRAMES: Final = 3
+#: So many turns of a load are shown.
+_LONGEST: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +73,8 @@ def _turn(report: re.Match[str]) -> Turn:
     frames = [f"{_short(file)}:{line} {name}" for file, line, name in _FRAME.findall(report[0])]
     return Turn(
         own_s=(took_ms - queued_ms) / 1000,
-        running_s=running_ms / 1000,
+        # The thread may have run on until the watch woke.
+        running_s=min(running_ms, took_ms - queued_ms) / 1000,
         where=" < ".join(reversed(frames[-_FRAMES:])) or "unknown code",
     )
 
@@ -104,9 +107,10 @@ def turns_table(samples: dict[str, list[Sample]]) -> Table:
 
 
 def words_of(turns: Mapping[str, Sequence[Turn]]) -> list[str]:
-    """A line for each load that had some."""
+    """A line for each load that had some: how many, and the longest ones."""
     return [
-        f"{load}: {'; '.join(turn.words() for turn in sorted(found, key=lambda turn: -turn.own_s))}"
+        f"{load}: {len(found)}: "
+        + "; ".join(turn.words() for turn in sorted(found, key=lambda turn: -turn.own_s)[:_LONGEST])
         for load, found in turns.items()
         if found
     ]

@@ -101,7 +101,7 @@ def test_turns_and_profiles_are_read_back_and_shown():
     assert read.sections[0].turns == observed().sections[0].turns
     text = as_markdown(read)
     assert text == as_markdown(observed())
-    assert "- Turns above 5 ms, load a: 6 ms (5 running) in storage/files.py:103 pwrite\n" in text
+    assert "- Turns above 5 ms, load a: 1: 6 ms (5 running) in storage/files.py:103 pwrite\n" in text
     assert "5 ms, load b: " not in text
     lines = text.splitlines()
     assert row_of(lines, "Event loops of all nodes")[1:4] == [

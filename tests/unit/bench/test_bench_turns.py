@@ -74,7 +74,7 @@ def test_turns_in_figures_and_words():
     assert turns_sample([short, long]) == {"turns": 2, "longest_turn_s": 0.009}
     assert turns_sample([]) == {"turns": 0}
     assert words_of({"a": [], "b": [short, long]}) == [
-        "b: 9 ms (5 running) in x.py:1 f; 6 ms (5 running) in x.py:1 f"
+        "b: 2: 9 ms (5 running) in x.py:1 f; 6 ms (5 running) in x.py:1 f"
     ]
 
 
