@@ -17,6 +17,7 @@ Source: ProducerStateEntry and ProducerAppendInfo of Kafka 4.3.1.
 """
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -76,6 +77,9 @@ class ProducerState:
     transaction_first_offset: int | None = None
     #: Batches of `epoch`, oldest first; empty if the epoch is known from a marker only.
     batches: deque[BatchMetadata] = field(default_factory=lambda: deque(maxlen=BATCHES_RETAINED))
+    #: At least so many of the newest batches have ascending last sequences; so if it is all of them, a larger one than
+    #: the newest is none of theirs.
+    ascending_count: int = field(default=0, compare=False, repr=False)
 
     @property
     def last_sequence(self) -> int | None:
@@ -89,7 +93,13 @@ class ProducerState:
         """
         if self.epoch != epoch:
             self.batches.clear()
+            self.ascending_count = 0
             self.epoch = epoch
+
+    def extend(self, batches: Iterable[BatchMetadata]) -> None:
+        """These batches of the same epoch are written."""
+        self.batches.extend(batches)
+        self.ascending_count = 0
 
     def next_batch(
         self, *, epoch: int, first_sequence: int, last_offset: int, offset_delta: int, timestamp: int
@@ -100,17 +110,18 @@ class ProducerState:
         checked that it is neither transactional nor a control batch. Changes nothing: see `add_next`.
         """
         batches = self.batches
-        if (
-            epoch != self.epoch
-            or self.transaction_first_offset is not None
-            or not batches
-            or first_sequence != (batches[-1].last_sequence + 1) & _SEQUENCE_MASK
-        ):
+        if epoch != self.epoch or self.transaction_first_offset is not None or not batches:
+            return None
+        newest = batches[-1][0]  # `last_sequence`, without a look-up of the name
+        if first_sequence != (newest + 1) & _SEQUENCE_MASK:
             return None
         last_sequence = (first_sequence + offset_delta) & _SEQUENCE_MASK
-        for batch in batches:
-            if batch.last_sequence == last_sequence:
-                return None  # sequences have wrapped, or a follower copied unusual ones: perhaps a duplicate
+        if self.ascending_count < len(batches) or last_sequence <= newest:
+            for batch in batches:
+                if batch.last_sequence == last_sequence:
+                    return (
+                        None  # sequences have wrapped, or a follower copied unusual ones: perhaps a duplicate
+                    )
         # Not by a call of the class: 0.15 us instead of 0.25.
         return _new_tuple(BatchMetadata, (last_sequence, last_offset, offset_delta, timestamp))
 
@@ -128,8 +139,13 @@ class ProducerState:
 
     def add_next(self, batch: BatchMetadata) -> None:
         """The result of `next_batch` or `copied_batch` is written."""
-        self.batches.append(batch)
-        self.last_timestamp = batch.timestamp
+        batches, count = self.batches, self.ascending_count
+        if not batches or batch[0] <= batches[-1][0]:
+            self.ascending_count = 1
+        elif count < BATCHES_RETAINED:
+            self.ascending_count = count + 1
+        batches.append(batch)
+        self.last_timestamp = batch[3]  # by numbers: 0.06 us less
 
     def duplicate_of(self, header: BatchHeader) -> BatchMetadata | None:
         """The batch with the same epoch and sequences, if it was written before."""

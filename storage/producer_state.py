@@ -11,7 +11,7 @@ Pure: the log that owns this reads and writes the `.snapshot` files (`producer_s
 Source: ProducerStateManager of Kafka 4.3.1, and UnifiedLog.analyzeAndValidateProducerState.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import Final, NamedTuple
 
@@ -66,7 +66,8 @@ class ProducerStateManager:
     ) -> None:
         """`producer_id_expiration_ms` is called at each use: the configuration may be altered."""
         self._producer_id_expiration_ms = producer_id_expiration_ms
-        self._producers: dict[int, ProducerState] = {}
+        #: Producer state by producer id; others read it only. Not a property: each append asks for it.
+        self.producers: dict[int, ProducerState] = {}
         #: By first offset, ascending: transactions begin in the order of offsets.
         self._ongoing: dict[int, OngoingTransaction] = {}
         #: By first offset, unordered: ended by a marker that the high watermark has not passed.
@@ -77,14 +78,9 @@ class ProducerStateManager:
         self.last_snapshot_offset = 0
 
     @property
-    def producers(self) -> Mapping[int, ProducerState]:
-        """Producer state by producer id; read only."""
-        return self._producers
-
-    @property
     def is_empty(self) -> bool:
         """Whether there is no producer state, so that no snapshot file is needed."""
-        return not self._producers and not self._unreplicated
+        return not self.producers and not self._unreplicated
 
     # Appends
 
@@ -109,7 +105,7 @@ class ProducerStateManager:
                 continue
             append = appends.get(producer_id)
             if append is None:
-                known = self._producers.get(producer_id)
+                known = self.producers.get(producer_id)
                 if known is not None and origin is AppendOrigin.CLIENT:
                     # A client's append is one batch, and nearly always the next one: 2 us instead of 5.
                     next_batch = _next_batch(known, header)
@@ -147,12 +143,12 @@ class ProducerStateManager:
             return
         for append in updates.appends:
             new = append.state
-            state = self._producers.get(new.producer_id)
+            state = self.producers.get(new.producer_id)
             if state is None:
-                self._producers[new.producer_id] = new
+                self.producers[new.producer_id] = new
             else:
                 state.enter_epoch(new.epoch)
-                state.batches.extend(new.batches)
+                state.extend(new.batches)
                 state.coordinator_epoch = new.coordinator_epoch
                 state.last_timestamp = new.last_timestamp
                 state.transaction_first_offset = new.transaction_first_offset
@@ -211,7 +207,7 @@ class ProducerStateManager:
     def has_late_transaction(self, now_ms: int, *, max_transaction_timeout_ms: int) -> bool:
         """Whether the oldest open transaction has been open for too long (a hanging transaction)."""
         oldest = next(iter(self._ongoing.values()), None)
-        state = None if oldest is None else self._producers.get(oldest.producer_id)
+        state = None if oldest is None else self.producers.get(oldest.producer_id)
         if state is None or state.last_timestamp <= 0:
             return False
         return now_ms - state.last_timestamp > max_transaction_timeout_ms + LATE_TRANSACTION_BUFFER_MS
@@ -226,9 +222,9 @@ class ProducerStateManager:
 
     def remove_expired(self, now_ms: int) -> int:
         """Remove producers that have written nothing for `producer.id.expiration.ms`; returns how many were removed."""
-        expired = [number for number, state in self._producers.items() if self._is_expired(state, now_ms)]
+        expired = [number for number, state in self.producers.items() if self._is_expired(state, now_ms)]
         for number in expired:
-            del self._producers[number]
+            del self.producers[number]
         return len(expired)
 
     def on_log_start_offset(self, log_start_offset: int, *, latest_snapshot_offset: int | None) -> None:
@@ -241,7 +237,7 @@ class ProducerStateManager:
 
     def reset(self, offset: int, *, last_snapshot_offset: int | None = None) -> None:
         """Remove all state, as of `offset`: before a snapshot is loaded, or when the log is restarted there."""
-        self._producers.clear()
+        self.producers.clear()
         self._ongoing.clear()
         self._unreplicated.clear()
         self.map_end_offset = offset
@@ -253,8 +249,8 @@ class ProducerStateManager:
 
     def replace(self, other: "ProducerStateManager") -> None:
         """Adopt the state of `other`, which must not be used afterwards."""
-        self._producers, self._ongoing, self._unreplicated = (
-            other._producers,
+        self.producers, self._ongoing, self._unreplicated = (
+            other.producers,
             other._ongoing,
             other._unreplicated,
         )
@@ -265,10 +261,10 @@ class ProducerStateManager:
         self.reset(offset)
         for state in producers:
             if not self._is_expired(state, now_ms):
-                self._producers[state.producer_id] = state
+                self.producers[state.producer_id] = state
         transactions = [
             OngoingTransaction(state.producer_id, state.transaction_first_offset)
-            for state in self._producers.values()
+            for state in self.producers.values()
             if state.transaction_first_offset is not None
         ]
         for transaction in sorted(transactions, key=_first_offset):

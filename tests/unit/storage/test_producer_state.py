@@ -6,7 +6,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 import pytest
-from hypothesis import settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -24,7 +24,13 @@ from protocol.records.record import Record
 from storage import producer_snapshot
 from storage.appending import AppendOrigin
 from storage.files import Files
-from storage.producer_state import NO_UPDATES, CompletedTransaction, ProducerStateManager
+from storage.producer_state import (
+    NO_UPDATES,
+    BatchMetadata,
+    CompletedTransaction,
+    ProducerState,
+    ProducerStateManager,
+)
 from storage.snapshot_files import apply_updates
 from storage.transaction_index import TransactionIndex
 
@@ -559,3 +565,50 @@ class Sequences(RuleBasedStateMachine):
 
 TestSequences = Sequences.TestCase
 TestSequences.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+
+SEQUENCES = st.sampled_from((0, 1, 2, 3, MAX_SEQUENCE - 2, MAX_SEQUENCE - 1, MAX_SEQUENCE))
+
+
+@given(
+    steps=st.lists(
+        st.tuples(
+            st.sampled_from(("next", "next", "next", "copied", "copied", "epoch", "extend")),
+            SEQUENCES,
+            st.sampled_from((0, 0, 1, 2, 2**30, MAX_SEQUENCE)),
+        ),
+        max_size=16,
+    )
+)
+@example([("copied", sequence, 0) for sequence in (0, 1, 2, 3, 4, 5, 0)])
+def test_the_next_batch_is_none_of_the_known_ones(steps):
+    """Whose last sequences do not ascend if they have wrapped, or if a follower copied them."""
+    state = ProducerState(producer_id=1, epoch=0)
+    for kind, sequence, delta in steps:
+        batch = BatchMetadata((sequence + delta) & MAX_SEQUENCE, 100, delta, NOW)
+        match kind:
+            case "next" if state.batches:
+                first = (state.batches[-1].last_sequence + 1) & MAX_SEQUENCE
+                found = next_batch(state, first, delta)
+                if found is not None:
+                    state.add_next(found)
+            case "copied":
+                state.add_next(batch)
+            case "epoch":
+                state.enter_epoch(state.epoch + 1)
+            case "extend":
+                state.extend([batch, batch._replace(last_sequence=5)])
+        if state.batches:
+            first = (state.batches[-1].last_sequence + 1) & MAX_SEQUENCE
+            for known in state.batches:
+                assert next_batch(state, first, (known.last_sequence - first) & MAX_SEQUENCE) is None
+
+
+def next_batch(state, first_sequence, offset_delta):
+    return state.next_batch(
+        epoch=state.epoch,
+        first_sequence=first_sequence,
+        last_offset=1000,
+        offset_delta=offset_delta,
+        timestamp=NOW,
+    )
