@@ -137,12 +137,7 @@ class FileRecords:
     def append(self, headers: Sequence[BatchHeader], buffers: Sequence[Buffer], size_bytes: int) -> int:
         """Write batches to the end of the file with one system call; returns the position of the first one."""
         first_offset = headers[0].base_offset
-        if len(buffers) == 1:
-            position = self.append_buffer(buffers[0], first_offset=first_offset, size_bytes=size_bytes)
-        else:
-            position = self.size
-            self._system.writev(self.fd, buffers, position)
-            self._extend(first_offset, position, size_bytes)
+        position = self.append_buffers(buffers, first_offset=first_offset, size_bytes=size_bytes)
         if len(headers) > 1:
             at = position
             for header in headers:
@@ -152,18 +147,20 @@ class FileRecords:
                 self._bound_recent(first_offset, position)
         return position
 
-    def append_buffer(self, batches: Buffer, *, first_offset: int, size_bytes: int) -> int:
-        """As `append`, of one buffer; only its first batch is found without an index look-up."""
-        position = self.size
-        self._system.pwrite(self._fd if self._fd is not None else self.fd, batches, position)
-        self._extend(first_offset, position, size_bytes)
-        return position
-
-    def _extend(self, first_offset: int, position: int, size_bytes: int) -> None:
-        self.recent[first_offset] = position  # before the size: see `end_before`
+    def append_buffers(self, buffers: Sequence[Buffer], *, first_offset: int, size_bytes: int) -> int:
+        """As `append`; only the first batch is found without an index look-up."""
+        fd, position, recent = self._fd, self.size, self.recent
+        if fd is None:
+            fd = self.fd
+        if len(buffers) == 1:
+            self._system.pwrite(fd, buffers[0], position)
+        else:
+            self._system.writev(fd, buffers, position)
+        recent[first_offset] = position  # before the size: see `end_before`
         self.size = position + size_bytes
-        if len(self.recent) > 2 * RECENT_BATCHES:
+        if len(recent) > 2 * RECENT_BATCHES:
             self._bound_recent(first_offset, position)
+        return position
 
     def _bound_recent(self, first_offset: int, position: int) -> None:
         # With the first new batch, however many follow it: a thread may look for its offset, see `end_before`.

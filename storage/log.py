@@ -133,6 +133,7 @@ class Log(LogView):
             epochs=self.leader_epochs,
             producers=self.producers,
             availability=self.availability,
+            topic=topic_partition.topic,
         )
         self.start = LogStart(
             offsets=self.offsets,

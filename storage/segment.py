@@ -24,6 +24,7 @@ Source: LogSegment of Kafka.
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
+from typing import Protocol
 
 from protocol.errors import CorruptMessage, UnsupportedForMessageFormat
 from protocol.records.batch import BatchHeader
@@ -31,7 +32,6 @@ from storage import file_names
 from storage.file_records import FileRecords
 from storage.files import Buffer, Files
 from storage.index import MAX_RELATIVE_OFFSET, CorruptIndex
-from storage.log_config import LogConfig
 from storage.segment_files import SegmentFiles
 from storage.segment_indexes import SegmentIndexes, SegmentSettings
 from storage.segment_reader import SegmentReader
@@ -39,6 +39,18 @@ from storage.segment_reader import SegmentReader
 
 class OffsetOverflow(Exception):
     """The segment has offsets too far from its base for an index (Kafka's LogSegmentOffsetOverflowException)."""
+
+
+class SegmentBounds(Protocol):
+    """The part of a topic's configuration (`LogConfig`) that says when its log is rolled."""
+
+    @property
+    def segment_bytes(self) -> int:
+        """segment.bytes"""
+
+    @property
+    def max_segment_ms(self) -> int:
+        """Age at which the active segment is rolled."""
 
 
 class Segment:
@@ -153,7 +165,7 @@ class Segment:
         indexes = self.indexes
         if indexes.known_largest is None:
             indexes.load_largest()
-        position = self.log.append_buffer(batch, first_offset=first_offset, size_bytes=size_bytes)
+        position = self.log.append_buffers((batch,), first_offset=first_offset, size_bytes=size_bytes)
         if not position:
             self._first_timestamp = max_timestamp
         try:
@@ -168,7 +180,7 @@ class Segment:
     # -- rolling -----------------------------------------------------------------------------------
 
     def is_full(
-        self, size_bytes: int, last_offset: int, max_timestamp: int, now_ms: int, config: LogConfig
+        self, size_bytes: int, last_offset: int, max_timestamp: int, now_ms: int, bounds: SegmentBounds
     ) -> bool:
         """Whether the log must be rolled before batches of this size, last offset and timestamp are appended.
 
@@ -181,13 +193,13 @@ class Segment:
         )
         if not is_indexed or not size:
             return not is_indexed
-        if size > config.segment_bytes - size_bytes or times.count >= times.full_count:
+        if size > bounds.segment_bytes - size_bytes or times.count >= times.full_count:
             return True
         first = self._first_timestamp  # already known for nearly all appends: 80 ns less than a call
         if first is None or first < 0:
             first = self.first_timestamp()
         age_ms = max_timestamp - first if first is not None else now_ms - self.created_ms
-        return age_ms > config.max_segment_ms - self.roll_jitter_ms
+        return age_ms > bounds.max_segment_ms - self.roll_jitter_ms
 
     def first_timestamp(self) -> int | None:
         """The largest timestamp of the first batch; None without one."""

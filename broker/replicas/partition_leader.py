@@ -127,8 +127,15 @@ class PartitionLeader:
             origin=origin,
             is_quick=is_quick,
         )
+        if is_flush_due := self.log.flusher.is_due:
+            self._partition.flush()
         # The records of a duplicate, too, as in Kafka.
-        self._on_appended(old_end_offset, size_bytes=info.size_bytes, records_count=info.records_count)
+        self._on_appended(
+            old_end_offset,
+            size_bytes=info.size_bytes,
+            records_count=info.records_count,
+            is_flush_due=is_flush_due,
+        )
         return info
 
     def append_usual(self, records: memoryview, *, required_acks: int, now_ms: int) -> int | None:
@@ -136,28 +143,32 @@ class PartitionLeader:
 
         None, with nothing changed, for any other one, and where `append_records` refuses it. Raises KafkaStorageError.
         """
-        if required_acks == -1 and self._has_too_few_replicas():
+        if required_acks == -1 and self.state.followers and self._has_too_few_replicas():
             return None
         log = self.log
         first_offset = log.usual.append(records, leader_epoch=self._partition.leader_epoch, now_ms=now_ms)
         if first_offset is not None:
-            records_count = log.offsets.log_end_offset - first_offset
-            self._on_appended(first_offset, size_bytes=len(records), records_count=records_count)
+            self._on_appended(
+                first_offset,
+                size_bytes=len(records),
+                records_count=log.offsets.log_end_offset - first_offset,
+                is_flush_due=False,  # a batch of a topic with flush.messages is no usual one
+            )
         return first_offset
 
     def _has_too_few_replicas(self) -> bool:
         state = self.state
         return bool(state.followers) and len(state.isr) < self.effective_min_isr
 
-    def _on_appended(self, old_end_offset: int, *, size_bytes: int, records_count: int) -> None:
+    def _on_appended(
+        self, old_end_offset: int, *, size_bytes: int, records_count: int, is_flush_due: bool
+    ) -> None:
         """Records were appended at `old_end_offset`: count them, commit them where no follower has to, notify."""
         state, log, partition = self.state, self.log, self._partition
         offsets, stats = log.offsets, partition.stats
         stats.bytes_in += size_bytes
         stats.messages_in += records_count
         stats.total_produce_requests += 1
-        if is_flush_due := log.flusher.is_due:
-            partition.flush()
         if state.followers:
             for progress in state.followers.values():
                 progress.on_append(old_end_offset=old_end_offset)
@@ -168,7 +179,8 @@ class PartitionLeader:
         elif log.maybe_increment_high_watermark(
             offsets.recovery_point if is_flush_due else offsets.log_end_offset
         ):
-            partition.notify()
+            # Not `Partition.notify`, which also notes the log start offset: an append does not move it.
+            partition.watchers.notify()
 
     def is_flushed(self, end_offset: int) -> bool:
         """Whether every record before `end_offset` is flushed, as far as flush.messages requires."""

@@ -89,7 +89,7 @@ def ruled(fields, *, is_summed, tail):
     config=st.sampled_from(CONFIGS),
 )
 def test_a_usual_batch_is_valid_as_it_is(data, config):
-    bounds = usual_bounds(config)
+    bounds = usual_bounds("t", config)
     fields = bounds and usual_fields(memoryview(data), bounds, now_ms=NOW_MS)
     if not fields:
         return
