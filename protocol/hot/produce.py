@@ -10,7 +10,7 @@ from uuid import UUID
 from protocol.codec import decoder, encoder
 from protocol.errors import MalformedMessage
 from protocol.messages.produce import ProduceRequest, ProduceResponse
-from protocol.reading import longer, uuid_of
+from protocol.reading import MAX_ELEMENTS, longer, uuid_of
 from protocol.varint import encode_uvarint
 
 #: What is to be appended to one partition: its index, and the records.
@@ -18,8 +18,8 @@ ProducedRow = tuple[int, memoryview | bytes | None]
 #: A topic's name, or its id from version 13 on, and its rows.
 ProducedTopic = tuple[str | UUID, list[ProducedRow]]
 
-#: Most topics, rows of a topic, and bytes of a name whose number takes one byte in all versions.
-_MOST_ELEMENTS: Final = 0x7F
+#: The most bytes of a name, and one, whose number takes one byte in all versions.
+_MOST_NAME_BYTES: Final = 0x7F
 
 #: Larger bodies, without their records, do not have their topic kept: it need not exist, and its name may have 32 KB.
 _MOST_ROW_HEAD_BYTES: Final = 512
@@ -175,7 +175,8 @@ def _topics(body: memoryview, position: int) -> list[ProducedTopic] | None:
     (topics_count,) = _COUNT.unpack_from(body, position)
     position += 4
     topics: list[ProducedTopic] = []
-    if not 0 <= topics_count <= _MOST_ELEMENTS:
+    budget = MAX_ELEMENTS - topics_count
+    if topics_count < 0:
         return None
     for _ in range(topics_count):
         (length,) = _NAME_LENGTH.unpack_from(body, position)
@@ -186,7 +187,8 @@ def _topics(body: memoryview, position: int) -> list[ProducedTopic] | None:
         name = str(body[position:end], "utf-8")
         (rows_count,) = _COUNT.unpack_from(body, end)
         position = end + 4
-        if not 0 <= rows_count <= _MOST_ELEMENTS:
+        budget -= rows_count
+        if rows_count < 0 or budget < 0:
             return None
         rows: list[ProducedRow] = []
         for _ in range(rows_count):
@@ -204,11 +206,11 @@ def _topics(body: memoryview, position: int) -> list[ProducedTopic] | None:
 def _compact_topics(body: memoryview, position: int, *, by_id: bool) -> list[ProducedTopic] | None:
     """Lengths and counts are one more than they say; a byte of zero is no tagged fields."""
     size = len(body)
-    topics_count = body[position]
-    position += 1
+    topics_count, position = _compact_count(body, position)
     topics: list[ProducedTopic] = []
-    if not 0 < topics_count <= _MOST_ELEMENTS:
+    if not topics_count:
         return None
+    budget = MAX_ELEMENTS + 1 - topics_count
     for _ in range(topics_count - 1):
         name: str | UUID
         if by_id:
@@ -219,12 +221,12 @@ def _compact_topics(body: memoryview, position: int, *, by_id: bool) -> list[Pro
         else:
             length = body[position]
             end = position + length
-            if not 0 < length <= _MOST_ELEMENTS:
+            if not 0 < length <= _MOST_NAME_BYTES:
                 return None
             name = str(body[position + 1 : end], "utf-8")
-        rows_count = body[end]
-        position = end + 1
-        if not 0 < rows_count <= _MOST_ELEMENTS:
+        rows_count, position = _compact_count(body, end)
+        budget -= rows_count - 1
+        if not rows_count or budget < 0:
             return None
         rows: list[ProducedRow] = []
         for _ in range(rows_count - 1):
@@ -242,6 +244,12 @@ def _compact_topics(body: memoryview, position: int, *, by_id: bool) -> list[Pro
         position += 1
         topics.append((name, rows))
     return topics if position == size - 1 and not body[position] else None
+
+
+def _compact_count(body: memoryview, position: int) -> tuple[int, int]:
+    """A number of elements as it is written, 0 for null, and the position behind it."""
+    count = body[position]
+    return longer(body, position + 1, count) if count >= 0x80 else (count, position + 1)
 
 
 def encode_appended(version: int, correlation_id: int, topics: Sequence[AppendedTopic]) -> bytes:

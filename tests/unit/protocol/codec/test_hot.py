@@ -167,14 +167,33 @@ def test_the_usual_request_of_a_produce(version, topics, is_repeated, change, en
         ] == topics_of(version, memoryview(data))
     elif change is None and end is None:
         rows = [row for topic in topics for row in topic.partition_data]
-        assert any(row.records is None for row in rows) or any(
-            size >= 126
-            for size in (
-                len(topics),
-                *(len(topic.partition_data) for topic in topics),
-                *(len(topic.name.encode()) for topic in topics),
-            )
-        )
+        names = [topic.name.encode() for topic in topics]
+        assert any(row.records is None for row in rows) or any(len(name) >= 127 for name in names)
+
+
+@pytest.mark.parametrize("version", KAFKA_VERSIONS[ApiKey.PRODUCE])
+@pytest.mark.parametrize(("topics_count", "rows_count"), [(1, 1000), (300, 2), (17000, 1)])
+def test_many_topics_and_rows_of_a_usual_produce(version, topics_count, rows_count):
+    rows = [PartitionProduceData(index=index, records=b"records") for index in range(rows_count)]
+    topics = [
+        TopicProduceData(name=f"topic-{number}", topic_id=UUID(int=number + 1), partition_data=rows)
+        for number in range(topics_count)
+    ]
+    body = memoryview(encode_request(ApiKey.PRODUCE, version, ProduceRequest(topic_data=topics)))
+    found = produce.read_topics(version, body, 7 if version >= 9 else 8)
+    assert found == topics_of(version, body)
+
+
+@pytest.mark.parametrize("version", KAFKA_VERSIONS[ApiKey.PRODUCE])
+def test_a_produce_with_too_many_rows_is_no_usual_one(version, monkeypatch):
+    """The general codec refuses it."""
+    rows = [PartitionProduceData(index=index, records=b"records") for index in range(5)]
+    topics = [TopicProduceData(name="t", topic_id=UUID(int=1), partition_data=rows)] * 2
+    body = memoryview(encode_request(ApiKey.PRODUCE, version, ProduceRequest(topic_data=topics)))
+    before = 7 if version >= 9 else 8
+    for most, is_usual in ((12, True), (11, False), (6, False), (1, False)):
+        monkeypatch.setattr(produce, "MAX_ELEMENTS", most)
+        assert (produce.read_topics(version, body, before) is not None) == is_usual
 
 
 def one_row(topic, index, records):
