@@ -20,11 +20,11 @@ Source: Processor and KafkaChannel of Kafka 4.3.1.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from errno import EFAULT
 from struct import Struct
 from types import CoroutineType
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 from broker.network.receive_buffer import BufferPool, ReceiveBuffer
 from broker.network.request_memory import RequestMemory
@@ -55,8 +55,21 @@ class DelayedReply(Awaitable[Any], Protocol):
         """No reply is wanted any more: it is done, and the callback is called."""
 
 
+class ReplyInTurns(NamedTuple):
+    """A reply that takes several turns of the loop, in which its task keeps a copy of its frame, and waits for no other request.
+
+    The frame counts in `RequestMemory` until the task is done. Those that wait for other requests do not count: these might wait
+    for the memory. Awaited, it is its work.
+    """
+
+    work: Coroutine[Any, Any, "Reply"]
+
+    def __await__(self) -> Generator[Any, None, "Reply"]:
+        return self.work.__await__()
+
+
 #: A coroutine is run as a task. Its result may be another reply, as a delayed one's.
-Reply = Buffers | DelayedReply | Coroutine[Any, Any, "Reply"] | None
+Reply = Buffers | DelayedReply | ReplyInTurns | Coroutine[Any, Any, "Reply"] | None
 Dispatch = Callable[[memoryview, "Connection"], Reply]
 
 #: While a request is parked, this many bytes behind it are read; the rest waits in the socket.
@@ -356,7 +369,7 @@ class Connection(asyncio.BufferedProtocol):
                 replies += reply
                 replies_bytes += length
             elif reply is not None:
-                self._park(cast("DelayedReply | Coroutine[Any, Any, Reply]", reply))
+                self._park(cast("DelayedReply | ReplyInTurns | Coroutine[Any, Any, Reply]", reply), length)
                 break
             if self._is_ending:  # closed by `dispatch`
                 break
@@ -457,9 +470,17 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._transport.writelines(pieces)
 
-    def _park(self, reply: DelayedReply | Coroutine[Any, Any, Reply]) -> None:
+    def _park(
+        self, reply: DelayedReply | ReplyInTurns | Coroutine[Any, Any, Reply], frame_bytes: int = 0
+    ) -> None:
         if isinstance(reply, CoroutineType):
             reply = asyncio.ensure_future(reply)
+        elif type(reply) is ReplyInTurns:
+            reply = asyncio.ensure_future(reply.work)
+            # Also if the connection is lost before it is done.
+            memory = self._server.memory
+            memory.hold(frame_bytes)
+            reply.add_done_callback(lambda _: memory.let_go(frame_bytes))
         self._parked = parked = cast("DelayedReply", reply)
         parked.add_done_callback(self._on_reply)
         if self._is_closed and not isinstance(parked, asyncio.Task):
@@ -470,9 +491,6 @@ class Connection(asyncio.BufferedProtocol):
         """The parked request is done: send its reply. Dispatches nothing, and completes nothing: see the module."""
         self._parked = None
         self.active_at = self._server.activity_clock
-        if (timed := self._timed) is not None:
-            self._timed = None
-            timed[0].observe((self._server.runtime.monotonic() - timed[1]) * 1000)
         self._is_working = True  # see `resume_writing`
         try:
             reply = parked.result()
@@ -487,6 +505,9 @@ class Connection(asyncio.BufferedProtocol):
             self._failed(error)
         finally:
             self._is_working = False
+        if (timed := self._timed) is not None and self._parked is None:
+            self._timed = None
+            timed[0].observe((self._server.runtime.monotonic() - timed[1]) * 1000)
         # At rest there is nothing to do: what is unread would be in a buffer of the connection's own.
         if self._is_ending or self._is_at_end or not self._is_at_rest():
             if self._buffer.unread_bytes and not self._is_ending:

@@ -1,12 +1,14 @@
-"""Memory pool of requests that are not dispatched yet: `queued.max.request.bytes` and `queued.max.requests`.
+"""Memory pool of requests that are not done: `queued.max.request.bytes` and `queued.max.requests`.
 
 A request that has arrived whole is dispatched in the same turn of the event loop: unlike in Kafka there is no queue between
-network and handlers. Two kinds of bytes wait:
+network and handlers. Three kinds of bytes wait:
 
 - a frame that is being received. It reserves its size when its length is known; while the frames of all connections
   have reserved `queued.max.request.bytes`, further ones wait, in the order of their arrival, and their connections are
   not read. One frame may exceed the bound, which is no smaller than one frame (Kafka's SimpleMemoryPool, not strict).
   A connection with a reservation is read until its frame is whole, so that each reservation ends;
+- a request that is handled in several turns of the loop, and keeps a copy of its frame (`ReplyInTurns`). It holds its size
+  until then, and waits for no other request: further frames wait for that, too;
 - a request behind an earlier one of its connection that is parked, whose reply is not read, or after the bound of a
   turn. `queued.max.requests` connections may hold such requests (up to `PIPELINED_BYTES` and one read each). While so
   many do, no other blocked connection is read until their number has halved, or until it is unblocked.
@@ -62,6 +64,16 @@ class RequestMemory:
         if self._waiting.pop(receiver, None) is None:
             self.reserved_bytes -= size_bytes
             assert self.reserved_bytes >= 0, self.reserved_bytes
+        self._grant()
+
+    def hold(self, size_bytes: int) -> None:
+        """A request that has arrived keeps so many bytes until `let_go`; it waits for nothing, whatever the bound."""
+        self.reserved_bytes += size_bytes
+
+    def let_go(self, size_bytes: int) -> None:
+        """A request that has held so many bytes is done."""
+        self.reserved_bytes -= size_bytes
+        assert self.reserved_bytes >= 0, self.reserved_bytes
         self._grant()
 
     def enter_queue(self) -> None:

@@ -30,6 +30,9 @@ CHOICES = {
     # Which Fetches are read in turns of the event loop, and how long a turn is.
     "broker.reads.fetch.MAX_ROWS_AT_ONCE": (0, 1, 200),
     "broker.reads.read_from_log.ROWS_OF_STEP": (1, 32),
+    # The same of Produce requests.
+    "broker.api.k00_produce.MAX_ROWS_AT_ONCE": (0, 1, 100),
+    "broker.api.k00_produce.ROWS_OF_STEP": (1, 4),
     "runtime.turns.MAX_STEPS": (1, 100),
     # How many members of a group are answered in one turn.
     "broker.groups.shard_runtime.ANSWERS_OF_TURN": (1, 20),
