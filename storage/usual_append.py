@@ -149,9 +149,9 @@ class UsualAppend:
         self._epochs = epochs
         self._producers = producers
         self._availability = availability
+        self._topic = topic
         #: The bounds are those of this configuration.
         self._config = files.config
-        self._topic = topic
         self._bounds = usual_bounds(topic, files.config)
 
     def append(self, records: memoryview, *, leader_epoch: int, now_ms: int) -> int | None:

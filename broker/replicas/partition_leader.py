@@ -143,6 +143,7 @@ class PartitionLeader:
 
         None, with nothing changed, for any other one, and where `append_records` refuses it. Raises KafkaStorageError.
         """
+        # Without followers there is nothing to ask: a call less.
         if required_acks == -1 and self.state.followers and self._has_too_few_replicas():
             return None
         log = self.log
