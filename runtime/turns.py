@@ -22,6 +22,14 @@ class Clock(Protocol):
         """Seconds on a monotonic clock."""
 
 
+class ClockAndLoop(Clock, Protocol):
+    """With the loop whose turns are divided."""
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """That of the node."""
+
+
 async def in_turns(clock: Clock, steps: Iterable[object]) -> None:
     """Iterate over `steps`, and end the turn when it has taken `TURN_S`.
 
@@ -34,3 +42,24 @@ async def in_turns(clock: Clock, steps: Iterable[object]) -> None:
         if count >= MAX_STEPS or clock.monotonic() >= end:
             await asyncio.sleep(0)
             count, end = 0, clock.monotonic() + TURN_S
+
+
+class SharedTurn:
+    """The time of a turn, for callbacks that do long work independently of each other, as of several sockets that are ready at once."""
+
+    def __init__(self, runtime: ClockAndLoop) -> None:
+        self._runtime = runtime
+        #: Of the present turn, if it has been asked for.
+        self._end: float | None = None
+
+    def is_over(self) -> bool:
+        """Whether `TURN_S` have passed since this was first asked in this turn. Cost: 0.2 us, and 3 us once in a turn."""
+        now = self._runtime.monotonic()
+        if self._end is None:
+            self._end = now + TURN_S
+            # Before all that is called soon from here on, because it is not done in this turn.
+            self._runtime.loop.call_soon(self._begin)
+        return now >= self._end
+
+    def _begin(self) -> None:
+        self._end = None

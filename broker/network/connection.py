@@ -32,6 +32,7 @@ from broker.network.settings import NetworkSettings
 from protocol.errors import KafkaError
 from runtime import Runtime
 from runtime.histogram import Histogram
+from runtime.turns import SharedTurn
 
 log = logging.getLogger(__name__)
 
@@ -83,6 +84,12 @@ WRITE_HIGH_WATER_BYTES = 256 * 1024
 REQUESTS_PER_TURN = 32
 REPLY_BYTES_PER_TURN = 64 * 1024
 
+#: Frames of this size are dispatched for two milliseconds of a turn: several connections may have received some at once, and a
+#: megabyte written to new pages of the page cache takes 0.5 to 2.4 ms. One waits for so many turns at most, as other connections
+#: may always come first.
+LARGE_FRAME_BYTES = 128 * 1024
+MAX_TURNS_WAITED = 10
+
 #: Replies of one turn are joined into one piece up to this size: uvloop sends one piece by send(),
 #: several by writev(), which costs more than copying so few bytes.
 JOIN_BYTES = 16 * 1024
@@ -122,6 +129,10 @@ class ConnectionOwner(Protocol):
         """The bounds of all connections together."""
 
     @property
+    def turn(self) -> SharedTurn:
+        """In which large frames are dispatched."""
+
+    @property
     def activity_clock(self) -> float:
         """The time of the next sweep, at which a connection that is used now counts as used."""
 
@@ -158,6 +169,7 @@ class Connection(asyncio.BufferedProtocol):
         "_server",
         "_timed",
         "_transport",
+        "_turns_waited",
         "_unsent_bytes",
         "active_at",
         "client_host",
@@ -188,6 +200,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_at_end = False  # the peer has closed its direction
         self._is_ending = False  # no further request is dispatched
         self._is_closed = False  # the transport is closing or closed
+        self._turns_waited = 0  # by a large frame that has been received
         self._unsent_bytes = 0  # at the last sweep
         #: The histogram of the parked request, and the time at which it was parked.
         self._timed: tuple[Histogram, float] | None = None
@@ -326,7 +339,7 @@ class Connection(asyncio.BufferedProtocol):
     def _is_blocked(self) -> bool:
         return self._is_clogged or self._is_yielding or self._parked is not None
 
-    def _work(self) -> None:
+    def _work(self) -> None:  # noqa: C901
         """Dispatch the requests that have arrived, within the bounds of state and turn; send the replies at once.
 
         The hot loop of the network layer, hence the local names and the one long function: with an
@@ -355,6 +368,9 @@ class Connection(asyncio.BufferedProtocol):
             stop = start + _PREFIX_BYTES + length
             if stop > end:
                 needed_bytes = _PREFIX_BYTES + length
+                break
+            if length >= LARGE_FRAME_BYTES and self._waits_for_turn():
+                self._yield()
                 break
             try:
                 reply = dispatch(view[start + _PREFIX_BYTES : stop], self)
@@ -394,6 +410,14 @@ class Connection(asyncio.BufferedProtocol):
         for such a frame, for bytes read ahead, which are in an own buffer, too, and for the full queue.
         """
         return not (self._buffer.is_own or self._is_queued or self._server.memory.is_queue_full)
+
+    def _waits_for_turn(self) -> bool:
+        """Whether the large frame that comes next is dispatched in a later turn."""
+        if self._server.turn.is_over() and self._turns_waited < MAX_TURNS_WAITED:
+            self._turns_waited += 1
+            return True
+        self._turns_waited = 0
+        return False
 
     def _yield(self) -> None:
         """Continue in another turn, unless the connection is blocked and continues when it is unblocked."""

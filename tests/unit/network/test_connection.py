@@ -7,7 +7,13 @@ import pytest
 from network_support import PREFIX, Parked, frame
 
 from broker.network import connection as connection_module
-from broker.network.connection import PIPELINED_BYTES, REQUESTS_PER_TURN, WRITE_HIGH_WATER_BYTES
+from broker.network.connection import (
+    LARGE_FRAME_BYTES,
+    MAX_TURNS_WAITED,
+    PIPELINED_BYTES,
+    REQUESTS_PER_TURN,
+    WRITE_HIGH_WATER_BYTES,
+)
 from broker.network.server import NOTES_PER_SWEEP
 from protocol.errors import MalformedMessage
 
@@ -538,6 +544,28 @@ def test_a_peer_that_sends_without_pause_is_not_the_only_one_served(world):
         await asyncio.sleep(1)
         assert world.handler.seen.index(b"y") <= 3 * REQUESTS_PER_TURN
         assert (len(greedy.replies), other.replies) == (1000, [b"y"])
+
+    world.run(scenario())
+
+
+@pytest.mark.parametrize(("turns", "waited"), [(0, 0), (3, 3), (1000, MAX_TURNS_WAITED)])
+def test_a_large_frame_leaves_a_turn_that_is_over_to_others(world, monkeypatch, turns, waited):
+    large = b"x" * LARGE_FRAME_BYTES
+    seen = world.handler.seen
+    over = iter(range(turns))
+
+    def is_over():
+        world.server.runtime.loop.call_soon(seen.append, b"others")
+        return next(over, None) is not None
+
+    monkeypatch.setattr(world.server.turn, "is_over", is_over)
+
+    async def scenario():
+        client = await world.connect()
+        client.send(b"first", large, b"last")
+        await asyncio.sleep(1)
+        assert client.replies == [b"first", large, b"last"]
+        assert seen[: waited + 2] == [b"first", *[b"others"] * waited, large]
 
     world.run(scenario())
 

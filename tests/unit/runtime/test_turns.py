@@ -1,0 +1,27 @@
+"""Turns of the event loop: when one is over."""
+
+import asyncio
+import time
+
+from runtime.production import run
+from runtime.turns import TURN_S, SharedTurn
+
+
+def _work(duration_s):
+    time.sleep(duration_s)
+
+
+def test_a_shared_turn_is_over_once_it_has_taken_its_time_and_begins_again_before_what_it_has_put_off():
+    seen = []
+
+    async def main(runtime):
+        turn = SharedTurn(runtime)
+        seen.append(turn.is_over())
+        _work(TURN_S)
+        seen.append(turn.is_over())
+        runtime.loop.call_soon(lambda: seen.append(turn.is_over()))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    run(main)
+    assert seen == [False, True, False]
