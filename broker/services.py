@@ -3,7 +3,8 @@
 Source: the fields of kafka.server.KafkaApis and BrokerServer of Kafka 4.3.1.
 """
 
-from dataclasses import dataclass
+import asyncio
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from broker.config import BrokerConfig
@@ -42,3 +43,5 @@ class BrokerServices:
     topic_creator: TopicCreator
     #: None: tiered storage is not enabled.
     remote: "RemoteTier | None"
+    #: Held by the one long answer that is made (`broker.api.long_answers`).
+    long_answers: asyncio.Lock = field(default_factory=asyncio.Lock)

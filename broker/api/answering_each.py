@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Generator, Sequence
 from typing import Final, TypeVar
 
 from broker.api.long_answers import at_once_or_in_turns
-from runtime.turns import Clock
+from broker.services import BrokerServices
 
 R = TypeVar("R")
 S = TypeVar("S")
@@ -18,10 +18,10 @@ _SHORT: Final = 16_384
 
 
 def answer_each(
-    names: Sequence[str], answer: Callable[[str], R], convert: Callable[[list[R]], S], clock: Clock
+    names: Sequence[str], answer: Callable[[str], R], convert: Callable[[list[R]], S], broker: BrokerServices
 ) -> S | Awaitable[S]:
     """`convert` of the answers to all names, in order. The answers of a long request are not from one moment."""
-    return at_once_or_in_turns(_answer(names, answer, convert), clock)
+    return at_once_or_in_turns(_answer(names, answer, convert), broker.runtime, broker.long_answers)
 
 
 def _answer(

@@ -76,7 +76,7 @@ async def _create_and_answer(
 def _answer(
     request: MetadataRequest, context: RequestContext, broker: BrokerServices
 ) -> MetadataResponse | Awaitable[MetadataResponse]:
-    return at_once_or_in_turns(_describe(request, context, broker), broker.runtime)
+    return at_once_or_in_turns(_describe(request, context, broker), broker.runtime, broker.long_answers)
 
 
 def _describe(

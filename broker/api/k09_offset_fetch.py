@@ -43,7 +43,7 @@ def handle(
     request: OffsetFetchRequest, context: RequestContext, broker: BrokerServices
 ) -> OffsetFetchResponse | Awaitable[OffsetFetchResponse]:
     """One row for each group; up to v7 there is one group, and the response is its row."""
-    return at_once_or_in_turns(_answer(request, context, broker), broker.runtime)
+    return at_once_or_in_turns(_answer(request, context, broker), broker.runtime, broker.long_answers)
 
 
 def _answer(

@@ -73,7 +73,7 @@ def _answer(
             request.coordinator_keys,
             lambda key: _find(key, request.key_type, context, broker),
             lambda rows: FindCoordinatorResponse(coordinators=rows),
-            broker.runtime,
+            broker,
         )
     found = _find(request.key, request.key_type, context, broker)
     return FindCoordinatorResponse(

@@ -30,7 +30,7 @@ def handle(
         return group
 
     named = list(dict.fromkeys(request.groups))
-    return answer_each(named, describe, lambda rows: DescribeGroupsResponse(groups=rows), broker.runtime)
+    return answer_each(named, describe, lambda rows: DescribeGroupsResponse(groups=rows), broker)
 
 
 API = Api(key=ApiKey.DESCRIBE_GROUPS, versions=range(7), handle=handle, is_encoded_in_turns=True)

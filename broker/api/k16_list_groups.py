@@ -20,7 +20,7 @@ def handle(
     request: ListGroupsRequest, context: RequestContext, broker: BrokerServices
 ) -> ListGroupsResponse | Awaitable[ListGroupsResponse]:
     """List the groups; filters ignore case."""
-    return at_once_or_in_turns(_list(request, broker), broker.runtime)
+    return at_once_or_in_turns(_list(request, broker), broker.runtime, broker.long_answers)
 
 
 def _list(request: ListGroupsRequest, broker: BrokerServices) -> Generator[None, None, ListGroupsResponse]:

@@ -8,9 +8,10 @@ Touches: broker.partition. Waits until every live replica has deleted them, for 
 """
 
 from collections.abc import Awaitable, Generator
+from typing import Final
 
 from broker.api import Api
-from broker.api.long_answers import ROWS_OF_STEP, at_once_or_in_turns
+from broker.api.long_answers import at_once_or_in_turns
 from broker.replicas.delayed_produce import DeleteRecordsPartitionStatus
 from broker.request_context import RequestContext
 from broker.services import BrokerServices
@@ -28,12 +29,15 @@ from protocol.types import TopicPartition
 
 HIGH_WATERMARK = -1
 
+#: The number of partitions of one step, and so of a request that is handled at once: each rewrites a checkpoint of its log, in 0.5 to 1.5 ms.
+_DELETIONS_OF_STEP: Final = 2
+
 
 def handle(
     request: DeleteRecordsRequest, context: RequestContext, broker: BrokerServices
 ) -> DeleteRecordsResponse | Awaitable[DeleteRecordsResponse]:
     """Handle each partition separately; respond when all are done."""
-    return at_once_or_in_turns(_delete_each(request, broker), broker.runtime)
+    return at_once_or_in_turns(_delete_each(request, broker), broker.runtime, broker.long_answers)
 
 
 def _delete_each(
@@ -41,12 +45,12 @@ def _delete_each(
 ) -> Generator[None, None, DeleteRecordsResponse | Awaitable[DeleteRecordsResponse]]:
     pending: list[tuple[DeleteRecordsPartitionResult, DeleteRecordsPartitionStatus]] = []
     topics = []
-    left = ROWS_OF_STEP
+    left = _DELETIONS_OF_STEP
     for topic in request.topics:
         rows: list[DeleteRecordsPartitionResult] = []
         for asked in topic.partitions:
             if not left:
-                left = ROWS_OF_STEP
+                left = _DELETIONS_OF_STEP
                 yield
             left -= 1
             row = DeleteRecordsPartitionResult(partition_index=asked.partition_index, low_watermark=-1)

@@ -41,6 +41,7 @@ def handle(
     request: OffsetForLeaderEpochRequest, context: RequestContext, broker: BrokerServices
 ) -> OffsetForLeaderEpochResponse | Awaitable[OffsetForLeaderEpochResponse]:
     """Handle each partition separately."""
+    # Followers, which replicate nothing meanwhile, do not wait for other long answers.
     return at_once_or_in_turns(_answer(request, broker), broker.runtime)
 
 

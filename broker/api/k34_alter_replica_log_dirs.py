@@ -27,15 +27,15 @@ from protocol.messages.alter_replica_log_dirs import (
 )
 from protocol.types import TopicPartition
 
-#: The number of moves that are begun in one step, and so at once: each creates a directory.
-_MOVES_OF_STEP: Final = 10
+#: The number of moves that are begun in one step, and so at once: each creates a directory, in 0.4 to 1.3 ms.
+_MOVES_OF_STEP: Final = 2
 
 
 def handle(
     request: AlterReplicaLogDirsRequest, context: RequestContext, broker: BrokerServices
 ) -> AlterReplicaLogDirsResponse | Awaitable[AlterReplicaLogDirsResponse]:
     """Handle each partition separately; for a partition that is named twice the last directory applies."""
-    return at_once_or_in_turns(_move_each(request, broker), broker.runtime)
+    return at_once_or_in_turns(_move_each(request, broker), broker.runtime, broker.long_answers)
 
 
 def _move_each(

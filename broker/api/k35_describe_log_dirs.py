@@ -36,7 +36,7 @@ def handle(
     request: DescribeLogDirsRequest, context: RequestContext, broker: BrokerServices
 ) -> DescribeLogDirsResponse | Awaitable[DescribeLogDirsResponse]:
     """Every directory, with the requested partitions that are in it (null topics: all)."""
-    return at_once_or_in_turns(_describe(request, broker), broker.runtime)
+    return at_once_or_in_turns(_describe(request, broker), broker.runtime, broker.long_answers)
 
 
 def _describe(

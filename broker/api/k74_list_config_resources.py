@@ -39,7 +39,7 @@ def handle(
     if not set(request.resource_types) <= set(known):
         return ListConfigResourcesResponse(error_code=ErrorCode.unsupported_version)
     wanted = [each for each in known if not request.resource_types or each in request.resource_types]
-    return at_once_or_in_turns(_list(wanted, context, broker), broker.runtime)
+    return at_once_or_in_turns(_list(wanted, context, broker), broker.runtime, broker.long_answers)
 
 
 def _list(

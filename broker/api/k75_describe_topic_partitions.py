@@ -31,7 +31,7 @@ def handle(
     request: DescribeTopicPartitionsRequest, context: RequestContext, broker: BrokerServices
 ) -> DescribeTopicPartitionsResponse | Awaitable[DescribeTopicPartitionsResponse]:
     """Topics sorted by name, from the cursor on, up to the limit of partitions."""
-    return at_once_or_in_turns(_answer(request, context, broker), broker.runtime)
+    return at_once_or_in_turns(_answer(request, context, broker), broker.runtime, broker.long_answers)
 
 
 def _answer(

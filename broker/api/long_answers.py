@@ -9,6 +9,7 @@ Encoding in steps: `protocol.codec.stepwise_encoder`.
 
 import asyncio
 from collections.abc import Awaitable, Coroutine, Generator, Iterator
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, Final, TypeAlias, TypeVar
 
 from runtime.turns import Clock, in_turns
@@ -22,17 +23,23 @@ ROWS_OF_STEP: Final = 100
 Work: TypeAlias = Generator[None, None, R | Awaitable[R]]
 
 
-def at_once_or_in_turns(work: Work[R], clock: Clock) -> R | Awaitable[R]:
-    """The answer if the work is done in one step; else the rest is done in turns of the loop. Raises what a step raises."""
+def at_once_or_in_turns(work: Work[R], clock: Clock, turns: asyncio.Lock | None = None) -> R | Awaitable[R]:
+    """The answer if the work is done in one step; else the rest is done in turns of the loop. Raises what a step raises.
+
+    `turns` is held meanwhile (`BrokerServices.long_answers`): of a hundred answers that were made at the same time, none would be
+    complete before nearly all are, and each would hold its rows for as long. It is free while the answer is waited for.
+    """
     try:
         next(work)
     except StopIteration as done:
         answer: R | Awaitable[R] = done.value
         return answer
-    return _rest_in_turns(work, clock)
+    return _rest_in_turns(work, clock, turns or nullcontext())
 
 
-def _rest_in_turns(work: Work[R], clock: Clock) -> Coroutine[Any, Any, R]:
+def _rest_in_turns(
+    work: Work[R], clock: Clock, turns: AbstractAsyncContextManager[None]
+) -> Coroutine[Any, Any, R]:
     answers: list[R | Awaitable[R]] = []
 
     def steps() -> Iterator[None]:
@@ -40,7 +47,8 @@ def _rest_in_turns(work: Work[R], clock: Clock) -> Coroutine[Any, Any, R]:
 
     async def rest() -> R:
         await asyncio.sleep(0)  # the first step has had its turn
-        await in_turns(clock, steps())
+        async with turns:
+            await in_turns(clock, steps())
         (answer,) = answers
         return await answer if isinstance(answer, Awaitable) else answer
 

@@ -139,6 +139,9 @@ class ConnectionOwner(Protocol):
     def admit(self, connection: "Connection") -> bool:
         """Whether an accepted connection may stay open."""
 
+    def begin(self, work: Coroutine[Any, Any, "Reply"]) -> "asyncio.Task[Reply]":
+        """The task of a request, which runs to its end though its connection be lost."""
+
     def forget(self, connection: "Connection") -> None:
         """A connection, admitted or not, is closed."""
 
@@ -440,12 +443,12 @@ class Connection(asyncio.BufferedProtocol):
     def _may_read_ahead(self) -> bool:
         """Whether a blocked connection may read further bytes; it is counted once it holds some."""
         unread = self._buffer.unread_bytes
+        if not unread:
+            self._leave_queue()  # what it held has been dispatched
+            return not self._server.memory.is_queue_full
         if not self._is_queued:
-            if unread:
-                self._is_queued = True
-                self._server.memory.enter_queue()
-            elif self._server.memory.is_queue_full:
-                return False
+            self._is_queued = True
+            self._server.memory.enter_queue()
         return unread < PIPELINED_BYTES
 
     def _leave_queue(self) -> None:
@@ -456,7 +459,8 @@ class Connection(asyncio.BufferedProtocol):
     def _prepare_next_read(self, needed_bytes: int, *, is_next_frame: bool) -> None:
         """Prepare the next read; a blocked connection that has read enough ahead pauses reading."""
         if self._is_blocked():
-            if self._frame_bytes != _PREFIX_BYTES:
+            # A large frame that has been received, and waits for a turn, keeps its memory; not that of a peer that reads no replies.
+            if self._frame_bytes != _PREFIX_BYTES and (self._is_clogged or not self._turns_waited):
                 self._receive_frame(_PREFIX_BYTES)
             self._buffer.prepare(PIPELINED_BYTES, is_enough=True)
             is_wanted = self._may_read_ahead()
@@ -498,9 +502,9 @@ class Connection(asyncio.BufferedProtocol):
         self, reply: DelayedReply | ReplyInTurns | Coroutine[Any, Any, Reply], frame_bytes: int = 0
     ) -> None:
         if isinstance(reply, CoroutineType):
-            reply = asyncio.ensure_future(reply)
+            reply = self._server.begin(reply)
         elif type(reply) is ReplyInTurns:
-            reply = asyncio.ensure_future(reply.work)
+            reply = self._server.begin(reply.work)
             # Also if the connection is lost before it is done.
             memory = self._server.memory
             memory.hold(frame_bytes)

@@ -5,12 +5,13 @@ Source: kafka.network.SocketServer of Kafka 4.3.1.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
 from heapq import nsmallest
+from typing import Any
 
 from broker.network.acceptor import Acceptor
-from broker.network.connection import Connection, Dispatch
+from broker.network.connection import Connection, Dispatch, Reply
 from broker.network.limits import ConnectionLimits
 from broker.network.receive_buffer import BufferPool
 from broker.network.request_memory import RequestMemory
@@ -62,6 +63,8 @@ class NetworkServer:
         self.connections: dict[Connection, None] = {}
         self._acceptors: list[Acceptor] = []
         self._waiting: dict[Acceptor, None] = {}
+        #: Of requests, also of those whose connection is lost: one for each connection, at most.
+        self._tasks: dict[asyncio.Task[Reply], None] = {}
         self._notes = 0
         self._is_stopping = False
         self._all_closed: asyncio.Future[None] | None = None
@@ -169,15 +172,28 @@ class NetworkServer:
         """Accept no further connection, respond to the requests in progress, and close.
 
         Requests that were not dispatched get no response: their clients retry at another broker. After
-        `grace_s` seconds the remaining connections are aborted.
+        `grace_s` seconds the remaining connections are aborted, and tasks of requests, also of connections that were lost before,
+        are cancelled: what they would change is closed next.
         """
+        end = self.runtime.monotonic() + grace_s
         self._is_stopping = True
         for acceptor in self._acceptors:
             acceptor.listening.close()
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
-        if not self.connections:
-            return
+        if self.connections:
+            await self._close_all(grace_s)
+        await self._end_tasks(end - self.runtime.monotonic())
+
+    async def _end_tasks(self, grace_s: float) -> None:
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=max(0.0, grace_s))
+        if left := list(self._tasks):
+            for task in left:
+                task.cancel()
+            await asyncio.wait(left)
+
+    async def _close_all(self, grace_s: float) -> None:
         self._all_closed = self.runtime.loop.create_future()
         for connection in list(self.connections):
             connection.finish()
@@ -194,6 +210,13 @@ class NetworkServer:
             for connection in list(self.connections):
                 connection.abort()
             await self._all_closed
+
+    def begin(self, work: Coroutine[Any, Any, Reply]) -> "asyncio.Task[Reply]":
+        """See `ConnectionOwner`."""
+        task = asyncio.ensure_future(work)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
+        return task
 
     def _on_queue_changed(self) -> None:
         for connection in self.connections:

@@ -102,6 +102,7 @@ class ReplicaBroker:
         self.replicas: ReplicaManager
         self.fetchers: ReplicaFetcherManager
         self.cluster_id = "a-cluster"
+        self.long_answers = asyncio.Lock()
         self.controller = NoController()
         #: With `reads`, what consumers read from a remote tier; None: they read local segments only.
         self.remote: Any = None

@@ -77,6 +77,7 @@ class Cluster:
         self.cluster_id = "cluster"
         self.metadata = MetadataCache(image)
         self.runtime = SimpleNamespace(random=Random(5))
+        self.long_answers = None  # few rows need no turns
         self.config = SimpleNamespace(
             auto_create_topics_enable=False, max_request_partition_size_limit=2000, get=config.get
         )

@@ -71,5 +71,6 @@ def ask(version, asked):
         client_host="h",
         listener_name="PLAINTEXT",
     )
-    broker = SimpleNamespace(metadata=SimpleNamespace(image=image), runtime=None)  # few rows need no turns
+    # Few rows need no turns.
+    broker = SimpleNamespace(metadata=SimpleNamespace(image=image), runtime=None, long_answers=None)
     return handle(ListConfigResourcesRequest(resource_types=asked), context, broker)

@@ -109,6 +109,7 @@ class Broker:
         self.metadata = MetadataCache(image)
         self.cluster_id = "cluster"
         self.runtime = SimpleNamespace(random=Random(5), monotonic=lambda: 0.0)
+        self.long_answers = asyncio.Lock()
         self.groups = Groups()
         self.config = SimpleNamespace(
             auto_create_topics_enable=False, max_request_partition_size_limit=2000, get={}.get
@@ -327,3 +328,26 @@ async def test_long_work_leaves_others_their_turn():
     with pytest.raises(InvalidRequest):
         await at_once_or_in_turns(work(3, InvalidRequest("no")), CLOCK)
     counting.cancel()
+
+
+async def test_long_answers_are_made_one_after_the_other_and_waited_for_together():
+    lock = asyncio.Lock()
+    begun = []
+    made = asyncio.Event()
+    futures = [asyncio.get_running_loop().create_future() for _ in range(3)]
+
+    def noted(number):
+        yield
+        for _ in range(3 * turns.MAX_STEPS):
+            begun.append(number)
+            yield
+        if number == 2:
+            made.set()
+        return futures[number]
+
+    answers = [asyncio.create_task(at_once_or_in_turns(noted(number), CLOCK, lock)) for number in range(3)]
+    await made.wait()
+    assert begun == sorted(begun)
+    for number, future in enumerate(futures):
+        future.set_result(number)
+    assert await asyncio.gather(*answers) == [0, 1, 2]

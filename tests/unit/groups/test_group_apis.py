@@ -86,7 +86,10 @@ def ask(key, version, request, *, listener="PLAINTEXT", metadata=None, **groups)
     context = RequestContext(key, version, 0, "c", "127.0.0.1", listener)
     groups = {"config": GroupConfig(), "partition_for": lambda _: 0, **groups}
     broker = SimpleNamespace(
-        metadata=metadata or Metadata(), groups=SimpleNamespace(**groups), runtime=Clock()
+        metadata=metadata or Metadata(),
+        groups=SimpleNamespace(**groups),
+        runtime=Clock(),
+        long_answers=asyncio.Lock(),
     )
     return api(key).handle(request, context, broker)
 
@@ -137,6 +140,7 @@ async def test_the_first_question_creates_the_offsets_topic(is_refused):
         metadata=metadata,
         groups=SimpleNamespace(config=GroupConfig(), partition_for=lambda _: 0),
         topic_creator=SimpleNamespace(create_internal=create_internal),
+        long_answers=asyncio.Lock(),
         runtime=Clock(),
     )
     found = await api(10).handle(FindCoordinatorRequest(coordinator_keys=["g"]), context, broker)

@@ -570,6 +570,52 @@ def test_a_large_frame_leaves_a_turn_that_is_over_to_others(world, monkeypatch, 
     world.run(scenario())
 
 
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_frame_that_has_waited_and_is_parked_holds_no_place_in_the_queue(world, monkeypatch, waits):
+    world.settings.queued_max_requests = 2
+    turns = iter([waits, False, waits, False])
+    monkeypatch.setattr(world.server.turn, "is_over", lambda: next(turns, False))
+
+    async def scenario():
+        clients = [await world.connect(host=host) for host in "abc"]
+        for client, body in zip(
+            clients, (b"x" * LARGE_FRAME_BYTES, b"y" * LARGE_FRAME_BYTES, b"z"), strict=True
+        ):
+            client.send(b"park " + body)
+            await asyncio.sleep(1)
+        assert world.server.memory.queued_count == 0
+        clients[2].transport.close()
+        await asyncio.sleep(5)
+        assert len(world.server.connections) == 2  # it is read, so that its end is noticed
+
+    world.run(scenario())
+
+
+def test_a_frame_that_waits_keeps_its_memory(world, monkeypatch):
+    world.settings.queued_max_request_bytes = 3 * LARGE_FRAME_BYTES
+    memory, reserved = world.server.memory, []
+
+    def is_over():
+        reserved.append(memory.reserved_bytes)
+        world.server.runtime.loop.call_soon(lambda: reserved.append(memory.reserved_bytes))
+        return len(reserved) == 1
+
+    monkeypatch.setattr(world.server.turn, "is_over", is_over)
+
+    async def scenario():
+        client = await world.connect()
+        whole = frame(b"x" * 2 * LARGE_FRAME_BYTES)
+        client.transport.write(whole[: len(whole) // 2])
+        await asyncio.sleep(1)
+        client.transport.write(whole[len(whole) // 2 :])
+        await asyncio.sleep(1)
+        assert client.replies == [whole[4:]]
+        assert reserved[:2] == [len(whole)] * 2
+        assert memory.reserved_bytes == 0
+
+    world.run(scenario())
+
+
 def test_what_a_peer_did_is_noted_a_few_times_and_cannot_forge_lines(world, caplog):
     caplog.set_level(logging.INFO)
     world.settings.request_max_bytes = 100

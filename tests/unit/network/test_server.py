@@ -165,3 +165,30 @@ def test_many_listeners_one_server(world):
         assert [c.listener_name for c in world.handler.connections] == ["INTERNAL", "EXTERNAL"]
 
     world.run(scenario())
+
+
+@pytest.mark.parametrize("duration_s", [2, 60])
+def test_a_stop_waits_for_the_tasks_of_connections_that_were_lost(world, duration_s):
+    ended = []
+
+    async def work():
+        try:
+            await asyncio.sleep(duration_s)
+        except asyncio.CancelledError:
+            ended.append("cancelled")
+            raise
+        ended.append("done")
+
+    async def scenario():
+        world.server.dispatch = lambda frame, connection: work()
+        client = await world.connect()
+        client.send(b"x")
+        await asyncio.sleep(1)
+        client.transport.abort()
+        await asyncio.sleep(0.5)
+        assert not world.server.connections
+        assert not ended
+        await world.server.stop(grace_s=5)
+        assert ended == ["done" if duration_s < 5 else "cancelled"]
+
+    world.run(scenario())

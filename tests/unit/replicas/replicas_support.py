@@ -191,6 +191,7 @@ class BrokerInFolder:
             None, node_id=NODE_ID, metadata=self.metadata, now_ms=runtime.now_ms
         )
         self.lifecycle = SimpleNamespace(may_be_deposed=False)
+        self.long_answers = asyncio.Lock()
         self.correlation_id = 0
 
     leader_rate = move_rate = 2**63 - 1

@@ -78,7 +78,7 @@ def describe_log_dirs(*, is_named):
 LONG = [
     *[(k02_list_offsets, ROWS, 7, lambda path, at=at: list_offsets(at)) for at in (-1, -2, -3, NOW_MS + 2)],
     (k23_offset_for_leader_epoch, ROWS, 4, lambda path: offset_for_leader_epoch()),
-    (k21_delete_records, ROWS, 2, lambda path: delete_records()),
+    (k21_delete_records, "_DELETIONS_OF_STEP", 2, lambda path: delete_records()),
     (k34_alter_replica_log_dirs, "_MOVES_OF_STEP", 2, alter_replica_log_dirs),
     *[(k35_describe_log_dirs, ROWS, 3, lambda path, is_named=is_named: describe_log_dirs(is_named=is_named))
       for is_named in (False, True)],
@@ -103,6 +103,7 @@ def test_the_same_answer_in_turns(
     def answer():
         return ask(simulation, broker, module, version, request_of(tmp_path / "data"))
 
+    monkeypatch.setattr(module, constant, 2 * COUNT)
     is_later, expected = answer()
     assert is_later == (module is k02_list_offsets), "ListOffsets may search in a thread"
     for size in (1, 2, COUNT - 2):
@@ -134,7 +135,7 @@ def test_replicas_that_are_deleted_meanwhile_are_described(broker, monkeypatch, 
 
 def test_records_whose_deletion_is_not_complete_are_waited_for(simulation, broker, monkeypatch):
     """Of two replicas: the follower's log start is not known to be beyond the offset."""
-    monkeypatch.setattr(k21_delete_records, ROWS, 1)
+    monkeypatch.setattr(k21_delete_records, "_DELETIONS_OF_STEP", 1)
     partition = broker.replicas.partition(("t", 5))
     partition.apply(image(epoch=1, replicas=(NODE_ID, 2)))
     broker.replicas.cluster.is_alive = lambda broker_id: True

@@ -193,6 +193,28 @@ def test_other_requests_come_between_the_rows(simulation, leader):
     assert simulation.run(main()) == [0, 0, 0, 0, 0, 1]
 
 
+def test_log_append_times_ascend(simulation, tmp_path, monkeypatch):
+    """Also where another batch is appended between two turns."""
+    broker = BrokerInFolder(tmp_path / "log-append-time", simulation.runtime("broker"))
+    broker.create("t", TOPIC_ID, COUNT, {"message.timestamp.type": "LogAppendTime"})
+
+    async def long_turns(clock, steps):
+        for _ in steps:
+            await asyncio.sleep(0.02)
+
+    monkeypatch.setattr(k00_produce, "in_turns", long_turns)
+
+    async def main():
+        many = send(broker, to_all(acks=1))
+        await asyncio.sleep(0.05)
+        (between,) = await send(broker, request([("t", 5, bytes(batch(b"between")))], acks=1))
+        last = (await many)[5]
+        assert (between.base_offset, last.base_offset) == (0, 1)
+        assert between.log_append_time_ms <= last.log_append_time_ms
+
+    simulation.run(main())
+
+
 def test_what_is_committed_between_the_turns_is_not_waited_for(simulation, leader):
     """Nothing signals it again."""
 
