@@ -31,6 +31,7 @@ from typing import Any, Final, NamedTuple
 
 from controller import activation
 from controller.api import CONTROLLER_APIS
+from controller.decision_lock import DecisionLock
 from controller.metadata import new_batches
 from controller.metadata.new_batches import NewBatch, batching
 from controller.metadata.transactions import TRANSACTION_MARKERS
@@ -40,6 +41,7 @@ from controller.raft.types import LeaderAndEpoch, OffsetAndEpoch
 from controller.result import Result
 from controller.settings import ConfigValidators, ControllerSettings
 from controller.state import ClusterState
+from protocol.api_keys import ApiKey
 from protocol.errors import (
     KafkaError,
     NotController,
@@ -110,8 +112,8 @@ class Controller:
         #: While this controller is active.
         self._active: _Active | None = None
         self._has_been_active = False
-        #: Held also between the turns of a decision: nothing else is decided then. The next ones wait in the order of arrival.
-        self._deciding = asyncio.Lock()
+        #: Held also between the turns of a decision: nothing else is decided then.
+        self._deciding = DecisionLock()
         self._is_stopped = False
         #: The offset after the last committed batch that this controller was notified of.
         self.committed_offset = 0
@@ -147,7 +149,8 @@ class Controller:
         api = CONTROLLER_APIS.get(api_key)
         if api is None:
             raise UnsupportedVersion(f"The controller does not serve API key {api_key}.")
-        async with self._deciding:
+        await self._deciding.acquire(goes_first=api_key == ApiKey.BROKER_HEARTBEAT)
+        try:
             active = self._serving()
             if len(self._deferred) >= MAX_DEFERRED_RESPONSES:
                 raise NotController("Too many requests wait until the metadata log is committed.")
@@ -158,6 +161,8 @@ class Controller:
             except KafkaError as error:
                 return api.refuse(message, error)
             done = await self._carry_out(active, result, batches)
+        finally:
+            self._deciding.release()
         if done is not None and not await _is_done(done, timeout_ms=getattr(message, "timeout_ms", None)):
             return api.refuse(message, RequestTimedOut("The request was not committed in time."))
         return result.response
@@ -337,11 +342,14 @@ class Controller:
     # -- periodic tasks --------------------------------------------------------------------------------
 
     async def _run_periodic(self, task: PeriodicTask) -> bool:
-        async with self._deciding:
+        await self._deciding.acquire()
+        try:
             active = self._serving()
             result, batches = await self._decided(active, task.decide)
             if batches:
                 await self._carry_out(active, result, batches)
+        finally:
+            self._deciding.release()
         has_more: bool = result.response
         return has_more
 

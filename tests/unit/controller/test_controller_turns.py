@@ -12,7 +12,9 @@ from controller_shell import Shell, create, follow, join, lose_the_leadership
 
 from controller.metadata.new_batches import batches_of
 from controller.state import ClusterState
+from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, NotController
+from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from protocol.metadata import records as r
 from protocol.metadata.image import InvalidMetadata
 
@@ -162,12 +164,13 @@ async def test_a_periodic_task_of_a_controller_that_became_active_again_meanwhil
 ):
     controller = await shell.start()
     await join(controller)
-    async with controller._deciding:
-        shell.seconds += 20
-        await shell.ring()
-        await lose_the_leadership(shell)
-        controller._activate(6)
-        count = len(shell.timers)
+    await controller._deciding.acquire()
+    shell.seconds += 20
+    await shell.ring()
+    await lose_the_leadership(shell)
+    controller._activate(6)
+    count = len(shell.timers)
+    controller._deciding.release()
     await asyncio.sleep(0.01)
     assert len(shell.timers) == count
     shell.quorum._driver._worker.cancel()
@@ -226,4 +229,23 @@ async def test_requests_are_decided_in_the_order_of_arrival(shell: Shell, monkey
             await asyncio.sleep(0)
     await asyncio.gather(*requests)
     assert decided == names
+    await shell.stop()
+
+
+@pytest.mark.usefixtures("small_steps")
+@pytest.mark.logs("its session has expired")
+async def test_a_heartbeat_is_decided_before_all_that_waits(shell: Shell):
+    """Large decisions, and the expiry of the session that the heartbeat renews."""
+    controller = await shell.start()
+    epoch = await join(controller)
+    creations = [asyncio.ensure_future(create(controller, f"t{number}", 300)) for number in range(5)]
+    await asyncio.sleep(0)
+    shell.seconds += 20
+    await shell.ring()
+    beat = BrokerHeartbeatRequest(broker_id=1, broker_epoch=epoch, current_metadata_offset=10**9)
+    response = await controller.request(ApiKey.BROKER_HEARTBEAT, beat)
+    assert not response.is_fenced
+    assert sum(creation.done() for creation in creations) <= 1
+    await asyncio.gather(*creations)
+    assert not controller.image.brokers[1].is_fenced
     await shell.stop()
