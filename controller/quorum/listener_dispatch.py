@@ -6,13 +6,14 @@
                        only after its epoch's first record
 
 Records are read and decoded in another thread, once for all listeners, a mebibyte at a time. Listeners are notified of as
-many batches in a turn of the event loop as `runtime/turns.py` says: a mebibyte may have twenty thousand records.
+many batches in a turn of the event loop as `runtime/turns.py` says: a mebibyte may have twenty thousand records. Raft does
+nothing else meanwhile, so a step has many of the small batches: a turn should end by the clock, not by its number of steps.
 Source: KafkaRaftClient.ListenerContext, BatchAccumulator of Kafka 4.3.1.
 """
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from controller.metadata.log import MetadataLog
@@ -29,6 +30,8 @@ logger: Final = logging.getLogger(__name__)
 MAX_APPENDED_BYTES: Final = 64 * 1024 * 1024
 #: So much of the log is read and decoded at a time, before listeners are notified of it.
 READ_BYTES: Final = 1024 * 1024
+#: Listeners are notified of so many records without a pause, or of one batch: up to a millisecond.
+RECORDS_OF_STEP: Final = 100
 
 
 class ListenerDispatcher:
@@ -69,7 +72,7 @@ class ListenerDispatcher:
             if self._appended and self._appended[0].base_offset == start_offset:
                 if self._appended[0].end_offset > high_watermark:
                     break
-                await in_turns(self._runtime, self._commit_appended(high_watermark))
+                await in_turns(self._runtime, self._commit_each(self._next_appended(high_watermark)))
                 continue
             end_offset = high_watermark
             if self._appended:
@@ -77,17 +80,16 @@ class ListenerDispatcher:
             batches = await self._runtime.run_blocking(
                 self._read, start_offset, end_offset, pool=Pool.METADATA
             )
-            await in_turns(self._runtime, map(self._commit, batches))
+            await in_turns(self._runtime, self._commit_each(batches))
 
-    def _commit_appended(self, high_watermark: int) -> Iterator[None]:
-        """Notify of the batches in memory that are next, one in each step."""
+    def _next_appended(self, high_watermark: int) -> Iterator[DecodedBatch]:
+        """The batches in memory that are next, each of them once listeners are notified of the one before."""
         while (
             self._appended
             and self._appended[0].base_offset == self._listeners.end_offset
             and self._appended[0].end_offset <= high_watermark
         ):
-            self._commit(self._take_appended())
-            yield
+            yield self._take_appended()
 
     def _take_appended(self) -> DecodedBatch:
         batch = self._appended.popleft()
@@ -109,9 +111,16 @@ class ListenerDispatcher:
                 break
         return found
 
-    def _commit(self, batch: DecodedBatch) -> None:
-        self._listeners.notify_commit(batch)
-        self._notify_leader_when_due()
+    def _commit_each(self, batches: Iterable[DecodedBatch]) -> Iterator[None]:
+        """Notify of the batches, in steps of RECORDS_OF_STEP records or a little more."""
+        count = 0
+        for batch in batches:
+            self._listeners.notify_commit(batch)
+            self._notify_leader_when_due()
+            count += batch.end_offset - batch.base_offset
+            if count >= RECORDS_OF_STEP:
+                count = 0
+                yield
 
     async def load_snapshot(self, snapshot: OffsetAndEpoch) -> None:
         """The log starts at the end of this snapshot: notify listeners. Raises InvalidMetadata, OSError."""

@@ -15,7 +15,7 @@ from controller.quorum.listener_dispatch import ListenerDispatcher
 from controller.quorum.listeners import Listeners
 from protocol.metadata import records as r
 
-COUNT = 300
+RECORDS_COUNT = 300
 
 
 class Watching(Follower):
@@ -37,11 +37,20 @@ class Watching(Follower):
 
 
 @pytest.mark.parametrize("in_memory", [True, False])
-@pytest.mark.parametrize(("batches_in_turn", "turns"), [(100, 3), (10**6, 1)])
+@pytest.mark.parametrize(
+    ("records_of_batch", "steps_of_turn", "turns"),
+    [(1, 1, 3), (30, 1, 3), (100, 1, 3), (300, 1, 1), (1, 100, 1)],
+)
 async def test_many_batches_take_several_turns(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_memory: bool, batches_in_turn: int, turns: int
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    in_memory: bool,
+    records_of_batch: int,
+    steps_of_turn: int,
+    turns: int,
 ):
-    monkeypatch.setattr("runtime.turns.MAX_STEPS", batches_in_turn)
+    """A step has several small batches: a busy loop, whose turns are long, would let Raft wait for each of them."""
+    monkeypatch.setattr("runtime.turns.MAX_STEPS", steps_of_turn)
     shell = Shell(tmp_path)
     await shell.start()
     log, start_offset = shell.quorum._log, shell.quorum.end_offset
@@ -49,8 +58,8 @@ async def test_many_batches_take_several_turns(
     listeners.add(follower)
     dispatcher = ListenerDispatcher(log, listeners, node_id=1, epoch_start_offset=lambda: 0, runtime=shell)
     await dispatcher.dispatch_committed(start_offset)
-    (batch,) = batches_of([r.NoOpRecord()], metadata_version=30)
-    for _ in range(COUNT):
+    (batch,) = batches_of([r.NoOpRecord()] * records_of_batch, metadata_version=30)
+    for _ in range(RECORDS_COUNT // records_of_batch):
         appended = log.append(batch, epoch=log.last_epoch, now_ms=1)
         if in_memory:
             dispatcher.appended(appended)
@@ -59,6 +68,6 @@ async def test_many_batches_take_several_turns(
     await asyncio.sleep(0)
     await dispatcher.dispatch_committed(log.end_offset)
     watching.cancel()
-    assert follower.end_offset == log.end_offset == start_offset + COUNT
+    assert follower.end_offset == log.end_offset == start_offset + RECORDS_COUNT
     assert len(follower.turns) == turns
     await shell.stop()
