@@ -286,8 +286,8 @@ class Controller:
             if _takes_turns(result):
                 await self._in_turns(active, steps)
         finally:
-            # Of a request that is cancelled in between, since its connection is closed, the state has some records: the log
-            # must have them, too.
+            # Of a request that is cancelled in between, as by the timeout of controlled shutdown in a combined node, the
+            # state has some records: the log must have them, too.
             if self._active is active:
                 _run_at_once(steps)
                 if result.on_appended is not None:

@@ -199,11 +199,13 @@ def heartbeat(
         is_fenced=following in (BrokerControlState.FENCED, BrokerControlState.SHUTDOWN_NOW),
         now_ms=now_ms,
     )
-    if following is BrokerControlState.SHUTDOWN_NOW:
-        state.sessions.end(broker.broker_id)
 
-    def set_shutdown_offset(end_offset: int) -> None:
-        session.shutdown_offset = end_offset - 1
+    def change_session(end_offset: int) -> None:
+        # Not before: of a decision that is dropped, the broker would stay unfenced in a session that never expires.
+        if following is BrokerControlState.SHUTDOWN_NOW:
+            state.sessions.end(broker.broker_id)
+        elif following is BrokerControlState.CONTROLLED_SHUTDOWN and not is_leaving:
+            session.shutdown_offset = end_offset - 1
 
     return Result(
         response=BrokerHeartbeatResponse(
@@ -213,9 +215,7 @@ def heartbeat(
         ),
         records=draft.records,
         is_atomic=False,
-        on_appended=set_shutdown_offset
-        if following is BrokerControlState.CONTROLLED_SHUTDOWN and not is_leaving
-        else None,
+        on_appended=change_session,
     )
 
 

@@ -117,7 +117,7 @@ async def test_a_controller_that_is_deposed_while_it_replays_appends_nothing(she
 
 @pytest.mark.usefixtures("small_steps")
 async def test_a_request_that_is_cancelled_while_it_is_replayed_is_carried_out(shell: Shell):
-    """Its connection is closed. The state never has records that the log has not."""
+    """By the timeout of controlled shutdown in a combined node. The state never has records that the log has not."""
     controller = await shell.start()
     follower = follow(shell)
     await join(controller)
@@ -131,6 +131,30 @@ async def test_a_request_that_is_cancelled_while_it_is_replayed_is_carried_out(s
     assert (await create(controller, "t")).topics[0].error_code == ErrorCode.topic_already_exists
     assert follower.image == controller.image
     assert len(follower.image.topics_by_name["t"].partitions) == 1000
+    await shell.stop()
+
+
+@pytest.mark.usefixtures("small_steps")
+@pytest.mark.logs("its session has expired")
+async def test_a_request_for_shutdown_that_is_cancelled_while_it_is_encoded_is_dropped(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+):
+    """Its broker, which stops all the same, is fenced when its session expires."""
+    monkeypatch.setattr("controller.controller.MAX_RECORDS_IN_ONE_TURN", 0)
+    controller = await shell.start()
+    epoch = await join(controller)
+    beat = BrokerHeartbeatRequest(
+        broker_id=1, broker_epoch=epoch, current_metadata_offset=10**9, want_shut_down=True
+    )
+    end_offset = shell.quorum.end_offset
+    lost = asyncio.ensure_future(controller.request(ApiKey.BROKER_HEARTBEAT, beat))
+    await asyncio.sleep(0)
+    assert lost.cancel()
+    await asyncio.wait([lost])
+    assert shell.quorum.end_offset == end_offset
+    shell.seconds += 20
+    await shell.ring()
+    await turns_until(lambda: controller.image.brokers[1].is_fenced)
     await shell.stop()
 
 
