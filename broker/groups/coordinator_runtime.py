@@ -36,6 +36,8 @@ class CoordinatorRuntime:
         self.by_partition: dict[int, ShardRuntime] = {}
         #: The replayed state of partitions whose leadership has ended within the last `KEPT_S`.
         self.resumables: dict[int, Resumable] = {}
+        #: Shards whose leadership has ended, until all their requests are answered.
+        self._unloading: list[ShardRuntime] = []
         self._loads = Semaphore(LOADS_AT_ONCE)
         #: One partition is unloaded at a time: fifty tasks together would block the loop for a tenth of a second.
         self._unloads = Lock()
@@ -50,7 +52,7 @@ class CoordinatorRuntime:
     def stop(self) -> None:
         """Answer all waiting requests, and cancel all timers."""
         self.is_active = False
-        for shard in self.by_partition.values():
+        for shard in [*self._unloading, *self.by_partition.values()]:
             for _ in shard.close():
                 pass
             shard.answer_at_once()
@@ -91,7 +93,8 @@ class CoordinatorRuntime:
         shard = self.by_partition.pop(partition, None) if topic == OFFSETS_TOPIC else None
         if shard is None:
             return
-        self._in_turns(shard.close(), f"unload {shard.topic_partition}")
+        self._unloading.append(shard)
+        self._runtime.create_task(self._unload(shard, shard.close()), name=f"unload {shard.topic_partition}")
         resumable = shard.resumable()
         if resumable is None:
             self._discard(shard.state)
@@ -114,12 +117,14 @@ class CoordinatorRuntime:
             self._discard(resumable.state)
 
     def _discard(self, state: LogState) -> None:
-        self._in_turns(state.discard(), f"discard {state.topic_partition}")
+        self._runtime.create_task(self._in_turns(state.discard()), name=f"discard {state.topic_partition}")
 
-    def _in_turns(self, steps: Iterator[None], name: str) -> None:
-        self._runtime.create_task(self._unload(steps), name=name)
+    async def _unload(self, shard: ShardRuntime, steps: Iterator[None]) -> None:
+        await self._in_turns(steps)
+        await in_turns(self._runtime, shard.answering())
+        self._unloading.remove(shard)
 
-    async def _unload(self, steps: Iterator[None]) -> None:
+    async def _in_turns(self, steps: Iterator[None]) -> None:
         async with self._unloads:
             await in_turns(self._runtime, steps)
 

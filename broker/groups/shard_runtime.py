@@ -223,6 +223,11 @@ class ShardRuntime:
         for _ in range(min(ANSWERS_OF_TURN, len(self._answers))):
             self._answer(self._answers.popleft())
 
+    def answering(self) -> Iterator[None]:
+        """Empty steps while there are answers of later turns."""
+        while self._answers:
+            yield
+
     def answer_at_once(self) -> None:
         """Give the answers of later turns now: there may be none."""
         while self._answers:

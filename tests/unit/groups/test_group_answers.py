@@ -225,3 +225,30 @@ def test_all_are_answered_when_the_coordinator_has_stopped():
         assert {each.result().error_code for each in waiting} == {E.not_coordinator}
 
     simulate(story)
+
+
+@pytest.mark.parametrize("turns", [0, 1, 3])
+def test_all_are_answered_when_the_coordinator_stops_after_the_leadership_has_ended(
+    turns: int, monkeypatch: pytest.MonkeyPatch
+):
+    """At once, as without the resignation: those that the group had answered, and those that it has not."""
+    monkeypatch.setattr(shard_runtime, "ANSWERS_OF_TURN", 5)
+
+    async def story(world):
+        joins = await joined(world)
+        waiting = await synced(world, joins)
+        other = join(world, group=another_group())
+        await some_are_answered(waiting)
+        resign(world.groups.shards, PARTITION, 0)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        assert answered(waiting) < COUNT
+        world.groups.stop()
+        await asyncio.sleep(0)
+        assert answered([*waiting, other]) == COUNT + 1
+        assert {each.result().error_code for each in waiting} == {E.none}
+        assert other.result().error_code == E.not_coordinator
+        await asyncio.sleep(1)
+        assert not world.groups.shards._unloading
+
+    simulate(story)
