@@ -260,7 +260,8 @@ class Judge:
         is_kept = topic in self._history.unclean or is_rebuilt
         if seen is not None and start < seen.log_start_offset and not is_kept:
             raise Violated(f"LogStartNeverMovesBack: {partition} on {machine}: {seen}, then {start}")
-        if ledger is None or topic in self.aging:
+        if ledger is None or topic in self.aging or topic not in self.image.topics_by_name:
+            # The copies of a deleted topic are deleted, while a leader that is cut off from the controller still leads it.
             return
         if partition.is_leader:
             ledger.start = max(ledger.start, start)
