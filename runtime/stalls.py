@@ -5,10 +5,12 @@
 
 The loop's cost is that empty callback, ten times a second at the default bound, which is the interval, too: 10 us each where
 the loop is busy. A turn longer than the bound and the interval is always detected on an idle machine, one shorter than the bound
-never. Time that the thread waited for a processor, because other processes and threads used all of them, is distinguished
-(Linux only) and reported at INFO: no code of the loop is its cause. Likewise a process that was stopped (SIGSTOP, a frozen
-container): the watch itself wakes late, and the process has used no processor. A C function that blocks while it holds the
-interpreter's lock looks the same: hence that report has the stack, too.
+never. Time that the thread waited for a processor, because other processes and threads used all of them or the host of a virtual
+machine has given it to another machine ("steal"), is distinguished (Linux only) and reported at INFO: no code of the loop is its
+cause. Likewise a process that was stopped (SIGSTOP, a frozen container): the watch itself wakes late, and the process has used no
+processor. A C function that blocks while it holds the interpreter's lock looks the same: hence that report has the stack, too.
+What cannot be distinguished is the host's time for a page of memory that the machine writes to for the first time: it counts as
+running, in whatever code writes.
 
 The stack is taken at the moment at which the bound has passed. While the loop's thread holds the interpreter's lock - Python
 code up to `sys.getswitchinterval()`, a C function or a garbage collection up to its end - the watch can neither post nor take
@@ -24,8 +26,9 @@ import sys
 import threading
 import time
 import traceback
-from pathlib import Path
 from typing import Final, NamedTuple
+
+from runtime.processor_times import StolenTime, ThreadClock, Usage
 
 log = logging.getLogger(__name__)
 
@@ -41,42 +44,6 @@ _PATIENCE_S: Final = 5.0
 _POSTS_IN_BOUND: Final = 5
 
 
-class _Usage(NamedTuple):
-    """The accumulated times of a thread, in seconds; `process_s` is of the whole process."""
-
-    running_s: float
-    #: Ready to run, and waiting for a processor.
-    queued_s: float
-    #: Running time of all threads.
-    process_s: float
-
-
-class _ThreadClock:
-    """Reads the times of the thread that creates it, also from other threads; they are zero on other systems than Linux."""
-
-    def __init__(self) -> None:
-        try:
-            # Kept open: it is read before each callback, at 2 us.
-            self._fd: int | None = os.open(
-                Path("/proc/self/task") / str(threading.get_native_id()) / "schedstat", os.O_RDONLY
-            )
-            # The running time in schedstat is that of the last tick, up to 4 ms ago.
-            self._running = time.pthread_getcpuclockid(threading.get_ident())
-        except OSError:
-            self._fd = None
-
-    def read(self) -> _Usage:
-        if self._fd is None:
-            return _Usage(0.0, 0.0, time.process_time())
-        # First: only this one releases the interpreter's lock.
-        _, queued_ns, _ = os.pread(self._fd, 100, 0).split()
-        return _Usage(time.clock_gettime(self._running), int(queued_ns) / 1e9, time.process_time())
-
-    def close(self) -> None:
-        if self._fd is not None:
-            os.close(self._fd)
-
-
 class _Posted(NamedTuple):
     """A callback, when it was posted."""
 
@@ -84,8 +51,10 @@ class _Posted(NamedTuple):
     #: The time for which the turn had already lasted, as far as it is known.
     held_s: float
     #: Of the loop's thread, and of the watch's own.
-    usage: _Usage
-    own: _Usage
+    usage: Usage
+    own: Usage
+    #: Ticks, of each processor.
+    stolen: list[int]
 
 
 class StallWatch:
@@ -105,7 +74,8 @@ class StallWatch:
         self._interval_s = bound_s if interval_s is None else interval_s
         self._report_interval_s = report_interval_s
         self._loop_thread_id = threading.get_ident()
-        self._clock = _ThreadClock()
+        self._clock = ThreadClock()
+        self._stolen_time = StolenTime()
         self._is_stopping = threading.Event()
         self._answered = threading.Event()
         self._answered_at_s = 0.0
@@ -140,12 +110,12 @@ class StallWatch:
     # -- in the thread ---------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        own = _ThreadClock()
+        own = ThreadClock()
         try:
             self._answered_at_s = time.monotonic()
             before, own_before = self._clock.read(), own.read()
             while not self._is_stopping.wait(self._interval_s):
-                own_usage, usage = own.read(), self._clock.read()
+                stolen, own_usage, usage = self._stolen_time.read(), own.read(), self._clock.read()
                 posted_at_s = time.monotonic()
                 own_queued_s = own_usage.queued_s - own_before.queued_s
                 locked_s = posted_at_s - self._answered_at_s - self._interval_s - own_queued_s
@@ -155,20 +125,21 @@ class StallWatch:
                 self._loop.call_soon_threadsafe(self._answer)
                 is_over = self._answered.wait(max(0.0, self._bound_s - held_s))
                 if not is_over or self._answered_at_s - posted_at_s + held_s >= self._bound_s:
-                    self._on_late_answer(_Posted(posted_at_s, held_s, usage, own_usage), own)
+                    self._on_late_answer(_Posted(posted_at_s, held_s, usage, own_usage, stolen), own)
                 before, own_before = usage, own_usage
         except RuntimeError:
             pass  # the loop is closed
         finally:
             own.close()
             self._clock.close()
+            self._stolen_time.close()
 
     def _answer(self) -> None:
         """Runs in the loop."""
         self._answered_at_s = time.monotonic()
         self._answered.set()
 
-    def _on_late_answer(self, posted: _Posted, own: _ThreadClock) -> None:
+    def _on_late_answer(self, posted: _Posted, own: ThreadClock) -> None:
         was_stopped = self._has_slept_since(posted)
         frame = sys._current_frames().get(self._loop_thread_id)
         stack = "".join(traceback.format_stack(frame)).rstrip() if frame is not None else "  (no Python code)"
@@ -180,6 +151,8 @@ class StallWatch:
         queued_s = after.queued_s - posted.usage.queued_s
         # While this thread waits for a processor, it may have the interpreter's lock, for which the loop waits then.
         queued_s += max(0.0, min(own_after.queued_s - posted.own.queued_s, duration_s - running_s - queued_s))
+        # The kernel does not count what the host takes, neither as running nor as queued.
+        queued_s += max(0.0, min(self._stolen_time.since(posted.stolen), duration_s - running_s - queued_s))
         is_own = not was_stopped and duration_s - queued_s >= self._bound_s
         if is_own:
             self.count += 1

@@ -12,6 +12,7 @@ import time
 import pytest
 
 from runtime import Pool
+from runtime.processor_times import STAT, stolen_ticks
 from runtime.production import run
 from runtime.stalls import BOUND_VARIABLE, StallWatch
 from tests.harness.processes import PATIENCE_S
@@ -56,6 +57,39 @@ def test_a_c_function_that_holds_the_interpreters_lock_is_detected(bound_ms):
             assert runtime.stalls.count > before
 
     run(main)
+
+
+def test_what_the_host_takes_is_no_stall_of_the_loop(bound_ms, caplog, monkeypatch, tmp_path):
+    """No test can make a host take time: a file has the place of `/proc/stat`."""
+    stat = tmp_path / "stat"
+    stat.write_text(stat_of(0, 0))
+    monkeypatch.setattr("runtime.processor_times.STAT", stat)
+    caplog.set_level(logging.INFO)
+
+    async def main(runtime):
+        await asyncio.sleep(0.05)
+        block_for(0.05)
+        stat.write_text(stat_of(0, 1000))  # ten seconds
+        block_for(0.05)
+        async with asyncio.timeout(PATIENCE_S):
+            while not caplog.messages:  # noqa: ASYNC110 - of the watch, which is a thread
+                await asyncio.sleep(0.01)
+        assert "the machine is busy with other work" in caplog.text
+        assert runtime.stalls.count == 0
+
+    run(main)
+
+
+def stat_of(*stolen):
+    rows = [("cpu", sum(stolen)), *((f"cpu{number}", ticks) for number, ticks in enumerate(stolen))]
+    return "".join(f"{name} 10 2 30 400 5 6 7 {ticks} 0 0\n" for name, ticks in rows) + "intr 100 0 1\n"
+
+
+def test_the_time_that_is_stolen_is_that_of_each_processor():
+    assert stolen_ticks(stat_of(12, 7).encode()) == [12, 7]
+    # As much as was read of many processors.
+    assert stolen_ticks(stat_of(12, 7, 8).encode()[: len(stat_of(12, 7)) - 5]) == [12, 7]
+    assert all(ticks >= 0 for ticks in stolen_ticks(STAT.read_bytes()))
 
 
 def test_what_a_thread_waits_for_is_no_stall_of_the_loop(bound_ms, caplog):
