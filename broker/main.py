@@ -132,7 +132,7 @@ async def _serve(runtime: ProductionRuntime, config: BrokerConfig, *, until_stdi
     collect_briefly()
     click.echo(node.ready_line())
     preparing = (
-        runtime.supervise(lambda: in_turns(runtime, preparations()), name="prepare-apis")
+        runtime.supervise(lambda: in_turns(runtime, preparations(), max_steps=1), name="prepare-apis")
         if config.is_broker
         else None
     )

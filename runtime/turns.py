@@ -30,8 +30,8 @@ class ClockAndLoop(Clock, Protocol):
         """That of the node."""
 
 
-async def in_turns(clock: Clock, steps: Iterable[object]) -> None:
-    """Iterate over `steps`, and end the turn when it has taken `TURN_S`.
+async def in_turns(clock: Clock, steps: Iterable[object], *, max_steps: int = MAX_STEPS) -> None:
+    """Iterate over `steps`, and end the turn after `max_steps`, or when it has taken `TURN_S`.
 
     One step runs in one turn: other code never sees it half done. A step should take less than a
     millisecond. Raises what a step raises.
@@ -39,7 +39,7 @@ async def in_turns(clock: Clock, steps: Iterable[object]) -> None:
     count, end = 0, clock.monotonic() + TURN_S
     for _ in steps:
         count += 1
-        if count >= MAX_STEPS or clock.monotonic() >= end:
+        if count >= max_steps or clock.monotonic() >= end:
             await asyncio.sleep(0)
             count, end = 0, clock.monotonic() + TURN_S
 

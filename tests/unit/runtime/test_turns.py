@@ -4,7 +4,7 @@ import asyncio
 import time
 
 from runtime.production import run
-from runtime.turns import TURN_S, SharedTurn
+from runtime.turns import TURN_S, SharedTurn, in_turns
 
 
 def _work(duration_s):
@@ -25,3 +25,21 @@ def test_a_shared_turn_is_over_once_it_has_taken_its_time_and_begins_again_befor
 
     run(main)
     assert seen == [False, True, False]
+
+
+def test_each_step_is_a_turn_of_its_own_where_that_is_asked_for():
+    seen = []
+
+    async def main(runtime):
+        other = asyncio.ensure_future(noted_in_each_turn(seen))
+        await in_turns(runtime, (seen.append(step) for step in "abc"), max_steps=1)
+        other.cancel()
+
+    run(main)
+    assert seen[:6] == ["a", "turn", "b", "turn", "c", "turn"]
+
+
+async def noted_in_each_turn(seen):
+    while True:
+        seen.append("turn")
+        await asyncio.sleep(0)
