@@ -202,6 +202,7 @@ def librdkafka_consume(*, record_bytes: int, partitions: int, megabytes: int) ->
         figures=_consume_figures(partitions),
         run=run,
         prepare=_filling(name, record_bytes=record_bytes, partitions=partitions, megabytes=megabytes),
+        prepared_bytes=megabytes * 1e6,
     )
 
 
@@ -222,6 +223,7 @@ def java_consume(*, partitions: int, megabytes: int) -> Measure[Server]:
         figures=_consume_figures(partitions),
         run=run,
         prepare=_filling(name, record_bytes=_KIB, partitions=partitions, megabytes=megabytes),
+        prepared_bytes=megabytes * 1e6,
     )
 
 

@@ -52,6 +52,8 @@ class Measure(Generic[T]):
     is_profiled: bool = False
     #: What `run` writes to files at scale 1, on all brokers: so much memory is used once before (`bench/free_memory.py`).
     written_bytes: float = 0.0
+    #: What `prepare` writes.
+    prepared_bytes: float = 0.0
 
     def table(self) -> Table:
         """A table without samples."""

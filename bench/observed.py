@@ -1,19 +1,20 @@
-"""Rounds of Ottla alone after the timed ones, with nodes of their own: what they report would cost the timed runs processor time.
+"""Rounds after the timed ones, with nodes of their own: what they report would cost the timed runs processor time.
 
-watched     every load once: turns of the event loop that take too long
-profiled    some loads: what the processor time is spent on
+watched     every load once: turns of Ottla's event loops that take too long; and the floor's, under the loads that it takes
+profiled    some loads: what Ottla's processor time is spent on
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Generic
 
-from bench.figures import OTTLA
+from bench.figures import FLOOR, OTTLA
 from bench.harness import Harness
 from bench.load_figures import CPU_METRICS
 from bench.measures import Measure, Program, T
 from bench.profiles import NodeSamples, Profile, profile_of
-from bench.targets.profiled import ProfiledCluster, ProfiledServer
+from bench.targets.profiled import ProfiledCluster, ProfiledServer, Samplers
 from bench.targets.turn_logs import READER, watched
 from bench.turns import Turn
 
@@ -24,65 +25,72 @@ _ENOUGH_S: Final = 6.0
 _MOST_ROUNDS: Final = 8
 
 
-def watch(
-    program: Program[T],
-    measures: Sequence[Measure[T]],
-    folder: Path,
-    properties: Mapping[str, str],
-    *,
-    scale: float,
-    touch: Callable[[Measure[T]], None],
-    say: Callable[[str], None],
-) -> dict[str, list[Turn]]:
-    """Load -> its turns above the bound. `touch` is called before each load, as before a timed one."""
-    turns: dict[str, list[Turn]] = {}
-    with watched():
-        subject = program.subjects[OTTLA](folder / f"{OTTLA}-watched", properties)
-        with Harness([subject], say=say) as harness:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation(Generic[T]):
+    """The rounds of one section."""
+
+    program: Program[T]
+    measures: Sequence[Measure[T]]
+    folder: Path
+    properties: Mapping[str, str]
+    scale: float
+    #: (bytes): called before so much is written, as before a timed load.
+    touch: Callable[[float], None]
+    say: Callable[[str], None]
+
+    def watch(self) -> dict[str, list[Turn]]:
+        """Load -> the turns of Ottla's event loops above the bound."""
+        return self._watch(OTTLA, self.program.subjects[OTTLA], self.measures)
+
+    def watch_floor(self) -> dict[str, list[Turn]]:
+        """As `watch`, of the floor's event loops under the loads that it takes; none where there is no floor."""
+        measures = [measure for measure in self.measures if measure.has_floor]
+        if self.program.floor is None or not measures:
+            return {}
+        return self._watch(FLOOR, self.program.floor, measures)
+
+    def _watch(
+        self, name: str, make: Callable[[Path, Mapping[str, str]], T], measures: Sequence[Measure[T]]
+    ) -> dict[str, list[Turn]]:
+        turns: dict[str, list[Turn]] = {}
+        with watched():
+            subject = make(self.folder / f"{name}-watched", self.properties)
+            with Harness([subject], say=self.say) as harness:
+                harness.start()
+                for measure in sorted(measures, key=lambda measure: measure.restarts_nodes):
+                    scale = self.scale * (REHEARSAL_SCALE if measure.restarts_nodes else 1)
+                    READER.new()  # what was before the load
+                    if measure.prepare is not None:
+                        self.touch(measure.prepared_bytes)
+                        measure.prepare(subject, scale)
+                    self.touch(measure.written_bytes)
+                    measure.run(subject, scale)
+                    turns[measure.title] = READER.new()
+                    self.say(f"watched  {name}  {measure.name}  {len(turns[measure.title])} turns")
+        return turns
+
+    def profile(self) -> list[Profile]:
+        """Of the measures that are profiled; none for a program without such."""
+        chosen = [measure for measure in self.measures if measure.is_profiled]
+        if not chosen or self.program.profiled is None:
+            return []
+        subject = self.program.profiled(self.folder / f"{OTTLA}-profiled", self.properties)
+        assert isinstance(subject, ProfiledServer | ProfiledCluster)
+        with Harness([subject], say=self.say) as harness:
             harness.start()
-            for measure in sorted(measures, key=lambda measure: measure.restarts_nodes):
-                its_scale = scale * (REHEARSAL_SCALE if measure.restarts_nodes else 1)
-                READER.new()  # what was before the load
-                if measure.prepare is not None:
-                    measure.prepare(subject, its_scale)
-                touch(measure)
-                measure.run(subject, its_scale)
-                turns[measure.title] = READER.new()
-                say(f"watched  {measure.name}  {len(turns[measure.title])} turns")
-    return turns
+            return [self._profile(measure, subject, subject.samplers) for measure in chosen]
 
-
-def profile(
-    program: Program[T],
-    measures: Sequence[Measure[T]],
-    folder: Path,
-    properties: Mapping[str, str],
-    *,
-    scale: float,
-    touch: Callable[[Measure[T]], None],
-    say: Callable[[str], None],
-) -> list[Profile]:
-    """Of the measures that are profiled; none for a program without such. `touch`: see `watch`."""
-    chosen = [measure for measure in measures if measure.is_profiled]
-    if not chosen or program.profiled is None:
-        return []
-    profiles = []
-    subject = program.profiled(folder / f"{OTTLA}-profiled", properties)
-    assert isinstance(subject, ProfiledServer | ProfiledCluster)
-    with Harness([subject], say=say) as harness:
-        harness.start()
-        for measure in chosen:
-            metric = next(each.metric for each in measure.figures if each.metric in CPU_METRICS)
-            measure.run(subject, scale * REHEARSAL_SCALE)
-            subject.samplers.taken()
-            rounds: list[tuple[float, list[NodeSamples]]] = []
-            while len(rounds) < _MOST_ROUNDS and _sampled_s(rounds) < _ENOUGH_S:
-                touch(measure)
-                sample = measure.run(subject, scale)
-                rounds += [(sample[metric], nodes) for nodes in subject.samplers.taken()]
-            profiles.append(profile_of(measure.name, metric, rounds))
-            say(f"profiled  {measure.name}")
-    return profiles
+    def _profile(self, measure: Measure[T], subject: T, samplers: Samplers) -> Profile:
+        metric = next(each.metric for each in measure.figures if each.metric in CPU_METRICS)
+        measure.run(subject, self.scale * REHEARSAL_SCALE)
+        samplers.taken()
+        rounds: list[tuple[float, list[NodeSamples]]] = []
+        while len(rounds) < _MOST_ROUNDS and _sampled_s(rounds) < _ENOUGH_S:
+            self.touch(measure.written_bytes)
+            sample = measure.run(subject, self.scale)
+            rounds += [(sample[metric], nodes) for nodes in samplers.taken()]
+        self.say(f"profiled  {measure.name}")
+        return profile_of(measure.name, metric, rounds)
 
 
 def _sampled_s(rounds: Sequence[tuple[float, Sequence[NodeSamples]]]) -> float:

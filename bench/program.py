@@ -21,16 +21,16 @@ from pathlib import Path
 from typing import Final, Generic, TypeVar
 
 from bench import environment, report
-from bench.figures import FLOOR, OTTLA, Sample, Table, in_words
+from bench.figures import FLOOR, Sample, Table, in_words
 from bench.free_memory import touch, touch_free_memory
 from bench.harness import Harness, scratch
 from bench.measures import Measure, Program, T
-from bench.observed import REHEARSAL_SCALE, profile, watch
+from bench.observed import REHEARSAL_SCALE, Observation
 from bench.report import Report, Section
 from bench.targets.memory import PeakMemory, memory_table
 from bench.targets.servers import end_on_signals
 from bench.targets.settings import DISK, PLACES, SETTINGS, TMPFS, WrongPlace, check_place, file_system_of
-from bench.turns import all_turns, turns_sample, turns_table
+from bench.turns import turns_table
 from bench.warm_up import MOST_ROUNDS
 
 _QUICK_SECONDS: Final = 0.2
@@ -218,7 +218,17 @@ class SectionRun(Generic[T]):
             self._prepare(restarts)
             self._run_all(restarts)
         observed = [*loads, *restarts] if self._is_observed else []
-        turns = self._observed(watch, observed) if observed else {}
+        rounds = Observation(
+            program=self._program,
+            measures=observed,
+            folder=self._folder,
+            properties=self._properties,
+            scale=self._scale,
+            touch=self._touch,
+            say=self._say,
+        )
+        turns = rounds.watch() if observed else {}
+        floor_turns = rounds.watch_floor()
         return Section(
             settings=self._settings,
             place=self._place,
@@ -227,23 +237,12 @@ class SectionRun(Generic[T]):
             tables=[
                 *self._tables.values(),
                 *([memory_table(self._memory, goal_bytes=self._program.memory_goal_bytes)] if loads else []),
-                *([turns_table({OTTLA: [turns_sample(all_turns(turns))]})] if turns else []),
+                *([turns_table(turns, floor_turns)] if turns else []),
             ],
             warm_ups=self._harness.warm_ups,
             turns=turns,
-            profiles=self._observed(profile, observed),
-        )
-
-    def _observed(self, observe: Callable[..., R], measures: Sequence[Measure[T]]) -> R:
-        """What a round of `bench.observed` yields."""
-        return observe(
-            self._program,
-            measures,
-            self._folder,
-            self._properties,
-            scale=self._scale,
-            touch=self._touch,
-            say=self._say,
+            floor_turns=floor_turns,
+            profiles=rounds.profile(),
         )
 
     def _prepare(self, measures: Sequence[Measure[T]]) -> None:
@@ -289,14 +288,14 @@ class SectionRun(Generic[T]):
             yield run
 
     def _measure(self, measure: Measure[T], subject: T, run: int) -> None:
-        self._touch(measure)
+        self._touch(measure.written_bytes)
         sample = measure.run(subject, self._scale)
         self._tables[measure.name].samples.setdefault(subject.name, []).append(sample)
         self._say(f"run {run + 1}  {subject.name}  {measure.name}  {in_words(measure.figures, sample)}")
 
-    def _touch(self, measure: Measure[T]) -> None:
-        if measure.written_bytes and self._touch_in is not None:
-            touch(self._touch_in, measure.written_bytes * self._scale * _SPARE)
+    def _touch(self, size_bytes: float) -> None:
+        if size_bytes and self._touch_in is not None:
+            touch(self._touch_in, size_bytes * self._scale * _SPARE)
 
     def _say(self, text: str) -> None:
         elapsed_s = time.monotonic() - self._began

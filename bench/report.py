@@ -42,6 +42,8 @@ class Section:
     warm_ups: dict[str, WarmUp] = field(default_factory=dict)
     #: Load or phase -> the turns of Ottla's event loops above the bound, where they were watched.
     turns: Mapping[str, Sequence[Turn]] = field(default_factory=dict)
+    #: The same of the floor's, of the loads that it takes.
+    floor_turns: Mapping[str, Sequence[Turn]] = field(default_factory=dict)
     #: What Ottla's processor time is spent on, of some loads.
     profiles: Sequence[Profile] = ()
 
@@ -120,10 +122,15 @@ def _section(data: dict[str, Any], tables: Mapping[str, Table]) -> Section:
     return Section(
         tables=[replace(tables[name], samples=samples[name]) for name in samples],
         warm_ups={name: WarmUp(**each) for name, each in data.pop("warm_ups").items()},
-        turns={load: [Turn(**each) for each in found] for load, found in data.pop("turns", {}).items()},
+        turns=_turns(data.pop("turns", {})),
+        floor_turns=_turns(data.pop("floor_turns", {})),
         profiles=[Profile(**each) for each in data.pop("profiles", ())],
         **data,
     )
+
+
+def _turns(data: dict[str, Any]) -> dict[str, list[Turn]]:
+    return {load: [Turn(**each) for each in found] for load, found in data.items()}
 
 
 def _table(data: dict[str, Any]) -> Table:
@@ -297,6 +304,8 @@ def _notes(report: Report) -> Iterator[str]:
             yield f"Warm-up of {name_of(target)}, CPU of each round: {costs}."
         for words in words_of(section.turns):
             yield f"- Turns above {BOUND_MS} ms, {words}"
+        for words in words_of(section.floor_turns):
+            yield f"- Turns of the floor above {BOUND_MS} ms, {words}"
     for error in report.errors:
         yield f"- Error: {error}"
     yield ""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from bench.figures import COUNT, MILLISECONDS, Figure, Goal, Sample, Table
+from bench.figures import COUNT, FLOOR, MILLISECONDS, OTTLA, Figure, Goal, Sample, Table
 
 BOUND_MS: Final = 5
 TURNS_TABLE: Final = "turns"
@@ -22,6 +22,11 @@ TURNS_FIGURES: Final = (
         is_fault=True,
     ),
     Figure(metric="longest_turn_s", title="the longest turn", unit=MILLISECONDS),
+)
+#: Under the loads that the floor takes, too. What both have is the machine's: the floor's loop does nothing in between.
+_FLOOR_FIGURES: Final = (
+    Figure(metric="floors_turns", title=f"turns above {BOUND_MS} ms under the floor's loads", unit=COUNT),
+    Figure(metric="floors_longest_turn_s", title="the longest of them", unit=MILLISECONDS),
 )
 
 _READY: Final = re.compile(r"^READY ", re.MULTILINE)
@@ -94,14 +99,23 @@ def turns_sample(turns: Sequence[Turn]) -> Sample:
     return {"turns": float(len(turns)), **longest}
 
 
-def turns_table(samples: dict[str, list[Sample]]) -> Table:
-    """The table of a program, of all loads together."""
+def _of_floors_loads(turns: Mapping[str, Sequence[Turn]]) -> Sample:
+    return {f"floors_{metric}": value for metric, value in turns_sample(all_turns(turns)).items()}
+
+
+def turns_table(turns: Mapping[str, Sequence[Turn]], floor_turns: Mapping[str, Sequence[Turn]]) -> Table:
+    """The table of a program, of all loads together, and of those that the floor takes; by load."""
+    samples: dict[str, list[Sample]] = {OTTLA: [turns_sample(all_turns(turns))]}
+    if floor_turns:
+        same = {load: turns[load] for load in floor_turns}
+        samples[OTTLA][0] |= _of_floors_loads(same)
+        samples[FLOOR] = [_of_floors_loads(floor_turns)]
     return Table(
         name=TURNS_TABLE,
         title="Event loops of all nodes under all loads",
         note=f"Turns that took more than {BOUND_MS} ms without the time for which the thread waited for a processor, in a round of "
         "its own with other nodes: the watch would cost the timed runs some percent. Kafka has no such loop.",
-        figures=TURNS_FIGURES,
+        figures=(*TURNS_FIGURES, *_FLOOR_FIGURES) if floor_turns else TURNS_FIGURES,
         samples=samples,
     )
 

@@ -257,6 +257,7 @@ async def _serve(
     floor = _Floor(Topics(folder, port=port, followers=len(followers)), followers)
     await runtime.listen("127.0.0.1", port, lambda: _Connection(floor), options)
     gc.disable()  # nothing here makes cycles
+    print(f"READY bootstrap=127.0.0.1:{port}", flush=True)  # as brokers do: turns count from here on
     await asyncio.Event().wait()
 
 

@@ -33,9 +33,10 @@ class WrongPlace(Exception):
 
 
 def file_system_of(folder: Path) -> str:
-    """The type of its file system, as `stat` names it."""
-    command = ["stat", "--file-system", "--format=%T", str(folder)]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    """The type of its file system, as `df` names it."""
+    command = ["df", "--output=fstype", str(folder)]
+    _, found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    return found
 
 
 def place_of(file_system: str) -> str:

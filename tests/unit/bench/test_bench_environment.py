@@ -80,11 +80,11 @@ def test_without_a_commit_there_are_no_figures(tmp_path):
 @pytest.mark.parametrize(
     ("place", "file_system", "is_right"),
     [
-        (DISK, "ext2/ext3", True),
+        (DISK, "ext4", True),
         (DISK, "xfs", True),
         (DISK, "tmpfs", False),
         (TMPFS, "tmpfs", True),
-        (TMPFS, "ext2/ext3", False),
+        (TMPFS, "ext4", False),
     ],
 )
 def test_logs_are_where_the_report_says(tmp_path, place, file_system, is_right):

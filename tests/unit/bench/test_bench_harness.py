@@ -113,7 +113,7 @@ def test_a_floor_takes_its_turn_where_a_measure_has_one_and_is_neither_warmed_up
     assert samples == {"load": both, "low": {*both, "floor"}, "memory": both}
 
 
-def test_ottla_is_watched_in_a_round_of_its_own_after_all_others(tmp_path, monkeypatch):
+def test_ottla_and_the_floor_are_watched_in_rounds_of_their_own_after_all_others(tmp_path, monkeypatch):
     events = []
     monkeypatch.delenv(BOUND_VARIABLE, raising=False)
 
@@ -126,21 +126,32 @@ def test_ottla_is_watched_in_a_round_of_its_own_after_all_others(tmp_path, monke
 
     loads = [
         measure("kill", restarts_nodes=True),
-        replace(measure("load"), prepare=prepare),
+        replace(measure("load"), prepare=prepare, prepared_bytes=20.0),
+        replace(measure("low"), has_floor=True, written_bytes=10.0),
         measure("alone", needs_subject=False),
     ]
+    monkeypatch.setattr("bench.program.touch", lambda _, size: events.append(f"touch {size:g}"))
     program = program_of(events, *loads)
-    program = replace(program, subjects={"ottla": lambda _, settings: Watched("ottla", events, settings)})
+    program = replace(
+        program,
+        subjects={"ottla": lambda _, settings: Watched("ottla", events, settings)},
+        floor=lambda _, settings: Watched("floor", events, settings),
+    )
     section = run_section(program, tmp_path, "--observe")
     timed = events.index("ottla kill")
     assert events[0] == "ottla alone 2"
     assert "ottla start None" in events[:timed]
-    assert events[timed + 1 :] == [
-        "ottla start 5", "ottla prepare", "ottla load 2", "ottla kill 0.5", "ottla kill",
+    assert events[events.index("ottla start 5") :] == [
+        "ottla start 5", "touch 60", "ottla prepare", "ottla load 2", "touch 30", "ottla low 2", "ottla kill 0.5", "ottla kill",
+        "floor start 5", "touch 30", "floor low 2", "floor kill",
     ]  # fmt: skip
     assert BOUND_VARIABLE not in os.environ
-    assert section.turns == {"load": [], "kill": []}
-    assert section.tables[-1].samples == {"ottla": [{"turns": 0}]}
+    assert section.turns == {"load": [], "low": [], "kill": []}
+    assert section.floor_turns == {"low": []}
+    assert section.tables[-1].samples == {
+        "ottla": [{"turns": 0, "floors_turns": 0}],
+        "floor": [{"floors_turns": 0}],
+    }
 
 
 @pytest.mark.parametrize(

@@ -127,16 +127,17 @@ def test_a_load_is_profiled_while_it_measures(tmp_path, monkeypatch):
     monkeypatch.setattr(observed, "_MOST_ROUNDS", 2)
     loads = [measure for measure in compare.PROGRAM.measures if measure.name == "pipelined-200b"]
     done = []
-    [profile] = observed.profile(
-        compare.PROGRAM,
-        [*loads, replace(loads[0], is_profiled=False)],
-        tmp_path,
-        SETTINGS["default"],
+    rounds = observed.Observation(
+        program=compare.PROGRAM,
+        measures=[replace(loads[0], written_bytes=10.0), replace(loads[0], is_profiled=False)],
+        folder=tmp_path,
+        properties=SETTINGS["default"],
         scale=0.3,
-        touch=lambda measure: done.append(measure.name),
+        touch=done.append,
         say=done.append,
     )
-    assert done == ["ottla is up", "pipelined-200b", "pipelined-200b", "profiled  pipelined-200b"]
+    [profile] = rounds.profile()
+    assert done == ["ottla is up", 10.0, 10.0, "profiled  pipelined-200b"]
     assert (profile.load, profile.metric) == ("pipelined-200b", "cpu_s_per_request")
     assert sums(profile) == {BROKER: profile.cpu}
     assert profile.parts[BROKER]["Python: storage"] > 0

@@ -22,7 +22,7 @@ from bench.report import (
     save,
 )
 from bench.targets.memory import memory_table
-from bench.turns import Turn, turns_sample, turns_table
+from bench.turns import Turn, turns_table
 from bench.warm_up import WarmUp
 from tests.harness.bench_result import ENVIRONMENT
 
@@ -91,7 +91,7 @@ def observed():
         functions={"storage/log.py: append": 1e6},
     )
     first, *others = REPORT.sections
-    table = turns_table({"ottla": [turns_sample(turns["load a"])]})
+    table = turns_table(turns, {})
     first = replace(first, tables=[*first.tables, table], turns=turns, profiles=[profile])
     return replace(REPORT, sections=[first, *others])
 
@@ -354,7 +354,7 @@ def test_no_goal_is_dropped_in_silence(program, goals):
     tables = [
         *(measure.table() for measure in program.measures),
         memory_table({}, goal_bytes=program.memory_goal_bytes),
-        turns_table({}),
+        turns_table({}, {}),
     ]
     for table in tables:
         wanted = [goals_ for title, goals_ in goals.items() if table.title.startswith(title)]
