@@ -30,16 +30,17 @@ class ClockAndLoop(Clock, Protocol):
         """That of the node."""
 
 
-async def in_turns(clock: Clock, steps: Iterable[object], *, max_steps: int = MAX_STEPS) -> None:
-    """Iterate over `steps`, and end the turn after `max_steps`, or when it has taken `TURN_S`.
+async def in_turns(clock: Clock, steps: Iterable[object], *, max_steps: int | None = None) -> None:
+    """Iterate over `steps`, and end the turn after `max_steps` (default: `MAX_STEPS`), or when it has taken `TURN_S`.
 
     One step runs in one turn: other code never sees it half done. A step should take less than a
     millisecond. Raises what a step raises.
     """
+    most = MAX_STEPS if max_steps is None else max_steps
     count, end = 0, clock.monotonic() + TURN_S
     for _ in steps:
         count += 1
-        if count >= max_steps or clock.monotonic() >= end:
+        if count >= most or clock.monotonic() >= end:
             await asyncio.sleep(0)
             count, end = 0, clock.monotonic() + TURN_S
 

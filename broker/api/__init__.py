@@ -88,6 +88,9 @@ class Api:
     repeated: Callable[[int, memoryview], Repeated | None] | None = None
     #: The response to a request that failed as a whole, for APIs whose response has no error code of its own.
     refuse: Callable[[Any, KafkaError], Any] | None = None
+    #: What else the response depends on, beside the request and its listener; None: on more, or the handler does more
+    #: than to respond. Responses that did not wait are kept while it is equal (`broker.api.kept_answers`).
+    depends_on: Callable[[BrokerServices], object] | None = None
     #: Whether a response that is awaited may be long, so that it is encoded in turns of the loop: its handler returns
     #: only short ones at once (`broker.api.long_answers`).
     is_encoded_in_turns: bool = False

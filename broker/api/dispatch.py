@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from broker.api import Api, api, import_steps, is_import_long, modules
 from broker.api.k18_api_versions import unsupported_version
+from broker.api.kept_answers import MOST_REQUEST_BYTES, Asked, KeptAnswers
 from broker.api.long_answers import at_once_or_in_turns
 from broker.api.request_head import RequestHead, request_head
 from broker.network import Buffers, Connection, Reply
@@ -38,6 +39,7 @@ class Dispatcher:
         stats = stats or RequestStats()
         stats.serve({key: KAFKA_VERSIONS[ApiKey(key)] for key in modules()}, is_broker=True)
         self._counters = stats.counters
+        self._kept = KeptAnswers()
 
     def __call__(self, frame: memoryview, connection: Connection) -> Reply:
         """Respond to one frame. Raises MalformedMessage, also for an API or version that is not served.
@@ -110,6 +112,14 @@ class Dispatcher:
         """Decode the message, and respond."""
         assert served.handle is not None
         key, version = header.api_key, header.api_version
+        asked, state = None, None
+        if served.depends_on is not None and len(body) <= MOST_REQUEST_BYTES:
+            asked, state = (
+                Asked(key, version, context.listener_name, bytes(body)),
+                served.depends_on(self._broker),
+            )
+            if (encoded := self._kept.find(asked, state)) is not None:
+                return _buffers(header, version, encoded)
         message = decode_request(key, version, body)
         try:
             response = served.handle(message, context, self._broker)
@@ -117,7 +127,12 @@ class Dispatcher:
             return _answer(header, version, _refusal(served, message, context, error))
         if isinstance(response, Awaitable):
             return self._wait(response, header, served, message, context)
-        return None if response is None else _answer(header, version, response)
+        if response is None:
+            return None
+        encoded = encode_response(key, version, response)
+        if asked is not None:
+            self._kept.keep(asked, state, encoded)
+        return _buffers(header, version, encoded)
 
     async def _wait(
         self,

@@ -190,4 +190,16 @@ def refuse(request: MetadataRequest, error: KafkaError) -> MetadataResponse:
     )
 
 
-API = Api(key=ApiKey.METADATA, versions=range(14), handle=handle, refuse=refuse, is_encoded_in_turns=True)
+def depends_on(broker: BrokerServices) -> object:
+    """The metadata; so the controller id, a random broker, is the same for equal requests until the next record."""
+    return broker.metadata.last_applied_offset
+
+
+API = Api(
+    key=ApiKey.METADATA,
+    versions=range(14),
+    handle=handle,
+    refuse=refuse,
+    depends_on=depends_on,
+    is_encoded_in_turns=True,
+)

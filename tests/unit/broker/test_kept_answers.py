@@ -1,0 +1,249 @@
+"""Kept answers: a request gets the bytes that it would get if nothing was kept, whatever has changed in between."""
+
+from types import SimpleNamespace
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.api import kept_answers
+from broker.api.dispatch import Dispatcher
+from broker.api.kept_answers import MOST_ANSWER_BYTES, MOST_ANSWERS, MOST_REQUEST_BYTES, Asked, KeptAnswers
+from broker.metadata_cache import MetadataCache
+from protocol.api_keys import ApiKey
+from protocol.codec import encode_request
+from protocol.framing import request_header
+from protocol.messages.api_versions import ApiVersionsRequest
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from protocol.metadata.features import ELR_VERSION
+from protocol.metadata.image import MetadataImage
+from protocol.metadata.records import (
+    BrokerEndpoint,
+    FeatureLevelRecord,
+    FenceBrokerRecord,
+    NoOpRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RegisterBrokerRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+    UnfenceBrokerRecord,
+)
+
+IDS = {"a": UUID(int=50), "b": UUID(int=51)}
+
+
+def node(number):
+    ports = {"PLAINTEXT": 9092, "OTHER": 9093}
+    endpoints = [BrokerEndpoint(name=name, host=f"b{number}", port=port) for name, port in ports.items()]
+    return RegisterBrokerRecord(
+        broker_id=number, broker_epoch=number, endpoints=endpoints, log_dirs=[UUID(int=1000)]
+    )
+
+
+def topic(name):
+    partition = PartitionRecord(
+        partition_id=0,
+        topic_id=IDS[name],
+        replicas=[1, 2],
+        isr=[1, 2],
+        leader=1,
+        directories=[UUID(int=1000)] * 2,
+    )
+    return [TopicRecord(name=name, topic_id=IDS[name]), partition]
+
+
+class Broker:
+    """One of two."""
+
+    def __init__(self):
+        self.kraft_version = 0
+        self.metadata = MetadataCache(MetadataImage(), kraft_version=lambda: self.kraft_version)
+        self.controller = SimpleNamespace(controller_versions=None)
+        self.cluster_id = "cluster"
+        # Not at random: the answers of two dispatchers are compared.
+        self.runtime = SimpleNamespace(
+            random=SimpleNamespace(choice=lambda alive: alive[-1]), monotonic=lambda: 0.0
+        )
+        self.long_answers = None
+        self.config = SimpleNamespace(auto_create_topics_enable=True)
+        self.topic_creator = self
+        self.offset = 0
+        self.commit(node(1), UnfenceBrokerRecord(id=1, epoch=1), node(2))
+
+    def commit(self, *records):
+        self.metadata.on_commit(records, self.offset, self.offset + 1)
+        self.offset += 1
+
+    async def create(self, names):
+        for name in names:
+            self.commit(*topic(name))
+
+    def flip(self, name):
+        if self.metadata.topic(name) is None:
+            self.commit(*topic(name))
+        else:
+            self.commit(RemoveTopicRecord(topic_id=IDS[name]))
+
+    def move_leader(self):
+        if (found := self.metadata.topic("a")) is not None:
+            leader = 3 - found.partitions[0].leader
+            self.commit(PartitionChangeRecord(partition_id=0, topic_id=IDS["a"], leader=leader))
+
+    def flip_fenced(self):
+        is_fenced = self.metadata.broker(2).is_fenced
+        self.commit((UnfenceBrokerRecord if is_fenced else FenceBrokerRecord)(id=2, epoch=2))
+
+    def raise_feature(self):
+        self.commit(FeatureLevelRecord(name=ELR_VERSION, feature_level=1 + self.offset % 2))
+
+    def raise_kraft_version(self):
+        self.kraft_version = 1
+
+    def learn_controllers_versions(self):
+        self.controller.controller_versions = {ApiKey.CREATE_TOPICS: range(4, 6 + self.offset % 2)}
+
+
+CHANGES = {
+    "topic a": lambda broker: broker.flip("a"),
+    "topic b": lambda broker: broker.flip("b"),
+    "leader": Broker.move_leader,
+    "fenced": Broker.flip_fenced,
+    "feature": Broker.raise_feature,
+    "kraft.version": Broker.raise_kraft_version,
+    "controller": Broker.learn_controllers_versions,
+    "nothing": lambda broker: broker.commit(NoOpRecord()),
+}
+
+
+def named(*names):
+    return [MetadataRequestTopic(name=name) for name in names]
+
+
+REQUESTS = {
+    "all": lambda: MetadataRequest(topics=None),
+    "a, not created": lambda: MetadataRequest(topics=named("a"), allow_auto_topic_creation=False),
+    "a, created": lambda: MetadataRequest(topics=named("a")),
+    "b by id": lambda: MetadataRequest(topics=[MetadataRequestTopic(topic_id=IDS["b"], name=None)]),
+    "operations": lambda: MetadataRequest(topics=named("b"), include_topic_authorized_operations=True),
+    "versions": lambda: ApiVersionsRequest(client_software_name="c", client_software_version="1"),
+    "versions of a bad name": lambda: ApiVersionsRequest(
+        client_software_name="-", client_software_version="1"
+    ),
+}
+
+
+def frame_of(request, version, correlation_id=7):
+    key = ApiKey.METADATA if isinstance(request, MetadataRequest) else ApiKey.API_VERSIONS
+    header = request_header(key, version, correlation_id, "client")
+    return memoryview(bytearray(b"".join((header, encode_request(key, version, request)))))
+
+
+def connection(listener="PLAINTEXT"):
+    return SimpleNamespace(
+        session=None, client_host="h", listener_name=listener, is_closed=False, time_reply=lambda _: None
+    )
+
+
+def answer(dispatch, frame, listener="PLAINTEXT"):
+    """The whole frame; of an answer that waits, what it is once it has waited."""
+    reply = dispatch(frame, connection(listener))
+    if isinstance(reply, list):
+        return b"".join(reply)
+    with pytest.raises(StopIteration) as done:
+        reply.send(None)
+    return b"".join(done.value.value)
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("change"), st.sampled_from(sorted(CHANGES))),
+        st.tuples(
+            st.just("ask"),
+            st.sampled_from(sorted(REQUESTS)),
+            st.sampled_from([3, 4]),
+            st.sampled_from([12, 13]),
+            st.sampled_from(["PLAINTEXT", "OTHER"]),
+        ),
+    ),
+    max_size=40,
+)
+
+
+@given(STEPS)
+def test_an_answer_is_that_of_a_broker_that_keeps_none(steps):
+    broker, other = Broker(), Broker()
+    keeping = Dispatcher(broker)
+    for step in steps:
+        if step[0] == "change":
+            CHANGES[step[1]](broker)
+            CHANGES[step[1]](other)
+        else:
+            _, name, of_versions, of_metadata, listener = step
+            frame = frame_of(REQUESTS[name](), of_versions if "versions" in name else of_metadata)
+            assert answer(keeping, frame, listener) == answer(Dispatcher(other), frame, listener)
+
+
+@pytest.mark.parametrize("name", ["all", "a, created", "versions"])
+def test_an_answer_is_made_once_for_each_state(name, monkeypatch):
+    kept = []
+    keep = KeptAnswers.keep
+
+    def noted(self, asked, state, encoded):
+        kept.append(state)
+        keep(self, asked, state, encoded)
+
+    monkeypatch.setattr(KeptAnswers, "keep", noted)
+    broker = Broker()
+    dispatch = Dispatcher(broker)
+    broker.flip("a")
+    version = 4 if name == "versions" else 13
+    for correlation_id in (1, 2, 3):
+        found = answer(dispatch, frame_of(REQUESTS[name](), version, correlation_id))
+        assert found[:4] == correlation_id.to_bytes(4, "big")
+    assert len(kept) == 1
+    broker.flip("b")
+    answer(dispatch, frame_of(REQUESTS[name](), version))
+    assert len(kept) == 2
+
+
+def test_a_request_that_creates_a_topic_is_not_answered_from_what_is_kept():
+    broker = Broker()
+    dispatch = Dispatcher(broker)
+    frame = frame_of(REQUESTS["a, created"](), 13)
+    for _ in range(2):
+        answer(dispatch, frame)
+        assert broker.metadata.topic("a") is not None
+        broker.flip("a")
+
+
+def asked(number, *, size=10):
+    return Asked(ApiKey.METADATA, 13, "PLAINTEXT", number.to_bytes(4, "big") * size)
+
+
+def test_the_oldest_answer_is_dropped_and_a_large_one_is_not_kept():
+    kept = KeptAnswers()
+    for number in range(MOST_ANSWERS):
+        kept.keep(asked(number), 1, b"a")
+    kept.keep(asked(0), 2, b"b")  # the newest now
+    kept.keep(asked(MOST_ANSWERS), 2, b"c")
+    assert [kept.find(asked(number), 1) for number in range(3)] == [None, None, b"a"]
+    assert kept.find(asked(0), 2) == b"b"
+    kept.keep(asked(2), 2, bytes(MOST_ANSWER_BYTES + 1))
+    assert kept.find(asked(2), 2) is None
+
+
+def test_a_large_request_is_not_kept(monkeypatch):
+    monkeypatch.setattr(kept_answers.KeptAnswers, "keep", lambda *_: pytest.fail("kept"))
+    request = MetadataRequest(topics=named("x" * MOST_REQUEST_BYTES), allow_auto_topic_creation=False)
+    answer(Dispatcher(Broker()), frame_of(request, 13))
+
+
+@pytest.mark.parametrize("change", ["kraft.version", "controller"])
+def test_what_no_record_says_is_noticed(change):
+    broker = Broker()
+    dispatch, frame = Dispatcher(broker), frame_of(REQUESTS["versions"](), 4)
+    before = answer(dispatch, frame)
+    CHANGES[change](broker)
+    assert answer(dispatch, frame) != before
