@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic
 
 from bench import environment, report
 from bench.figures import FLOOR, Sample, Table, in_words
@@ -36,7 +36,6 @@ from bench.warm_up import MOST_ROUNDS
 _QUICK_SECONDS: Final = 0.2
 _QUICK_WARM_UPS: Final = 1
 _RUNS: Final = 3
-R = TypeVar("R")
 
 #: Of memory that is used once before a load: sockets and clients need some, too.
 _SPARE: Final = 1.5

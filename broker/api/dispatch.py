@@ -114,10 +114,8 @@ class Dispatcher:
         key, version = header.api_key, header.api_version
         asked, state = None, None
         if served.depends_on is not None and len(body) <= MOST_REQUEST_BYTES:
-            asked, state = (
-                Asked(key, version, context.listener_name, bytes(body)),
-                served.depends_on(self._broker),
-            )
+            asked = Asked(key, version, context.listener_name, bytes(body))
+            state = served.depends_on(self._broker)
             if (encoded := self._kept.find(asked, state)) is not None:
                 return _buffers(header, version, encoded)
         message = decode_request(key, version, body)
