@@ -191,6 +191,7 @@ class SectionRun(Generic[T]):
             for name, make in _subjects(program).items()
             if (name != FLOOR or has_floor) and (not options.server or name in options.server)
         ]
+        self._has_floor = any(subject.name == FLOOR for subject in subjects)
         #: Those that are compared: all but the floor.
         self._compared = [subject for subject in subjects if subject.name != FLOOR]
         self._harness = Harness(subjects, say=self._say)
@@ -227,7 +228,7 @@ class SectionRun(Generic[T]):
             say=self._say,
         )
         turns = rounds.watch() if observed else {}
-        floor_turns = rounds.watch_floor()
+        floor_turns = rounds.watch_floor() if self._has_floor else {}
         return Section(
             settings=self._settings,
             place=self._place,

@@ -3,8 +3,6 @@
 import os
 import threading
 import time
-from collections.abc import Sequence
-from itertools import takewhile
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -31,8 +29,9 @@ class ThreadClock:
         try:
             # Kept open: it is read before each callback, at 2 us.
             self._fd: int | None = os.open(
-                Path("/proc/self/task") / str(threading.get_native_id()) / "schedstat", os.O_RDONLY
+                Path("/proc/self/task", str(threading.get_native_id()), "schedstat"), os.O_RDONLY
             )
+            self._stat = Path("/proc/self/task", str(threading.get_native_id()), "stat")
             # The running time in schedstat is that of the last tick, up to 4 ms ago.
             self._running = time.pthread_getcpuclockid(threading.get_ident())
         except OSError:
@@ -46,6 +45,16 @@ class ThreadClock:
         _, queued_ns, _ = os.pread(self._fd, 100, 0).split()
         return Usage(time.clock_gettime(self._running), int(queued_ns) / 1e9, time.process_time())
 
+    def processor(self) -> int | None:
+        """The one that the thread runs on, or has run on last; None if that is not known."""
+        if self._fd is None:
+            return None
+        try:
+            # The name, in brackets, may have spaces; 37 fields are between it and the processor.
+            return int(self._stat.read_bytes().rpartition(b")")[2].split()[36])
+        except (OSError, ValueError, IndexError):
+            return None
+
     def close(self) -> None:
         """Close the file."""
         if self._fd is not None:
@@ -53,27 +62,21 @@ class ThreadClock:
 
 
 class StolenTime:
-    """Reads for how long the host of a virtual machine has run something else while a processor had work; zero elsewhere.
-
-    Its unit is 10 ms. Which processor a thread used is not known: the most of any of them is an upper bound for each thread.
-    """
+    """Reads for how long the host of a virtual machine has run something else while a processor had work."""
 
     def __init__(self) -> None:
-        self._ticks_per_s = os.sysconf("SC_CLK_TCK")
         try:
-            # Kept open: it is read before each callback, at 12 us with two processors.
+            # Kept open: it is read before each callback, at 10 us with two processors, and seldom parsed.
             self._fd: int | None = os.open(STAT, os.O_RDONLY)
         except OSError:
             self._fd = None
 
-    def read(self) -> list[int]:
-        """Ticks, of each processor."""
-        return [] if self._fd is None else stolen_ticks(os.pread(self._fd, _STAT_BYTES, 0))
-
-    def since(self, before: Sequence[int]) -> float:
-        """Seconds, of the processor that has lost most."""
-        ticks = (now - then for now, then in zip(self.read(), before, strict=False))
-        return max(ticks, default=0) / self._ticks_per_s
+    def read(self) -> bytes:
+        """What `stolen_since` takes; empty if there is nothing to read."""
+        try:
+            return b"" if self._fd is None else os.pread(self._fd, _STAT_BYTES, 0)
+        except OSError:
+            return b""
 
     def close(self) -> None:
         """Close the file."""
@@ -81,10 +84,17 @@ class StolenTime:
             os.close(self._fd)
 
 
-def stolen_ticks(stat: bytes) -> list[int]:
-    """Of each processor, from the beginning of `/proc/stat`, whose last line may be incomplete.
+def stolen_since(before: bytes, after: bytes, *, processor: int | None) -> float:
+    """Seconds, of one processor, between two contents of `/proc/stat`; zero if it is not known. Their unit is 10 ms."""
+    ticks = [_stolen_ticks(stat, processor) for stat in (before, after)]
+    return (ticks[1] - ticks[0]) / os.sysconf("SC_CLK_TCK")
 
-    A line has: name, user, nice, system, idle, iowait, irq, softirq, steal, guest, guest_nice. The first one is the sum.
-    """
-    lines = takewhile(lambda line: line.startswith(b"cpu"), stat.splitlines()[1:-1])
-    return [int(line.split()[8]) for line in lines]
+
+def _stolen_ticks(stat: bytes, processor: int | None) -> int:
+    """A line has: name, user, nice, system, idle, iowait, irq, softirq, steal, guest, guest_nice."""
+    name = b"cpu%d" % processor if processor is not None else b""
+    for line in stat.splitlines():
+        fields = line.split()
+        if fields[:1] == [name]:
+            return int(fields[8]) if len(fields) > 8 else 0
+    return 0

@@ -26,9 +26,11 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final, NamedTuple
 
-from runtime.processor_times import StolenTime, ThreadClock, Usage
+from runtime.processor_times import StolenTime, ThreadClock, Usage, stolen_since
 
 log = logging.getLogger(__name__)
 
@@ -53,8 +55,8 @@ class _Posted(NamedTuple):
     #: Of the loop's thread, and of the watch's own.
     usage: Usage
     own: Usage
-    #: Ticks, of each processor.
-    stolen: list[int]
+    #: The content of `/proc/stat`.
+    stat: bytes
 
 
 class StallWatch:
@@ -79,6 +81,8 @@ class StallWatch:
         self._is_stopping = threading.Event()
         self._answered = threading.Event()
         self._answered_at_s = 0.0
+        #: When turns began since the last callback was answered; empty where turns are not marked.
+        self._turns_began_s: list[float] = []
         self._reported_at: float | None = None
         self._unreported_count = 0
         #: Turns above the bound.
@@ -96,7 +100,9 @@ class StallWatch:
         return cls(loop, bound_s=BOUND_MS / 1000)
 
     def start(self) -> None:
-        """Start the watch."""
+        """Start the watch. With a bound of `BOUND_VARIABLE` also marks, as two turns below such a bound may be above it together."""
+        if self._interval_s < self._bound_s:
+            self._mark_turn()
         self._thread.start()
 
     def stop(self) -> None:
@@ -115,7 +121,7 @@ class StallWatch:
             self._answered_at_s = time.monotonic()
             before, own_before = self._clock.read(), own.read()
             while not self._is_stopping.wait(self._interval_s):
-                stolen, own_usage, usage = self._stolen_time.read(), own.read(), self._clock.read()
+                stat, own_usage, usage = self._stolen_time.read(), own.read(), self._clock.read()
                 posted_at_s = time.monotonic()
                 own_queued_s = own_usage.queued_s - own_before.queued_s
                 locked_s = posted_at_s - self._answered_at_s - self._interval_s - own_queued_s
@@ -125,8 +131,9 @@ class StallWatch:
                 self._loop.call_soon_threadsafe(self._answer)
                 is_over = self._answered.wait(max(0.0, self._bound_s - held_s))
                 if not is_over or self._answered_at_s - posted_at_s + held_s >= self._bound_s:
-                    self._on_late_answer(_Posted(posted_at_s, held_s, usage, own_usage, stolen), own)
+                    self._on_late_answer(_Posted(posted_at_s, held_s, usage, own_usage, stat), own)
                 before, own_before = usage, own_usage
+                self._turns_began_s = []
         except RuntimeError:
             pass  # the loop is closed
         finally:
@@ -139,6 +146,12 @@ class StallWatch:
         self._answered_at_s = time.monotonic()
         self._answered.set()
 
+    def _mark_turn(self) -> None:
+        """Runs in the loop, at the beginning of a turn: a timer that is due comes first, and it is due after each long turn."""
+        self._turns_began_s.append(time.monotonic())
+        if not self._is_stopping.is_set():
+            self._loop.call_later(self._interval_s, self._mark_turn)
+
     def _on_late_answer(self, posted: _Posted, own: ThreadClock) -> None:
         was_stopped = self._has_slept_since(posted)
         frame = sys._current_frames().get(self._loop_thread_id)
@@ -146,13 +159,16 @@ class StallWatch:
         is_over = self._answered.wait(_PATIENCE_S)
         after, own_after = self._clock.read(), own.read()
         now_s = self._answered_at_s if is_over else time.monotonic()
-        duration_s = now_s - posted.at_s + posted.held_s
-        running_s = after.running_s - posted.usage.running_s + posted.held_s
+        duration_s = longest_turn_s(posted.at_s - posted.held_s, self._turns_began_s, now_s)
+        if duration_s < self._bound_s:
+            return
+        running_s = min(after.running_s - posted.usage.running_s + posted.held_s, duration_s)
         queued_s = after.queued_s - posted.usage.queued_s
         # While this thread waits for a processor, it may have the interpreter's lock, for which the loop waits then.
         queued_s += max(0.0, min(own_after.queued_s - posted.own.queued_s, duration_s - running_s - queued_s))
         # The kernel does not count what the host takes, neither as running nor as queued.
-        queued_s += max(0.0, min(self._stolen_time.since(posted.stolen), duration_s - running_s - queued_s))
+        stolen_s = stolen_since(posted.stat, self._stolen_time.read(), processor=self._clock.processor())
+        queued_s += max(0.0, min(stolen_s, duration_s - running_s - queued_s))
         is_own = not was_stopped and duration_s - queued_s >= self._bound_s
         if is_own:
             self.count += 1
@@ -198,3 +214,13 @@ class StallWatch:
                 self._bound_s * 1000,
                 stack,
             )
+
+
+def longest_turn_s(start_s: float, began_s: Sequence[float], end_s: float) -> float:
+    """Between two times, of which the first one is in a turn; `began_s`: when others began, also before and afterwards.
+
+    >>> longest_turn_s(1.0, [0.5, 3.0, 7.0, 9.0], 8.0)
+    4.0
+    """
+    inside = [at_s for at_s in began_s if start_s < at_s < end_s]
+    return max(after - before for before, after in pairwise([start_s, *inside, end_s]))
