@@ -63,8 +63,9 @@ class Broker:
         self.controller = SimpleNamespace(controller_versions=None)
         self.cluster_id = "cluster"
         # Not at random: the answers of two dispatchers are compared.
+        self.now_s = 0.0
         self.runtime = SimpleNamespace(
-            random=SimpleNamespace(choice=lambda alive: alive[-1]), monotonic=lambda: 0.0
+            random=SimpleNamespace(choice=lambda alive: alive[-1]), monotonic=lambda: self.now_s
         )
         self.long_answers = None
         self.config = SimpleNamespace(auto_create_topics_enable=True)
@@ -247,3 +248,16 @@ def test_what_no_record_says_is_noticed(change):
     before = answer(dispatch, frame)
     CHANGES[change](broker)
     assert answer(dispatch, frame) != before
+
+
+def test_a_client_that_does_not_reach_the_controller_gets_the_id_of_another_one_without_a_record():
+    broker = Broker()
+    dispatch, frame = Dispatcher(broker), frame_of(REQUESTS["all"](), 13)
+    broker.flip_fenced()
+    choices = iter([0, 1])
+    broker.runtime.random.choice = lambda alive: alive[next(choices)]
+    first = answer(dispatch, frame)
+    broker.now_s = 0.099
+    assert answer(dispatch, frame) == first
+    broker.now_s = 0.1
+    assert answer(dispatch, frame) != first
