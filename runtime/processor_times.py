@@ -50,7 +50,7 @@ class ThreadClock:
         if self._fd is None:
             return None
         try:
-            # The name, in brackets, may have spaces; 37 fields are between it and the processor.
+            # The name, in brackets, may have spaces; 36 fields are between it and the processor.
             return int(self._stat.read_bytes().rpartition(b")")[2].split()[36])
         except (OSError, ValueError, IndexError):
             return None
