@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count as numbers
 from typing import Any, Final
+from uuid import UUID
 
 from bench import java_clients, paced
 from bench.figures import MICROSECONDS, Figure, Goal, LoadFailed, Sample, percentiles
@@ -26,6 +27,7 @@ from bench.measures import Measure
 from bench.targets.servers import Server, Usage
 from bench.targets.wire import (
     API_VERSIONS_REQUEST,
+    TOPIC_ID_VERSIONS,
     WireClient,
     produce_frame,
     produce_message,
@@ -34,7 +36,7 @@ from bench.targets.wire import (
 from protocol.api_keys import ApiKey
 from protocol.messages import response_class
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from protocol.messages.produce import ProduceResponse
 from protocol.schema import Request
 
@@ -74,6 +76,12 @@ class _Topic:
         self._partitions = partitions
         with WireClient(server.port) as client:
             client.create_topic(name, partitions=partitions)
+
+    def topic_id(self) -> UUID:
+        """As current clients name it."""
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=self.name)])
+        with WireClient(self._server.port, versions=TOPIC_ID_VERSIONS) as client:
+            return client.request(ApiKey.METADATA, request, MetadataResponse).topics[0].topic_id
 
     def check(self, count: int) -> None:
         """Raise LoadFailed unless so many records are in the log."""
@@ -251,22 +259,28 @@ def one_at_a_time(goals: Goals) -> Measure[Server]:
 
 
 def asked_one_at_a_time(
-    api_key: ApiKey, title: str, message: Callable[[str], Request], is_right: Callable[[Any], bool]
+    api_key: ApiKey,
+    title: str,
+    message: Callable[[_Topic], Request],
+    is_right: Callable[[Any], bool],
+    *,
+    versions: Mapping[ApiKey, int] | None = None,
 ) -> Measure[Server]:
-    """The same request about a topic of one record, answered, then once more."""
-    name = f"{api_key.name.lower().replace('_', '-')}-one-at-a-time"
+    """The same request about a topic of one record, answered, then once more; `versions` as of WireClient."""
+    version = None if versions is None else versions[api_key]
+    name = api_key.name.lower().replace("_", "-") + ("" if version is None else f"-v{version}")
 
     def run(server: Server, scale: float) -> Sample:
         with _topic(server, name, partitions=1) as topic:
-            request = message(topic.name)
-            with WireClient(server.port) as client:
+            request = message(topic)
+            with WireClient(server.port, versions=versions or {}) as client:
                 client.request(ApiKey.PRODUCE, produce_message(topic.name, batch_bytes=_KIB), ProduceResponse)
                 answer = client.request(api_key, request, response_class(api_key))
             if not is_right(answer):
                 raise LoadFailed(f"{server.name}: {answer}")
             before = server.usage()
             took = paced.one_at_a_time(
-                server.port, request_frame(api_key, request), duration_s=_ASKED_S * scale
+                server.port, request_frame(api_key, request, version=version), duration_s=_ASKED_S * scale
             )
             cpu_s = _cpu_s(server, before)
             topic.check(1)
@@ -274,7 +288,7 @@ def asked_one_at_a_time(
         return sample | percentiles(took)
 
     return Measure(
-        name=name,
+        name=f"{name}-one-at-a-time",
         title=f"{title}, one at a time",
         figures=[*request_figures(Goals()), *latency_figures(None, p50=Goal(at_most=0.8), unit=MICROSECONDS)],
         run=run,
@@ -328,11 +342,9 @@ def pipelined(goals: Goals, *, batch_bytes: int, connections: int, depth: int) -
     )
 
 
-def _fetch_request(topic: str) -> FetchRequest:
-    partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
-    return FetchRequest(
-        max_wait_ms=500, min_bytes=1, topics=[FetchTopic(topic=topic, partitions=[partition])]
-    )
+def _fetch_request(topic: FetchTopic) -> FetchRequest:
+    topic.partitions = [FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)]
+    return FetchRequest(max_wait_ms=500, min_bytes=1, topics=[topic])
 
 
 def _is_one_record(answer: FetchResponse) -> bool:
@@ -350,10 +362,22 @@ _ASKED: Final = (
     asked_one_at_a_time(
         ApiKey.METADATA,
         "Metadata of one topic",
-        lambda topic: MetadataRequest(topics=[MetadataRequestTopic(name=topic)]),
+        lambda topic: MetadataRequest(topics=[MetadataRequestTopic(name=topic.name)]),
         lambda answer: len(answer.topics[0].partitions) == 1,
     ),
-    asked_one_at_a_time(ApiKey.FETCH, "Fetch of one record of 1 KB", _fetch_request, _is_one_record),
+    asked_one_at_a_time(
+        ApiKey.FETCH,
+        "Fetch of one record of 1 KB, topic by name (v12)",
+        lambda topic: _fetch_request(FetchTopic(topic=topic.name)),
+        _is_one_record,
+    ),
+    asked_one_at_a_time(
+        ApiKey.FETCH,
+        "Fetch of one record of 1 KB, topic by id (v16)",
+        lambda topic: _fetch_request(FetchTopic(topic_id=topic.topic_id())),
+        _is_one_record,
+        versions=TOPIC_ID_VERSIONS,
+    ),
 )
 _ONE_AT_A_TIME: Final = one_at_a_time(Goals(throughput=1.5, cpu=0.5, p99=0.6))
 _SMALL: Final = pipelined(Goals(throughput=4, cpu=0.2), batch_bytes=200, connections=4, depth=32)

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from struct import Struct
 from typing import Final
+from uuid import NAMESPACE_OID, UUID, uuid5
 
 from protocol.api_keys import ApiKey
 from protocol.checksum import crc32c
@@ -46,9 +47,9 @@ from protocol.schema import Request, Response
 #: Produce: the versions without tagged fields, of which clients take the last one.
 VERSIONS: Final = {
     ApiKey.PRODUCE: (3, 8),
-    ApiKey.FETCH: (4, 12),
+    ApiKey.FETCH: (4, 16),
     ApiKey.LIST_OFFSETS: (1, 5),
-    ApiKey.METADATA: (1, 9),
+    ApiKey.METADATA: (1, 12),
     ApiKey.API_VERSIONS: (0, 3),
     ApiKey.CREATE_TOPICS: (2, 5),
     ApiKey.DELETE_TOPICS: (1, 4),
@@ -109,6 +110,7 @@ class Topics:
         self._port = port
         self._followers = followers
         self._partitions: dict[str, list[Partition]] = {}
+        self._names: dict[UUID, str] = {}
         self._deleted = itertools.count()
 
     def partition(self, topic: str, index: int) -> Partition:
@@ -135,15 +137,16 @@ class Topics:
                 return ListOffsetsResponse(
                     topics=[ListOffsetsTopicResponse(name=topic.name, partitions=ends)]
                 )
-            case FetchRequest(topics=[FetchTopic(topic=name, partitions=[row])]):
-                # The whole log, whatever the offset: for topics of one batch.
-                partition = self.partition(name, row.partition)
+            case FetchRequest(topics=[FetchTopic(topic=name, topic_id=topic_id, partitions=[row])]):
+                # The whole log, whatever the offset: for topics of one batch. The topic is named in one of two ways.
+                partition = self.partition(name or self._names[topic_id], row.partition)
                 data = PartitionData(
                     partition_index=row.partition,
                     high_watermark=partition.log_end_offset,
                     records=partition.all_bytes(),
                 )
-                return FetchResponse(responses=[FetchableTopicResponse(topic=name, partitions=[data])])
+                answer = FetchableTopicResponse(topic=name, topic_id=topic_id, partitions=[data])
+                return FetchResponse(responses=[answer])
             case ApiVersionsRequest():
                 rows = [
                     ApiVersion(api_key=key, min_version=least, max_version=most)
@@ -158,6 +161,7 @@ class Topics:
     def _create(self, name: str, count: int) -> None:
         folder = self._folder / name
         folder.mkdir(parents=True)
+        self._names[_topic_id(name)] = name
         is_mapped = self._followers > 0
         self._partitions[name] = [
             Partition(folder / f"{index}.log", is_mapped=is_mapped) for index in range(count)
@@ -186,7 +190,15 @@ class Topics:
             cluster_id="floor",
             controller_id=_NODE,
             topics=[
-                MetadataResponseTopic(name=name, partitions=[partition(index) for index in range(count)])
+                MetadataResponseTopic(
+                    name=name,
+                    topic_id=_topic_id(name),
+                    partitions=[partition(index) for index in range(count)],
+                )
                 for name, count in counts.items()
             ],
         )
+
+
+def _topic_id(name: str) -> UUID:
+    return uuid5(NAMESPACE_OID, name)

@@ -50,6 +50,9 @@ _VERSIONS: Final = {
 #: ListOffsets: the first one with the offset of the last record that is copied (KIP-1005).
 TIER_VERSIONS: Final = {ApiKey.LIST_OFFSETS: 9}
 
+#: Those that name topics by their ids, as current clients do (KIP-516).
+TOPIC_ID_VERSIONS: Final = {ApiKey.METADATA: 12, ApiKey.FETCH: 16}
+
 
 class Address(NamedTuple):
     """Where a broker listens."""

@@ -79,6 +79,7 @@ def test_each_load_of_one_broker_that_has_a_floor_runs(server):
         "api-versions-one-at-a-time",
         "metadata-one-at-a-time",
         "fetch-one-at-a-time",
+        "fetch-v16-one-at-a-time",
         "one-at-a-time",
         "at-rate",
         "pipelined-200b",
