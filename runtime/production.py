@@ -21,6 +21,7 @@ from runtime.pools import THREADS, WAITING_FOR_STORES
 from runtime.stalls import StallWatch
 from runtime.supervision import Supervisor
 from runtime.thread_pool import Threads
+from runtime.thread_starter import ThreadStarter
 
 if TYPE_CHECKING:
     from runtime.spawned_worker import SpawnedWorker
@@ -93,6 +94,7 @@ class ProductionRuntime:
         self.now_ms = wall_clock_ms
         self.call_later = self.loop.call_later
         self._tasks = Supervisor(self.loop, self.random)
+        self._starter = ThreadStarter()
         self._executors: dict[Pool, Threads] = {}
         self._sizes = dict(THREADS)
         self._listenings: list[SocketListening] = []
@@ -126,7 +128,7 @@ class ProductionRuntime:
         """Run `function` in a thread of the pool; threads are started by the calls that need them."""
         executor = self._executors.get(pool)
         if executor is None:
-            executor = Threads(self._sizes[pool], name=pool.value)
+            executor = Threads(self._sizes[pool], name=pool.value, starter=self._starter)
             self._executors[pool] = executor
         return await self.loop.run_in_executor(executor, function, *args)
 
@@ -225,6 +227,7 @@ class ProductionRuntime:
         for worker in self._workers:
             # Before the threads, which wait for its calls.
             await self.loop.run_in_executor(None, worker.close)
+        await self.loop.run_in_executor(None, self._starter.close)
         executors, self._executors = self._executors, {}
         for pool, executor in executors.items():
             # Waiting for the threads on the loop would stop callbacks that they may be waiting for.

@@ -9,7 +9,10 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
+from functools import partial
 from typing import Any, ParamSpec, TypeVar
+
+from runtime.thread_starter import ThreadStarter
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -18,10 +21,11 @@ P = ParamSpec("P")
 class Threads(Executor):
     """See the module. All methods may be called by any thread."""
 
-    def __init__(self, size: int, *, name: str) -> None:
+    def __init__(self, size: int, *, name: str, starter: ThreadStarter) -> None:
         """At most `size` threads, which are called `name`."""
         self._size = size
         self._name = name
+        self._starter = starter
         self._changed = threading.Condition()
         #: Bounded by the callers, as `runtime.pools` states for each pool.
         self._waiting: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
@@ -58,6 +62,7 @@ class Threads(Executor):
     ) -> None:
         """End the threads when all work is done, or, with `cancel_futures`, the work that has begun.
 
+        The starter must be closed before, so that all threads can be waited for.
         A thread that does not end within `timeout_s` is left behind; None: all of them are waited for.
         """
         with self._changed:
@@ -80,7 +85,18 @@ class Threads(Executor):
             # A daemon: a process that ends without `shutdown` does not wait for a store that does not answer.
             thread = threading.Thread(target=self._work, name=self._name, daemon=True)
             self._threads.add(thread)
-            thread.start()
+            self._starter.start(thread, partial(self._on_not_started, thread))
+
+    def _on_not_started(self, thread: threading.Thread, error: RuntimeError) -> None:
+        """The system has no thread left: the others do the work. Without any, what waits fails."""
+        with self._changed:
+            self._threads.discard(thread)
+            failed = [] if self._threads else list(self._waiting)
+            if failed:
+                self._waiting.clear()
+        for future, _ in failed:
+            if future.set_running_or_notify_cancel():
+                future.set_exception(error)
 
     def _work(self) -> None:
         while (work := self._next()) is not None:

@@ -10,6 +10,7 @@ from runtime import Pool
 from runtime.production import run
 from runtime.simulated import Simulation
 from runtime.thread_pool import Threads
+from runtime.thread_starter import ThreadStarter
 
 _PATIENCE_S = 30
 
@@ -42,10 +43,36 @@ class Gate:
             return self._lock.wait_for(lambda: self.running == count, _PATIENCE_S)
 
 
+class NoThreads(ThreadStarter):
+    """The system has no thread left after the first `count`."""
+
+    def __init__(self, count):
+        super().__init__()
+        self._left = count
+
+    def start(self, thread, on_failure):
+        self._left -= 1
+        if self._left < 0:
+            thread.start = refuse
+        super().start(thread, on_failure)
+
+
+def refuse():
+    raise RuntimeError("can't start new thread")
+
+
 @pytest.fixture
-def pool():
-    threads = Threads(2, name="pool-of-a-test")
+def starter():
+    starter = ThreadStarter()
+    yield starter
+    starter.close()
+
+
+@pytest.fixture
+def pool(starter):
+    threads = Threads(2, name="pool-of-a-test", starter=starter)
     yield threads
+    starter.close()
     threads.shutdown()
 
 
@@ -59,12 +86,13 @@ def count_threads():
     return sum(each.name == "pool-of-a-test" for each in threading.enumerate())
 
 
-def test_results_errors_and_order():
-    pool = Threads(1, name="pool-of-a-test")
+def test_results_errors_and_order(starter):
+    pool = Threads(1, name="pool-of-a-test", starter=starter)
     done = []
     futures = [pool.submit(done.append, at) for at in range(100)]
     failed = pool.submit(lambda: 1 / 0)
     after = pool.submit(lambda a, b: a + b, 1, b=2)
+    starter.close()
     pool.shutdown()
     assert done == list(range(100))
     assert [future.result() for future in futures] == [None] * 100
@@ -122,12 +150,54 @@ def test_idle_threads_end_when_it_shrinks(pool):
     assert count_threads() == 1
 
 
-def test_a_shutdown_that_cancels():
+def test_work_does_not_wait_for_a_thread_that_starts_slowly(starter):
     gate = Gate()
-    pool = Threads(1, name="pool-of-a-test")
+    slow = threading.Thread(target=int)
+    slow.start = gate.work
+    starter.start(slow, lambda error: None)
+    assert gate.is_running(1)
+    pool = Threads(1, name="pool-of-a-test", starter=starter)
+    late = pool.submit(int)
+    assert pool.usage() == (1, 1)
+    gate.let_through(1)
+    assert late.result(_PATIENCE_S) == 0
+    starter.close()
+    pool.shutdown()
+
+
+def test_without_further_threads_the_others_do_the_work():
+    starter, gate = NoThreads(1), Gate()
+    pool = Threads(3, name="pool-of-a-test", starter=starter)
+    futures = [pool.submit(gate.work) for _ in range(3)]
+    starter.close()
+    assert gate.is_running(1)
+    assert pool.usage() == (1, 2)
+    gate.let_through(3)
+    assert not wait(futures, _PATIENCE_S).not_done
+    pool.shutdown()
+    assert count_threads() == 0
+
+
+def test_without_any_thread_the_work_fails():
+    starter = NoThreads(0)
+    pool = Threads(2, name="pool-of-a-test", starter=starter)
+    cancelled, failed = pool.submit(int), pool.submit(int)
+    cancelled.cancel()
+    starter.close()
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        failed.result(_PATIENCE_S)
+    assert cancelled.cancelled()
+    assert pool.usage() == (0, 0)
+    pool.shutdown()
+
+
+def test_a_shutdown_that_cancels(starter):
+    gate = Gate()
+    pool = Threads(1, name="pool-of-a-test", starter=starter)
     begun, waiting = pool.submit(gate.work), pool.submit(int)
     assert gate.is_running(1)
     gate.let_through(1)
+    starter.close()
     pool.shutdown(cancel_futures=True)
     assert begun.done()
     with pytest.raises(CancelledError):
