@@ -196,9 +196,10 @@ def test_a_shutdown_that_cancels(starter):
     pool = Threads(1, name="pool-of-a-test", starter=starter)
     begun, waiting = pool.submit(gate.work), pool.submit(int)
     assert gate.is_running(1)
-    gate.let_through(1)
     starter.close()
-    pool.shutdown(cancel_futures=True)
+    pool.shutdown(wait=False, cancel_futures=True)
+    gate.let_through(1)
+    pool.shutdown()
     assert begun.done()
     with pytest.raises(CancelledError):
         waiting.result()
