@@ -1,0 +1,77 @@
+"""Long turns of Ottla's event loop beside those of the floor's, for each gigabyte produced: what is the machine's, what is Ottla's.
+
+    python -m bench.turn_rates [--places NAME,...] [--runs N] ...
+
+Prints tables and writes them, with every sample, to bench/results/. Both are watched while 2 GB are produced, in turn, run after
+run: `bench.compare` counts the turns of one round of each load, too few to compare two loops by. bench/PROGRAMS.md says more.
+"""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from bench.figures import MEGABYTES_A_SECOND, MILLISECONDS, OTTLA, Figure, Sample, Unit
+from bench.load_figures import GIGABYTE
+from bench.loads import librdkafka_produce, warm_up_round
+from bench.measures import Measure, Program
+from bench.program import main
+from bench.targets.floor import FloorServer
+from bench.targets.servers import SERVERS, Server
+from bench.targets.settings import PLACES
+from bench.targets.turn_logs import READER, watched
+from bench.turns import BOUND_MS
+
+_MEGABYTES: Final = 2000
+_FOR_EACH_GB: Final = Unit(name="for each GB", decimals=1)
+_FIGURES: Final = (
+    Figure(metric="turns_per_gb", title=f"turns above {BOUND_MS} ms", unit=_FOR_EACH_GB),
+    Figure(metric="longest_turn_s", title="the longest turn", unit=MILLISECONDS),
+    Figure(metric="bytes_per_s", title="throughput", unit=MEGABYTES_A_SECOND),
+)
+
+
+def _watched(load: Measure[Server]) -> Measure[Server]:
+    """The turns under the load instead of its own figures; the nodes must have a watch."""
+
+    def run(server: Server, scale: float) -> Sample:
+        READER.new()
+        throughput = load.run(server, scale)["bytes_per_s"]
+        turns = READER.new()
+        return {
+            "turns_per_gb": len(turns) / (_MEGABYTES * 1e6 * scale / GIGABYTE),
+            "longest_turn_s": max((turn.own_s for turn in turns), default=0.0),
+            "bytes_per_s": throughput,
+        }
+
+    return replace(load, figures=_FIGURES, run=run, is_profiled=False)
+
+
+PROGRAM: Final[Program[Server]] = Program(
+    name="turn_rates",
+    description=(__doc__ or "").split("\n")[0],
+    subjects={OTTLA: SERVERS[OTTLA]},
+    measures=[
+        _watched(
+            librdkafka_produce(record_bytes=1024, partitions=partitions, acks="all", megabytes=_MEGABYTES)
+        )
+        for partitions in (1, 6)
+    ],
+    warm_up_round=warm_up_round,
+    seconds=1.0,
+    settings=("default",),
+    places=PLACES,
+    properties={},
+    headlines=(),
+    floor=FloorServer,
+)
+
+
+def run(arguments: Sequence[str] | None = None) -> None:
+    """The command line."""
+    with watched():
+        main(["--no-observe", *(sys.argv[1:] if arguments is None else arguments)], PROGRAM)
+
+
+if __name__ == "__main__":
+    run()
