@@ -29,7 +29,9 @@ class Threads(Executor):
         self._changed = threading.Condition()
         #: Bounded by the callers, as `runtime.pools` states for each pool.
         self._waiting: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
+        #: Those that run, and those that were requested and do not run yet.
         self._threads: set[threading.Thread] = set()
+        self._starting: set[threading.Thread] = set()
         self._idle_count = 0
         self._is_shut_down = False
 
@@ -72,7 +74,7 @@ class Threads(Executor):
                     future.cancel()
                 self._waiting.clear()
             self._changed.notify_all()
-            threads = list(self._threads)
+            threads = [*self._threads, *self._starting]
         if wait:
             ends_at = None if timeout_s is None else time.monotonic() + timeout_s
             for thread in threads:
@@ -81,17 +83,18 @@ class Threads(Executor):
     def _start_or_wake(self) -> None:
         if self._idle_count >= len(self._waiting):
             self._changed.notify()
-        elif len(self._threads) < self._size:
+        elif len(self._threads) + len(self._starting) < self._size:
             # A daemon: a process that ends without `shutdown` does not wait for a store that does not answer.
             thread = threading.Thread(target=self._work, name=self._name, daemon=True)
-            self._threads.add(thread)
+            self._starting.add(thread)
             self._starter.start(thread, partial(self._on_not_started, thread))
 
-    def _on_not_started(self, thread: threading.Thread, error: RuntimeError) -> None:
-        """The system has no thread left: the others do the work. Without any, what waits fails."""
+    def _on_not_started(self, thread: threading.Thread, error: Exception) -> None:
+        """The system cannot start the thread: the others do the work. Without any, what waits fails."""
         with self._changed:
-            self._threads.discard(thread)
-            failed = [] if self._threads else list(self._waiting)
+            self._starting.discard(thread)
+            has_others = self._threads or self._starting
+            failed = [] if has_others else list(self._waiting)
             if failed:
                 self._waiting.clear()
         for future, _ in failed:
@@ -99,6 +102,10 @@ class Threads(Executor):
                 future.set_exception(error)
 
     def _work(self) -> None:
+        with self._changed:
+            thread = threading.current_thread()
+            self._starting.discard(thread)
+            self._threads.add(thread)
         while (work := self._next()) is not None:
             _run(*work)
             del work  # an idle thread keeps nothing of it

@@ -39,7 +39,7 @@ class TurnReader:
 
     def __init__(self) -> None:
         self._read: dict[Path, int] = {}
-        self._found: list[Turn] = []
+        self._found: list[tuple[Path, Turn]] = []
 
     def note(self) -> None:
         """Read the logs up to here; for nodes whose logs are about to be removed."""
@@ -47,14 +47,14 @@ class TurnReader:
             if not log.exists():
                 continue
             text = log.read_bytes()
-            self._found += turns_in(text, starts, since=self._read.get(log, 0))
+            self._found += [(log, turn) for turn in turns_in(text, starts, since=self._read.get(log, 0))]
             self._read[log] = len(text)
 
-    def new(self) -> list[Turn]:
-        """All since the last call."""
+    def new(self, *, log: Path | None = None) -> list[Turn]:
+        """All since the last call, of all nodes or of the one with this log."""
         self.note()
         found, self._found = self._found, []
-        return found
+        return [turn for where, turn in found if log is None or where == log]
 
 
 #: One for the process, as are the logs.

@@ -69,6 +69,16 @@ def test_each_report_is_read_once(tmp_path, monkeypatch):
     assert reader.new() == []
 
 
+def test_the_turns_of_one_of_two_nodes(tmp_path, monkeypatch):
+    logs = [tmp_path / name for name in ("one.log", "other.log")]
+    monkeypatch.setattr(Child, "logs", {log: [0] for log in logs})
+    reader = TurnReader()
+    for log, took_ms in zip(logs, (7, 8), strict=True):
+        log.write_bytes(READY + report(took_ms))
+    assert [turn.own_s for turn in reader.new(log=logs[1])] == [0.008]
+    assert reader.new() == []
+
+
 def test_turns_in_figures_and_words():
     long, short = (Turn(own_s=own_s, running_s=0.005, where="x.py:1 f") for own_s in (0.009, 0.006))
     assert turns_sample([short, long]) == {"turns": 2, "longest_turn_s": 0.009}

@@ -150,7 +150,7 @@ def test_idle_threads_end_when_it_shrinks(pool):
     assert count_threads() == 1
 
 
-def test_work_does_not_wait_for_a_thread_that_starts_slowly(starter):
+def test_submit_does_not_wait_until_a_thread_is_started(starter):
     gate = Gate()
     slow = threading.Thread(target=int)
     slow.start = gate.work
@@ -158,7 +158,7 @@ def test_work_does_not_wait_for_a_thread_that_starts_slowly(starter):
     assert gate.is_running(1)
     pool = Threads(1, name="pool-of-a-test", starter=starter)
     late = pool.submit(int)
-    assert pool.usage() == (1, 1)
+    assert pool.usage() == (0, 1)
     gate.let_through(1)
     assert late.result(_PATIENCE_S) == 0
     starter.close()
@@ -178,17 +178,57 @@ def test_without_further_threads_the_others_do_the_work():
     assert count_threads() == 0
 
 
-def test_without_any_thread_the_work_fails():
-    starter = NoThreads(0)
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_without_any_thread_the_work_fails(is_closed):
+    starter, gate = NoThreads(1), Gate()
+    slow = threading.Thread(target=int)
+    slow.start = gate.work
+    starter.start(slow, lambda error: None)
+    assert gate.is_running(1)
     pool = Threads(2, name="pool-of-a-test", starter=starter)
-    cancelled, failed = pool.submit(int), pool.submit(int)
-    cancelled.cancel()
-    starter.close()
+    if is_closed:
+        gate.let_through(1)
+        starter.close()
+        failed = pool.submit(int)
+    else:
+        cancelled, failed = pool.submit(int), pool.submit(int)
+        cancelled.cancel()
+        gate.let_through(1)
+        starter.close()
+        assert cancelled.cancelled()
     with pytest.raises(RuntimeError, match="can't start new thread"):
         failed.result(_PATIENCE_S)
-    assert cancelled.cancelled()
     assert pool.usage() == (0, 0)
     pool.shutdown()
+
+
+def test_work_that_comes_after_the_end_of_the_starter_is_done(starter):
+    pool = Threads(2, name="pool-of-a-test", starter=starter)
+    starter.close()
+    starter.close()
+    assert pool.submit(int).result(_PATIENCE_S) == 0
+    pool.shutdown()
+    assert count_threads() == 0
+
+
+def test_a_thread_that_is_not_started_yet_does_not_end_another_one(starter):
+    gate, slow = Gate(), Gate()
+    pool = Threads(2, name="pool-of-a-test", starter=starter)
+    first = pool.submit(gate.work)
+    assert gate.is_running(1)
+    blocking = threading.Thread(target=int)
+    blocking.start = slow.work
+    starter.start(blocking, lambda error: None)
+    assert slow.is_running(1)
+    second = pool.submit(int)
+    pool.resize(1)
+    gate.let_through(1)
+    assert second.result(_PATIENCE_S) == 0
+    assert first.done()
+    slow.let_through(1)
+    starter.close()
+    pool.shutdown()
+    assert count_threads() == 0
 
 
 def test_a_shutdown_that_cancels(starter):
