@@ -1,6 +1,6 @@
 """Responses that are available at once, or as a future: most are available at once, and then cost no task."""
 
-from asyncio import Future
+from asyncio import AbstractEventLoop, Future
 from collections.abc import Callable, Sequence
 from typing import TypeAlias, TypeVar
 
@@ -27,6 +27,29 @@ def after(answer: "Answer[A]", convert: Callable[[A], B]) -> "Answer[B]":
 
     answer.add_done_callback(pass_on)
     return converted
+
+
+def later(
+    loop: AbstractEventLoop, when: Callable[[Callable[[], None]], None], make: "Callable[[], Answer[A]]"
+) -> "Future[A]":
+    """The response that `make` returns when `when` calls back; it is not made if the connection is closed before that."""
+    made: Future[A] = loop.create_future()
+
+    def pass_on(done: "Future[A]") -> None:
+        if not made.done():
+            made.set_result(done.result())
+
+    def wake() -> None:
+        if made.done():
+            return
+        answer = make()
+        if isinstance(answer, Future):
+            answer.add_done_callback(pass_on)
+        else:
+            made.set_result(answer)
+
+    when(wake)
+    return made
 
 
 def after_all(answers: "Sequence[Answer[A]]", convert: Callable[[list[A]], B]) -> "Answer[B]":

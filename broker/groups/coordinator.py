@@ -7,10 +7,12 @@ Source: GroupCoordinatorService of Kafka 4.3.
 """
 
 from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TypeVar
 from uuid import UUID
 
 from broker.groups.actions import NewGroupStored, Store
-from broker.groups.answers import Answer
+from broker.groups.answers import Answer, later
 from broker.groups.config import GroupConfig
 from broker.groups.coordinator_log import CoordinatorLog
 from broker.groups.coordinator_runtime import CoordinatorRuntime
@@ -49,6 +51,8 @@ from protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchR
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from runtime import Runtime
 
+T = TypeVar("T")
+
 
 class GroupCoordinator:
     """The groups whose partition of the offsets topic is led by this broker."""
@@ -60,10 +64,13 @@ class GroupCoordinator:
         log: CoordinatorLog,
         runtime: Runtime,
         partition_count: Callable[[], int | None],
+        is_named: Callable[[int], bool],
     ) -> None:
+        """`is_named`: whether clients take this broker for the leader of a partition of the offsets topic, by the metadata."""
         self.config = config
         self._runtime = runtime
         self._partition_count = partition_count
+        self._is_named = is_named
         self.shards = CoordinatorRuntime(config=config, log=log, runtime=runtime)
 
     def start(self) -> None:
@@ -94,16 +101,31 @@ class GroupCoordinator:
             raise InvalidGroupId("the group id is empty: a group with members must have one")
         return self._shard_of(group_id)
 
+    def _when_ready(self, group_id: str, make: "Callable[[], Answer[T]]") -> "Answer[T]":
+        """What `make` returns, at once or when the group's partition is loaded, if this broker is its coordinator.
+
+        FindCoordinator names the leader as soon as the metadata does. The replica becomes leader a moment later, of fifty new
+        partitions some hundred ms; a request that arrives meanwhile waits (at most `LOAD_WAIT_S`) instead of being refused.
+        """
+        partition = self.partition_for(group_id)
+        if self.shards.is_ready(partition) or not self._is_named(partition):
+            return make()
+        return later(self._runtime.loop, partial(self.shards.when_ready, partition), make)
+
     # Members
 
     def join(
         self, request: JoinGroupRequest, *, version: int, client_id: str, client_host: str
     ) -> Answer[JoinGroupResponse]:
         """JoinGroup: answered when the group's next generation begins."""
-        try:
-            return self._join(request, version=version, client_id=client_id, client_host=client_host)
-        except KafkaError as error:
-            return JoinGroupResponse(error_code=client_error_code(error), member_id=request.member_id)
+
+        def answer() -> Answer[JoinGroupResponse]:
+            try:
+                return self._join(request, version=version, client_id=client_id, client_host=client_host)
+            except KafkaError as error:
+                return JoinGroupResponse(error_code=client_error_code(error), member_id=request.member_id)
+
+        return self._when_ready(request.group_id, answer)
 
     def _join(
         self, request: JoinGroupRequest, *, version: int, client_id: str, client_host: str
@@ -224,7 +246,9 @@ class GroupCoordinator:
 
     def commit_offsets(self, request: OffsetCommitRequest, *, version: int) -> Answer[OffsetCommitResponse]:
         """OffsetCommit of existing topics, with their names and ids."""
+        return self._when_ready(request.group_id, lambda: self._commit_offsets(request, version))
 
+    def _commit_offsets(self, request: OffsetCommitRequest, version: int) -> Answer[OffsetCommitResponse]:
         def refuse(error: KafkaError) -> OffsetCommitResponse:
             return commit_error(request, client_error_code(error))
 
@@ -251,7 +275,11 @@ class GroupCoordinator:
         consumer that resumes from an offset must never see it decrease. Kafka waits like this with `require_stable`
         only, and otherwise responds with what the high watermark has passed.
         """
+        return self._when_ready(asked.group_id, lambda: self._fetch_offsets(asked, require_stable))
 
+    def _fetch_offsets(
+        self, asked: OffsetFetchRequestGroup, require_stable: bool
+    ) -> Answer[OffsetFetchResponseGroup]:
         def refuse(error: KafkaError) -> OffsetFetchResponseGroup:
             code = client_error_code(error)
             if code is ErrorCode.coordinator_not_available and self.shards.is_active:

@@ -7,7 +7,7 @@ Source: CoordinatorRuntime (scheduleLoadOperation, scheduleUnloadOperation) of K
 """
 
 from asyncio import Lock, Semaphore
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 from uuid import UUID
 
@@ -23,6 +23,10 @@ from runtime.turns import in_turns
 
 #: Maximum number of partitions loaded at the same time; Kafka's CoordinatorLoaderImpl has one thread, too.
 LOADS_AT_ONCE: Final = 1
+
+#: How long a request waits for a partition that this broker is about to lead, or loads: a new offsets topic needs a few
+#: hundred ms, and a client that is refused waits for up to three seconds. A longer load is answered in the meantime.
+LOAD_WAIT_S: Final = 1.0
 
 
 class CoordinatorRuntime:
@@ -42,6 +46,8 @@ class CoordinatorRuntime:
         #: One partition is unloaded at a time: fifty tasks together would block the loop for a tenth of a second.
         self._unloads = Lock()
         self.is_active = False
+        #: Partition -> what waits for its shard to be loaded; at most one request of each connection.
+        self._waiting: dict[int, list[Callable[[], None]]] = {}
 
     def start(self) -> None:
         """Load the partitions that this broker leads, and follow leadership changes from now on."""
@@ -57,6 +63,9 @@ class CoordinatorRuntime:
                 pass
             shard.answer_at_once()
         self.by_partition.clear()
+        for partition in list(self._waiting):
+            for wake in self._waiting.pop(partition):
+                wake()
         self.resumables.clear()
 
     def shard(self, partition: int) -> ShardRuntime:
@@ -67,6 +76,29 @@ class CoordinatorRuntime:
         if shard is None:
             raise NotCoordinator(f"{OFFSETS_TOPIC}-{partition} is not led here")
         return shard
+
+    def is_ready(self, partition: int) -> bool:
+        """Whether `shard` of this partition has its final answer, unless the leadership changes."""
+        shard = self.by_partition.get(partition)
+        return not self.is_active or (shard is not None and not shard.is_loading)
+
+    def when_ready(self, partition: int, wake: Callable[[], None]) -> None:
+        """Call `wake` when the partition is loaded, or is not to be loaded any more, or after `LOAD_WAIT_S`."""
+        waiting = self._waiting.get(partition)
+        if waiting is None:
+            self._waiting[partition] = waiting = []
+            self._runtime.call_later(LOAD_WAIT_S, self._wake, partition, waiting)
+        waiting.append(wake)
+
+    def _wake(self, partition: int, waiting: list[Callable[[], None]] | None = None) -> None:
+        """Wake what waits for the partition, in turns of the loop; with `waiting` only if that is what waits still."""
+        current = self._waiting.get(partition)
+        if current and (waiting is None or waiting is current):
+            del self._waiting[partition]
+            steps = (wake() for wake in current)
+            self._runtime.create_task(
+                in_turns(self._runtime, steps), name=f"answer {OFFSETS_TOPIC}-{partition}"
+            )
 
     # Leadership
 
@@ -86,6 +118,8 @@ class CoordinatorRuntime:
     async def _load(self, shard: ShardRuntime) -> None:
         async with self._loads:
             await shard.load()
+        if self.by_partition.get(shard.topic_partition.partition) is shard:
+            self._wake(shard.topic_partition.partition)
 
     def on_resignation(self, topic_partition: TopicPartition, leader_epoch: int) -> None:
         """Unload the partition. Its replayed state is kept for `KEPT_S`: this broker may lead it again soon."""
@@ -93,6 +127,7 @@ class CoordinatorRuntime:
         shard = self.by_partition.pop(partition, None) if topic == OFFSETS_TOPIC else None
         if shard is None:
             return
+        self._wake(partition)
         self._unloading.append(shard)
         self._runtime.create_task(self._unload(shard, shard.close()), name=f"unload {shard.topic_partition}")
         resumable = shard.resumable()

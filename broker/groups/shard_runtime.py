@@ -96,6 +96,11 @@ class ShardRuntime:
             raise NotCoordinator(f"{self.topic_partition} is not led here")
         raise CoordinatorLoadInProgress(f"{self.topic_partition} is being read")
 
+    @property
+    def is_loading(self) -> bool:
+        """Whether `shard` raises CoordinatorLoadInProgress."""
+        return not (self._is_loaded or self.is_closed)
+
     def loaded_groups(self) -> list[ClassicGroup]:
         """The groups; none while they are being loaded, or after the leadership has ended."""
         return list(self._shard.groups.values()) if self._is_loaded else []

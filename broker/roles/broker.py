@@ -149,6 +149,9 @@ class BrokerRole:
                 log=CoordinatorPartitionWriter(replicas),
                 runtime=runtime,
                 partition_count=lambda: _partition_count(metadata, OFFSETS_TOPIC),
+                is_named=lambda partition: _may_lead(
+                    metadata, TopicPartition(OFFSETS_TOPIC, partition), config.node_id
+                ),
             ),
             producer_ids=ProducerIdManager(
                 lambda request: forwarding.request(ApiKey.ALLOCATE_PRODUCER_IDS, request),
@@ -330,6 +333,12 @@ class BrokerRole:
         if self._isr_watch is not None:
             self._isr_watch.cancel()
         await self.broker.replicas.stop()
+
+
+def _may_lead(metadata: MetadataCache, topic_partition: TopicPartition, node_id: int) -> bool:
+    """Whether the metadata names this broker as the leader, or does not have the partition yet, as another broker's may."""
+    image = metadata.partition(topic_partition)
+    return image is None or image.leader == node_id
 
 
 def _partition_count(metadata: MetadataCache, topic: str) -> int | None:

@@ -156,11 +156,14 @@ class MemoryLog:
 class World:
     def __init__(self, runtime: SimulatedRuntime, log: MemoryLog, **config: int) -> None:
         self.log = log
+        #: Partitions whose leader is this broker by the metadata.
+        self.named: set[int] = set()
         self.groups = GroupCoordinator(
             config=GroupConfig(initial_rebalance_delay_ms=0, **config),
             log=log,
             runtime=runtime,
             partition_count=lambda: COUNT,
+            is_named=lambda partition: partition in self.named,
         )
 
     async def join(

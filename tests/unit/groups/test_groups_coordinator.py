@@ -6,6 +6,7 @@ from uuid import UUID
 import pytest
 
 from broker.groups.cleanup import MAX_TOMBSTONES_A_BATCH
+from broker.groups.coordinator_runtime import LOAD_WAIT_S
 from broker.groups.partitioner import partition_for
 from protocol.errors import (
     ErrorCode,
@@ -90,6 +91,48 @@ def test_while_a_partition_is_loaded_its_groups_answer_load_in_progress():
         await asyncio.sleep(0)
         assert await world.fetched() == [7]
         assert [row.group_id for row in world.groups.list_groups(ListGroupsRequest()).groups] == ["g"]
+
+    simulate(story)
+
+
+@pytest.mark.parametrize(
+    ("is_elected", "events", "codes"),
+    [
+        (False, ["elect"], (E.none, E.none, [7])),
+        (True, [], (E.none, E.none, [7])),
+        (True, ["resign"], (E.not_coordinator,) * 3),
+        (False, [], (E.not_coordinator,) * 3),  # after a second
+        (False, ["stop"], (E.coordinator_not_available,) * 3),
+    ],
+)
+def test_the_broker_that_the_metadata_names_answers_when_it_has_loaded_the_partition(
+    is_elected, events, codes
+):
+    async def story(world):
+        await world.committed(7)
+        resign(world.groups.shards, PARTITION, 1)
+        world.named = {PARTITION}
+        if is_elected:
+            elect(world.groups.shards, PARTITION, 2)
+        commit = asyncio.ensure_future(world.committed(7))
+        join = asyncio.ensure_future(world.join())
+        fetch = asyncio.ensure_future(world.fetched())
+        lost = world.commit(99)
+        lost.cancel()  # its connection is closed
+        if not is_elected:
+            await asyncio.sleep(0)
+        for event in events:
+            if event == "elect":
+                elect(world.groups.shards, PARTITION, 2)
+            elif event == "resign":
+                resign(world.groups.shards, PARTITION, 2)
+            else:
+                world.groups.stop()
+        assert not any(each.done() for each in (commit, join, fetch))
+        runtime = world.groups._runtime
+        began = runtime.monotonic()
+        assert (await commit, E((await join).error_code), await fetch) == codes
+        assert runtime.monotonic() - began <= LOAD_WAIT_S
 
     simulate(story)
 

@@ -94,7 +94,9 @@ def longest_turns() -> dict[str, float]:
 
     async def main(runtime):
         config = GroupConfig(offsets_load_buffer_bytes=2**20)
-        groups = GroupCoordinator(config=config, log=log, runtime=runtime, partition_count=lambda: COUNT)
+        groups = GroupCoordinator(
+            config=config, log=log, runtime=runtime, partition_count=lambda: COUNT, is_named=lambda _: False
+        )
         turns = LoopTurns()
         groups.start()
         await tasks_are_done()

@@ -363,7 +363,11 @@ def test_an_offset_that_is_committed_while_its_partition_changes_its_role(simula
 
     async def story():
         coordinator = GroupCoordinator(
-            config=GroupConfig(), log=broker.writer, runtime=broker.runtime, partition_count=lambda: 1
+            config=GroupConfig(),
+            log=broker.writer,
+            runtime=broker.runtime,
+            partition_count=lambda: 1,
+            is_named=lambda _: False,
         )
         coordinator.start()
         await asyncio.sleep(0.1)
