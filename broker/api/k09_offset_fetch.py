@@ -4,7 +4,8 @@ Who asks: consumers before they fetch, admin clients; sent to the groups' coordi
 Versions: v1-10. v2 null topics for all and an error of the whole group, v5 leader epoch (KIP-320), v7
 require_stable (KIP-447), v8 several groups (KIP-709), v9 member (ignored for classic groups), v10 topic ids.
 Differs from Kafka: while commits of the group wait for replicas, every OffsetFetch waits with them; Kafka returns
-the offsets before them if require_stable is not set. Duplicates in the request are answered once.
+the offsets before them if require_stable is not set. The offset of a deleted topic is not returned for a new one of
+the same name, in any version. Duplicates in the request are answered once.
 Touches: broker.metadata (read only), broker.groups. Waits for the replication of commits, also of those that a
 former leader has appended and this one has loaded. Many rows take several turns of the loop; those of a group are of one
 moment.

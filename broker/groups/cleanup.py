@@ -13,6 +13,7 @@ from typing import Final
 from uuid import UUID
 
 from broker.groups.answers import error_of
+from broker.groups.offset_manager import tombstone
 from broker.groups.record_writer import RecordWriter
 from broker.groups.shard import Shard
 from protocol.coordinator.record_codec import GroupRecord
@@ -25,6 +26,8 @@ logger = logging.getLogger(__name__)
 MAX_TOMBSTONES_A_BATCH: Final = 100
 #: Groups examined in one step if no tombstone is found: less than a millisecond.
 _GROUPS_A_STEP: Final = 50
+#: Offsets examined in one step if no tombstone is found: less than a millisecond.
+_OFFSETS_A_STEP: Final = 500
 #: The errors of a batch that exceeds the topic's maximum message size, or its segment size.
 _TOO_LARGE: Final = (ErrorCode.message_too_large, ErrorCode.record_list_too_large)
 
@@ -53,6 +56,25 @@ class Cleanup:
             return self._shard.delete_topics(group_id, topics, limit=limit)
 
         return self._delete(self._shard.offsets.group_ids, deleted)
+
+    def delete_lost_topics(self) -> Iterator[None]:
+        """Delete the offsets of topics that were deleted while no broker led this partition."""
+        found: list[GroupRecord] = []
+        #: The ids of topics that exist; an offset without an id may be of any topic.
+        present: set[int | None] = {None}
+        for number, (at, offset) in enumerate(self._shard.offsets.each(), start=1):
+            if offset.topic_id not in present:
+                if self._shard.has_topic(UUID(int=offset.topic_id)):
+                    present.add(offset.topic_id)
+                elif self._shard.offsets.get(at) is offset:
+                    found.append(tombstone(at))
+            if number % _OFFSETS_A_STEP == 0 or len(found) == MAX_TOMBSTONES_A_BATCH:
+                # Before the next step, since a client may commit the same offset meanwhile.
+                if not self._write(found):
+                    return
+                found = []
+                yield
+        self._write(found)
 
     def _delete(self, group_ids: list[str], find: Callable[[str, int], list[GroupRecord]]) -> Iterator[None]:
         """Append the tombstones that `find` returns for each group, in batches of bounded size."""

@@ -21,12 +21,14 @@ from broker.groups.errors import client_error_code
 from broker.groups.group_metadata import new_group_value
 from broker.groups.joining import Joiner, join
 from broker.groups.leaving import leave
+from broker.groups.offset_manager import Topics
 from broker.groups.partitioner import partition_for
 from broker.groups.sessions import heartbeat
 from broker.groups.shard_runtime import ShardRuntime
 from broker.groups.syncing import sync
 from protocol.errors import (
     CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
     ErrorCode,
     InvalidGroupId,
     InvalidSessionTimeout,
@@ -65,13 +67,14 @@ class GroupCoordinator:
         runtime: Runtime,
         partition_count: Callable[[], int | None],
         is_named: Callable[[int], bool],
+        topics: Topics,
     ) -> None:
         """`is_named`: whether clients take this broker for the leader of a partition of the offsets topic, by the metadata."""
         self.config = config
         self._runtime = runtime
         self._partition_count = partition_count
         self._is_named = is_named
-        self.shards = CoordinatorRuntime(config=config, log=log, runtime=runtime)
+        self.shards = CoordinatorRuntime(config=config, log=log, runtime=runtime, topics=topics)
 
     def start(self) -> None:
         """Load the partitions that this broker leads, and follow leadership changes from now on."""
@@ -97,8 +100,7 @@ class GroupCoordinator:
 
     def _members_shard_of(self, group_id: str) -> ShardRuntime:
         """As `_shard_of`, for requests of members; the group with an empty id has no members, only offsets."""
-        if self.shards.is_active and not group_id:
-            raise InvalidGroupId("the group id is empty: a group with members must have one")
+        self._check_members_group(group_id)
         return self._shard_of(group_id)
 
     def _when_ready(self, group_id: str, make: "Callable[[], Answer[T]]") -> "Answer[T]":
@@ -112,6 +114,12 @@ class GroupCoordinator:
             return make()
         return later(self._runtime.loop, partial(self.shards.when_ready, partition), make)
 
+    def _check_members_group(self, group_id: str) -> None:
+        if not self.shards.is_active:
+            raise CoordinatorNotAvailable("the coordinator does not run")
+        if not group_id:
+            raise InvalidGroupId("the group id is empty: a group with members must have one")
+
     # Members
 
     def join(
@@ -123,7 +131,9 @@ class GroupCoordinator:
             try:
                 return self._join(request, version=version, client_id=client_id, client_host=client_host)
             except KafkaError as error:
-                return JoinGroupResponse(error_code=client_error_code(error), member_id=request.member_id)
+                return JoinGroupResponse(
+                    error_code=client_error_code(error), member_id=_named_in_refusal(request, error)
+                )
 
         return self._when_ready(request.group_id, answer)
 
@@ -131,10 +141,11 @@ class GroupCoordinator:
         self, request: JoinGroupRequest, *, version: int, client_id: str, client_host: str
     ) -> Answer[JoinGroupResponse]:
         group_id, now_ms = request.group_id, self._runtime.now_ms()
-        shard_runtime = self._members_shard_of(group_id)
+        self._check_members_group(group_id)
         config = self.config
         if not config.min_session_timeout_ms <= request.session_timeout_ms <= config.max_session_timeout_ms:
             raise InvalidSessionTimeout(f"{request.session_timeout_ms} ms is out of bounds")
+        shard_runtime = self._shard_of(group_id)
         shard = shard_runtime.shard
         group = shard.groups.get(group_id)
         is_new_group = group is None
@@ -310,6 +321,11 @@ class GroupCoordinator:
         return shard_runtime.writer.write(
             records, request.group_id, lambda error: response if error is None else refuse(error)
         )
+
+
+def _named_in_refusal(request: JoinGroupRequest, error: KafkaError) -> str:
+    """The member id of a JoinGroup's response: none where the shard cannot be used, as in Kafka."""
+    return "" if isinstance(error, NotCoordinator | CoordinatorLoadInProgress) else request.member_id
 
 
 def commit_error(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommitResponse:

@@ -14,6 +14,7 @@ from uuid import UUID
 from broker.groups.config import OFFSETS_TOPIC, GroupConfig
 from broker.groups.coordinator_log import CoordinatorLog
 from broker.groups.log_state import LogState
+from broker.groups.offset_manager import Topics
 from broker.groups.resuming import KEPT_S, Resumable
 from broker.groups.shard_runtime import ShardRuntime
 from protocol.errors import CoordinatorNotAvailable, NotCoordinator
@@ -32,10 +33,11 @@ LOAD_WAIT_S: Final = 1.0
 class CoordinatorRuntime:
     """See the module. A `LeadershipListener`, for the partitions of the offsets topic."""
 
-    def __init__(self, *, config: GroupConfig, log: CoordinatorLog, runtime: Runtime) -> None:
+    def __init__(self, *, config: GroupConfig, log: CoordinatorLog, runtime: Runtime, topics: Topics) -> None:
         self._config = config
         self._log = log
         self._runtime = runtime
+        self._topics = topics
         #: Partition of the offsets topic -> its shard.
         self.by_partition: dict[int, ShardRuntime] = {}
         #: The replayed state of partitions whose leadership has ended within the last `KEPT_S`.
@@ -111,7 +113,9 @@ class CoordinatorRuntime:
         if led is not None and not led.is_closed:
             return
         state = self._take_resumable(topic_partition) or LogState(topic_partition)
-        shard = ShardRuntime(state, config=self._config, log=self._log, runtime=self._runtime)
+        shard = ShardRuntime(
+            state, config=self._config, log=self._log, runtime=self._runtime, topics=self._topics
+        )
         self.by_partition[partition] = shard
         self._runtime.create_task(self._load(shard), name=f"load {topic_partition} of epoch {leader_epoch}")
 
@@ -182,7 +186,7 @@ class CoordinatorRuntime:
             self._runtime.create_task(self.expire_all(), name="expire committed offsets")
 
     async def expire_all(self) -> None:
-        """Delete expired offsets and groups of all shards, and schedule the next run."""
+        """Delete expired offsets and groups, and offsets of topics that are gone, of all shards; schedule the next run."""
         try:
             for shard in list(self.by_partition.values()):
                 await shard.expire()

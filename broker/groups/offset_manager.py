@@ -8,7 +8,7 @@ Source: OffsetMetadataManager of Kafka 4.3.
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import Final
+from typing import Final, Protocol
 from uuid import UUID
 
 from broker.groups.actions import Action
@@ -40,6 +40,7 @@ from protocol.messages.offset_fetch import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
+from protocol.types import ZERO_UUID
 
 #: The largest timestamp of a record. Kafka's sum overflows: there an offset to be kept indefinitely expires at once.
 _NEVER_MS: Final = 2**63 - 1
@@ -47,12 +48,31 @@ _NEVER_MS: Final = 2**63 - 1
 _FIRST_COMMIT_VERSION_WITH_GROUP_ID_NOT_FOUND: Final = 9
 
 
+class Topic(Protocol):
+    """A topic of the cluster."""
+
+    @property
+    def topic_id(self) -> UUID:
+        """Its id (KIP-516)."""
+
+
+class Topics(Protocol):
+    """The topics of the cluster, as far as this broker's metadata goes."""
+
+    def topic(self, name: str) -> Topic | None:
+        """The topic of this name, or None."""
+
+    def topic_by_id(self, topic_id: UUID) -> Topic | None:
+        """The topic of this id, or None."""
+
+
 class OffsetManager:
     """See the module."""
 
-    def __init__(self, config: GroupConfig, store: OffsetStore) -> None:
+    def __init__(self, config: GroupConfig, store: OffsetStore, topics: Topics) -> None:
         self._config = config
         self._store = store
+        self._topics = topics
 
     # OffsetCommit
 
@@ -110,7 +130,11 @@ class OffsetManager:
     # OffsetFetch
 
     def fetch(self, asked: OffsetFetchRequestGroup, *, require_stable: bool) -> OffsetFetchResponseGroup:
-        """Committed offsets of the requested partitions, or of all if `topics` is null."""
+        """Committed offsets of the requested partitions, or of all if `topics` is null.
+
+        The offset of a topic that was deleted is none of a new topic with the same name, also where the request names no
+        id. Kafka returns it up to v9 until its coordinator has deleted it.
+        """
         offsets = self._store.of_group(asked.group_id)
         topics = asked.topics
         if topics is None:
@@ -126,6 +150,9 @@ class OffsetManager:
         self, group_id: str, topic: OffsetFetchRequestTopics, require_stable: bool
     ) -> OffsetFetchResponseTopics:
         offsets = self._store.of_group(group_id).get(topic.name, {})
+        topic_id = topic.topic_id
+        if topic_id == ZERO_UUID and (known := self._topics.topic(topic.name)) is not None:
+            topic_id = known.topic_id
         rows = []
         for partition in topic.partition_indexes:
             row = OffsetFetchResponsePartitions(partition_index=partition, committed_offset=-1)
@@ -134,7 +161,7 @@ class OffsetManager:
                 row.error_code = ErrorCode.unstable_offset_commit
                 continue
             offset = offsets.get(partition)
-            if offset is not None and offset.is_for(topic.topic_id):
+            if offset is not None and offset.is_for(topic_id):
                 row.committed_offset = offset.offset
                 row.committed_leader_epoch = -1 if offset.leader_epoch is None else offset.leader_epoch
                 row.metadata = offset.metadata

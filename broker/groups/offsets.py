@@ -123,6 +123,13 @@ class OffsetStore:
         pending = (at.group_id for written in self._pending.values() for at in written)
         return list(dict.fromkeys([*self._by_group, *pending]))
 
+    def each(self) -> Iterator[tuple[OffsetAt, CommittedOffset]]:
+        """Every committed offset; of a topic whose offsets change meanwhile as they were when the iterator reached it."""
+        for group_id in list(self._by_group):
+            for topic in list(self.of_group(group_id)):
+                for partition, offset in list(self.of_group(group_id).get(topic, {}).items()):
+                    yield OffsetAt(group_id, topic, partition), offset
+
     def of_topic(self, group_id: str, topic: str, topic_id: UUID) -> Iterator[OffsetAt]:
         """The keys of the group's offsets of a topic; not those of another topic with the same name."""
         for partition, offset in self.of_group(group_id).get(topic, {}).items():

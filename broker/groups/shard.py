@@ -15,7 +15,7 @@ from broker.groups.config import GroupConfig
 from broker.groups.group import ClassicGroup
 from broker.groups.group_state import GroupState
 from broker.groups.offset_commits import OffsetCommits
-from broker.groups.offset_manager import OffsetManager
+from broker.groups.offset_manager import OffsetManager, Topics
 from broker.groups.offsets import OffsetAt, OffsetStore
 from protocol.coordinator.group_records import GroupMetadataKey, OffsetCommitKey
 from protocol.coordinator.record_codec import GroupRecord
@@ -35,11 +35,12 @@ _FIRST_DESCRIBE_VERSION_WITH_GROUP_ID_NOT_FOUND = 6
 class Shard:
     """The state of one partition of the offsets topic."""
 
-    def __init__(self, config: GroupConfig, offsets: OffsetStore | None = None) -> None:
+    def __init__(self, config: GroupConfig, topics: Topics, offsets: OffsetStore | None = None) -> None:
         self._config = config
+        self._topics = topics
         self.groups: dict[str, ClassicGroup] = {}
         self.offsets = OffsetStore() if offsets is None else offsets
-        self._offset_manager = OffsetManager(config, self.offsets)
+        self._offset_manager = OffsetManager(config, self.offsets, topics)
 
     def group(self, group_id: str) -> ClassicGroup:
         """The group, or GroupIdNotFound."""
@@ -99,6 +100,10 @@ class Shard:
     ) -> list[GroupRecord]:
         """See `OffsetManager.delete_topics`."""
         return self._offset_manager.delete_topics(group_id, topics, limit=limit)
+
+    def has_topic(self, topic_id: UUID) -> bool:
+        """Whether the metadata has a topic of this id."""
+        return self._topics.topic_by_id(topic_id) is not None
 
     # Ends of groups
 

@@ -39,6 +39,7 @@ from broker.groups.group_state import GroupState
 from broker.groups.loader import load
 from broker.groups.log_state import LogState
 from broker.groups.offset_commits import OffsetCommits
+from broker.groups.offset_manager import Topics
 from broker.groups.record_writer import Appendable, RecordWriter
 from broker.groups.resuming import Resumable, resumable
 from broker.groups.sessions import on_loaded, on_timer
@@ -55,6 +56,12 @@ logger = logging.getLogger(__name__)
 
 #: Session timers set in one step.
 _ACTIONS_A_STEP: Final = 100
+#: How long after the load this broker's metadata may lack a topic that the former leader knew, in seconds.
+#:
+#: Every offset that was loaded was committed while another broker, or this one, led in an earlier epoch; its metadata was then
+#: older than what this broker has applied, except that a leader may resign some turns after its metadata says so. What
+#: is not in the metadata by then was deleted.
+METADATA_LAG_S: Final = 60
 #: Members that are answered in one turn: each response is converted, encoded and sent, some 20 us in all.
 ANSWERS_OF_TURN: Final = 20
 
@@ -63,7 +70,13 @@ class ShardRuntime:
     """See the module; for the time that this broker leads the shard's partition."""
 
     def __init__(
-        self, state: LogState, *, config: GroupConfig, log: CoordinatorLog, runtime: Runtime
+        self,
+        state: LogState,
+        *,
+        config: GroupConfig,
+        log: CoordinatorLog,
+        runtime: Runtime,
+        topics: Topics,
     ) -> None:
         self.topic_partition = state.topic_partition
         self._config = config
@@ -71,11 +84,13 @@ class ShardRuntime:
         self._runtime = runtime
         #: The replayed state of the log; the shard shares its offsets.
         self.state = state
-        self._shard = Shard(config, state.offsets)
+        self._shard = Shard(config, topics, state.offsets)
         self.writer = RecordWriter(state, config=config, log=log, runtime=runtime, replay=self._replay)
         self._cleanup = Cleanup(self._shard, self.writer, self.topic_partition)
         self._timers = Timers(runtime)
         self._is_loaded = False
+        #: The monotonic time, in seconds, when the partition was loaded.
+        self._loaded_at = 0.0
         #: Led by another broker, or the log could not be read.
         self.is_closed = False
         #: Topics that were deleted while the partition was loading.
@@ -138,6 +153,7 @@ class ShardRuntime:
         if self.is_closed:
             return
         self._is_loaded = True
+        self._loaded_at = self._runtime.monotonic()
         if records_count or resumed_at is not None:
             took_ms = (self._runtime.monotonic() - started) * 1000
             logger.info(
@@ -306,9 +322,12 @@ class ShardRuntime:
     # Cleanup
 
     async def expire(self) -> None:
-        """Delete expired offsets, and groups that are empty without them."""
-        if self._is_loaded:
-            await self._in_turns(self._cleanup.expire(now_ms=self._runtime.now_ms()))
+        """Delete offsets of topics that are gone, expired offsets, and groups that are empty without them."""
+        if not self._is_loaded:
+            return
+        if self._runtime.monotonic() - self._loaded_at >= METADATA_LAG_S:
+            await self._in_turns(self._cleanup.delete_lost_topics())
+        await self._in_turns(self._cleanup.expire(now_ms=self._runtime.now_ms()))
 
     async def delete_topics(self, topics: Iterable[tuple[UUID, str]]) -> None:
         """Delete the offsets of these deleted topics (id, name); while the partition is loading, after it."""

@@ -80,7 +80,8 @@ def _on_static_member_stored(
         if not stored.can_skip_assignment:
             # An older client would assign again if the response named it as the leader: it gets the old leader's id.
             response.leader = stored.old_leader_id or ""
-        return group.answer_join(member, response)
+        # The session may have expired meanwhile: a member whose JoinGroup waits is not removed, and its timer is over.
+        return [*group.answer_join(member, response), restart_session_timer(member)]
     # The log has the old id only: restore it.
     response = group.join_response("", with_members=False)
     response.error_code = error

@@ -152,6 +152,7 @@ class BrokerRole:
                 is_named=lambda partition: _may_lead(
                     metadata, TopicPartition(OFFSETS_TOPIC, partition), config.node_id
                 ),
+                topics=metadata,
             ),
             producer_ids=ProducerIdManager(
                 lambda request: forwarding.request(ApiKey.ALLOCATE_PRODUCER_IDS, request),

@@ -32,6 +32,8 @@ from runtime.simulated import SimulatedRuntime
 
 E = ErrorCode
 COUNT = 4
+#: The id of each topic, unless a test replaces it.
+TOPIC_ID = UUID(int=1)
 PARTITION = partition_for("g", COUNT)
 
 
@@ -39,6 +41,31 @@ PARTITION = partition_for("g", COUNT)
 class Appended:
     first_offset: int
     last_offset: int
+
+
+@dataclass
+class KnownTopic:
+    topic_id: UUID
+
+
+@dataclass
+class KnownTopics:
+    """Every topic has the id 1, unless the test says otherwise."""
+
+    by_name: dict[str, UUID] = field(default_factory=lambda: {"t": UUID(int=1)})
+    ids: set[UUID] = field(default_factory=lambda: {UUID(int=1)})
+
+    def topic(self, name):
+        return KnownTopic(self.by_name[name]) if name in self.by_name else None
+
+    def topic_by_id(self, topic_id):
+        return KnownTopic(topic_id) if topic_id in self.ids else None
+
+    def replace(self, name, topic_id):
+        """The topic is deleted, and created again."""
+        self.ids.remove(self.by_name[name])
+        self.by_name[name] = topic_id
+        self.ids.add(topic_id)
 
 
 @dataclass
@@ -158,12 +185,14 @@ class World:
         self.log = log
         #: Partitions whose leader is this broker by the metadata.
         self.named: set[int] = set()
+        self.topics = KnownTopics()
         self.groups = GroupCoordinator(
             config=GroupConfig(initial_rebalance_delay_ms=0, **config),
             log=log,
             runtime=runtime,
             partition_count=lambda: COUNT,
             is_named=lambda partition: partition in self.named,
+            topics=self.topics,
         )
 
     async def join(
@@ -200,7 +229,7 @@ class World:
         request = HeartbeatRequest(group_id="g", generation_id=generation, member_id=member_id)
         return E(self.groups.heartbeat(request).error_code)
 
-    def commit(self, offset, *, member_id="", generation=-1, group="g", topic="t"):
+    def commit(self, offset, *, member_id="", generation=-1, group="g", topic="t", topic_id=TOPIC_ID):
         request = OffsetCommitRequest(
             group_id=group,
             member_id=member_id,
@@ -208,7 +237,7 @@ class World:
             topics=[
                 OffsetCommitRequestTopic(
                     name=topic,
-                    topic_id=UUID(int=1),
+                    topic_id=topic_id,
                     partitions=[OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)],
                 )
             ],
@@ -223,8 +252,9 @@ class World:
         asked = OffsetFetchRequestGroup(group_id=group, topics=None)
         return self.groups.fetch_offsets(asked, require_stable=True)
 
-    async def fetched(self, group="g"):
-        response = await here(self.fetch(group))
+    async def fetched(self, group="g", *, topics=None):
+        asked = OffsetFetchRequestGroup(group_id=group, topics=topics)
+        response = await here(self.groups.fetch_offsets(asked, require_stable=True))
         if response.error_code:
             return E(response.error_code)
         return [row.committed_offset for topic in response.topics for row in topic.partitions]

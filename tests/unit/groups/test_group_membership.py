@@ -276,6 +276,27 @@ def test_static_members_that_do_not_join_keep_the_group_waiting_until_their_sess
     assert stage.group.state is GroupState.EMPTY
 
 
+# KIP-345
+@pytest.mark.parametrize("error", [None, E.coordinator_not_available])
+def test_a_static_member_whose_session_ends_while_its_new_id_is_written_gets_a_new_session(error):
+    """The timer does not remove a member whose JoinGroup waits, so it must run again once that is answered."""
+    stage = Stage(initial_rebalance_delay_ms=0)
+    stage.join("a", instance_id="i", session_timeout_ms=6_000)
+    stage.pass_time(0)
+    stage.sync("a", {"a": b"all"})
+    stage.is_log_held = True
+    stage.join("b", instance_id="i", session_timeout_ms=6_000)
+    stage.pass_time(6_000)
+    assert stage.unanswered == ["b"]
+    stage.settle(error)
+    assert stage.unanswered == []
+    stage.pass_time(5_999)
+    assert len(stage.group.members) == 1
+    stage.is_log_held = False
+    stage.pass_time(1)
+    assert stage.group.state is GroupState.EMPTY
+
+
 # KIP-389
 def test_max_size_in_a_join_phase_counts_the_members_that_have_joined():
     stage = stable_group("a", "b", initial_rebalance_delay_ms=0, max_size=2)

@@ -8,6 +8,7 @@ import pytest
 from broker.groups.cleanup import MAX_TOMBSTONES_A_BATCH
 from broker.groups.coordinator_runtime import LOAD_WAIT_S
 from broker.groups.partitioner import partition_for
+from broker.groups.shard_runtime import METADATA_LAG_S
 from protocol.errors import (
     ErrorCode,
     KafkaStorageError,
@@ -19,10 +20,12 @@ from protocol.errors import (
 from protocol.messages.join_group import JoinGroupRequest
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from protocol.messages.list_groups import ListGroupsRequest
+from protocol.messages.offset_fetch import OffsetFetchRequestTopics
 from protocol.records.batch import HEADER_SIZE_BYTES, read_header
 from protocol.records.builder import build_batch, simple_records
 from protocol.records.control import EndTransactionMarker, build_end_transaction_marker
 from protocol.records.record import records
+from protocol.types import ZERO_UUID
 from tests.unit.groups.coordinator_support import (
     COUNT,
     PARTITION,
@@ -30,6 +33,7 @@ from tests.unit.groups.coordinator_support import (
     MemoryLog,
     MemoryReplica,
     World,
+    another_group,
     append,
     elect,
     here,
@@ -154,6 +158,27 @@ def test_loading_a_partition_that_cannot_be_read_ends(monkeypatch, error):
         assert await world.committed(8) is E.not_coordinator
         listed = world.groups.list_groups(ListGroupsRequest())
         assert (E(listed.error_code), listed.groups) == (E.none, [])
+
+    simulate(story)
+
+
+def test_a_refused_join_names_the_member_except_where_the_shard_cannot_be_used():
+    """As in Kafka, which also checks the session timeout first."""
+
+    async def story(world):
+        async def refused(member_id="x", **fields):
+            response = await world.join(member_id, **fields)
+            return E(response.error_code), response.member_id
+
+        stopped = World(world.groups._runtime, MemoryLog())
+        assert E((await stopped.join("x")).error_code) is E.coordinator_not_available
+        assert (await stopped.join("x")).member_id == "x"
+        assert await refused() == (E.unknown_member_id, "x")
+        resign(world.groups.shards, PARTITION, 1)
+        assert await refused(session=1) == (E.invalid_session_timeout, "x")
+        assert await refused() == (E.not_coordinator, "")
+        elect(world.groups.shards, PARTITION, 2)
+        assert await refused() == (E.coordinator_load_in_progress, "")
 
     simulate(story)
 
@@ -422,6 +447,64 @@ def test_offsets_of_a_deleted_topic_go():
         world.groups.on_topics_deleted([(UUID(int=1), "t")])
         await asyncio.sleep(0.001)
         assert await world.fetched() == []
+
+    simulate(story)
+
+
+@pytest.mark.parametrize("has_new_log", [True, False])
+def test_offsets_of_a_topic_that_was_deleted_without_a_coordinator_are_not_those_of_its_namesake(has_new_log):
+    """The broker loads the partition after the deletion, or continues an earlier replay: no deletion is reported to it."""
+    by_name = [OffsetFetchRequestTopics(name="t", partition_indexes=[0])]
+
+    async def story(world):
+        await world.committed(7)
+        await world.committed(8, group=another_group())
+        resign(world.groups.shards, PARTITION, 1)
+        if has_new_log:
+            world.log.replicas.clear()
+        world.topics.replace("t", UUID(int=2))
+        elect(world.groups.shards, PARTITION, 2)
+        await asyncio.sleep(0.001)
+        assert await world.fetched(topics=by_name) == [-1]
+        assert await world.fetched() == [-1]
+        # The topic may be younger than this broker's metadata: nothing is deleted yet.
+        await world.groups.shards.expire_all()
+        assert len(world.log.kept(PARTITION)) == 2
+        await asyncio.sleep(METADATA_LAG_S)
+        # A commit for the new topic is not deleted with the old one.
+        assert await world.committed(3, topic_id=UUID(int=2)) is E.none
+        await world.groups.shards.expire_all()
+        assert await world.fetched(topics=by_name) == [3]
+        assert [record.value.offset for record in world.log.kept(PARTITION)] == [3]
+
+    simulate(story)
+
+
+def test_offsets_without_a_topic_id_are_kept():
+    """Brokers before 4.3 write none."""
+
+    async def story(world):
+        await world.committed(7, topic_id=ZERO_UUID)
+        world.topics.replace("t", UUID(int=2))
+        await asyncio.sleep(METADATA_LAG_S)
+        await world.groups.shards.expire_all()
+        assert await world.fetched() == [7]
+
+    simulate(story)
+
+
+def test_many_offsets_of_a_lost_topic_are_deleted_in_bounded_batches():
+    async def story(world):
+        for number in range(250):
+            await world.committed(number, topic=f"t-{number}")
+        written = len(world.log.batches[PARTITION])
+        world.topics.ids.clear()
+        await asyncio.sleep(METADATA_LAG_S)
+        await world.groups.shards.expire_all()
+        sizes = [read_header(batch).records_count for batch in world.log.batches[PARTITION][written:]]
+        # The group is empty and has no offsets afterwards: its tombstone follows.
+        assert sizes == [100, 100, 50, 1]
+        assert world.log.kept(PARTITION) == []
 
     simulate(story)
 

@@ -29,7 +29,7 @@ from protocol.messages.offset_delete import (
 )
 from protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from protocol.types import ZERO_UUID
-from tests.unit.groups.coordinator_support import offset_value
+from tests.unit.groups.coordinator_support import KnownTopics, offset_value
 
 E = ErrorCode
 _ID, _OTHER_ID = UUID(int=1), UUID(int=2)
@@ -39,7 +39,7 @@ _SUBSCRIBED_TO_T = bytes.fromhex("0001 00000001 0001 74") + b"\xff\xff\xff\xff"
 
 
 def shard_with(*records: GroupRecord) -> Shard:
-    shard = Shard(GroupConfig(offsets_retention_ms=_RETENTION_MS, offset_metadata_max_bytes=3))
+    shard = Shard(GroupConfig(offsets_retention_ms=_RETENTION_MS, offset_metadata_max_bytes=3), KnownTopics())
     replay(shard, records)
     return shard
 

@@ -18,6 +18,7 @@ from runtime.production import run
 from tests.unit.groups.coordinator_support import (
     COUNT,
     PARTITION,
+    KnownTopics,
     MemoryLog,
     append,
     elect,
@@ -95,7 +96,12 @@ def longest_turns() -> dict[str, float]:
     async def main(runtime):
         config = GroupConfig(offsets_load_buffer_bytes=2**20)
         groups = GroupCoordinator(
-            config=config, log=log, runtime=runtime, partition_count=lambda: COUNT, is_named=lambda _: False
+            config=config,
+            log=log,
+            runtime=runtime,
+            partition_count=lambda: COUNT,
+            is_named=lambda _: False,
+            topics=KnownTopics(ids={_TOPIC}),
         )
         turns = LoopTurns()
         groups.start()

@@ -32,6 +32,7 @@ from protocol.records.batch import read_header
 from protocol.records.compression import Compression
 from protocol.records.record import records
 from runtime import Pool
+from tests.unit.groups.coordinator_support import KnownTopics
 
 REPLICAS = (1, 2)
 #: How long work in a thread takes, before it is done and after, in the tests that say so.
@@ -368,6 +369,7 @@ def test_an_offset_that_is_committed_while_its_partition_changes_its_role(simula
             runtime=broker.runtime,
             partition_count=lambda: 1,
             is_named=lambda _: False,
+            topics=KnownTopics(),
         )
         coordinator.start()
         await asyncio.sleep(0.1)
