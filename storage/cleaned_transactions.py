@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from protocol.errors import InvalidRecord
 from protocol.records.batch import BatchHeader
 from protocol.records.control import ControlRecordType, control_type
-from protocol.records.record import records
+from protocol.records.record import OF_MARKERS, records
 from storage.transaction_index import AbortedTransaction, TransactionIndex
 
 
@@ -78,6 +78,6 @@ class CleanedTransactions:
 
 def _kind(batch: memoryview | bytes) -> ControlRecordType | None:
     try:
-        return control_type(next(iter(records(batch))).key)
+        return control_type(next(iter(records(batch, OF_MARKERS))).key)
     except InvalidRecord:
         return None

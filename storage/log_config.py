@@ -12,6 +12,7 @@ from typing import Any, Self
 from protocol.config_def import ConfigValue, InvalidConfigValue
 from protocol.errors import InvalidConfig
 from protocol.metadata.leader_preference import NO_PREFERENCE, LeaderPreference
+from protocol.records.record import MAX_RECORD_BYTES
 from storage.topic_configs import DAY_MS, HOUR_MS, MAX_LONG, SERVER_SYNONYMS, TOPIC_CONFIGS, ServerSynonym
 
 __all__ = [
@@ -45,6 +46,7 @@ class LogConfig:
     retention_bytes: int | None = None
     retention_ms: int | None = 7 * DAY_MS
     max_message_bytes: int = 1048588
+    max_decompressed_message_bytes: int = MAX_RECORD_BYTES
     index_interval_bytes: int = 4096
     delete_retention_ms: int = DAY_MS
     min_compaction_lag_ms: int = 0

@@ -1,4 +1,4 @@
-"""Every topic configuration of Kafka 4.3.1 and of the draft KIP-1303, and the broker keys that topics fall back to.
+"""Every topic configuration of Kafka 4.3.1, one of 4.4, those of the draft KIP-1303, and the broker keys that topics fall back to.
 
 Source: org.apache.kafka.storage.internals.log.LogConfig and ServerTopicConfigSynonyms.
 """
@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from protocol.config_def import ConfigDef, ConfigKey, ConfigType
 from protocol.config_values import Between, Distinct, GzipLevel, OneOf, ThrottledReplicas
+from protocol.records.record import MAX_RECORD_BYTES
 
 __all__ = ["LEADER_PREFERENCE_CONFIGS", "SERVER_SYNONYMS", "TOPIC_CONFIGS", "ServerSynonym"]
 
@@ -32,6 +33,8 @@ _KEYS = (
     ("retention.bytes", _LONG, -1, None, "Size of a partition beyond which its oldest segments are deleted; -1 is no limit."),
     ("retention.ms", _LONG, 7 * DAY_MS, Between(-1), "Age at which segments are deleted; -1 keeps them without limit."),
     ("max.message.bytes", _INT, 1048588, _AT_LEAST_0, "Size of the largest record batch accepted, as it is stored."),
+    ("max.decompressed.message.bytes", _INT, MAX_RECORD_BYTES, Between(1, MAX_RECORD_BYTES),
+     "Size of the largest record accepted in a compressed batch, decompressed (Kafka 4.4)."),
     ("index.interval.bytes", _INT, 4096, _AT_LEAST_0, "Bytes of log between two entries of the offset index."),
     ("delete.retention.ms", _LONG, DAY_MS, _AT_LEAST_0, "How long a compacted log keeps a deleted key's tombstone."),
     ("min.compaction.lag.ms", _LONG, 0, _AT_LEAST_0, "Minimum age at which compaction may remove a record."),
@@ -129,6 +132,7 @@ SERVER_SYNONYMS: dict[str, tuple[ServerSynonym, ...]] = {
     "retention.bytes": _of("log.retention.bytes"),
     "retention.ms": _of("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
     "max.message.bytes": _of("message.max.bytes"),
+    "max.decompressed.message.bytes": _of("max.decompressed.message.bytes"),
     "index.interval.bytes": _of("log.index.interval.bytes"),
     "delete.retention.ms": _of("log.cleaner.delete.retention.ms"),
     "min.compaction.lag.ms": _of("log.cleaner.min.compaction.lag.ms"),

@@ -47,6 +47,7 @@ from protocol.records.batch import (
     unpack_header,
 )
 from protocol.records.compression import CODECS, Compression
+from protocol.records.record import MAX_RECORDS
 from protocol.topic_names import INTERNAL_TOPICS
 from storage.leader_epoch_cache import LeaderEpochCache
 from storage.log_availability import LogAvailability
@@ -55,7 +56,7 @@ from storage.log_files import LogFiles
 from storage.log_offsets import LogOffsets
 from storage.producer_state import BatchMetadata, ProducerState, ProducerStateManager
 from storage.topic_configs import MAX_LONG
-from storage.validation import MOST_RECORDS, is_framed
+from storage.validation import is_framed
 
 __all__ = ["UsualAppend", "usual_fields"]
 
@@ -121,7 +122,8 @@ def usual_fields(records: memoryview, bounds: UsualBounds, *, now_ms: int) -> tu
         or (producer_id >= 0 and (producer_epoch < 0 or sequence < 0))
         or not 0 <= first_timestamp <= max_timestamp <= now_ms + bounds.timestamp_after_max_ms
         or crc32c(records[ATTRIBUTES_OFFSET:]) != crc
-        or not (count <= MOST_RECORDS if attributes else is_framed(records, count))
+        or count > MAX_RECORDS
+        or not (attributes or is_framed(records, count))
     ):
         return None
     return fields

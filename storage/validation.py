@@ -57,8 +57,8 @@ from protocol.records.batch import (
     read_header,
 )
 from protocol.records.builder import assemble, build_batch
-from protocol.records.compression import MAX_DECOMPRESSED_BYTES, Compression, compress
-from protocol.records.record import parse_payload, payload_of
+from protocol.records.compression import MAX_DECOMPRESSED_BYTES, Compression, TooLargeToOpen, compress
+from protocol.records.record import MAX_RECORDS, Bounds, parse_payload, payload_of
 from protocol.records.varint import read_varint
 from storage.appending import AppendOrigin
 from storage.log_config import LogConfig
@@ -86,8 +86,6 @@ _MAX_LONG: Final = 2**63 - 1
 _SMALLEST_RECORD_BYTES: Final = 7
 #: The first of these as it is written: without itself, and doubled (zigzag).
 _SMALLEST_LENGTH: Final = (_SMALLEST_RECORD_BYTES - 1) << 1
-#: Most records that fit into the largest decompressed payload: a larger count is false, and would waste offsets.
-MOST_RECORDS: Final = MAX_DECOMPRESSED_BYTES // _SMALLEST_RECORD_BYTES
 
 
 class NeedsThread(Exception):
@@ -253,9 +251,9 @@ def _is_header_enough(
         and config.message_timestamp_before_max_ms == _MAX_LONG
     ):
         return False
-    if attributes & COMPRESSION_MASK:
-        return header.records_count <= MOST_RECORDS
-    return is_framed(batch, header.records_count)
+    if header.records_count > MAX_RECORDS:
+        return False
+    return attributes & COMPRESSION_MASK != 0 or is_framed(batch, header.records_count)
 
 
 def is_framed(batch: memoryview, count: int) -> bool:
@@ -341,10 +339,19 @@ def _open(
     if is_quick and (header.records_count > QUICK_RECORDS or len(batch) > QUICK_BYTES):
         raise NeedsThread
     try:
-        payload = payload_of(header, batch, max_bytes=QUICK_BYTES if is_quick else MAX_DECOMPRESSED_BYTES)
-    except CorruptMessage as reason:
+        payload = payload_of(
+            header,
+            batch,
+            Bounds(
+                max_bytes=QUICK_BYTES if is_quick else MAX_DECOMPRESSED_BYTES,
+                max_record_bytes=config.max_decompressed_message_bytes,
+            ),
+        )
+    except TooLargeToOpen:
         if is_quick:
-            raise NeedsThread from None  # larger than the bound, or invalid data: the thread finds out which
+            raise NeedsThread from None
+        raise
+    except CorruptMessage as reason:
         # The checksum is correct, so the producer's data is wrong: a retry would not help.
         raise InvalidRecord(reason.message) from None
     found = check_records(header, payload, config, now_ms, is_log_append_time=log_append_time_ms is not None)

@@ -11,16 +11,17 @@ from functools import partial
 from typing import Final, Protocol
 
 from broker.groups.log_state import LogState
-from protocol.errors import CorruptMessage, KafkaError
+from protocol.errors import KafkaError
 from protocol.records.batch import BatchHeader, batches
-from protocol.records.record import payload_of
+from protocol.records.compression import TooLargeToOpen
+from protocol.records.record import OF_BROKERS, payload_of
 from runtime import Pool, Runtime
 from runtime.turns import in_turns
 
 #: A batch within both sizes, compressed and decompressed, is decompressed on the loop: that takes a tenth of a
 #: millisecond, as much as the use of a thread.
 _SMALL_BATCH_BYTES: Final = 4 * 1024
-_SMALL_PAYLOAD_BYTES: Final = 64 * 1024
+_SMALL_PAYLOAD: Final = OF_BROKERS._replace(max_bytes=64 * 1024)
 
 
 class ReplicaLog(Protocol):
@@ -79,7 +80,7 @@ async def _replay(piece: "_Piece", state: LogState, runtime: Runtime) -> None:
     while (large := piece.take_large()) is not None:
         header, batch = large
         try:
-            payload = await runtime.run_blocking(payload_of, header, batch, pool=Pool.LOADING)
+            payload = await runtime.run_blocking(payload_of, header, batch, OF_BROKERS, pool=Pool.LOADING)
         except KafkaError as error:
             if piece.is_wanted():
                 state.skip_batch(header, error)
@@ -137,10 +138,10 @@ def _small_payload(header: BatchHeader, batch: memoryview) -> bytes | None:
     if header.records_count == 0:
         return b""  # compaction has removed its records
     if not header.is_compressed:
-        return payload_of(header, batch)
+        return payload_of(header, batch, OF_BROKERS)
     if header.size_bytes > _SMALL_BATCH_BYTES:
         return None
     try:
-        return payload_of(header, batch, max_bytes=_SMALL_PAYLOAD_BYTES)
-    except CorruptMessage:
-        return None  # It may be valid but exceed the bound: the thread decompresses it without a bound.
+        return payload_of(header, batch, _SMALL_PAYLOAD)
+    except TooLargeToOpen:
+        return None  # It may be within the bounds of a thread.

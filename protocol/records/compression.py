@@ -1,7 +1,7 @@
 """Compression of record batches: the four codecs, as Kafka's clients and broker write them.
 
 Data from a peer must not exhaust memory: `decompress` has an upper bound, which it checks chunk by
-chunk, and raises CorruptMessage beyond it (CVE-2023-43642 and similar: a few bytes that claim gigabytes).
+chunk, and raises TooLargeToOpen beyond it (CVE-2023-43642 and similar: a few bytes that claim gigabytes).
 
 Snappy has two formats, xerial's framing (Java's clients, and ours) and one bare block; both are read.
 The codecs' libraries are imported on first use: most brokers never need more than one.
@@ -15,7 +15,7 @@ from struct import Struct, error
 from types import MappingProxyType
 from typing import Final
 
-from protocol.errors import CorruptMessage, UnsupportedCompressionType
+from protocol.errors import CorruptMessage, InvalidRecord, UnsupportedCompressionType
 
 #: Limit of one batch's decompressed size unless the caller sets another: the default of socket.request.max.bytes,
 #: above which no client could send the same records uncompressed.
@@ -25,6 +25,10 @@ MAX_DECOMPRESSED_BYTES: Final = 100 * 1024 * 1024
 _CHUNK_BYTES = 256 * 1024
 
 Bytes = bytes | bytearray | memoryview
+
+
+class TooLargeToOpen(InvalidRecord):
+    """A batch has more records, or more bytes when decompressed, than its reader allows (`protocol.records.record.Bounds`)."""
 
 
 class Compression(IntEnum):
@@ -70,7 +74,8 @@ def compress(codec: Compression, data: Bytes, *, level: int | None = None) -> by
 def decompress(codec: Compression, data: Bytes, *, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> bytes:
     """`data` decompressed.
 
-    Raises CorruptMessage if it is not in the codec's format, is truncated, or decompresses to more than `max_bytes`.
+    Raises CorruptMessage if it is not in the codec's format or is truncated, TooLargeToOpen if it decompresses to more
+    than `max_bytes`.
     """
     if codec is Compression.NONE:
         return bytes(data)
@@ -90,7 +95,7 @@ class _Output:
     def add(self, piece: bytes) -> None:
         self.left -= len(piece)
         if self.left < 0:
-            raise CorruptMessage(f"The batch decompresses to more than {self.max_bytes} bytes")
+            raise TooLargeToOpen(f"The batch decompresses to more than {self.max_bytes} bytes")
         self.pieces.append(piece)
 
     def joined(self) -> bytes:
@@ -187,7 +192,7 @@ def _unsnappy_block(block: memoryview, output: _Output) -> None:
         if byte < 0x80:
             break
     if size > output.left:
-        raise CorruptMessage(f"The batch decompresses to more than {output.max_bytes} bytes")
+        raise TooLargeToOpen(f"The batch decompresses to more than {output.max_bytes} bytes")
     try:
         output.add(bytes(cramjam.snappy.decompress_raw(block)))
     except cramjam.DecompressionError as reason:
@@ -247,12 +252,13 @@ def _unzstd(data: Bytes, max_bytes: int) -> bytes:
     output = _Output(max_bytes)
     # Small chunks of input bound the output of one call: four bytes can decompress to a block of 128 KiB.
     view = memoryview(data)
+    input_bytes = min(max(max_bytes >> 13, _ZSTD_LEAST_INPUT_BYTES), _ZSTD_INPUT_BYTES)
     context = zstandard.ZstdDecompressor()
     stream = context.decompressobj()
     started = False
     try:
-        for position in range(0, len(view), _ZSTD_INPUT_BYTES):
-            piece = view[position : position + _ZSTD_INPUT_BYTES]
+        for position in range(0, len(view), input_bytes):
+            piece = view[position : position + input_bytes]
             while piece:
                 if stream.eof:
                     stream = context.decompressobj()
@@ -267,6 +273,7 @@ def _unzstd(data: Bytes, max_bytes: int) -> bytes:
 
 
 _ZSTD_INPUT_BYTES = 1024
+_ZSTD_LEAST_INPUT_BYTES = 64
 
 _COMPRESS: Final[Mapping[Compression, Callable[[Bytes, int], bytes]]] = MappingProxyType(
     {Compression.GZIP: _gzip, Compression.SNAPPY: _snappy, Compression.LZ4: _lz4, Compression.ZSTD: _zstd}

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from protocol.errors import InvalidRecord
 from protocol.records.builder import build_batch
-from protocol.records.record import Record, records
+from protocol.records.record import OF_MARKERS, Record, records
 
 _KEY = Struct(">hh")
 _END_TXN_VALUE = Struct(">hi")
@@ -64,7 +64,7 @@ def end_transaction_marker(batch: memoryview | bytes) -> EndTransactionMarker | 
 
     Raises InvalidRecord if the batch has anything else: no other control record belongs to a producer.
     """
-    record = next(records(batch), None)
+    record = next(records(batch, OF_MARKERS), None)
     if record is None:
         return None
     record_type = control_type(record.key)

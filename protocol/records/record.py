@@ -3,17 +3,25 @@
 Slow compared with everything in `batch` (about 2 us a record), and only for callers that need the records themselves:
 coordinators, compaction, timestamp lookup, deep validation, tools.
 
-Whatever the bytes, only CorruptMessage (codec), InvalidRecord (structure) and
+A batch is opened by `payload_of`, and by nothing else: a few bytes may claim, and hold, gigabytes and millions of records, so
+every caller has `Bounds`, and the numbers in the header are checked before anything is decompressed.
+
+Whatever the bytes, only CorruptMessage (codec), InvalidRecord (structure; TooLargeToOpen: the bounds) and
 UnsupportedCompressionType are raised. Source: Kafka's DefaultRecord and DefaultRecordBatch.
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from protocol.errors import InvalidRecord
 from protocol.records.batch import HEADER_SIZE_BYTES, BatchHeader, read_header
-from protocol.records.compression import MAX_DECOMPRESSED_BYTES, decompress
+from protocol.records.compression import MAX_DECOMPRESSED_BYTES, TooLargeToOpen, decompress
 from protocol.records.varint import read_varint, read_varlong
+
+#: Most records of one batch: the largest `batch.num.messages` of librdkafka. They are read within two seconds.
+MAX_RECORDS: Final = 1_000_000
+#: Kafka's default of `max.decompressed.message.bytes`: the largest array of Java.
+MAX_RECORD_BYTES: Final = 2**31 - 1 - 8
 
 #: Name and value; a header's value may be null.
 Header = tuple[str, bytes | None]
@@ -32,28 +40,64 @@ class Record(NamedTuple):
     headers: tuple[Header, ...] = ()
 
 
-def records(batch: memoryview | bytes, *, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> Iterator[Record]:
+class Bounds(NamedTuple):
+    """The most that a batch may hold for the reader that opens it; TooLargeToOpen is raised beyond it."""
+
+    #: Of all its records, decompressed: the memory that opening it takes.
+    max_bytes: int = MAX_DECOMPRESSED_BYTES
+    #: By its header: the time that reading them takes.
+    max_records: int = MAX_RECORDS
+    #: Of one record of a compressed batch: `max.decompressed.message.bytes` of the topic.
+    max_record_bytes: int = MAX_RECORD_BYTES
+
+
+#: For batches of any topic.
+ANY_BATCH: Final = Bounds()
+#: For logs that only brokers write: a batch of theirs has at most `max.message.bytes`, and records of 50 bytes or more.
+OF_BROKERS: Final = Bounds(max_bytes=32 * 1024 * 1024, max_records=100_000)
+#: For a transaction marker, which is one small record.
+OF_MARKERS: Final = Bounds(max_bytes=64 * 1024, max_records=1)
+
+
+def records(batch: memoryview | bytes, bounds: Bounds = ANY_BATCH) -> Iterator[Record]:
     """The records of exactly one batch, in order. The CRC is not checked.
 
-    `max_bytes` bounds the decompressed size; beyond it CorruptMessage is raised.
     A batch without records, all removed by compaction, yields none.
     """
     header = read_header(batch)
     if header.records_count == 0:
         return iter(())
-    return parse_payload(payload_of(header, batch, max_bytes=max_bytes), header)
+    return parse_payload(payload_of(header, batch, bounds), header)
 
 
-def payload_of(
-    header: BatchHeader, batch: memoryview | bytes, *, max_bytes: int = MAX_DECOMPRESSED_BYTES
-) -> bytes:
-    """The records' bytes, decompressed."""
+def payload_of(header: BatchHeader, batch: memoryview | bytes, bounds: Bounds = ANY_BATCH) -> bytes:
+    """The records' bytes, decompressed: the only opener of batches; see the module."""
     if len(batch) < header.size_bytes:
         raise InvalidRecord(f"A batch of {header.size_bytes} bytes is cut off after {len(batch)}")
+    if header.records_count > bounds.max_records:
+        raise TooLargeToOpen(f"A batch of {header.records_count} records, more than {bounds.max_records}")
     compressed = memoryview(batch)[HEADER_SIZE_BYTES : header.size_bytes]
     if not header.is_compressed:
         return bytes(compressed)
-    return decompress(header.compression, compressed, max_bytes=max_bytes)
+    payload = decompress(header.compression, compressed, max_bytes=bounds.max_bytes)
+    if len(payload) > bounds.max_record_bytes:
+        _check_sizes(payload, bounds.max_record_bytes)
+    return payload
+
+
+def _check_sizes(payload: bytes, max_record_bytes: int) -> None:
+    """Raise TooLargeToOpen if a record is too large. What is malformed is left to the parser."""
+    position = 0
+    try:
+        while position < len(payload):
+            size, position = read_varint(payload, position)
+            if size > max_record_bytes:
+                raise TooLargeToOpen(
+                    f"A record of {size} bytes, more than max.decompressed.message.bytes {max_record_bytes}"
+                )
+            position += max(size, 0)
+    except IndexError:
+        pass
 
 
 def parse_payload(data: bytes, header: BatchHeader) -> Iterator[Record]:  # noqa: C901
@@ -135,7 +179,7 @@ def parse_payload(data: bytes, header: BatchHeader) -> Iterator[Record]:  # noqa
         raise InvalidRecord(f"{end - position} bytes follow the batch's {count} records")
 
 
-def keys_of(batch: memoryview | bytes) -> Iterator[RecordKey]:
+def keys_of(batch: memoryview | bytes, bounds: Bounds = ANY_BATCH) -> Iterator[RecordKey]:
     """Offset, key and presence of a value of exactly one batch's records, for compaction: half the time of `records`.
 
     Raises as `records`, except for errors in the skipped parts: timestamps, values and headers.
@@ -143,7 +187,7 @@ def keys_of(batch: memoryview | bytes) -> Iterator[RecordKey]:
     header = read_header(batch)
     if header.records_count == 0:
         return iter(())
-    return _parse_keys(payload_of(header, batch), header)
+    return _parse_keys(payload_of(header, batch, bounds), header)
 
 
 def _parse_keys(data: bytes, header: BatchHeader) -> Iterator[RecordKey]:
@@ -190,7 +234,7 @@ def _parse_keys(data: bytes, header: BatchHeader) -> Iterator[RecordKey]:
         raise InvalidRecord(f"{end - position} bytes follow the batch's {header.records_count} records")
 
 
-def values_of(batch: memoryview | bytes) -> list[bytes | None]:
+def values_of(batch: memoryview | bytes, bounds: Bounds = ANY_BATCH) -> list[bytes | None]:
     """The values of exactly one batch's records, in order: a third of the time of `records`.
 
     For logs whose records have no keys. Raises as `records`, except for errors in the skipped timestamps and offsets.
@@ -198,7 +242,7 @@ def values_of(batch: memoryview | bytes) -> list[bytes | None]:
     header = read_header(batch)
     if header.records_count == 0:
         return []
-    return _parse_values(payload_of(header, batch), header.records_count)
+    return _parse_values(payload_of(header, batch, bounds), header.records_count)
 
 
 def _parse_values(data: bytes, count: int) -> list[bytes | None]:  # noqa: C901

@@ -60,6 +60,7 @@ OF_THE_START = {
     "remote.log.manager.transfer.deadline.ms",
     "remote.log.storage.manager.process.enable",
     *LEADER_PREFERENCE_CONFIGS,
+    "max.decompressed.message.bytes",  # of Kafka 4.4
     "listeners",
     "log.dirs",
     "controller.quorum.voters",

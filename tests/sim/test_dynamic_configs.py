@@ -104,6 +104,7 @@ TOPICS: dict[str, tuple[str, object, Callable[[Node], object]]] = {
     "retention.bytes": ("9000", 9000, of_log("retention_bytes")),
     "retention.ms": ("9999999", 9999999, of_log("retention_ms")),
     "max.message.bytes": ("500", 500, of_log("max_message_bytes")),
+    "max.decompressed.message.bytes": ("501", 501, of_log("max_decompressed_message_bytes")),
     "index.interval.bytes": (
         "77",
         77,

@@ -18,6 +18,7 @@ from broker.config.definitions.shorthand import (
 )
 from protocol.config_def import ConfigKey, NoMeaning, NotServed
 from protocol.config_values import Between, Distinct, GzipLevel, NotNull, OneOf
+from protocol.records.record import MAX_RECORD_BYTES
 from storage.topic_configs import COMPRESSION_TYPES
 
 KEYS = (
@@ -25,6 +26,9 @@ KEYS = (
     ConfigKey("message.max.bytes", INT, 1_048_588,
               "Size of the largest record batch accepted, for topics that do not set it.",
               HIGH, check=AT_LEAST_0, update_mode=CLUSTER_WIDE),
+    ConfigKey("max.decompressed.message.bytes", INT, MAX_RECORD_BYTES,
+              "Size of the largest record accepted in a compressed batch, for topics that do not set it (Kafka 4.4).",
+              MEDIUM, check=Between(1, MAX_RECORD_BYTES), update_mode=CLUSTER_WIDE),
     ConfigKey("num.io.threads", INT, 8,
               "Request handler threads in Kafka; accepted here, where one event loop handles requests.",
               HIGH, check=AT_LEAST_1, update_mode=CLUSTER_WIDE,

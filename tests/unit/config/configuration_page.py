@@ -29,8 +29,8 @@ _KINDS: tuple[tuple[str, Mapping[str, ConfigKey]], ...] = (
 _OPENING = """\
 # Configuration
 
-Names, types, defaults, bounds and synonyms of all configurations are Apache Kafka 4.3.1's, and a `server.properties`
-file of Kafka loads unchanged; only `metrics.listeners` ([METRICS.md](METRICS.md)),
+Names, types, defaults, bounds and synonyms of all configurations are Apache Kafka 4.3.1's
+(`max.decompressed.message.bytes` is 4.4's), and a `server.properties` file of Kafka loads unchanged; only `metrics.listeners` ([METRICS.md](METRICS.md)),
 `remote.log.storage.manager.process.enable`, `remote.log.manager.transfer.deadline.ms` and the four `leader.election.*` of brokers
 and topics ([KIP-1303](kips/KIP-1303.md)) are not Kafka's. Every configuration that
 is accepted is one of three: {works} of {total} have an effect, as in Kafka; the others are listed here. Each definition says

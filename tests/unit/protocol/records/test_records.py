@@ -18,8 +18,8 @@ from protocol.records.builder import (
     payload_of_values,
     simple_records,
 )
-from protocol.records.compression import Compression
-from protocol.records.record import Record, keys_of, payload_of, records, values_of
+from protocol.records.compression import Compression, TooLargeToOpen
+from protocol.records.record import OF_BROKERS, Bounds, Record, keys_of, payload_of, records, values_of
 from protocol.records.varint import read_varint, read_varlong, varint
 
 #: What the batches of the five codecs in that file hold.
@@ -227,7 +227,7 @@ def test_header_keys_that_are_not_utf8_are_read_as_java_does():
 @given(st.binary(max_size=150), st.integers(0, 7), st.integers(-1, 5))
 def test_random_payloads_raise_nothing_else(payload, attributes, count):
     try:
-        list(records(batch_of(payload, count=count, attributes=attributes), max_bytes=10_000))
+        list(records(batch_of(payload, count=count, attributes=attributes), Bounds(max_bytes=10_000)))
     except (CorruptMessage, InvalidRecord):
         pass
     except KafkaError:
@@ -277,3 +277,35 @@ def test_a_header_that_promises_more_than_there_is():
     struct.pack_into(">i", batch, 8, 10_000)
     with pytest.raises(InvalidRecord):
         list(records(batch))
+
+
+OPENERS = {
+    "records": lambda batch, bounds: list(records(batch, bounds)),
+    "keys_of": lambda batch, bounds: list(keys_of(batch, bounds)),
+    "values_of": values_of,
+}
+
+
+@pytest.mark.parametrize("opens", OPENERS.values(), ids=OPENERS)
+@pytest.mark.parametrize("codec", Compression)
+def test_every_opener_has_bounds(opens, codec):
+    batch = build_batch([Record(offset, NOW, b"k", bytes(1000)) for offset in range(20)], compression=codec)
+    size = len(payload_of(read_header(batch), batch))
+    assert len(opens(batch, Bounds(max_bytes=size, max_records=20, max_record_bytes=1010))) == 20
+    with pytest.raises(TooLargeToOpen, match="20 records, more than 19"):
+        opens(batch, Bounds(max_records=19))
+    if codec is Compression.NONE:  # its sender has sent all of its bytes
+        assert len(opens(batch, Bounds(max_bytes=1, max_record_bytes=1))) == 20
+        return
+    with pytest.raises(TooLargeToOpen, match="decompresses to more than"):
+        opens(batch, Bounds(max_bytes=size - 1))
+    with pytest.raises(TooLargeToOpen, match=r"more than max\.decompressed\.message\.bytes 999"):
+        opens(batch, Bounds(max_record_bytes=999))
+
+
+def test_a_count_is_refused_before_anything_is_decompressed():
+    payload = b"no codec reads this"
+    with pytest.raises(TooLargeToOpen):
+        list(records(batch_of(payload, count=OF_BROKERS.max_records + 1, attributes=4), OF_BROKERS))
+    with pytest.raises(CorruptMessage):
+        list(records(batch_of(payload, count=OF_BROKERS.max_records, attributes=4), OF_BROKERS))
