@@ -25,13 +25,17 @@ from types import MappingProxyType
 from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
+from protocol.errors import InvalidTopic
 from protocol.remote.records import RemoteLogSegmentState, RemotePartitionDeleteState
-from protocol.types import TopicPartition
+from protocol.topic_names import check_topic_name
+from protocol.types import ZERO_UUID, TopicPartition
 from storage.kafka_uuid import to_text
 from storage.leader_epoch_cache import EpochEntry
 
 #: Of an int64 on the wire.
-_MAX_OFFSET: Final = 2**63 - 1
+MAX_OFFSET: Final = 2**63 - 1
+#: Of an int32 on the wire.
+_MAX_PARTITION: Final = 2**31 - 1
 
 _SEGMENT_TRANSITIONS: Final[Mapping[RemoteLogSegmentState | None, frozenset[RemoteLogSegmentState]]] = (
     MappingProxyType(
@@ -88,6 +92,20 @@ class TopicIdPartition(NamedTuple):
     topic_id: UUID
     topic_partition: TopicPartition
 
+    @classmethod
+    def checked(cls, topic_id: UUID, topic: str, partition: int) -> "TopicIdPartition":
+        """A partition that a record, a file or an object's name has; raises ValueError unless it can exist.
+
+        Stores make names of objects from it, which must not lead out of their folder.
+        """
+        try:
+            check_topic_name(topic)
+        except InvalidTopic as error:
+            raise ValueError(str(error)) from None
+        if topic_id == ZERO_UUID or not 0 <= partition <= _MAX_PARTITION:
+            raise ValueError(f"{topic} has topic id {to_text(topic_id)} and partition {partition}")
+        return cls(topic_id, TopicPartition(topic, partition))
+
     def __str__(self) -> str:
         return f"{to_text(self.topic_id)}:{self.topic_partition}"
 
@@ -124,7 +142,7 @@ class RemoteLogSegmentMetadata:
     is_transaction_index_empty: bool = False
 
     def __post_init__(self) -> None:
-        if not 0 <= self.start_offset < self.end_offset <= _MAX_OFFSET:
+        if not 0 <= self.start_offset < self.end_offset <= MAX_OFFSET:
             raise ValueError(f"{self.segment_id}: offsets [{self.start_offset}, {self.end_offset})")
         if self.segment_size_bytes < 0:
             raise ValueError(f"{self.segment_id} has {self.segment_size_bytes} bytes")

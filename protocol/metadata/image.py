@@ -20,8 +20,10 @@ from enum import IntEnum
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
+from protocol.errors import InvalidTopic
 from protocol.local_log import LocalLogs, local_logs_from
 from protocol.metadata import records as r
+from protocol.topic_names import check_topic_name
 from protocol.types import ZERO_UUID
 
 #: In PartitionChangeRecord, the leader is unchanged; in both partition records, there is no leader.
@@ -262,6 +264,10 @@ class MetadataImage:
     def _topic(self, record: r.TopicRecord, delta: MetadataDelta) -> None:
         if record.name in self.topics_by_name or record.topic_id in self.topics_by_id:
             raise InvalidMetadata(f"topic {record.name} ({record.topic_id}) is created twice")
+        try:
+            check_topic_name(record.name)  # brokers make folders of this name
+        except InvalidTopic as error:
+            raise InvalidMetadata(str(error)) from error
         topic = TopicImage(record.name, record.topic_id)
         self.topics_by_name[record.name] = self.topics_by_id[record.topic_id] = topic
         delta.topics_created.add(record.topic_id)

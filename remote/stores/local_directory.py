@@ -30,6 +30,8 @@ ROOT: Final = "kafka-tiered-storage"
 #: The setting that names the directory: `rsm.config.dir`.
 DIR: Final = "dir"
 
+#: A folder and a name.
+_KEY_PARTS: Final = 2
 #: A full disk may have room later; a directory that was removed by another broker is created again.
 _TRANSIENT: Final = (errno.ENOSPC, errno.EDQUOT, errno.EAGAIN, errno.EINTR, errno.ESTALE, errno.ETIMEDOUT)
 #: `copy_file_range` is not for these two files: they are on different kinds of file systems, or one is not a file.
@@ -75,7 +77,7 @@ class DirectoryStore:
 
     def put(self, key: str, source: Source) -> None:
         """Write the file, for `_flush`. A copy that fails leaves a part of it, until it is deleted."""
-        path = self._root / key
+        path = self._path(key)
         with _storage_errors(key):
             if not path.parent.exists():
                 # Another broker may have removed it, with the partition's last segment.
@@ -90,7 +92,7 @@ class DirectoryStore:
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> RemoteStream:
         """A stream of the file."""
         with _storage_errors(key):
-            file = (self._root / key).open("rb", buffering=0)
+            file = self._path(key).open("rb", buffering=0)
             file.seek(start)
         return _FileStream(key, file, None if end is None else end - start)
 
@@ -98,7 +100,7 @@ class DirectoryStore:
         """Remove the files, and their directories if they are empty then."""
         directories = set()
         for key in keys:
-            path = self._root / key
+            path = self._path(key)
             directories.add(path.parent)
             with _storage_errors(key):
                 path.unlink(missing_ok=True)
@@ -120,6 +122,13 @@ class DirectoryStore:
 
     def close(self) -> None:
         """Nothing is open."""
+
+    def _path(self, key: str) -> Path:
+        """Raises RemoteStorageError for a key that is not the name of a file in a folder of the store."""
+        parts = key.split("/")
+        if len(parts) != _KEY_PARTS or "\0" in key or any(each in ("", ".", "..") for each in parts):
+            raise RemoteStorageError(f"{key!r} is no name of an object in a directory")
+        return self._root / key
 
 
 def _files_in(directory: Path) -> list[Path]:

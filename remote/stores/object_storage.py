@@ -8,6 +8,9 @@
 
 Offsets have 20 digits, ids Kafka's 22 characters. The names do not change between versions: other tools read them, and a
 bucket may be copied to another store. Source of the names: Kafka's LocalTieredStorage.
+
+A name never leads out of its folder: a topic's name that no topic can have makes no key, and a name in the store that
+`key_of` would not make again is none of a copy.
 """
 
 import re
@@ -17,8 +20,10 @@ from io import BytesIO
 from threading import Lock
 from typing import BinaryIO, Final, NamedTuple, Protocol
 
-from protocol.types import TopicPartition
-from remote.segment_metadata import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
+from protocol.errors import InvalidTopic
+from protocol.topic_names import check_topic_name
+from remote.errors import RemoteStorageError
+from remote.segment_metadata import MAX_OFFSET, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
 from remote.storage_manager import IndexType, LogSegmentData, RemoteStorageManager, RemoteStream
 from storage.file_names import LOG, of_offset
 from storage.kafka_uuid import TEXT_LENGTH, from_text, to_text
@@ -167,18 +172,22 @@ class ObjectStorage(RemoteStorageManager):
 def folder_of(partition: TopicIdPartition) -> str:
     """The folder of a partition's objects.
 
-    >>> folder_of(TopicIdPartition(from_text("AAAAAAAAAAAAAAAAAAAAAQ"), TopicPartition("orders", 3)))
+    >>> folder_of(TopicIdPartition.checked(from_text("AAAAAAAAAAAAAAAAAAAAAQ"), "orders", 3))
     'orders-3-AAAAAAAAAAAAAAAAAAAAAQ'
     """
     return f"{partition.topic_partition}-{to_text(partition.topic_id)}"
 
 
 def key_of(metadata: RemoteLogSegmentMetadata, index_type: IndexType | None = None) -> str:
-    """The key of a segment's batches, or of one of its indexes."""
+    """The key of a segment's batches, or of one of its indexes. Raises RemoteStorageError for an invalid topic name."""
     return _key(metadata.segment_id, metadata.start_offset, index_type)
 
 
 def _key(segment_id: RemoteLogSegmentId, start_offset: int, index_type: IndexType | None) -> str:
+    try:
+        check_topic_name(segment_id.partition.topic_partition.topic)
+    except InvalidTopic as error:
+        raise RemoteStorageError(f"a copy has no place in the store: {error}") from None
     suffix = LOG if index_type is None else f".{index_type.value}"
     return (
         f"{folder_of(segment_id.partition)}/{of_offset(start_offset, f'-{to_text(segment_id.id)}', suffix)}"
@@ -194,13 +203,18 @@ def parse_key(key: str, size_bytes: int, modified_ms: int = 0) -> StoredObject |
     match = _KEY.fullmatch(key)
     if match is None or match["suffix"] not in _SUFFIXES:
         return None
-    partition = TopicIdPartition(
-        from_text(match["topic_id"]), TopicPartition(match["topic"], int(match["partition"]))
-    )
-    return StoredObject(
+    try:
+        partition = TopicIdPartition.checked(
+            from_text(match["topic_id"]), match["topic"], int(match["partition"])
+        )
+    except ValueError:
+        return None
+    found = StoredObject(
         segment_id=RemoteLogSegmentId(partition, from_text(match["id"])),
         start_offset=int(match["offset"]),
         index_type=None if match["suffix"] == LOG else IndexType(match["suffix"][1:]),
         size_bytes=size_bytes,
         modified_ms=modified_ms,
     )
+    # Other spellings, as partition 03, would be deleted under another name than they have.
+    return found if found.key == key and found.start_offset < MAX_OFFSET else None

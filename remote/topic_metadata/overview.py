@@ -17,7 +17,7 @@ from typing import Final
 from uuid import UUID
 
 from protocol.remote.records import RemotePartitionDeleteState
-from protocol.types import ZERO_UUID, TopicPartition
+from protocol.types import ZERO_UUID
 from remote.column_codec import ColumnReader, ColumnWriter
 from remote.segment_metadata import (
     RemoteLogSegmentMetadata,
@@ -111,9 +111,7 @@ class CopiesOverview(Subscriber):
         at = 0
         for index, (number, state, size) in enumerate(zip(numbers, states, sizes, strict=True)):
             topic_id = UUID(bytes=ids[index * _ID_BYTES : (index + 1) * _ID_BYTES])
-            topic_partition = TopicPartition(names[at : at + size].decode(), number)
+            partition = TopicIdPartition.checked(topic_id, names[at : at + size].decode(), number)
             at += size
-            partitions[TopicIdPartition(topic_id, topic_partition)] = (
-                None if state == _NOT_DELETED else RemotePartitionDeleteState(state)
-            )
+            partitions[partition] = None if state == _NOT_DELETED else RemotePartitionDeleteState(state)
         self._partitions = partitions

@@ -19,7 +19,7 @@ from protocol.remote.records import (
     SegmentLeaderEpochEntry,
     TopicIdPartitionEntry,
 )
-from protocol.types import TopicPartition
+from protocol.types import ZERO_UUID
 from remote.segment_metadata import (
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
@@ -134,7 +134,7 @@ def _partition_entry(partition: TopicIdPartition) -> TopicIdPartitionEntry:
 
 
 def _partition(entry: TopicIdPartitionEntry) -> TopicIdPartition:
-    return TopicIdPartition(entry.id, TopicPartition(entry.name, entry.partition))
+    return TopicIdPartition.checked(entry.id, entry.name, entry.partition)
 
 
 def _id_entry(segment_id: RemoteLogSegmentId) -> RemoteLogSegmentIdEntry:
@@ -144,6 +144,8 @@ def _id_entry(segment_id: RemoteLogSegmentId) -> RemoteLogSegmentIdEntry:
 
 
 def _segment_id(entry: RemoteLogSegmentIdEntry) -> RemoteLogSegmentId:
+    if entry.id == ZERO_UUID:
+        raise ValueError("a copy has the id that stands for none")
     return RemoteLogSegmentId(_partition(entry.topic_id_partition), entry.id)
 
 

@@ -83,7 +83,9 @@ def _finding_lines(seen: Look, found: Sequence[Finding], lost: Sequence[Orphan])
     for orphan in lost:
         yield f"note: {_orphan_line(orphan)}"
     for foreign in seen.stored.foreign:
-        yield f"note: {foreign.key} is no object of a copy"
+        # Anyone who may write to the store has chosen the name: no control characters for the terminal.
+        name = foreign.key if foreign.key.isprintable() else ascii(foreign.key)
+        yield f"note: {name} is no object of a copy"
     if seen.known.unread_count:
         yield f"note: {seen.known.unread_count} records of {TOPIC} are of a newer version"
     if seen.known.removed_count:

@@ -60,13 +60,25 @@ def test_what_is_in_the_overview(changes, expected):
     assert overview.partitions == expected
 
 
-names = st.text("abcö.", min_size=1, max_size=10)
+names = st.from_regex("[ab._-]{3,10}", fullmatch=True)
 user_partitions = st.builds(
     lambda number, name, index: TopicIdPartition(UUID(int=number), TopicPartition(name, index)),
-    st.integers(0, 2**128 - 1),
+    st.integers(1, 2**128 - 1),
     names,
     st.integers(0, 10_000),
 )
+
+
+@pytest.mark.parametrize("name", ["../../x", "..", "ö", "a\0"])
+def test_a_snapshot_with_an_invalid_topic_is_refused(name):
+    bad = TopicIdPartition(UUID(int=7), TopicPartition(name, 0))
+    written, found = CopiesOverview(3), CopiesOverview(3)
+    written.apply(
+        replace(copy_of(1, 0, 10), segment_id=copy_of(1, 0, 10).segment_id._replace(partition=bad)), offset=0
+    )
+    with pytest.raises(ValueError, match="topic name"):
+        found.restore(memoryview(written.to_bytes()))
+    assert found.partitions == {}
 
 
 @given(st.dictionaries(user_partitions, st.sampled_from([None, MARKED, STARTED])))

@@ -1,19 +1,22 @@
 """The local directory keeps the contract, and has the layout of Kafka's LocalTieredStorage."""
 
 import os
+from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 from random import Random
 from uuid import UUID
 
 import pytest
+from remote_support import PARTITION, copy_of
 
 from protocol.errors import InvalidConfig
 from protocol.types import TopicPartition
 from remote.errors import RemoteStorageError
 from remote.segment_metadata import TopicIdPartition
 from remote.storage_manager import IndexType
-from remote.stores.local_directory import LocalDirectory
-from remote.stores.object_storage import key_of
+from remote.stores.local_directory import DirectoryStore, LocalDirectory
+from remote.stores.object_storage import Source, key_of, parse_key
 from remote.testing import RemoteStorageManagerContract, Segment, read
 
 
@@ -105,6 +108,53 @@ class TestContract(RemoteStorageManagerContract):
 def test_the_directory_must_be_named(directory):
     with pytest.raises(InvalidConfig, match=r"rsm\.config\.dir"):
         LocalDirectory().configure({"dir": directory})
+
+
+@pytest.mark.parametrize(
+    "key", ["../x/a", "a/../b", "..", "a", "", "a/", "/a", "a/b/c", "./a", "a/.", "a\0/b", "../../x"]
+)
+def test_a_key_never_leads_out_of_the_directory(tmp_path, key):
+    (tmp_path / "tier" / "kafka-tiered-storage").mkdir(parents=True)
+    outside = tmp_path / "tier" / "x"
+    outside.mkdir()
+    (outside / "a").touch()
+    store = DirectoryStore(tmp_path / "tier" / "kafka-tiered-storage")
+    with pytest.raises(RemoteStorageError):
+        store.delete([key])
+    with pytest.raises(RemoteStorageError):
+        store.get(key)
+    with pytest.raises(RemoteStorageError):
+        store.put(key, Source(BytesIO(b"x"), 1, lambda _: None))
+    assert (outside / "a").exists()
+
+
+@pytest.mark.parametrize("name", ["../../x", "..", "a/b", "a\0b", ""])
+def test_no_store_is_asked_for_a_topic_that_cannot_exist(tmp_path, name):
+    """Whichever store it is: the keys are made before it is called."""
+    copy = copy_of(1, 0, 10)
+    bad = PARTITION._replace(topic_partition=TopicPartition(name, 0))
+    with pytest.raises(RemoteStorageError):
+        key_of(replace(copy, segment_id=copy.segment_id._replace(partition=bad)))
+
+
+ID = "AAAAAAAAAAAAAAAAAAAAAQ"
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        f"..-0-{ID}/{0:020}-{ID}.log",
+        f"t-00-{ID}/{0:020}-{ID}.log",
+        f"t-2147483648-{ID}/{0:020}-{ID}.log",
+        f"t-0-{ID}/{2**63 - 1:020}-{ID}.log",
+        f"t-0-AAAAAAAAAAAAAAAAAAAAAA/{0:020}-{ID}.log",
+        f"t-0-AAAAAAAAAAAAAAAAAAAAAR/{0:020}-{ID}.log",  # another text of the same 16 bytes
+        f"t-0-{ID}/{0:020}-{ID}.exe",
+    ],
+)
+def test_a_name_that_no_copy_has_is_none_of_a_copy(key):
+    assert parse_key(f"t-0-{ID}/{0:020}-{ID}.log", 1) is not None
+    assert parse_key(key, 1) is None
 
 
 def test_a_missing_local_file_is_no_error_of_the_store(tmp_path):

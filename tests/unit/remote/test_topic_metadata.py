@@ -16,7 +16,7 @@ from protocol.remote.records import RemoteLogSegmentState as State
 from protocol.remote.records import RemotePartitionDeleteState as DeleteState
 from protocol.types import TopicPartition
 from remote.metadata_cache import RemoteLogMetadataCache
-from remote.segment_metadata import RemotePartitionDeleteMetadata, TopicIdPartition
+from remote.segment_metadata import RemoteLogSegmentId, RemotePartitionDeleteMetadata, TopicIdPartition
 from remote.topic_metadata import committed_offsets, snapshot
 from remote.topic_metadata.partitioner import metadata_partition
 from remote.topic_metadata.records import from_value, to_value
@@ -103,6 +103,33 @@ def test_a_copy_of_negative_size_is_malformed():
     record.segment_size_in_bytes = -1
     with pytest.raises(MalformedMessage, match="-1 bytes"):
         from_value(encode(record))
+
+
+@pytest.mark.parametrize(
+    ("name", "topic_id", "number"),
+    [
+        ("../../x", UUID(int=7), 0),
+        ("..", UUID(int=7), 0),
+        ("a/b", UUID(int=7), 0),
+        ("", UUID(int=7), 0),
+        ("a\0b", UUID(int=7), 0),
+        ("a" * 250, UUID(int=7), 0),
+        ("t", UUID(int=0), 0),
+        ("t", UUID(int=7), -1),
+    ],
+)
+@pytest.mark.parametrize("kind", ["copy", "update", "deletion"])
+def test_a_partition_that_cannot_exist_is_malformed(kind, name, topic_id, number):
+    """Stores make names of objects from it: `../../x` would be a file outside of the tier."""
+    partition = TopicIdPartition(topic_id, TopicPartition(name, number))
+    segment_id = RemoteLogSegmentId(partition, UUID(int=1))
+    change = {
+        "copy": replace(copy_of(1, 0, 10), segment_id=segment_id),
+        "update": replace(to(1, State.COPY_SEGMENT_FINISHED), segment_id=segment_id),
+        "deletion": replace(deletion(DeleteState.DELETE_PARTITION_MARKED), partition=partition),
+    }[kind]
+    with pytest.raises(MalformedMessage):
+        from_value(to_value(change))
 
 
 def cache_with_history(seed):
