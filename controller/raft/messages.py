@@ -11,6 +11,7 @@ from uuid import UUID
 from controller.raft.core import Core
 from controller.raft.types import (
     LAST_EPOCH,
+    MAX_EPOCH_STEP,
     NO_NODE,
     NO_OFFSET,
     PARTITION,
@@ -130,7 +131,8 @@ def validate_voter_only_request(core: Core, epoch: int, sender_id: int) -> Error
     """The error for a Vote, BeginQuorumEpoch or EndQuorumEpoch with a stale or invalid epoch or sender, else None."""
     if epoch < core.epoch:
         return ErrorCode.fenced_leader_epoch
-    return ErrorCode.invalid_request if sender_id < 0 or epoch >= LAST_EPOCH else None
+    last_epoch = min(core.epoch + MAX_EPOCH_STEP, LAST_EPOCH - 1)
+    return ErrorCode.invalid_request if sender_id < 0 or epoch > last_epoch else None
 
 
 def is_valid_voter_key(core: Core, voter_id: int, directory_id: UUID) -> bool:

@@ -24,6 +24,10 @@ NO_OFFSET: Final = -1
 NO_TIMESTAMP: Final = -1
 #: The largest epoch of the wire format (int32). Elections do not reach it, and no node could be elected after it.
 LAST_EPOCH: Final = 2**31 - 1
+#: A request raises the epoch by at most so much. Whatever reaches the listener may send one, and the epochs up to LAST_EPOCH are
+#: all that a quorum ever has: they last for two million such requests, each of which waits for an fsync. A replica that
+#: is further behind adopts the epoch from the response to its own request, since it has chosen the node that it asks.
+MAX_EPOCH_STEP: Final = 1_000
 #: The kraft.version level from which the voter set is in the log and can be changed (KIP-853).
 RECONFIGURABLE: Final = 1
 

@@ -21,7 +21,14 @@ from raft_support import (
 from controller.raft.effects import LeaderChanged, Persist, Reply, Stopped
 from controller.raft.quorum_epochs import end_epoch_election_backoff_ms
 from controller.raft.roles import Candidate, Follower, Leader, Prospective, Resigned, Unattached
-from controller.raft.types import TOPIC, ElectionState, LeaderAndEpoch, OffsetAndEpoch, ReplicaKey
+from controller.raft.types import (
+    MAX_EPOCH_STEP,
+    TOPIC,
+    ElectionState,
+    LeaderAndEpoch,
+    OffsetAndEpoch,
+    ReplicaKey,
+)
 from protocol.error_code import ErrorCode
 from protocol.messages import begin_quorum_epoch, end_quorum_epoch
 from protocol.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
@@ -175,6 +182,8 @@ def test_a_leader_that_is_no_voter_we_know_says_where_it_is() -> None:
         (begin(epoch=3), ErrorCode.none, ErrorCode.fenced_leader_epoch),
         (begin(-1, epoch=9), ErrorCode.none, ErrorCode.invalid_request),
         (begin(epoch=2**31 - 1), ErrorCode.none, ErrorCode.invalid_request),
+        (begin(epoch=2**31 - 2), ErrorCode.none, ErrorCode.invalid_request),
+        (begin(epoch=5 + MAX_EPOCH_STEP), ErrorCode.none, ErrorCode.invalid_request),
         (begin(3, epoch=4), ErrorCode.none, ErrorCode.invalid_request),  # 2 leads this epoch
         (begin(1, epoch=4), ErrorCode.none, ErrorCode.invalid_request),
         (begin(2, epoch=4, voter=3), ErrorCode.none, ErrorCode.invalid_voter_key),
@@ -289,6 +298,8 @@ def test_successors_are_known_by_their_disks() -> None:
         (end(epoch=3), ErrorCode.none, ErrorCode.fenced_leader_epoch),
         (end(-1), ErrorCode.none, ErrorCode.invalid_request),
         (end(epoch=2**31 - 1), ErrorCode.none, ErrorCode.invalid_request),
+        (end(epoch=2**31 - 2), ErrorCode.none, ErrorCode.invalid_request),
+        (end(epoch=5 + MAX_EPOCH_STEP), ErrorCode.none, ErrorCode.invalid_request),
         (end(3), ErrorCode.none, ErrorCode.invalid_request),
     ],
 )

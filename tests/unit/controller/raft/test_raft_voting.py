@@ -29,7 +29,14 @@ from controller.raft.roles import (
     Role,
     Unattached,
 )
-from controller.raft.types import TOPIC, ElectionState, OffsetAndEpoch, ReplicaKey, VersionRange
+from controller.raft.types import (
+    MAX_EPOCH_STEP,
+    TOPIC,
+    ElectionState,
+    OffsetAndEpoch,
+    ReplicaKey,
+    VersionRange,
+)
 from controller.raft.voters import Voter
 from controller.raft.voting import can_grant_vote
 from protocol.error_code import ErrorCode
@@ -201,6 +208,8 @@ BAD = [
     (request(epoch=3), ErrorCode.none, ErrorCode.fenced_leader_epoch),
     (request(-1, epoch=5), ErrorCode.none, ErrorCode.invalid_request),
     (request(epoch=2**31 - 1), ErrorCode.none, ErrorCode.invalid_request),  # the last there could ever be
+    (request(epoch=2**31 - 2), ErrorCode.none, ErrorCode.invalid_request),
+    (request(epoch=5 + MAX_EPOCH_STEP), ErrorCode.none, ErrorCode.invalid_request),
     (request(epoch=4, voter=2), ErrorCode.none, ErrorCode.invalid_voter_key),
     (request(epoch=4, voter_directory=UUID(int=9)), ErrorCode.none, ErrorCode.invalid_voter_key),
 ]
