@@ -6,6 +6,7 @@ Source: DynamicBrokerConfig and its reconfigurables of Kafka 4.3.1.
 """
 
 from collections.abc import Mapping
+from typing import Final
 
 from broker.config.broker_config import BrokerConfig
 from broker.config.definitions import BROKER_CONFIGS
@@ -32,6 +33,13 @@ _RESIZED_IN_STEPS = (
     "remote.log.manager.expiration.thread.pool.size",
     "remote.log.reader.threads",
 )
+
+#: Keys that name classes which a running broker would load, and the classes whose task this broker does itself. Kafka
+#: refuses what it cannot load, and this broker can load none.
+_CLASSES: Final[Mapping[str, frozenset[str]]] = {
+    "metric.reporters": frozenset({"org.apache.kafka.common.metrics.JmxReporter"}),
+    "ssl.engine.factory.class": frozenset(),
+}
 
 
 def validate_broker_alter(config: BrokerConfig, resource_name: str, overrides: Mapping[str, str]) -> None:
@@ -70,6 +78,7 @@ def validate_broker_alter(config: BrokerConfig, resource_name: str, overrides: M
     )
     _check_steps(config, altered)
     _check_connection_limits(config, altered)
+    _check_classes(config, altered)
 
 
 def _check_name(config: BrokerConfig, resource_name: str) -> None:
@@ -92,6 +101,20 @@ def _check_connection_limits(config: BrokerConfig, altered: BrokerConfig) -> Non
                 raise InvalidRequest(
                     f"Invalid value {value} for configuration {name}: it must be at least 1."
                 )
+
+
+def _check_classes(config: BrokerConfig, altered: BrokerConfig) -> None:
+    """Refuse other classes than those of the node's properties, which are named in a warning at its start."""
+    for name, known in _CLASSES.items():
+        text = altered.texts.get(name)
+        if text is None or text in (config.texts.get(name), config.static.get(name)):
+            continue
+        value = altered.get(name)
+        missing = sorted({value} - known if isinstance(value, str) else set(value) - known)
+        if missing:
+            raise InvalidRequest(
+                f"Invalid value '{text}' for configuration {name}: this broker loads no Java classes: {', '.join(missing)}"
+            )
 
 
 def _check_steps(config: BrokerConfig, altered: BrokerConfig) -> None:

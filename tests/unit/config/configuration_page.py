@@ -47,6 +47,7 @@ What an operator sees:
 | has no meaning here | one INFO line names all that are set | accepted; one WARNING names them |
 | belongs to a feature that is not served | one WARNING for each feature names all that are set | accepted; the same WARNING |
 | belongs to such a feature, and would change who may do what or where data lies | the node does not start | INVALID_REQUEST |
+| names a class (`metric.reporters`, `ssl.engine.factory.class`) | one WARNING | INVALID_REQUEST, as Kafka returns for a class that it cannot load: none can be loaded here |
 | is not known | one WARNING names all of them | accepted and kept, as in Kafka |
 | is `listener.name.<listener>.<key>` of a key that listeners do not have | WARNING | INVALID_REQUEST |
 | is read-only | as set | INVALID_REQUEST, as in Kafka |

@@ -78,6 +78,13 @@ OWN, CLUSTER = "1", ""
     (OWN,     {"listeners": STATIC["listeners"]},       None),    # no change
     (OWN,     {"principal.builder.class": "a.B"},       "another principal builder is not yet served"),
     (OWN,     {"config.providers": "file"},             "config providers is not yet served"),
+    # Classes: Kafka refuses what it cannot load
+    (OWN,     {"metric.reporters": "org.apache.kafka.common.metrics.JmxReporter"}, None),
+    (OWN,     {"metric.reporters": ""},                 None),
+    (OWN,     {"metric.reporters": "com.example.Reporter"}, "loads no Java classes: com.example.Reporter"),
+    (CLUSTER, {"metric.reporters": "org.apache.kafka.common.metrics.JmxReporter,a.B"}, "loads no Java classes: a.B"),
+    (OWN,     {"ssl.engine.factory.class": "a.B"},      "loads no Java classes: a.B"),
+    (OWN,     {"ssl.engine.factory.class": ""},         "loads no Java classes"),
     # No effect, and a warning
     (OWN,     {"num.io.threads": "4"},                  None),
     (OWN,     {"sasl.enabled.mechanisms": "PLAIN"},     None),
@@ -107,6 +114,17 @@ def test_the_follower_pools_size_under_its_former_name(size, is_allowed):
     else:
         with pytest.raises(InvalidRequest, match="between half and double the current value 8"):
             validate_broker_alter(config, CLUSTER, overrides)
+
+
+def test_classes_that_were_set_before_are_no_change():
+    """Another version, or a Kafka broker, may have accepted them, and a file is loaded as it is."""
+    config = BrokerConfig(STATIC | {"metric.reporters": "a.B"}).with_dynamic(
+        {}, {"ssl.engine.factory.class": "c.D"}
+    )
+    validate_broker_alter(config, OWN, {"log.retention.ms": "5000", "ssl.engine.factory.class": "c.D"})
+    validate_broker_alter(config, OWN, {"metric.reporters": "a.B"})
+    with pytest.raises(InvalidRequest, match="loads no Java classes"):
+        validate_broker_alter(config, OWN, {"metric.reporters": "c.D"})
 
 
 def test_what_is_altered_is_judged_together_with_what_holds(config):
