@@ -57,7 +57,7 @@ class LogView:
     log_end_offset: int
     #: The size of the local segments from the end of what is copied on: they are in the local tier only.
     local_only_bytes: int
-    #: retention.ms and retention.bytes; None: unlimited.
+    #: retention.ms and retention.bytes; None: unlimited, or `cleanup.policy` has no `delete`.
     retention_ms: int | None
     retention_bytes: int | None
 

@@ -104,8 +104,13 @@ class LogConfig:
 
     @property
     def is_compacted(self) -> bool:
-        """Whether compaction applies; may be true together with `is_deleting`."""
-        return "compact" in self.cleanup_policy
+        """Whether compaction applies; may be true together with `is_deleting`.
+
+        Never to a tiered topic (KIP-405). Its own `cleanup.policy` has no `compact`, but that of the broker may become its
+        default. Kafka 4.3.1 then takes the topic for one that is not tiered: its log start passes what only the remote tier
+        has, and expiration deletes every copy.
+        """
+        return "compact" in self.cleanup_policy and not self.remote_storage_enable
 
     @property
     def is_deleting(self) -> bool:
@@ -137,8 +142,18 @@ class LogConfig:
 
     @property
     def is_tiered(self) -> bool:
-        """Whether closed segments are copied to the remote tier; never for a compacted topic (KIP-405)."""
-        return self.remote_storage_enable and not self.is_compacted
+        """Whether closed segments are copied to the remote tier: the topic's own configuration decides, no default (KIP-405)."""
+        return self.remote_storage_enable
+
+    @property
+    def total_retention_ms(self) -> int | None:
+        """Age at which records expire in both tiers; None is never, as without `cleanup.policy=delete`."""
+        return self.retention_ms if self.is_deleting else None
+
+    @property
+    def total_retention_bytes(self) -> int | None:
+        """Size of both tiers beyond which records expire; None is without limit, as without `cleanup.policy=delete`."""
+        return self.retention_bytes if self.is_deleting else None
 
     @property
     def effective_local_retention_ms(self) -> int | None:
@@ -194,9 +209,7 @@ def validate_topic_configs(
     check_topic_values(values)
     if values["remote.storage.enable"]:
         _check_tiered(values, is_remote_storage_system_enabled)
-    elif (existing or {}).get("remote.storage.enable", "").lower() == "true" and not values[
-        "remote.log.delete.on.disable"
-    ]:
+    elif _was_tiered(existing or {}) and not values["remote.log.delete.on.disable"]:
         raise InvalidConfig(
             "Disabling remote storage would leave its data behind. To keep the data readable set "
             "remote.storage.enable=true and remote.log.copy.disable=true; to delete it set "
@@ -242,6 +255,14 @@ def _check_tiered(values: Mapping[str, ConfigValue], is_system_enabled: bool) ->
                     f"remote.log.copy.disable=true needs local.{whole_name} ({local}) to be {whole_name} "
                     f"({values[whole_name]}) or -2, since nothing more is copied to the remote tier."
                 )
+
+
+def _was_tiered(existing: Mapping[str, str]) -> bool:
+    """Whether a topic with these overrides is tiered; one that is not boolean was never in effect."""
+    try:
+        return TOPIC_CONFIGS["remote.storage.enable"].parse(existing["remote.storage.enable"]) is True
+    except (KeyError, InvalidConfigValue):
+        return False
 
 
 def _number(values: Mapping[str, ConfigValue], name: str) -> int:

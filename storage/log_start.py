@@ -52,7 +52,12 @@ class LogStart:
 
     @property
     def _limits(self) -> retention.Limits:
-        return retention.Limits.of(self._files.config, is_tiered=self._files.is_tiered)
+        offsets = self._offsets
+        return retention.Limits.of(
+            self._files.config,
+            is_tiered=self._files.is_tiered,
+            has_remote_part=offsets.log_start_offset < offsets.local_log_start_offset,
+        )
 
     def retention_waits_for_disk(self, now_ms: int) -> bool:
         """Whether `apply_retention` would read timestamps from files: then `warm_up_retention` first, in a thread."""
@@ -102,6 +107,9 @@ class LogStart:
 
     def on_tiering_disabled(self) -> None:
         """The topic is not tiered any more, and its copies are deleted: the log begins with its local part.
+
+        The only change of a configuration that moves a log start: the topic's own `remote.storage.enable=false`, which the
+        controller accepts only together with `remote.log.delete.on.disable=true`.
 
         So it does after a crash before the log start is on the disk, as it is not tiered then.
         Source: `remote.log.delete.on.disable`; TopicConfigHandler.maybeUpdateRemoteLogComponents.

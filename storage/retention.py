@@ -16,7 +16,8 @@ remote tier's to apply (`remote.expiration`): it advances the log start offset. 
 
 The active segment is rolled when it is due and everything before it is copied: an idle log is offloaded completely.
 With `remote.log.copy.disable` nothing is copied any more: total retention applies to the local segments, as in a log that
-is not tiered.
+is not tiered, once it has removed everything that only the remote tier has. Until then a segment goes only if it is copied:
+it is newer than what is kept there. Kafka moves the log start over that.
 
 Source: UnifiedLog.deleteOldSegments, deletableSegments and isSegmentEligibleForDeletion of Kafka 4.3.1.
 """
@@ -57,16 +58,21 @@ class Limits(NamedTuple):
     must_be_copied: bool = False
 
     @classmethod
-    def of(cls, config: LogConfig, *, is_tiered: bool) -> "Limits":
-        """The limits of a log; without limits where `cleanup.policy` has no `delete`."""
+    def of(cls, config: LogConfig, *, is_tiered: bool, has_remote_part: bool = False) -> "Limits":
+        """The limits of a log; without limits where `cleanup.policy` has no `delete`.
+
+        `has_remote_part`: the log starts before its local segments.
+        """
         if is_tiered and not config.remote_log_copy_disable:
             # Also without `cleanup.policy=delete`: nothing expires then, but the local tier is only a part.
             return cls(
                 config.effective_local_retention_ms, config.effective_local_retention_bytes, "local.", True
             )
-        if not config.is_deleting:
-            return cls(None, None)
-        return cls(config.retention_ms, config.retention_bytes)
+        return cls(
+            config.total_retention_ms,
+            config.total_retention_bytes,
+            must_be_copied=is_tiered and has_remote_part,
+        )
 
     def kept_from_ms(self, now_ms: int) -> int | None:
         """The oldest timestamp that is kept; None if nothing is removed by age."""

@@ -162,7 +162,7 @@ def validate(
         and (
             not is_client
             or (
-                "compact" not in config.cleanup_policy
+                not config.is_compacted
                 and _is_header_enough(header, batch, config, now_ms, log_append_time_ms)
             )
         )

@@ -75,6 +75,7 @@ async def open_remote_tier(
         store=store,
         metadata=metadata,
         index_files=IndexFiles(online[0] / INDEX_CACHE, files=files, store=store),
+        topic_overrides=lambda topic: role.metadata.image.topic_config(topic),
     )
     if isinstance(metadata, TopicBasedRemoteLogMetadataManager):
         tier.removers = _removers(tier, metadata, runtime, role)

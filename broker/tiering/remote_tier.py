@@ -12,6 +12,7 @@ Source: the uses of RemoteLogManager in BrokerServer and ReplicaManager of Kafka
 
 import asyncio
 import logging
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from broker.config import BrokerConfig
@@ -51,8 +52,9 @@ class RemoteTier:
         store: RemoteStorageManager,
         metadata: RemoteLogMetadataManager,
         index_files: IndexFiles,
+        topic_overrides: Callable[[str], Mapping[str, str]] = lambda _: {},
     ) -> None:
-        """`store` and `metadata` are configured; `stop` closes them."""
+        """`store` and `metadata` are configured; `stop` closes them. `topic_overrides`: a topic's own configuration."""
         self._runtime = runtime
         self._use(config)
         self.store = store
@@ -66,6 +68,7 @@ class RemoteTier:
             settings=lambda: self._manager_settings,
             metrics=self.metrics,
             on_deleted=self.on_deleted,
+            names_tiering=lambda topic: "remote.storage.enable" in topic_overrides(topic),
         )
         self.index_cache = IndexCache(index_files, runtime=runtime, settings=self._settings_of_reads)
         #: What consumers read from the tier.

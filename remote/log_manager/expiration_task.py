@@ -8,8 +8,9 @@ same again. A deletion that fails is repeated, by this leader or the next one.
 A copy that is not finished may still be written: by another broker, or by what the store carries out late of an earlier
 process of this one. It is deleted when this leader has seen it for two deadlines (`partition_state.UnfinishedCopies`).
 
-With remote.storage.enable=false and remote.log.delete.on.disable=true (KIP-950) the log starts where its local segments do,
-and all copies are deleted.
+When a topic is not tiered any more (KIP-950) the log starts where its local segments do, and all copies are deleted.
+Tiering can be switched off only with remote.log.delete.on.disable=true: what has begun is completed, whatever that key is
+afterwards.
 
 Source: RLMExpirationTask of Kafka 4.3.1.
 """
@@ -80,8 +81,8 @@ class ExpirationTask:
                 # Not the log end: the log start offset cannot pass the high watermark, which a new leader has to find.
                 log_end_offset=log.high_watermark,
                 local_only_bytes=local_only_bytes,
-                retention_ms=log.config.retention_ms,
-                retention_bytes=log.config.retention_bytes,
+                retention_ms=log.config.total_retention_ms,
+                retention_bytes=log.config.total_retention_bytes,
             ),
             being_copied=self._being_copied(state),
             abandoned=state.unfinished.abandoned(
@@ -141,8 +142,6 @@ class ExpirationTask:
     # -- remote.log.delete.on.disable --------------------------------------------------------------------
 
     def _prepare_disabling(self, state: PartitionState, log: Log) -> Work | None:
-        if not log.config.remote_log_delete_on_disable:
-            return None
         if log.maybe_increment_log_start_offset(log.local_log_start_offset, reason="tiering is disabled"):
             state.partition.notice_retention()
         being_copied = self._being_copied(state)
@@ -169,7 +168,7 @@ def _measure(
     gauges.remote_log_size_bytes = copies.finished_bytes
     config = log.config
     gauges.retention_size_in_percent = _percent(
-        copies.finished_bytes + local_only_bytes, config.retention_bytes
+        copies.finished_bytes + local_only_bytes, config.total_retention_bytes
     )
     gauges.local_retention_size_in_percent = _percent(
         log.segments.size_bytes, config.effective_local_retention_bytes

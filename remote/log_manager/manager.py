@@ -45,12 +45,15 @@ class RemoteLogManager:
         settings: Callable[[], RemoteLogManagerSettings],
         metrics: RemoteStorageMetrics,
         on_deleted: Callable[[RemoteLogSegmentMetadata], None] = lambda _: None,
+        names_tiering: Callable[[str], bool] = lambda _: False,
     ) -> None:
         """`store` and `metadata` are configured, and closed by the caller after `stop`.
 
-        `on_deleted` is called for each copy whose objects are deleted.
+        `on_deleted` is called for each copy whose objects are deleted. `names_tiering`: whether a topic's own configuration
+        has `remote.storage.enable`, with any value.
         """
         self._metadata = metadata
+        self._names_tiering = names_tiering
         self._runtime = runtime
         self._settings = settings
         self._metrics = metrics
@@ -148,7 +151,7 @@ class RemoteLogManager:
         """This broker leads or follows the partition now, in its present leader epoch, or its configuration has changed.
 
         To be called for each partition after each such change, also for those that are not tiered: they are ignored,
-        unless their copies are still to be deleted (`remote.log.delete.on.disable`).
+        unless there may be copies that are still to be deleted (`remote.log.delete.on.disable`).
         """
         self.on_leaderships([partition])
 
@@ -158,7 +161,7 @@ class RemoteLogManager:
         followers: list[TopicIdPartition] = []
         for partition in partitions:
             state = self._partitions.get(id_of(partition))
-            if not _has_remote_tier(partition):
+            if partition.is_deleted or (state is None and not self._may_have_copies(partition)):
                 if state is not None:
                     self._stop(state)
                 continue
@@ -171,6 +174,18 @@ class RemoteLogManager:
         for partition in partitions:
             if (state := self._partitions.get(id_of(partition))) is not None:
                 self._run_tasks(state)
+
+    def _may_have_copies(self, partition: TieredPartition) -> bool:
+        """Whether the partition is tiered, or was, as far as the configuration shows it after a restart.
+
+        One that is not tiered and has no copies is forgotten when its metadata are read.
+        """
+        log = partition.log
+        return (
+            log.is_tiered
+            or log.config.remote_log_delete_on_disable
+            or self._names_tiering(partition.topic_partition.topic)
+        )
 
     def _is_new_role(self, state: PartitionState, partition: TieredPartition) -> bool:
         was = (state.partition, state.is_leader, state.leader_epoch)
@@ -249,8 +264,3 @@ class RemoteLogManager:
             (self._followers, settings.follower_pool_size),
         )
         return sum(max(0.0, 1 - lane.running / size) for lane, size in pools) / len(pools)
-
-
-def _has_remote_tier(partition: TieredPartition) -> bool:
-    log = partition.log
-    return not partition.is_deleted and (log.is_tiered or log.config.remote_log_delete_on_disable)

@@ -125,6 +125,7 @@ class BrokerTier:
             runtime=runtime,
             settings=lambda: self.settings,
             metrics=self.metrics,
+            names_tiering=lambda _: tier.names_tiering,
         )
         #: What followers read from the tier.
         self.auxiliary = AuxiliaryStates(
@@ -148,6 +149,8 @@ class RemoteTier:
         self.log = RemoteMetadataLog()
         self.store = LocalDirectory()
         self.store.configure({"dir": str(directory)})
+        #: Whether topics' own configurations have `remote.storage.enable`, with any value.
+        self.names_tiering = False
         #: Of the present processes, by node id.
         self.brokers: dict[int, BrokerTier] = {}
 

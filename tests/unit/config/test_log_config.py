@@ -80,7 +80,7 @@ PREFERENCE = {
     (PREFERENCE,    {"leader.election.eligible.local.log.bytes": "7"},        LeaderPreference(True, 5, 0, 7)),
     (PREFERENCE,    {"leader.election.prefer.early.local.log.start.offset": "false"}, LeaderPreference(False, 5, 0, None)),
     (PREFERENCE,    {"remote.storage.enable": "false"},                       NO_PREFERENCE),
-    (PREFERENCE,    {"cleanup.policy": "compact"},                            NO_PREFERENCE),
+    (PREFERENCE | {"cleanup.policy": "compact"}, {},                          LeaderPreference(True, 5, 0, None)),
 ])  # fmt: skip
 def test_elections_of_tiered_topics_may_prefer_local_data(broker, overrides, preference):
     defaults = default_topic_values() | {

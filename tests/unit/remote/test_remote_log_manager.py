@@ -14,6 +14,7 @@ from remote.errors import RemoteResourceNotFound, RetriableRemoteStorageError
 from remote.segment_metadata import RemoteLogSegmentMetadataUpdate
 from runtime.simulated import Simulation
 from storage.log import AppendOrigin
+from tests.harness.faulty_files import Loss
 from tests.harness.remote_tier import TIERED, RemoteTier
 from tests.harness.replicas import ReplicaCluster
 
@@ -252,6 +253,72 @@ def test_tiering_is_enabled_again_while_copies_are_deleted(simulation, tmp_path)
             assert readable_from == leader.log.log_start_offset == 0, leader.log.offsets
         assert [start for start, _, _ in leader.copies()] == [0, 1, 2, 3, 4]
         assert leader.log.local_log_start_offset == 5
+
+    simulation.run(story())
+
+
+@pytest.mark.logs("the store is down")
+def test_what_is_switched_off_is_deleted_whatever_the_configuration_is_later(simulation, tmp_path):
+    """Also in the next leader epoch: `remote.log.delete.on.disable` is removed before the store has deleted anything."""
+
+    async def story():
+        leader = OneLeader(simulation, tmp_path, local_retention_ms="1000")
+        for value in "abc":
+            leader.write_segment(value)
+        await asyncio.sleep(10)
+        leader.own.store.failure = RetriableRemoteStorageError("the store is down")
+        leader.alter(
+            remote_storage_enable="false", remote_log_delete_on_disable="true", local_retention_ms="-2"
+        )
+        await asyncio.sleep(40)
+        leader.alter(remote_log_delete_on_disable="false")
+        await asyncio.sleep(40)
+        leader.cluster.elect(ORDERS, 1)
+        assert len(leader.tier.objects()) == 3
+        leader.own.store.failure = None
+        await asyncio.sleep(300)
+        assert (leader.tier.objects(), leader.copies()) == (set(), [])
+
+    simulation.run(story())
+
+
+@pytest.mark.parametrize("names_tiering", [True, False])
+def test_after_a_restart_what_is_switched_off_is_deleted(simulation, tmp_path, names_tiering):
+    """By the topic's own `remote.storage.enable=false`: a topic that was never tiered has none."""
+
+    async def story():
+        leader = OneLeader(simulation, tmp_path)
+        leader.write_segment("a")
+        await asyncio.sleep(10)
+        await leader.broker.crash(Loss.NOTHING)
+        leader.cluster.configs |= {"remote.storage.enable": "false"}
+        leader.tier.names_tiering = names_tiering
+        leader.broker.start()
+        leader.cluster.elect(ORDERS, 1)
+        await asyncio.sleep(60)
+        assert (leader.copies() == []) is names_tiering
+
+    simulation.run(story())
+
+
+@pytest.mark.parametrize("policy", ["", "compact"])
+def test_without_delete_nothing_expires(simulation, tmp_path, policy):
+    """`cleanup.policy` without `delete`: as of its own, or `compact` as the broker's default."""
+
+    async def story():
+        leader = OneLeader(
+            simulation, tmp_path, cleanup_policy=policy, retention_ms="1000", retention_bytes="1"
+        )
+        leader.write_segment("a")
+        leader.write_segment("b")
+        await asyncio.sleep(200)
+        leader.log.apply_retention(leader.broker.runtime.now_ms())
+        assert leader.copies() == [(0, 1, FINISHED), (1, 2, FINISHED)]
+        assert (leader.log.log_start_offset, leader.log.local_log_start_offset) == (0, 2)
+        leader.alter(cleanup_policy="delete")
+        await asyncio.sleep(200)
+        assert leader.copies() == []
+        assert leader.log.log_start_offset == 2
 
     simulation.run(story())
 

@@ -152,7 +152,11 @@ def test_a_segment_may_change_during_its_copy(log, change, is_current):
     [
         ("orders", {"remote_storage_enable": True}, True),
         ("orders", {}, False),
-        ("orders", {"remote_storage_enable": True, "cleanup_policy": ("compact",)}, False),
+        (
+            "orders",
+            {"remote_storage_enable": True, "cleanup_policy": ("compact",)},
+            True,
+        ),  # the broker's default
         ("__consumer_offsets", {"remote_storage_enable": True}, False),
         ("__remote_log_metadata", {"remote_storage_enable": True}, False),
         ("__cluster_metadata", {"remote_storage_enable": True}, False),
