@@ -20,6 +20,7 @@ from logging import getLogger
 from typing import Final
 from uuid import UUID
 
+from protocol.remote.records import RemoteLogSegmentState
 from remote.errors import RetriableRemoteStorageError
 from remote.expiration import Expiration, LogView, Reason, expire
 from remote.log_manager.deletions import CopyDeletions
@@ -94,7 +95,7 @@ class ExpirationTask:
         )
         gauges = self._metrics.partition(state.partition.topic_partition)
         gauges.remote_log_size_computation_ms = round((self._runtime.monotonic() - began_s) * 1000)
-        _measure(gauges, log, copies, local_only_bytes=local_only_bytes)
+        _measure(gauges, log, copies, found, local_only_bytes=local_only_bytes)
         _count_lag(gauges, [copy for copy, _ in found.deleted])
         return self._expire(state, found) if found.deleted else None
 
@@ -162,10 +163,18 @@ class ExpirationTask:
 
 
 def _measure(
-    gauges: RemotePartitionGauges, log: Log, copies: RemoteLogMetadataCache, *, local_only_bytes: int
+    gauges: RemotePartitionGauges,
+    log: Log,
+    copies: RemoteLogMetadataCache,
+    found: Expiration,
+    *,
+    local_only_bytes: int,
 ) -> None:
     gauges.remote_log_metadata_count = len(copies)
-    gauges.remote_log_size_bytes = copies.finished_bytes
+    begun = RemoteLogSegmentState.DELETE_SEGMENT_STARTED
+    gauges.remote_log_size_bytes = copies.finished_bytes + sum(
+        copy.segment_size_bytes for copy, _ in found.deleted if copy.state is begun
+    )
     config = log.config
     gauges.retention_size_in_percent = _percent(
         copies.finished_bytes + local_only_bytes, config.total_retention_bytes

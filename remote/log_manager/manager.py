@@ -257,10 +257,4 @@ class RemoteLogManager:
             yield
 
     def _idle_ratio(self) -> float:
-        settings = self._settings()
-        pools = (
-            (self._copies, settings.copier_pool_size),
-            (self._expirations, settings.expiration_pool_size),
-            (self._followers, settings.follower_pool_size),
-        )
-        return sum(max(0.0, 1 - lane.running / size) for lane, size in pools) / len(pools)
+        return max(0.0, 1 - self._copies.running / self._settings().copier_pool_size)

@@ -52,6 +52,9 @@ What an operator sees:
 | is `listener.name.<listener>.<key>` of a key that listeners do not have | WARNING | INVALID_REQUEST |
 | is read-only | as set | INVALID_REQUEST, as in Kafka |
 
+The configurations of tiered storage have the names and defaults of Kafka 4.3.1; [KIP-405](kips/KIP-405.md) lists those of the KIP
+that have others.
+
 Two configurations that Kafka alters while it runs are read-only here, and refused with INVALID_REQUEST when they change:
 `listeners` and `listener.security.protocol.map`.
 """

@@ -59,6 +59,9 @@ Kafka 4.3.1 by JMX, and holds the list below against them. Differences:
 - `kafka_server_raft_metrics_current_state_info` is made from the text `current-state`, by the rule that the example has for
   it. MBeans with `listener=` have it as a label; the example has no rule for them.
 - BytesIn counts what was written: not the bytes of a batch that the log has already.
+- The metrics of the remote tier have the names of Kafka 4.3.1; [KIP-405](kips/KIP-405.md) lists those of the KIP that have others.
+  The twins of RemoteLogReaderTaskQueueSize and RemoteLogReaderAvgIdlePercent in `org.apache.kafka.storage.internals.log`, which
+  are deprecated, are left out.
 - Connections, and what waits in a purgatory, are counted once; Kafka's PurgatorySize counts a request for each partition.
 - TotalFetchRequests counts the partitions that a Fetch has read. In a fetch session these are the changed ones; Kafka counts
   all partitions of the session.

@@ -169,6 +169,48 @@ def test_expired_copies_are_deleted_after_the_log_start_has_advanced(simulation,
     simulation.run(story())
 
 
+@pytest.mark.logs("the store is down")
+def test_the_size_of_the_remote_log_includes_what_the_store_has_not_deleted_yet(simulation, tmp_path):
+    async def story():
+        leader = OneLeader(simulation, tmp_path, retention_ms="100000", local_retention_ms="1000")
+        leader.write_segment("a", "b")
+        size = leader.log.segments.size_bytes
+        leader.write("d")
+        await asyncio.sleep(60)
+        gauges = leader.own.metrics.partition(ORDERS)
+        assert (gauges.remote_log_metadata_count, gauges.remote_log_size_bytes) == (1, size)
+        leader.own.store.failure = RetriableRemoteStorageError("the store is down")
+        await asyncio.sleep(120)
+        assert [state for _, _, state in leader.copies()] == [State.DELETE_SEGMENT_STARTED]
+        assert (gauges.remote_log_metadata_count, gauges.remote_log_size_bytes) == (1, size)
+        assert (gauges.remote_delete_lag_segments, gauges.remote_delete_lag_bytes) == (1, size)
+        leader.own.store.failure = None
+        await asyncio.sleep(120)
+        assert (gauges.remote_log_metadata_count, gauges.remote_log_size_bytes) == (0, 0)
+
+    simulation.run(story())
+
+
+def test_the_idle_ratio_is_that_of_the_copies(simulation, tmp_path):
+    """As Kafka's, which names the metric after all tasks and measures the pool of the copies."""
+
+    async def story():
+        leader = OneLeader(simulation, tmp_path, retention_ms="1000", local_retention_ms="1000")
+        leader.broker.runtime.interleaving.is_on = True
+        leader.broker.runtime.interleaving.operation_s = lambda operation, path: 0.0
+        idle_ratio = leader.own.metrics.tasks_idle_ratio
+        leader.write_segment("a")
+        leader.write("b")
+        leader.own.store.duration_s = 100.0
+        await asyncio.sleep(60)
+        assert idle_ratio() == 1 - 1 / 10
+        await asyncio.sleep(80)
+        assert [state for _, _, state in leader.copies()] == [State.DELETE_SEGMENT_STARTED]
+        assert idle_ratio() == 1
+
+    simulation.run(story())
+
+
 def test_a_topic_that_is_not_tiered_is_left_alone(simulation, tmp_path):
     async def story():
         leader = OneLeader(simulation, tmp_path, remote_storage_enable="false")
