@@ -13,6 +13,7 @@ timestamp (ListOffsets -3) is that of both tiers; a copy that goes on after the 
 
 from asyncio import sleep
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 from uuid import UUID
@@ -251,7 +252,8 @@ class RemoteLogReader:
                         return None
             reached = max(reached, partition.log.offsets.local_log_start_offset)
             local = await self._runtime.run_blocking(
-                partition.log.reader.offset_for_timestamp, timestamp, pool=Pool.READS
+                partial(partition.log.reader.offset_for_timestamp, timestamp, is_cancelled=is_cancelled),
+                pool=Pool.LOOK_UPS,
             )
             if partition.log.offsets.local_log_start_offset <= reached:
                 return local
@@ -280,7 +282,9 @@ class RemoteLogReader:
             count += 1
             if not count % _COPIES_IN_TURN:
                 await sleep(0)
-        local = await self._runtime.run_blocking(partition.log.reader.max_timestamp_offset, pool=Pool.READS)
+        local = await self._runtime.run_blocking(
+            partial(partition.log.reader.max_timestamp_offset, is_cancelled=is_cancelled), pool=Pool.LOOK_UPS
+        )
         if best is None or (local is not None and local.timestamp > best[0]):
             return local
         largest, found = best

@@ -17,9 +17,11 @@ class Pool(Enum):
     #: The metadata log and Raft: votes, flushes, reads for the quorum's listeners, snapshots, removals. Waiting: none,
     #: since the quorum carries out one effect at a time, and writes one snapshot at a time.
     METADATA = "metadata"
-    #: Reads for clients and followers: records that are not in memory, look-ups of timestamps. Waiting: one read for
-    #: each connection, since a connection has one request in progress.
+    #: Reads for clients and followers: records that are not in memory. Waiting: one read for each connection, since a
+    #: connection has one request in progress.
     READS = "reads"
+    #: Look-ups of timestamps, which decompress and parse: they use the processor. Waiting: one for each connection, as above.
+    LOOK_UPS = "look-ups"
     #: Decompression and validation of produced batches. Waiting: one batch for each connection, as above.
     VALIDATION = "validation"
     #: Disk work of an append or a truncation: fsync, the copy of a truncated file. Waiting: one for each partition.
@@ -51,6 +53,7 @@ THREADS: Final[dict[Pool, int]] = {
     Pool.METADATA: 2,
     Pool.READS: 8,
     # CPU-bound work; most of it holds the interpreter's lock.
+    Pool.LOOK_UPS: 2,
     Pool.VALIDATION: 2,
     Pool.FLUSHES: 4,
     Pool.LOADING: 2,
@@ -65,6 +68,9 @@ THREADS: Final[dict[Pool, int]] = {
     Pool.REMOTE_AUXILIARY: 4,
     Pool.REMOTE_CLOSING: 1,
 }
+
+#: Pools whose work is for clients, or is repeated at the next start: none of it is begun once the runtime ends.
+WITHOUT_LOSS: Final = frozenset({Pool.READS, Pool.LOOK_UPS, Pool.VALIDATION, Pool.LOADING})
 
 #: Pools whose work waits for a remote store, which may never answer: at its end the runtime leaves it behind.
 WAITING_FOR_STORES: Final = frozenset(

@@ -1,6 +1,7 @@
 """The production runtime: uvloop, the system's clock, sockets, and thread pools."""
 
 import asyncio
+import logging
 import os
 import random
 import resource
@@ -17,7 +18,7 @@ import uvloop
 
 from runtime import Listening, LoopStalls, Pool, PoolUsage, ProtocolFactory, SocketOptions, TaskFailure
 from runtime.accepting import SocketListening
-from runtime.pools import THREADS, WAITING_FOR_STORES
+from runtime.pools import THREADS, WAITING_FOR_STORES, WITHOUT_LOSS
 from runtime.stalls import StallWatch
 from runtime.supervision import Supervisor
 from runtime.thread_pool import Threads
@@ -26,10 +27,14 @@ from runtime.thread_starter import ThreadStarter
 if TYPE_CHECKING:
     from runtime.spawned_worker import SpawnedWorker
 
+_LOG = logging.getLogger(__name__)
+
 #: Of workers, see nice(2): on a busy machine they get a tenth of what the loop gets.
 _WORKER_NICENESS = 10
-#: How long the end of the runtime waits for the threads of each pool of `WAITING_FOR_STORES`.
+#: How long the end of the runtime waits for the threads of each pool of `WAITING_FOR_STORES`, and of `WITHOUT_LOSS`.
 _STORES_S = 2.0
+#: How long it waits for those of the other pools, together: their work is for a disk, which may not answer, either.
+_DISKS_S = 20.0
 
 T = TypeVar("T")
 P = TypeVar("P", bound=asyncio.BaseProtocol)
@@ -214,7 +219,8 @@ class ProductionRuntime:
     async def close(self) -> None:
         """Stop listening, cancel the tasks, then end the threads: work that runs in them is finished.
 
-        Work that waits for a remote store is given `_STORES_S` to end, and then left behind.
+        Work that waits for a remote store, or that has no client any more, is given `_STORES_S` to end, other work
+        `_DISKS_S`; then it is left behind.
 
         The owners of connections must close them: where warnings are errors, closing uvloop's loop
         does not complete while a transport or listener is open.
@@ -229,13 +235,15 @@ class ProductionRuntime:
             await self.loop.run_in_executor(None, worker.close)
         await self.loop.run_in_executor(None, self._starter.close)
         executors, self._executors = self._executors, {}
+        disks_end_at = self.monotonic() + _DISKS_S
         for pool, executor in executors.items():
             # Waiting for the threads on the loop would stop callbacks that they may be waiting for.
-            if pool in WAITING_FOR_STORES:
-                end = partial(executor.shutdown, cancel_futures=True, timeout_s=_STORES_S)
-            else:
-                end = partial(executor.shutdown)
+            is_for_disks = pool not in WAITING_FOR_STORES and pool not in WITHOUT_LOSS
+            timeout_s = max(0.0, disks_end_at - self.monotonic()) if is_for_disks else _STORES_S
+            end = partial(executor.shutdown, cancel_futures=not is_for_disks, timeout_s=timeout_s)
             await self.loop.run_in_executor(None, end)
+            if is_for_disks and executor.usage()[0]:
+                _LOG.error("The work of the threads %r does not end; it is left behind", pool.value)
         self.stalls.stop()
         await self.loop.run_in_executor(None, self.stalls.join)
 

@@ -9,12 +9,13 @@ read them, as with a remote reader.
 Source: the read methods of UnifiedLog and LocalLog of Kafka 4.3.1.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
 from protocol.errors import CorruptMessage, KafkaError, OffsetMovedToTieredStorage, OffsetOutOfRange
 from protocol.records.batch import BatchHeader, batches
+from protocol.records.record import Bounds
 from protocol.types import TopicPartition
 from storage.files import WouldBlock
 from storage.index import TimestampOffset
@@ -280,27 +281,46 @@ class LogReader:
             raise self._availability.read_failed(error) from error
         return found
 
-    def offset_for_timestamp(self, timestamp: int, *, end: int | None = None) -> TimestampOffset | None:
+    def offset_for_timestamp(
+        self, timestamp: int, *, end: int | None = None, is_cancelled: Callable[[], bool] = lambda: False
+    ) -> TimestampOffset | None:
         """The first record whose timestamp is at least `timestamp`, before offset `end`; None if there is none.
 
-        Of a tiered log: the first one in local segments.
-        Decompresses one or a few batches: call it in a thread if they may be large.
+        Of a tiered log: the first one in local segments. None also after a cancellation.
+        Decompresses one or a few batches: call it in a thread if they may be large. Raises InvalidRecord for a batch that
+        exceeds the topic's bounds.
         """
         try:
             for segment in self._files.segments:
+                if is_cancelled():
+                    return None
                 if segment.indexes.largest.timestamp < timestamp:
                     continue
-                found = segment.reader.find_timestamp(timestamp, start_offset=self._offsets.log_start_offset)
+                found = segment.reader.find_timestamp(
+                    timestamp,
+                    start_offset=self._offsets.log_start_offset,
+                    bounds=self._bounds,
+                    is_cancelled=is_cancelled,
+                )
                 if found is not None:
                     return found if end is None or found.offset < end else None
         except OSError as error:
             raise self._availability.read_failed(error) from error
         return None
 
-    def max_timestamp_offset(self) -> TimestampOffset | None:
-        """The first record with the largest timestamp of the local segments (ListOffsets -3); None for an empty log."""
+    def max_timestamp_offset(
+        self, *, is_cancelled: Callable[[], bool] = lambda: False
+    ) -> TimestampOffset | None:
+        """The first record with the largest timestamp of the local segments (ListOffsets -3); None for an empty log.
+
+        As `offset_for_timestamp`.
+        """
         try:
             segment = max(self._files.segments, key=lambda segment: segment.indexes.largest.timestamp)
-            return segment.reader.find_largest_timestamp()
+            return segment.reader.find_largest_timestamp(bounds=self._bounds, is_cancelled=is_cancelled)
         except OSError as error:
             raise self._availability.read_failed(error) from error
+
+    @property
+    def _bounds(self) -> Bounds:
+        return Bounds(max_record_bytes=self._files.config.max_decompressed_message_bytes)

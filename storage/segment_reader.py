@@ -9,10 +9,11 @@ then, as a remote reader may.
 Source: LogSegment.read, findOffsetByTimestamp and translateOffset of Kafka.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from protocol.records.batch import HEADER_SIZE_BYTES, BatchHeader, first_size_bytes, read_header
-from protocol.records.record import records as parse_records
+from protocol.records.record import ANY_BATCH, Bounds, times_of
 from storage.file_records import BatchPosition, FileRecords
 from storage.files import WouldBlock
 from storage.index import TimestampOffset
@@ -93,29 +94,47 @@ class SegmentReader:
             next_offset = found.header.next_offset
         return next_offset
 
-    def find_timestamp(self, timestamp: int, *, start_offset: int) -> TimestampOffset | None:
+    def find_timestamp(
+        self,
+        timestamp: int,
+        *,
+        start_offset: int,
+        bounds: Bounds = ANY_BATCH,
+        is_cancelled: Callable[[], bool] = lambda: False,
+    ) -> TimestampOffset | None:
         """The first record at or after `start_offset` whose timestamp is at least `timestamp`.
 
-        Decompresses the batches that may hold it.
+        Decompresses the batches that may hold it, within `bounds`. None also after a cancellation.
         """
         indexes = self._indexes
         hint = indexes.with_rebuild(lambda: indexes.checked(indexes.time_index.lookup(timestamp)))
         start = self.find(max(hint.offset, start_offset))
         for header, position in self._log.headers(start.position) if start else ():
+            if is_cancelled():
+                return None
             if header.max_timestamp < timestamp or header.last_offset < start_offset:
                 continue
-            for record in parse_records(self._log.pread(position, header.size_bytes)):
-                if record.timestamp >= timestamp and record.offset >= start_offset:
+            for offset, found in times_of(self._log.pread(position, header.size_bytes), bounds):
+                if not offset & 0xFFF and is_cancelled():  # a batch may have a million records
+                    return None
+                if found >= timestamp and offset >= start_offset:
                     epoch = header.partition_leader_epoch
-                    return TimestampOffset(record.timestamp, record.offset, epoch if epoch >= 0 else None)
+                    return TimestampOffset(found, offset, epoch if epoch >= 0 else None)
         return None
 
-    def find_largest_timestamp(self) -> TimestampOffset | None:
-        """The first record that has the segment's largest timestamp."""
+    def find_largest_timestamp(
+        self, *, bounds: Bounds = ANY_BATCH, is_cancelled: Callable[[], bool] = lambda: False
+    ) -> TimestampOffset | None:
+        """The first record that has the segment's largest timestamp. As `find_timestamp`."""
         largest = self._indexes.largest
         if largest.timestamp < 0:
             return None
-        return self.find_timestamp(largest.timestamp, start_offset=self._files.base_offset)
+        return self.find_timestamp(
+            largest.timestamp,
+            start_offset=self._files.base_offset,
+            bounds=bounds,
+            is_cancelled=is_cancelled,
+        )
 
     # -- reading -----------------------------------------------------------------------------------
 

@@ -47,7 +47,7 @@ from protocol.records.batch import (
     unpack_header,
 )
 from protocol.records.compression import CODECS, Compression
-from protocol.records.record import MAX_RECORDS
+from protocol.records.record import MAX_RECORD_BYTES, MAX_RECORDS
 from protocol.topic_names import INTERNAL_TOPICS
 from storage.leader_epoch_cache import LeaderEpochCache
 from storage.log_availability import LogAvailability
@@ -94,8 +94,12 @@ def usual_bounds(topic: str, config: LogConfig) -> UsualBounds | None:
     ):
         return None
     kept = _KEPT_ATTRIBUTES.get(config.compression_type)
+    if kept is None:
+        kept = (int(Compression.of_name(config.compression_type)),)
+    if config.max_decompressed_message_bytes != MAX_RECORD_BYTES:
+        kept = tuple(attributes for attributes in kept if attributes == Compression.NONE)
     return _shared_bounds(
-        (int(Compression.of_name(config.compression_type)),) if kept is None else kept,
+        kept,
         min(config.max_message_bytes, config.segment_bytes),
         config.message_timestamp_after_max_ms,
         config.segment_bytes,

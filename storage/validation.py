@@ -58,7 +58,7 @@ from protocol.records.batch import (
 )
 from protocol.records.builder import assemble, build_batch
 from protocol.records.compression import MAX_DECOMPRESSED_BYTES, Compression, TooLargeToOpen, compress
-from protocol.records.record import MAX_RECORDS, Bounds, parse_payload, payload_of
+from protocol.records.record import MAX_RECORD_BYTES, MAX_RECORDS, Bounds, parse_payload, payload_of
 from protocol.records.varint import read_varint
 from storage.appending import AppendOrigin
 from storage.log_config import LogConfig
@@ -253,7 +253,9 @@ def _is_header_enough(
         return False
     if header.records_count > MAX_RECORDS:
         return False
-    return attributes & COMPRESSION_MASK != 0 or is_framed(batch, header.records_count)
+    if attributes & COMPRESSION_MASK:
+        return config.max_decompressed_message_bytes == MAX_RECORD_BYTES
+    return is_framed(batch, header.records_count)
 
 
 def is_framed(batch: memoryview, count: int) -> bool:

@@ -94,6 +94,8 @@ class Api:
     #: Whether a response that is awaited may be long, so that it is encoded in turns of the loop: its handler returns
     #: only short ones at once (`broker.api.long_answers`).
     is_encoded_in_turns: bool = False
+    #: Whether a response that is awaited takes work that changes nothing: it ends with the connection.
+    only_reads: bool = False
 
     def __post_init__(self) -> None:
         assert (self.handle is None) != (self.handle_raw is None), self.key

@@ -16,7 +16,7 @@ from broker.api.k18_api_versions import unsupported_version
 from broker.api.kept_answers import MOST_REQUEST_BYTES, Asked, KeptAnswers
 from broker.api.long_answers import at_once_or_in_turns
 from broker.api.request_head import RequestHead, request_head
-from broker.network import Buffers, Connection, Reply
+from broker.network import Buffers, Connection, Reply, ReplyOfReads
 from broker.request_context import RequestContext
 from broker.request_stats import RequestCounter, RequestStats
 from broker.services import BrokerServices
@@ -124,7 +124,8 @@ class Dispatcher:
         except Exception as error:  # noqa: BLE001 a handler's bug must not end the connections of others
             return _answer(header, version, _refusal(served, message, context, error))
         if isinstance(response, Awaitable):
-            return self._wait(response, header, served, message, context)
+            reply = self._wait(response, header, served, message, context)
+            return ReplyOfReads(reply) if served.only_reads else reply
         if response is None:
             return None
         encoded = encode_response(key, version, response)

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from broker.api import Api
 from broker.api.long_answers import ROWS_OF_STEP
 from broker.reads.delayed_remote_list_offsets import OffsetLookUp
-from broker.reads.list_offsets import is_searched, offset_for_timestamp, search
+from broker.reads.list_offsets import Search, is_searched, offset_for_timestamp
 from broker.replicas.partition import Partition
 from broker.request_context import RequestContext
 from broker.services import BrokerServices
@@ -167,7 +167,13 @@ async def _find(row: _Row, broker: BrokerServices) -> TimestampOffset | None:
     """Search the local records. Raises what `_check_unchanged` raises."""
     partition = row.partition
     leader_epoch = partition.leader_epoch
-    found = await broker.runtime.run_blocking(search, partition.log, row.timestamp, pool=Pool.READS)
+    search = Search()
+    try:
+        found = await broker.runtime.run_blocking(
+            search.run, partition.log, row.timestamp, pool=Pool.LOOK_UPS
+        )
+    finally:
+        search.cancel()  # the connection is closed
     _check_unchanged(row, leader_epoch)
     return found
 
@@ -221,4 +227,6 @@ def _code(error: KafkaError, version: int) -> int:
     return error.code
 
 
-API = Api(key=ApiKey.LIST_OFFSETS, versions=range(1, 12), handle=handle, is_encoded_in_turns=True)
+API = Api(
+    key=ApiKey.LIST_OFFSETS, versions=range(1, 12), handle=handle, is_encoded_in_turns=True, only_reads=True
+)

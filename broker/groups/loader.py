@@ -56,6 +56,20 @@ async def load(
     for each read, since the replica may move to another log directory meanwhile. Raises KafkaError if the log cannot be
     read.
     """
+    try:
+        return await _load(state, log, is_wanted=is_wanted, buffer_bytes=buffer_bytes, runtime=runtime)
+    finally:
+        state.report_skipped()
+
+
+async def _load(
+    state: LogState,
+    log: Callable[[], ReplicaLog],
+    *,
+    is_wanted: Callable[[], bool],
+    buffer_bytes: int,
+    runtime: Runtime,
+) -> int:
     count = 0
     while is_wanted():
         current = log()

@@ -23,6 +23,8 @@ logger = logging.getLogger(__name__)
 
 #: Replayed without a pause: a tenth of a millisecond.
 _RECORDS_A_STEP: Final = 16
+#: Records and batches that are skipped with a line of their own in the log; the others are counted.
+_SKIPPED_LINES: Final = 10
 
 
 class LogState:
@@ -39,6 +41,8 @@ class LogState:
         self.is_complete = True
         #: The end offset of the batch whose replay was started last.
         self._begun_end = 0
+        #: Records and batches that were skipped since the last report.
+        self._skipped_count = 0
 
     @property
     def end_offset(self) -> int:
@@ -67,10 +71,26 @@ class LogState:
 
     def skip_batch(self, header: BatchHeader, error: KafkaError) -> None:
         """Skip a batch of which some or all records cannot be decoded."""
-        logger.warning(
-            "%s: the batch at offset %d is skipped: %s", self.topic_partition, header.base_offset, error
-        )
+        self._warn_of_skipped("batch", header.base_offset, error)
         self.next_offset = header.next_offset
+
+    def _warn_of_skipped(self, what: str, offset: int, error: Exception) -> None:
+        self._skipped_count += 1
+        if self._skipped_count <= _SKIPPED_LINES:
+            logger.warning(
+                "%s: the %s at offset %d is skipped: %s", self.topic_partition, what, offset, error
+            )
+
+    def report_skipped(self) -> None:
+        """A part of the log is replayed: log how many records and batches were skipped without a line of their own."""
+        if self._skipped_count > _SKIPPED_LINES:
+            logger.warning(
+                "%s: %d more records or batches before offset %d are skipped",
+                self.topic_partition,
+                self._skipped_count - _SKIPPED_LINES,
+                self.end_offset,
+            )
+        self._skipped_count = 0
 
     def _end_transaction(self, producer_id: int, record: Record) -> None:
         kind = control_type(record.key)
@@ -86,9 +106,7 @@ class LogState:
                 return
             offset = None if value is None else decode_offset(value)
         except (UnknownRecordKind, MalformedMessage) as error:
-            logger.warning(
-                "%s: the record at offset %d is skipped: %s", self.topic_partition, record.offset, error
-            )
+            self._warn_of_skipped("record", record.offset, error)
             return
         at = OffsetAt(key.group, key.topic, key.partition)
         if offset is None:

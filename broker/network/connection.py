@@ -69,8 +69,17 @@ class ReplyInTurns(NamedTuple):
         return self.work.__await__()
 
 
+class ReplyOfReads(NamedTuple):
+    """A reply whose work changes nothing, and may take long: its task is cancelled when the connection is lost."""
+
+    work: Coroutine[Any, Any, "Reply"]
+
+    def __await__(self) -> Generator[Any, None, "Reply"]:
+        return self.work.__await__()
+
+
 #: A coroutine is run as a task. Its result may be another reply, as a delayed one's.
-Reply = Buffers | DelayedReply | ReplyInTurns | Coroutine[Any, Any, "Reply"] | None
+Reply = Buffers | DelayedReply | ReplyInTurns | ReplyOfReads | Coroutine[Any, Any, "Reply"] | None
 Dispatch = Callable[[memoryview, "Connection"], Reply]
 
 #: While a request is parked, this many bytes behind it are read; the rest waits in the socket.
@@ -168,6 +177,7 @@ class Connection(asyncio.BufferedProtocol):
         "_is_working",
         "_is_yielding",
         "_max_bytes",
+        "_only_reads",
         "_parked",
         "_server",
         "_timed",
@@ -191,6 +201,8 @@ class Connection(asyncio.BufferedProtocol):
         self._max_bytes = server.settings.request_max_bytes
         self._buffer = ReceiveBuffer(server.pool)
         self._parked: DelayedReply | None = None
+        #: Whether the parked reply is that of a `ReplyOfReads`.
+        self._only_reads = False
         self._is_working = False  # inside `_work`: a transport may call back from within write()
         self._is_clogged = False
         self._is_yielding = False
@@ -266,8 +278,8 @@ class Connection(asyncio.BufferedProtocol):
         if isinstance(exc, OSError) and exc.errno == EFAULT:
             self._server.on_unreadable()
         # A request that only waits is cancelled: a Fetch may request a wait of weeks, and would be kept for
-        # that time without a receiver. A task is doing work, and runs to its end.
-        if self._parked is not None and not isinstance(self._parked, asyncio.Task):
+        # that time without a receiver. A task is doing work, and runs to its end, unless it only reads.
+        if self._parked is not None and (self._only_reads or not isinstance(self._parked, asyncio.Task)):
             self._parked.cancel()
         if self.session is not None:
             self.session.close()
@@ -388,7 +400,10 @@ class Connection(asyncio.BufferedProtocol):
                 replies += reply
                 replies_bytes += length
             elif reply is not None:
-                self._park(cast("DelayedReply | ReplyInTurns | Coroutine[Any, Any, Reply]", reply), length)
+                self._park(
+                    cast("DelayedReply | ReplyInTurns | ReplyOfReads | Coroutine[Any, Any, Reply]", reply),
+                    length,
+                )
                 break
             if self._is_ending:  # closed by `dispatch`
                 break
@@ -499,10 +514,15 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.writelines(pieces)
 
     def _park(
-        self, reply: DelayedReply | ReplyInTurns | Coroutine[Any, Any, Reply], frame_bytes: int = 0
+        self,
+        reply: DelayedReply | ReplyInTurns | ReplyOfReads | Coroutine[Any, Any, Reply],
+        frame_bytes: int = 0,
     ) -> None:
+        self._only_reads = type(reply) is ReplyOfReads
         if isinstance(reply, CoroutineType):
             reply = self._server.begin(reply)
+        elif type(reply) is ReplyOfReads:
+            reply = self._server.begin(reply.work)
         elif type(reply) is ReplyInTurns:
             reply = self._server.begin(reply.work)
             # Also if the connection is lost before it is done.
@@ -511,7 +531,7 @@ class Connection(asyncio.BufferedProtocol):
             reply.add_done_callback(lambda _: memory.let_go(frame_bytes))
         self._parked = parked = cast("DelayedReply", reply)
         parked.add_done_callback(self._on_reply)
-        if self._is_closed and not isinstance(parked, asyncio.Task):
+        if self._is_closed and (self._only_reads or not isinstance(parked, asyncio.Task)):
             # The connection was lost while a task was still working, and the task has returned what waits.
             parked.cancel()
 

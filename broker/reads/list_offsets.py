@@ -18,20 +18,30 @@ from storage.log import Log
 
 
 def is_searched(timestamp: int) -> bool:
-    """Whether the offset has to be found in the records, by `search`."""
+    """Whether the offset has to be found in the records, by a `Search`."""
     return timestamp >= 0 or timestamp == MAX_TIMESTAMP
 
 
-def search(log: Log, timestamp: int) -> TimestampOffset | None:
-    """The first record at or after a time in ms, or one with the largest timestamp; None: there is none. [any thread]
+class Search:
+    """The search of one log, in a thread; cancelled with its client."""
 
-    May decompress. Raises KafkaStorageError.
-    """
-    return (
-        log.reader.max_timestamp_offset()
-        if timestamp == MAX_TIMESTAMP
-        else log.reader.offset_for_timestamp(timestamp)
-    )
+    __slots__ = ("_is_cancelled",)
+
+    def __init__(self) -> None:
+        self._is_cancelled = False
+
+    def cancel(self) -> None:
+        """The result is not wanted any more: the thread ends after the batch that it reads."""
+        self._is_cancelled = True
+
+    def run(self, log: Log, timestamp: int) -> TimestampOffset | None:
+        """The first record at or after a time in ms, or one with the largest timestamp; None: there is none. [any thread]
+
+        May decompress. Raises KafkaStorageError, InvalidRecord, CorruptMessage.
+        """
+        if timestamp == MAX_TIMESTAMP:
+            return log.reader.max_timestamp_offset(is_cancelled=lambda: self._is_cancelled)
+        return log.reader.offset_for_timestamp(timestamp, is_cancelled=lambda: self._is_cancelled)
 
 
 def offset_for_timestamp(
@@ -43,7 +53,7 @@ def offset_for_timestamp(
 ) -> TimestampOffset | None:
     """Answer one row of ListOffsets: a time in ms, or one of the special ones above. None: no such offset.
 
-    `found` is the result of `search`, if the timestamp `is_searched`. `is_read_committed` None stands for a replica,
+    `found` is the result of a `Search`, if the timestamp `is_searched`. `is_read_committed` None stands for a replica,
     which sees up to the log end. Raises OffsetNotAvailable while a new leader's high watermark is below its epoch's
     start offset: consumers may have seen a larger one from an older leader (KIP-207).
     """

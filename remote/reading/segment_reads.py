@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from protocol.records.batch import HEADER_SIZE_BYTES, read_header
-from protocol.records.record import records as parse_records
+from protocol.records.record import times_of
 from remote.errors import RetriableRemoteStorageError
 from remote.index_cache_files import IndexFiles
 from remote.reading.chunk import Batches, Chunk, CorruptCopy, parse
@@ -109,7 +109,7 @@ class SegmentReads:
             for piece in self._pieces(copy, hints, start, SEARCH_BYTES):
                 if is_cancelled():
                     return None
-                found = _first_record(piece, timestamp, start_offset=start_offset)
+                found = _first_record(piece, timestamp, start_offset=start_offset, is_cancelled=is_cancelled)
                 if found is not None:
                     return found if found.offset < end_offset else None
                 if len(piece.batches) and piece.batches.next_offsets[-1] >= end_offset:
@@ -287,14 +287,20 @@ def _chunk(
     )
 
 
-def _first_record(piece: _Piece, timestamp: int, *, start_offset: int) -> TimestampOffset | None:
+def _first_record(
+    piece: _Piece, timestamp: int, *, start_offset: int, is_cancelled: Callable[[], bool]
+) -> TimestampOffset | None:
     view, begin = piece.body, 0
     for end in piece.batches.ends:
+        if is_cancelled():
+            return None
         header = read_header(view, begin)
         if header.max_timestamp >= timestamp and header.last_offset >= start_offset:
-            for record in parse_records(view[begin:end]):
-                if record.timestamp >= timestamp and record.offset >= start_offset:
+            for offset, found in times_of(view[begin:end]):
+                if not offset & 0xFFF and is_cancelled():  # a batch may have a million records
+                    return None
+                if found >= timestamp and offset >= start_offset:
                     epoch = header.partition_leader_epoch
-                    return TimestampOffset(record.timestamp, record.offset, epoch if epoch >= 0 else None)
+                    return TimestampOffset(found, offset, epoch if epoch >= 0 else None)
         begin = end
     return None

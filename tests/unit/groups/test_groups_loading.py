@@ -13,7 +13,9 @@ from protocol.messages.list_groups import ListGroupsRequest
 from protocol.records.batch import HEADER_SIZE_BYTES, patched, read_header
 from protocol.records.builder import build_batch, simple_records
 from protocol.records.compression import Compression
+from protocol.records.record import OF_BROKERS
 from runtime import turns
+from tests.harness.bombs import batch_of
 from tests.unit.groups.coordinator_support import (
     COUNT,
     PARTITION,
@@ -315,6 +317,39 @@ def test_compressed_batches_are_loaded(compression, records_count):
         assert await world.fetched() == list(range(records_count))
 
     simulate(story, log)
+
+
+@pytest.mark.logs("the batch at offset")
+def test_batches_that_hold_too_much_are_skipped_at_once():
+    """327 bytes of zstd hold three million records."""
+    record = bytes.fromhex("10 00 00 00 04 00 4d 01 00")
+    log = MemoryLog()
+    for count in (3_000_000, OF_BROKERS.max_records + 1):
+        append(log, batch_of(record * count, count=count))
+    value = offset_value(CommittedOffset(offset=7, commit_timestamp_ms=0))
+    pairs = [encode(GroupRecord(offset_key(OffsetAt("g", "t", 0)), value))]
+    append(log, build_batch(simple_records(pairs, timestamp=0)))
+
+    async def story(world):
+        assert await world.fetched() == [7]
+
+    simulate(story, log)
+
+
+def test_records_that_are_skipped_are_counted_in_the_log(caplog):
+    record = bytes.fromhex("10 00 00 00 04 00 4d 01 00")
+    log = MemoryLog()
+    append(log, batch_of(record * 500, count=500))
+    for _ in range(500):
+        append(log, batch_of(record, count=1))
+
+    async def story(world):
+        await world.fetched()
+
+    simulate(story, log)
+    lines = [record.getMessage() for record in caplog.records if "skipped" in record.getMessage()]
+    assert len(lines) == 11
+    assert "990 more records or batches before offset 1000 are skipped" in lines[-1]
 
 
 @pytest.mark.parametrize("count", [1, 2_000])

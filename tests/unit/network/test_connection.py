@@ -13,6 +13,7 @@ from broker.network.connection import (
     PIPELINED_BYTES,
     REQUESTS_PER_TURN,
     WRITE_HIGH_WATER_BYTES,
+    ReplyOfReads,
 )
 from broker.network.server import NOTES_PER_SWEEP
 from protocol.errors import MalformedMessage
@@ -713,6 +714,32 @@ def test_what_a_task_leaves_waiting_is_given_up_if_the_connection_was_lost_meanw
         await asyncio.sleep(1)
         assert not world.server.connections
         assert parked.is_done
+
+    world.run(scenario())
+
+
+@pytest.mark.parametrize("only_reads", [True, False])
+@pytest.mark.parametrize("ending", ["close", "abort"])
+def test_work_that_only_reads_ends_with_the_connection(world, ending, only_reads):
+    ends = []
+
+    async def work():
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ends.append(world.runtime.monotonic())
+        return [b"done"]
+
+    async def scenario():
+        world.server.dispatch = lambda view, connection: ReplyOfReads(work()) if only_reads else work()
+        client = await world.connect()
+        client.send(b"x")
+        await asyncio.sleep(1)
+        getattr(client.transport, ending)()
+        await asyncio.sleep(1)
+        assert bool(ends) == only_reads
+        await asyncio.sleep(60)
+        assert len(ends) == 1
 
     world.run(scenario())
 

@@ -1,5 +1,7 @@
 """ListOffsets, DeleteRecords, OffsetForLeaderEpoch, DescribeLogDirs and InitProducerId through their handlers."""
 
+import asyncio
+from contextlib import suppress
 from uuid import UUID
 
 import pytest
@@ -25,6 +27,8 @@ from protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from runtime import Pool
+from storage.log_reader import LogReader
 
 CONSUMER, DEBUGGING = -1, -2
 
@@ -84,6 +88,34 @@ def test_list_offsets(simulation, broker, timestamp, answer):
     for at in (100, 300, 200):
         append(broker, b"x", timestamp=at)
     assert list_offsets(simulation, broker, (0, timestamp, 6)) == [(ErrorCode.none, *answer)]
+
+
+@pytest.mark.parametrize("timestamp", [NOW_MS, -3])
+def test_a_search_is_cancelled_with_its_client(simulation, broker, monkeypatch, timestamp):
+    broker.create()
+    append(broker, b"x")
+    searches = []
+
+    def search(self, *asked, is_cancelled):
+        searches.append(is_cancelled)
+
+    monkeypatch.setattr(LogReader, "offset_for_timestamp", search)
+    monkeypatch.setattr(LogReader, "max_timestamp_offset", search)
+    rows = [ListOffsetsPartition(partition_index=0, timestamp=timestamp)]
+    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=rows)])
+
+    broker.runtime.pools[Pool.LOOK_UPS].blocking_s = lambda: 10  # before it, and after it
+
+    async def main():
+        task = broker.runtime.create_task(broker.call(k02_list_offsets, request, 11), name="a request")
+        await asyncio.sleep(15)
+        assert [is_cancelled() for is_cancelled in searches] == [False]
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        assert [is_cancelled() for is_cancelled in searches] == [True]
+
+    simulation.run(main())
 
 
 # KIP-1005

@@ -5,7 +5,7 @@ from uuid import UUID
 import pytest
 from replicas_support import NODE_ID, NOW_MS, PartitionOnDisk, batch, follower_fetches, image
 
-from broker.reads.list_offsets import is_searched, offset_for_timestamp, search
+from broker.reads.list_offsets import Search, is_searched, offset_for_timestamp
 from protocol.errors import (
     FencedLeaderEpoch,
     NotEnoughReplicas,
@@ -182,7 +182,7 @@ def test_appends_and_roles_signal(on_disk):
 
 
 def offset_at(partition, timestamp, *, is_read_committed=False):
-    found = search(partition.log, timestamp) if is_searched(timestamp) else None
+    found = Search().run(partition.log, timestamp) if is_searched(timestamp) else None
     return offset_for_timestamp(partition, timestamp, found=found, is_read_committed=is_read_committed)
 
 

@@ -158,7 +158,7 @@ def test_a_connection_that_is_closed_ends_its_searches(simulation, tiered, cance
     tiered.fill(4)
     tiered.append(1, timestamp=NOW_MS)
     tiered.slow_store(60)
-    tiered.runtime.pools[Pool.READS].blocking_s = lambda: 5
+    tiered.runtime.pools[Pool.LOOK_UPS].blocking_s = lambda: 5
     rows = [ListOffsetsPartition(partition_index=index, timestamp=NOW_MS) for index in (0, 1)]
     request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=rows)])
 

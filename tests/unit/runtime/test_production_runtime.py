@@ -138,21 +138,24 @@ def test_blocking_work_runs_in_a_thread_and_close_waits_for_it():
     run(main)
 
 
-def test_the_end_does_not_wait_for_a_store_that_does_not_answer(monkeypatch):
-    """Not in a pool of work that waits for the disk: that is finished."""
-    monkeypatch.setattr(production, "_STORES_S", 0.1)
+@pytest.mark.parametrize("pool", Pool)
+@pytest.mark.logs("does not end; it is left behind")
+def test_the_end_has_a_limit_for_every_pool(monkeypatch, pool):
+    """A store or a disk that does not answer, or a search that takes long."""
+    monkeypatch.setattr(production, "_STORES_S", 0.05)
+    monkeypatch.setattr(production, "_DISKS_S", 0.05)
     answers = threading.Event()
     try:
 
         async def main(runtime: ProductionRuntime):
-            name = "read of a store"
+            name = "blocking work"
             begun = threading.Event()
 
             def read():
                 begun.set()
                 answers.wait(60)
 
-            runtime.create_task(runtime.run_blocking(read, pool=Pool.REMOTE_AUXILIARY), name=name)
+            runtime.create_task(runtime.run_blocking(read, pool=pool), name=name)
             await asyncio.sleep(0)
             assert await asyncio.to_thread(begun.wait, 30)
 

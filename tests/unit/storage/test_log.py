@@ -8,13 +8,16 @@ import pytest
 from protocol.errors import (
     CorruptMessage,
     InconsistentTopicId,
+    InvalidRecord,
     KafkaStorageError,
     OffsetOutOfRange,
     RecordListTooLarge,
     UnsupportedForMessageFormat,
 )
 from protocol.records.batch import batches, patch, read_header
+from protocol.records.builder import build_batch
 from protocol.records.compression import Compression
+from protocol.records.record import Record
 from protocol.types import ZERO_UUID
 from storage.files import Files
 from storage.log import AppendOrigin, UnexpectedAppendOffset
@@ -320,6 +323,27 @@ def test_timestamps(log, codec):
     assert log.reader.max_timestamp_offset() == (NOW_MS + 42, 14, 4)
     log.maybe_increment_log_start_offset(5)
     assert log.reader.offset_for_timestamp(NOW_MS).offset == 5
+
+
+def test_a_search_ends_with_its_client(log):
+    for start in range(10):
+        log.append_as_leader(batch(3, timestamp=NOW_MS + start), leader_epoch=4, now_ms=NOW_MS)
+    assert log.reader.offset_for_timestamp(NOW_MS + 9, is_cancelled=lambda: True) is None
+    (segment, *_) = log.segments
+    assert segment.reader.find_timestamp(NOW_MS, start_offset=0, is_cancelled=lambda: True) is None
+    assert log.reader.max_timestamp_offset(is_cancelled=lambda: True) is None
+
+
+def test_a_search_has_the_bounds_of_the_topic(tmp_path):
+    config = LogConfig(max_decompressed_message_bytes=100)
+    log = open_log(tmp_path / "l", config=config)
+    large = build_batch([Record(0, NOW_MS, None, bytes(1000))], compression=Compression.ZSTD)
+    with pytest.raises(InvalidRecord, match="more than max"):
+        log.append_as_leader(bytearray(large), leader_epoch=4, now_ms=NOW_MS)
+    log.append_as_follower(memoryview(bytearray(large)), leader_epoch=4, now_ms=NOW_MS)
+    for search in (lambda: log.reader.offset_for_timestamp(NOW_MS), log.reader.max_timestamp_offset):
+        with pytest.raises(InvalidRecord, match="more than max"):
+            search()
 
 
 def test_empty_log_has_no_timestamps(log):

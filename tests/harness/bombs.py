@@ -1,0 +1,52 @@
+"""Record batches that are small, have a right CRC, and take seconds or gigabytes to open without bounds."""
+
+from collections.abc import Iterator
+
+from protocol.records.builder import assemble
+from protocol.records.compression import MAX_DECOMPRESSED_BYTES, Compression, compress
+from protocol.records.record import MAX_RECORDS
+from protocol.records.varint import varint
+
+NOW_MS = 1_700_000_000_000
+#: Without key and value.
+SMALLEST_RECORD = bytes.fromhex("0c 00 00 00 01 01 00")
+
+
+def batch_of(
+    payload: bytes,
+    *,
+    count: int,
+    codec: Compression = Compression.ZSTD,
+    is_compressed: bool = False,
+    base_timestamp: int = NOW_MS,
+    max_timestamp: int = NOW_MS,
+    attributes: int = 0,
+    producer_id: int = -1,
+) -> bytes:
+    """A batch of these bytes, whose header claims `count` records, and these timestamps."""
+    return assemble(
+        payload if is_compressed else compress(codec, payload),
+        base_offset=0,
+        leader_epoch=-1,
+        attributes=codec | attributes,
+        last_offset_delta=max(count - 1, 0),
+        base_timestamp=base_timestamp,
+        max_timestamp=max_timestamp,
+        producer_id=producer_id,
+        producer_epoch=0 if producer_id >= 0 else -1,
+        base_sequence=-1,
+        records_count=count,
+    )
+
+
+def bombs(codec: Compression) -> Iterator[tuple[bytes, int, bool]]:
+    """The arguments of `batch_of`, payload, count, `is_compressed`, of one of each kind."""
+    yield SMALLEST_RECORD * (MAX_RECORDS + 1), MAX_RECORDS + 1, False
+    yield SMALLEST_RECORD, 2**31 - 1, False
+    value = bytes(MAX_DECOMPRESSED_BYTES)
+    body = b"\0\0\0\1" + varint(len(value)) + value + b"\0"
+    record = varint(len(body)) + body
+    yield record, 1, False
+    # Frames, members or streams behind each other, each of which is within the bounds.
+    half = len(record) // 2
+    yield compress(codec, record[:half]) + compress(codec, record[half:]), 1, True
