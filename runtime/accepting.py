@@ -2,7 +2,7 @@
 
     listening --a connection arrives, admitted--> its protocol is created
     listening --a connection arrives, not admitted--> paused: it is held, later ones wait in the backlog
-    listening --no descriptor is free--> paused for `RETRY_S`
+    listening --no descriptor is free, but for the reserve--> paused for `RETRY_S`
     paused    --resume(), admitted--> listening
 
 The servers of asyncio and uvloop cannot leave connections in the backlog: they accept every connection.
@@ -11,7 +11,9 @@ Source: kafka.network.Acceptor of Kafka 4.3.1, which also holds one connection o
 
 import asyncio
 import logging
+import resource
 import socket
+import sys
 from collections.abc import Callable
 from typing import Final
 
@@ -22,6 +24,10 @@ logger = logging.getLogger(__name__)
 ACCEPTS_PER_TURN: Final = 8
 #: The pause after accept() has failed for lack of descriptors or memory; meanwhile the loop can close connections.
 RETRY_S: Final = 1.0
+#: Descriptors that connections leave free for files: a quarter of the limit, and at most so many.
+FILES_DESCRIPTORS: Final = 4096
+#: The interval between two log lines about connections that cannot be accepted.
+LOG_INTERVAL_S: Final = 60.0
 
 
 class SocketListening:
@@ -46,6 +52,7 @@ class SocketListening:
         self._is_reading = False
         self._is_closed = False
         self._retry: asyncio.TimerHandle | None = None
+        self._logged_at: float | None = None
         self._opening: set[asyncio.Task[None]] = set()
         address = bound.getsockname()
         self.host: str = address[0]
@@ -100,7 +107,12 @@ class SocketListening:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                self._retry_later(error)
+                self._retry_later(str(error))
+                return
+            if accepted.fileno() >= _most_descriptors():
+                # The lowest free number: all before it are in use. The client connects again.
+                accepted.close()
+                self._retry_later("the remaining descriptors are for files")
                 return
             accepted.setblocking(False)
             if not self._admits():
@@ -109,14 +121,11 @@ class SocketListening:
                 return
             self._open(accepted)
 
-    def _retry_later(self, error: OSError) -> None:
-        logger.error(
-            "no connection can be accepted at %s:%d for %g s: %s",
-            self.host,
-            self.port,
-            RETRY_S,
-            error.strerror,
-        )
+    def _retry_later(self, reason: str) -> None:
+        now = self._loop.time()
+        if self._logged_at is None or now - self._logged_at >= LOG_INTERVAL_S:
+            self._logged_at = now
+            logger.error("no connection can be accepted at %s:%d now: %s", self.host, self.port, reason)
         self._pause()
         self._retry = self._loop.call_later(RETRY_S, self.resume)
 
@@ -131,3 +140,9 @@ class SocketListening:
         except OSError as error:
             accepted.close()
             protocol.connection_lost(error)
+
+
+def _most_descriptors() -> int:
+    """The first descriptor that no connection gets."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if limit == resource.RLIM_INFINITY else limit - min(FILES_DESCRIPTORS, limit // 4)

@@ -23,6 +23,9 @@ PRODUCER_SNAPSHOT = ".snapshot"
 SEGMENT_EXTENSIONS = (LOG, OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX)
 INDEX_EXTENSIONS = (OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX)
 
+#: The directory of the controller's log, which LogManager does not open.
+METADATA_LOG = "__cluster_metadata-0"
+
 DELETED = ".deleted"
 CLEANED = ".cleaned"
 SWAP = ".swap"

@@ -76,9 +76,17 @@ class FileRecords:
 
     @property
     def fd(self) -> int:
-        """The descriptor, opened at the first use."""
+        """The descriptor, opened at the first use. Raises OutOfDescriptors."""
         if self._fd is None:
+            if self._files.may_use_reserve:
+                return self._any_fd()
             # Not created if missing: a thread may still read from a segment that has been removed.
+            self._fd = self._system.open_to_keep(self._files.path_of(file_names.LOG))
+        return self._fd
+
+    def _any_fd(self) -> int:
+        """As `fd`, also if only reserved ones are left: for an operation that has begun."""
+        if self._fd is None:
             self._fd = self._system.open(self._files.path_of(file_names.LOG), write=True)
         return self._fd
 
@@ -109,7 +117,7 @@ class FileRecords:
 
     def prepare_reading(self) -> None:
         """Open the file, so that a thread that reads it does not have to."""
-        self.fd  # noqa: B018 (the property opens the file)
+        self._any_fd()
 
     def close_to_appends(self) -> None:
         """No more batches are appended: truncate a preallocated file to its content."""
@@ -234,7 +242,7 @@ class FileRecords:
         assert size <= self.size, (str(self), size, self.size)
         self.recent = {base: at for base, at in self.recent.items() if at < size}
         if self._lender.may_truncate_to(size):
-            self._system.truncate(self.fd, size)
+            self._system.truncate(self._any_fd(), size)
         else:
             if self.must_copy(size):
                 self.keep_copy(self.copy_beginning(size))
@@ -249,7 +257,7 @@ class FileRecords:
 
     def copy_beginning(self, size: int) -> FileCopy:
         """A copy of the first `size` bytes, on the disk, for `keep_copy`. [any thread; the file is open]"""
-        return FileCopy.make(self._files, self.fd, size=size)
+        return FileCopy.make(self._files, self._any_fd(), size=size)
 
     def keep_copy(self, copy: FileCopy) -> None:
         """Keep a copy to replace the file with; dropped if the file is truncated to another size before."""
@@ -271,6 +279,6 @@ class FileRecords:
         copy, self._copy = self._copy, None
         assert copy is not None, str(self)
         self._system.rename(self._files.directory / copy.name, self._files.path_of(file_names.LOG))
-        self._replaced_fds.append(self.fd)
+        self._replaced_fds.append(self._any_fd())
         self._fd = copy.fd
         self._lender = Lender(self._system)

@@ -11,7 +11,9 @@ import errno
 import fcntl
 import mmap
 import os
+import resource
 import shutil
+import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
@@ -25,6 +27,24 @@ MAX_WRITEV_BUFFERS = 1024
 #: Bytes of one read of a whole file.
 READ_BYTES = 64 * 1024
 _NANOSECONDS_IN_MS = 1_000_000
+
+
+#: Descriptors that files which stay open leave free: for the metadata log, and for files that are open for one use, as checkpoints.
+RESERVED_DESCRIPTORS = 64
+#: With a low limit, this part of all is reserved.
+_RESERVED_PART = 8
+
+
+def is_out_of_descriptors(error: OSError) -> bool:
+    """Whether a file or socket could not be opened because this process, or the system, has too many: no fault of a disk."""
+    return error.errno in (errno.EMFILE, errno.ENFILE)
+
+
+class OutOfDescriptors(OSError):
+    """No descriptor is free beyond the reserved ones. Nothing was changed: the operation may be repeated."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        super().__init__(errno.EMFILE, os.strerror(errno.EMFILE), *([] if path is None else [str(path)]))
 
 
 class WouldBlock(Exception):
@@ -43,6 +63,29 @@ class Files:
         """A descriptor for positional reads and, with `write`, writes. `create` creates a missing file."""
         flags = os.O_RDWR if write else os.O_RDONLY
         return os.open(path, flags | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
+
+    def open_to_keep(self, path: Path) -> int:
+        """As `open` with `write`, for a descriptor that stays open. Raises OutOfDescriptors if only the reserve is left."""
+        try:
+            fd = self.open(path, write=True)
+        except OSError as error:
+            if is_out_of_descriptors(error):
+                raise OutOfDescriptors(path) from error
+            raise
+        if fd >= _unreserved():
+            self.close(fd)
+            raise OutOfDescriptors(path)
+        return fd
+
+    def require_descriptor(self) -> None:
+        """Raise OutOfDescriptors if only the reserve is left: before an operation that must not fail half way. Cost: 10 us."""
+        try:
+            fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise OutOfDescriptors from error
+        os.close(fd)
+        if fd >= _unreserved():
+            raise OutOfDescriptors
 
     def close(self, fd: int) -> None:
         """Close the descriptor; nothing is flushed."""
@@ -127,7 +170,9 @@ class Files:
         return os.fstat(fd).st_size
 
     def map(self, fd: int, size: int) -> mmap.mmap:
-        """Map the first `size` bytes, read-only. An access beyond the end of a truncated file is SIGBUS."""
+        """Map the first `size` bytes, read-only. An access beyond the end of a truncated file is         self.require_descriptor()  # a mapping has one
+        SIGBUS.
+        """
         return mmap.mmap(fd, size, access=mmap.ACCESS_READ)
 
     def fsync(self, fd: int) -> None:
@@ -268,3 +313,11 @@ class Files:
             self.close(fd)
             return None
         return fd
+
+
+def _unreserved() -> int:
+    """The first reserved descriptor: the system assigns the lowest free one, so that all before are in use then."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY:
+        return sys.maxsize
+    return limit - min(RESERVED_DESCRIPTORS, limit // _RESERVED_PART)

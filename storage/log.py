@@ -492,6 +492,8 @@ class Log(LogView):
             assert active.log.size == 0, (new_base, active)
             return active
         with self.availability:
+            if not active.files.may_use_reserve:
+                files.file_system.require_descriptor()
             active.close_to_appends()
             self.flusher.on_closing_segment(active, end_offset=new_base)
             segment = files.add_segment(new_base, now_ms)

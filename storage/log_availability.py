@@ -12,12 +12,17 @@ from logging import getLogger
 from pathlib import Path
 
 from protocol.errors import KafkaStorageError
+from storage.files import OutOfDescriptors, is_out_of_descriptors
 
 _LOG = getLogger(__name__)
 
 
+class TooManyOpenFiles(KafkaStorageError):
+    """No descriptor is free for a log's file. The log is online and unchanged: the operation may be repeated."""
+
+
 class LogAvailability:
-    """See the module. As a context manager it turns an OSError of its block into a disk failure of the log.
+    """See the module. As a context manager it turns an OSError of its block into a disk failure of the log (`failed`).
 
     The block is not entered if the log is offline.
     """
@@ -52,7 +57,12 @@ class LogAvailability:
         self.is_writable = False
 
     def failed(self, error: OSError) -> KafkaStorageError:
-        """Handle a disk failure: the log refuses further writes, and the LogManager is notified. [any thread]"""
+        """Handle a disk failure: the log refuses further writes, and the LogManager is notified. [any thread]
+
+        An OutOfDescriptors is none: nothing was written.
+        """
+        if isinstance(error, OutOfDescriptors):
+            return TooManyOpenFiles(f"{self.directory}: {error}")
         if self._failure is None:
             self.take_offline(error)
             _LOG.error("%s is offline: %s", self.directory, error)
@@ -63,6 +73,8 @@ class LogAvailability:
         """The error of a failed read: a disk failure, unless the log is closed or the file was deleted. [any thread]"""
         if self.is_closed or isinstance(error, FileNotFoundError):
             return KafkaStorageError(f"{self.directory}: {error}")
+        if is_out_of_descriptors(error):
+            return TooManyOpenFiles(f"{self.directory}: {error}")
         return self.failed(error)
 
     def guard_reading(self, run: Callable[[], None]) -> Callable[[], None]:

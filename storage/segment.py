@@ -103,12 +103,16 @@ class Segment:
             suffix=suffix, roll_jitter_ms=roll_jitter_ms,
         )  # fmt: skip
         segment.log.create()
-        if not is_alone:
-            files.unlink(segment.path_of(file_names.TRANSACTION_INDEX))
-            segment.log.set_file_size(0)
-        if settings.preallocated_bytes:
-            segment.log.set_file_size(settings.preallocated_bytes)
-        segment.indexes.create(is_alone=is_alone)
+        try:
+            if not is_alone:
+                files.unlink(segment.path_of(file_names.TRANSACTION_INDEX))
+                segment.log.set_file_size(0)
+            if settings.preallocated_bytes:
+                segment.log.set_file_size(settings.preallocated_bytes)
+            segment.indexes.create(is_alone=is_alone)
+        except OSError:
+            segment.log.close()
+            raise
         return segment
 
     @classmethod

@@ -25,6 +25,11 @@ class SegmentFiles:
         """The current path of the file with this extension."""
         return self.directory / file_names.of_offset(self.base_offset, extension, self.suffix)
 
+    @property
+    def may_use_reserve(self) -> bool:
+        """Whether the files may have reserved descriptors: those of the metadata log, without which the node stops."""
+        return self.directory.name == file_names.METADATA_LOG
+
     def change_suffix(self, suffix: str) -> None:
         """Rename all files, the log file first; a missing index file is ignored."""
         for extension in file_names.SEGMENT_EXTENSIONS:

@@ -3,6 +3,7 @@
     wanted --few, and no creation is running--> created at once
     wanted --else--> waiting --> planned --in a thread, a few at a time--> ready --in turns--> the partition gets its role
                             '--> existing, as at a start ------------------^
+    planned --no descriptor is free--> later --after `RETRY_S`--> waiting
     any    --the topic is deleted, or the replica is moved away--> cancelled, without notification
 
 Deleted logs are put aside here, a few at once and more in turns of the loop, before the next logs are created.
@@ -11,6 +12,7 @@ logs in the thread that applies the metadata (LogManager.getOrCreateLog), with t
 """
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
@@ -20,8 +22,11 @@ from protocol.types import TopicPartition
 from runtime import Pool, Runtime
 from runtime.turns import in_turns
 from storage.log import Log
+from storage.log_availability import TooManyOpenFiles
 from storage.manager.log_creation import LogCreation, NewLog, PlannedLog
 from storage.manager.log_manager import LogManager
+
+logger = logging.getLogger(__name__)
 
 #: Up to this many logs are created on the loop, at 0.2 ms each: a small topic is usable as soon as it is created. The
 #: same number of deleted logs is put aside on the loop, at 0.1 ms each.
@@ -30,6 +35,8 @@ _AT_ONCE: Final = 16
 _PART: Final = 32
 #: How many partitions get their roles in one step of a turn, at up to 0.2 ms each.
 _STEP: Final = 4
+#: When a log is tried again for which no descriptor was free.
+RETRY_S: Final = 1.0
 
 #: A partition's log, or why it has none.
 CreatedLog = tuple[TopicPartition, Log | KafkaError]
@@ -54,6 +61,8 @@ class LogCreator:
         self._ready: deque[CreatedLog] = deque()
         self._task: asyncio.Task[None] | None = None
         self._is_stopped = False
+        #: Partitions for whose logs no descriptor was free.
+        self._later: dict[TopicPartition, NewLog] = {}
 
     @property
     def _is_busy(self) -> bool:
@@ -61,7 +70,8 @@ class LogCreator:
 
     def is_wanted(self, topic_partition: TopicPartition) -> bool:
         """Whether the partition's log is waiting to be created, or being created."""
-        return topic_partition in self._waiting or topic_partition in self._planned
+        at = topic_partition
+        return at in self._waiting or at in self._planned or at in self._later
 
     def create(self, wanted: Sequence[NewLog]) -> None:
         """Create the logs, or find existing ones; put deleted ones aside first.
@@ -92,6 +102,7 @@ class LogCreator:
     def cancel(self, topic_partition: TopicPartition) -> None:
         """The partition is not hosted any more. The caller deletes its log, which is not created again."""
         self._waiting.pop(topic_partition, None)
+        self._later.pop(topic_partition, None)
         self._planned.discard(topic_partition)
 
     async def idle(self) -> None:
@@ -103,6 +114,7 @@ class LogCreator:
         """Stop creating logs and renaming strays, also in `create`; returns when no thread creates one."""
         self._is_stopped = True
         self._waiting.clear()
+        self._later.clear()
         self._ready.clear()
         if self._task is not None:
             self._task.cancel()
@@ -167,7 +179,27 @@ class LogCreator:
         creation.finish(part)
         for new, _ in part:
             at = new.topic_partition
-            self._ready.append((at, creation.logs.get(at) or creation.errors[at]))
+            error = creation.errors.get(at)
+            if isinstance(error, TooManyOpenFiles) and at in self._planned:
+                self._planned.discard(at)
+                self._want_later(new, error)
+            else:
+                self._ready.append((at, creation.logs.get(at) or creation.errors[at]))
+
+    def _want_later(self, new: NewLog, error: TooManyOpenFiles) -> None:
+        """Clients of the partition are refused meanwhile (NOT_LEADER_OR_FOLLOWER), and try again, too."""
+        if not self._later:
+            logger.warning(
+                "%s has no log yet, and others may have none either: %s", new.topic_partition, error
+            )
+            self._runtime.call_later(RETRY_S, self._retry)
+        self._later[new.topic_partition] = new
+
+    def _retry(self) -> None:
+        self._waiting.update(self._later)
+        self._later = {}
+        if self._waiting and not self._is_busy and not self._is_stopped:
+            self._begin()
 
     def _hand_over(self) -> Iterator[None]:
         """Call `on_created` for what is ready, a few in each step."""

@@ -49,6 +49,7 @@ from protocol.types import TopicPartition
 from remote.auxiliary_state import AuxiliaryStates
 from remote.errors import RemoteStorageError
 from runtime import Pool, Runtime
+from storage.log_availability import TooManyOpenFiles
 
 logger = logging.getLogger(__name__)
 _new_tuple = tuple.__new__
@@ -425,6 +426,10 @@ class ReplicaFetcher:
                 return
             case RemoteStorageError():
                 self._on_remote_error(fetch_state, error)
+                return
+            case TooManyOpenFiles():
+                logger.warning("%s: records cannot be appended now: %s", partition, error)
+                self._pause([fetch_state])
                 return
             case KafkaStorageError():
                 logger.error("%s: replication stops until the next leader epoch: %s", partition, error)

@@ -9,13 +9,17 @@ Source: the checkpoint methods of LogManager of Kafka, and ReplicaManager.checkp
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
+from logging import getLogger
 from pathlib import Path
 
 from protocol.types import TopicPartition
 from storage.background import BackgroundJob
 from storage.checkpoints import OffsetCheckpoint
+from storage.files import is_out_of_descriptors
 from storage.log import Log
 from storage.manager.log_directory import LogDirectory
+
+_LOG = getLogger(__name__)
 
 
 class CheckpointWriter:
@@ -75,7 +79,7 @@ class CheckpointWriter:
                     if topic_partition in self._written.get(checkpoint.path, ()):
                         self._write_without_deleted(path, checkpoint, topic_partition)
             except OSError as error:
-                self._on_failure(path, error)
+                self._failed(path, error)
 
     def _write_without_deleted(
         self, path: Path, checkpoint: OffsetCheckpoint, deleted: TopicPartition
@@ -167,6 +171,12 @@ class CheckpointWriter:
                     checkpoint.write(rows)
                     self._written[checkpoint.path] = dict(rows)
         except OSError as error:
+            self._failed(path, error)
+
+    def _failed(self, path: Path, error: OSError) -> None:
+        if is_out_of_descriptors(error):
+            _LOG.warning("A checkpoint of %s is not written now: %s", path, error)  # once in each interval
+        else:
             self._on_failure(path, error)
 
 

@@ -11,7 +11,9 @@ from logging import getLogger
 from protocol.errors import KafkaError
 from storage.background import BackgroundJob
 from storage.cleaner import cleaning_job, filthiest
+from storage.files import is_out_of_descriptors
 from storage.log import Log
+from storage.log_availability import TooManyOpenFiles
 from storage.manager.log_table import LogTable
 
 _LOG = getLogger(__name__)
@@ -56,7 +58,10 @@ class LogCleanerManager:
         Any other error excludes the log from cleaning until the next start.
         Source: LogCleaner.cleanLog and tryCleanFilthiestLog; Kafka excludes only a log that it cannot measure.
         """
-        if isinstance(error, OSError):
+        is_limit = isinstance(error, OSError) and is_out_of_descriptors(error)
+        if is_limit or isinstance(error, TooManyOpenFiles):
+            _LOG.warning("%s is not cleaned now: %s", log.directory, error)  # once in log.cleaner.backoff.ms
+        elif isinstance(error, OSError):
             self._table.fail(log.directory.parent, error)
         else:
             trace = None if isinstance(error, KafkaError) else error

@@ -28,11 +28,9 @@ from storage.manager.meta_properties import InconsistentMetaProperties, MetaProp
 LOCK_FILE = ".lock"
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 CLEAN_SHUTDOWN_VERSION = 0
-#: The controller's log, which LogManager does not open.
-METADATA_LOG = "__cluster_metadata-0"
 #: The id that the metadata topic has in every cluster: AAAAAAAAAAAAAAAAAAAAAQ.
 METADATA_TOPIC_ID = UUID(int=1)
-_NO_LOGS = frozenset({METADATA_LOG, "remote-log-index-cache"})
+_NO_LOGS = frozenset({file_names.METADATA_LOG, "remote-log-index-cache"})
 
 _LOG = getLogger(__name__)
 

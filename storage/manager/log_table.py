@@ -13,8 +13,9 @@ from protocol.types import TopicPartition
 from storage import file_names
 from storage.background import BackgroundJob
 from storage.cleaner import DEDUPE_BUFFER_BYTES
-from storage.files import Files
+from storage.files import Files, is_out_of_descriptors
 from storage.log import Log
+from storage.log_availability import TooManyOpenFiles
 from storage.log_config import LogConfig
 from storage.log_files import DeletedFiles
 from storage.manager.checkpoint_writer import CheckpointWriter
@@ -149,13 +150,16 @@ class LogTable:
     ) -> Log:
         """Create an empty log in this directory, without adding it to the table. [any thread]
 
-        Raises KafkaStorageError, InconsistentTopicId.
+        Raises KafkaStorageError (TooManyOpenFiles: it may be created later), InconsistentTopicId.
         """
         if (failure := self.offline_dirs.get(path.parent)) is not None:
             raise KafkaStorageError(f"The log directory of {path} is offline: {failure}")
         try:
+            self._files.require_descriptor()
             return self.open_log(path, topic_partition, config, now_ms=now_ms, topic_id=topic_id)
         except OSError as error:
+            if is_out_of_descriptors(error):
+                raise TooManyOpenFiles(f"The log {path} cannot be created yet: {error}") from error
             self.fail(path.parent, error)
             raise KafkaStorageError(f"The log {path} cannot be created: {error}") from error
 

@@ -9,9 +9,10 @@ from uuid import UUID
 from protocol.types import TopicPartition
 from storage import checkpoints, file_names, leader_epoch_cache, partition_metadata
 from storage.checkpoints import CorruptCheckpoint, OffsetCheckpoint
+from storage.file_names import METADATA_LOG
 from storage.files import Files
 from storage.manager import meta_properties
-from storage.manager.log_directory import CLEAN_SHUTDOWN_FILE, METADATA_LOG, METADATA_TOPIC_ID
+from storage.manager.log_directory import CLEAN_SHUTDOWN_FILE, METADATA_TOPIC_ID
 from storage.manager.meta_properties import InconsistentMetaProperties
 from storage.verify.findings import Findings, PartitionReport, Report
 from storage.verify.metadata_log import check_snapshot

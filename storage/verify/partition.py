@@ -7,8 +7,9 @@ from protocol.records.batch import BatchHeader
 from protocol.types import TopicPartition
 from storage import checkpoints, file_names, leader_epoch_cache, partition_metadata
 from storage.checkpoints import CorruptCheckpoint, OffsetCheckpoint
+from storage.file_names import METADATA_LOG
 from storage.files import Files
-from storage.manager.log_directory import CLEAN_SHUTDOWN_FILE, METADATA_LOG
+from storage.manager.log_directory import CLEAN_SHUTDOWN_FILE
 from storage.verify.batches import BatchCheck
 from storage.verify.epochs import EpochCheck
 from storage.verify.findings import Findings, PartitionReport

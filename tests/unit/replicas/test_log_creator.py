@@ -8,6 +8,7 @@ from uuid import UUID
 
 import pytest
 
+from broker.replicas.log_creator import RETRY_S
 from protocol.errors import KafkaStorageError, NotLeaderOrFollower, UnknownTopicOrPartition
 from protocol.metadata.records import (
     ConfigRecord,
@@ -81,6 +82,24 @@ def test_a_small_topic_is_there_at_once(simulation):
         async with one_broker(simulation) as (cluster, broker):
             create(cluster, count=10)
             assert all(broker.partition(at).is_leader for at in PARTITIONS[:10])
+
+    simulation.run(story())
+
+
+@pytest.mark.logs("has no log yet")
+@pytest.mark.parametrize("count", [10, COUNT])
+def test_logs_for_which_no_descriptor_is_free_are_created_later(simulation, monkeypatch, count):
+    async def story():
+        async with one_broker(simulation) as (cluster, broker):
+            with monkeypatch.context() as patch:
+                patch.setattr("storage.files._unreserved", lambda: 0)
+                create(cluster, count=count)
+                await asyncio.sleep(3 * RETRY_S)
+                with pytest.raises(NotLeaderOrFollower):
+                    broker.partition(PARTITIONS[0])
+                assert not broker.logs.offline_dirs
+            await asyncio.sleep(2 * RETRY_S)
+            assert all(broker.partition(at).is_leader for at in PARTITIONS[:count])
 
     simulation.run(story())
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 
-from runtime import Pool, SocketOptions, production
+from runtime import Pool, SocketOptions, accepting, production
 from runtime.accepting import ACCEPTS_PER_TURN
 from runtime.pools import THREADS
 from runtime.production import ProductionRuntime, allow_open_files, run
@@ -80,6 +80,25 @@ def test_connections_that_arrive_at_once_leave_turns_to_others():
         assert max(after - before for before, after in pairwise(by_turn)) == ACCEPTS_PER_TURN
         for client in clients:
             client.close()
+        listening.close()
+
+    run(main)
+
+
+@pytest.mark.logs("the remaining descriptors are for files")
+def test_connections_leave_descriptors_to_files(monkeypatch):
+    async def main(runtime):
+        accepted = []
+        listening = await runtime.listen("127.0.0.1", 0, lambda: accepted.append(None) or Echo())
+        monkeypatch.setattr(accepting, "RETRY_S", 0.01)
+        with monkeypatch.context() as patch:
+            patch.setattr(accepting, "_most_descriptors", lambda: 0)
+            with socket.create_connection(("127.0.0.1", listening.port)) as refused:
+                assert await runtime.loop.run_in_executor(None, refused.recv, 1) == b""
+            assert not accepted
+        with socket.create_connection(("127.0.0.1", listening.port)):
+            while not accepted:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
         listening.close()
 
     run(main)

@@ -15,7 +15,9 @@ import pytest
 
 from protocol.errors import InconsistentTopicId, KafkaStorageError
 from protocol.types import TopicPartition
+from storage.file_names import METADATA_LOG
 from storage.files import Files
+from storage.log_availability import TooManyOpenFiles
 from storage.log_config import LogConfig
 from storage.manager.log_manager import (
     InconsistentMetaProperties,
@@ -24,7 +26,7 @@ from storage.manager.log_manager import (
     LogManagerSettings,
 )
 from storage.manager.meta_properties import MetaProperties, read
-from tests.unit.storage.storage_support import NOW_MS, batch, offsets_in
+from tests.unit.storage.storage_support import NOW_MS, batch, offsets_in, open_log
 
 pytestmark = pytest.mark.logs("Log directory")
 
@@ -505,7 +507,7 @@ def test_a_failing_directory_goes_offline_alone(tmp_path):
 
 @pytest.mark.parametrize(
     ("call", "number"),
-    [("pwrite", errno.ENOSPC), ("pread", errno.EIO), ("open", errno.EMFILE), ("size_of", errno.EIO)],
+    [("pwrite", errno.ENOSPC), ("pread", errno.EIO), ("open", errno.EIO), ("size_of", errno.EIO)],
 )
 @pytest.mark.logs("begins after a gap")
 def test_a_disk_that_fails_a_cleaning_goes_offline(tmp_path, monkeypatch, call, number):
@@ -534,6 +536,63 @@ def test_a_disk_that_fails_a_cleaning_goes_offline(tmp_path, monkeypatch, call, 
     again.get(A).update_high_watermark(50)
     again.clean_one(NOW_MS).complete()
     assert again.cleaned_offsets == {A: again.get(A).segments.active.base_offset}
+
+
+@pytest.mark.logs("is not cleaned now", "is not written now")
+def test_too_many_open_files_are_no_fault_of_a_disk(tmp_path, monkeypatch):
+    """Each operation is refused with nothing changed, and succeeds when a descriptor is free."""
+    config = LogConfig(segment_bytes=1000, cleanup_policy=("compact",))
+    manager = open_manager(tmp_path, default_config=config)
+    append(manager.get_or_create(A, topic_id=TOPIC_ID, now_ms=NOW_MS), 50)
+    manager.shutdown(NOW_MS, broker_epoch=1)
+    manager = open_manager(tmp_path, default_config=config)
+    log = manager.get(A)
+    log.update_high_watermark(50)
+
+    def refused(operation):
+        with monkeypatch.context() as patch:
+            patch.setattr("storage.files._unreserved", lambda: 0)
+            with pytest.raises(TooManyOpenFiles):
+                operation()
+        assert not manager.offline_dirs
+
+    before = log.log_end_offset, log.segments.active.log.size
+    refused(lambda: log.reader.read(0, max_bytes=100))
+    refused(lambda: append(log))
+    append(log)
+    refused(lambda: log.roll(NOW_MS))
+    refused(lambda: manager.get_or_create(B, topic_id=TOPIC_ID, now_ms=NOW_MS))
+    assert not (tmp_path / str(B)).exists()
+    with monkeypatch.context() as patch:
+        patch.setattr("storage.files._unreserved", lambda: 0)
+        log.segments.active.log.truncate_to(before[1])  # what has begun has the reserve
+    with monkeypatch.context() as patch:
+        patch.setattr(Files, "open", _no_descriptor)
+        job = manager.clean_one(NOW_MS)
+        if job is not None:
+            job.complete()
+        run(manager.maintain(NOW_MS + 60_000))
+    assert not manager.offline_dirs
+    assert log.is_writable
+    append(manager.get_or_create(B, topic_id=TOPIC_ID, now_ms=NOW_MS))
+    manager.shutdown(NOW_MS, broker_epoch=1)
+
+
+def _no_descriptor(self, path, **_):
+    raise OSError(errno.ENFILE, os.strerror(errno.ENFILE), str(path))
+
+
+def test_the_metadata_log_has_the_reserved_descriptors(tmp_path, monkeypatch):
+    log = open_log(tmp_path / METADATA_LOG)
+    append(log)
+    log.close()
+    again = open_log(tmp_path / METADATA_LOG)
+    monkeypatch.setattr("storage.files._unreserved", lambda: 0)
+    append(again)
+    again.roll(NOW_MS)
+    append(again)
+    assert offsets_in(again) == [0, 1, 2]
+    again.close()
 
 
 def test_a_log_that_cannot_be_cleaned_affects_no_other(tmp_path, caplog):
