@@ -11,7 +11,7 @@ SEEDS ?= 500
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run setup setup-test setup-bench test check lint types unit sim crash compat oracle spark bench-smoke bench figures lock messages clean
+.PHONY: help run setup setup-test setup-bench test check lint types unit fuzz sim crash compat oracle spark bench-smoke bench figures lock messages clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -40,6 +40,10 @@ setup-bench: .venv/.bench ## `ottla bench` and its Spark, from requirements/benc
 	$(BIN)/python -m tests.harness.fetch java spark
 	@touch $@
 
+.venv/.fuzz: requirements/fuzz.lock .venv/.test
+	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/fuzz.lock
+	@touch $@
+
 test: check sim compat oracle spark ## everything: checks, simulations, then real clients and real Kafka
 
 check: setup-test lint types unit ## lint, types, import direction, unit and scenario tests (under a minute)
@@ -54,6 +58,9 @@ types: setup-test
 
 unit: setup-test
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal tests/unit tests/scenario $(ARGS)
+
+fuzz: .venv/.fuzz ## look for bytes that no reader expects, a minute for each; ARGS="--seconds 600 NAME..."
+	$(BIN)/python -m tests.fuzz $(ARGS)
 
 CRASHES := tests/unit/storage/test_crash_stories.py tests/unit/storage/test_crash_flips.py tests/unit/storage/test_crash_kill.py
 
@@ -95,10 +102,11 @@ lock: setup-test ## pin the requirements again, by version and hash
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-annotate --no-header --no-emit-index-url requirements/run.in -o requirements/run.lock
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-annotate --no-header --no-emit-index-url requirements/test.in -o requirements/test.lock
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-annotate --no-header --no-emit-index-url requirements/bench.in -o requirements/bench.lock
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-annotate --no-header --no-emit-index-url requirements/fuzz.in -o requirements/fuzz.lock
 
 messages: setup-test ## generate protocol/messages from kio's schemas
 	$(BIN)/python -m protocol.generate
 
 clean: ## remove the environment and caches (never data)
-	rm -rf .venv build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv .fuzz build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -177,7 +177,7 @@ def valid_batches(path: Path, files: Files) -> Iterator[tuple[BatchHeader, memor
         if header.is_control:
             messages = [decode_quorum_record(record) for record in records_of(batch)]
             is_complete = any(isinstance(message, SnapshotFooterRecord) for message in messages)
-            if header.base_offset == 0 and not isinstance(messages[0], SnapshotHeaderRecord):
+            if header.base_offset == 0 and not (messages and isinstance(messages[0], SnapshotHeaderRecord)):
                 raise CorruptMessage("it does not begin with a snapshot's header")
         elif header.base_offset == 0:
             raise CorruptMessage("it does not begin with a snapshot's header")

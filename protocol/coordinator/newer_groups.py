@@ -57,7 +57,8 @@ class GroupRegularExpressionKey(Message):
 
 Key = GroupKey | GroupMemberKey | GroupRegularExpressionKey
 
-_KEYS: Final[Mapping[type[Record], type[Key]]] = MappingProxyType(
+#: The class of the key by that of the value.
+KEYS: Final[Mapping[type[Record], type[Key]]] = MappingProxyType(
     {
         consumer.ConsumerGroupMetadataValue: GroupKey,
         consumer.ConsumerGroupPartitionMetadataValue: GroupKey,
@@ -80,8 +81,8 @@ _KEYS: Final[Mapping[type[Record], type[Key]]] = MappingProxyType(
         streams.StreamsGroupTopologyValue: GroupKey,
     }
 )
-#: The class of the value by kind; the key's class is in `_KEYS`.
-VALUES: Final[Mapping[int, type[Record]]] = MappingProxyType({cls.__api_key__: cls for cls in _KEYS})
+#: The class of the value by kind; the key's class is in `KEYS`.
+VALUES: Final[Mapping[int, type[Record]]] = MappingProxyType({cls.__api_key__: cls for cls in KEYS})
 
 
 class NewerGroupRecord(NamedTuple):
@@ -98,7 +99,7 @@ def decode(key: bytes, value: bytes | None) -> NewerGroupRecord | None:
     cls = VALUES.get(kind)
     if cls is None:
         return None
-    decoded_key: Key = decode_struct(_KEYS[cls], 0, body)
+    decoded_key: Key = decode_struct(KEYS[cls], 0, body)
     if value is None:
         return NewerGroupRecord(kind, decoded_key, None)
     version, body = _split(value)
