@@ -4,10 +4,8 @@ Started, not forked: a fork would have the broker's memory, and locks that its o
 priority than the node, and a process group of its own, so that Ctrl-C in a terminal reaches the node only.
 """
 
-import os
 import socket
 import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from logging import getLogger
@@ -15,6 +13,7 @@ from multiprocessing.connection import Connection
 from threading import Lock
 from typing import Any, Final
 
+from runtime import child_python
 from runtime.worker_main import ANSWER, ASK, CANCEL, RESULT
 from runtime.workers import WorkerFailed
 
@@ -83,11 +82,10 @@ class _Process:
         self._control, theirs = socket.socketpair()
         with theirs:
             self._child = subprocess.Popen(  # noqa: S603 (no input of others)
-                [sys.executable, "-m", module, str(theirs.fileno()), str(niceness)],
+                child_python.command_of(module, str(theirs.fileno()), str(niceness)),
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
-                # The modules of this process, wherever they were found.
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(each for each in sys.path if each)},
+                env=child_python.environment(),
                 process_group=0,
             )
         self.id = self._child.pid

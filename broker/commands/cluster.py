@@ -30,6 +30,7 @@ from broker.config.load import load_config, parse_settings
 from broker.roles.formatting import FormatterError
 from protocol.errors import KafkaError
 from remote.tier_text import metadata_topic_properties, tier_properties
+from runtime import child_python
 from runtime.production import ProductionRuntime, free_ports, run
 from storage.files import Files
 from storage.manager.log_directory import LOCK_FILE
@@ -153,7 +154,7 @@ def prepare(plan: ClusterPlan, extra: Mapping[str, str] | None = None) -> list[N
 
 def command_of(node: NodePlan) -> list[str]:
     """The command that runs a node in the foreground until its standard input ends."""
-    return [sys.executable, "-m", "broker", "broker", "--until-stdin-ends", str(node.properties_file)]
+    return child_python.command_of("broker", "broker", "--until-stdin-ends", str(node.properties_file))
 
 
 class Running:
@@ -169,6 +170,7 @@ class Running:
         with node.log_file.open("wb") as output:
             process = await asyncio.create_subprocess_exec(
                 *command_of(node),
+                env=child_python.environment(),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=output,
                 stderr=output,

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -73,3 +74,27 @@ def test_the_end_of_the_runtime_ends_workers_before_the_threads_that_wait_for_th
             await call
 
     run(main)
+
+
+def test_nothing_is_imported_from_the_working_directory(tmp_path, monkeypatch):
+    """It may be a folder that others write to, and have folders that are named as our packages are."""
+    for package in ("runtime", "tests"):
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "__init__.py").write_text(
+            "raise SystemExit('imported from the working directory')"
+        )
+    monkeypatch.chdir(tmp_path)
+
+    async def main(runtime):
+        worker = runtime.worker(MODULE, "")
+        call = runtime.run_blocking(lambda: worker.call("double", answer=len, silence_s=60), pool=Pool.UPKEEP)
+        assert await call == " 12"
+
+    run(main)
+
+
+def test_no_other_code_starts_a_python_process():
+    root = Path(__file__).parents[3]
+    packages = ("runtime", "protocol", "storage", "remote", "controller", "broker")
+    files = [file for package in packages for file in (root / package).rglob("*.py")]
+    assert [file.name for file in files if '"-m"' in file.read_text()] == ["child_python.py"]
