@@ -29,6 +29,7 @@ from minio.helpers import MIN_PART_SIZE
 from protocol.errors import InvalidConfig
 from remote.errors import RemoteResourceNotFound, RemoteStorageError, RetriableRemoteStorageError
 from remote.storage_manager import RemoteStream
+from remote.stores.interrupted_uploads import REFUSED, InterruptedUploads, RequestRefused
 from remote.stores.metered_body import MeteredBody
 from remote.stores.object_storage import ListedObject, ObjectStorage, ObjectStore, Source
 from remote.stores.response_body import PooledResponse, ResponseBody, unmeasured
@@ -126,6 +127,7 @@ class MinioStore:
 
     def __init__(self, client: Minio, settings: S3Settings, pool: _MeteredPool) -> None:
         self._client = client
+        self._uploads = InterruptedUploads(self._abort_uploads)
         self._bucket = settings.bucket
         self._prefix = settings.prefix
         self._part_size_bytes = settings.part_size_bytes or _PART_BYTES
@@ -151,7 +153,7 @@ class MinioStore:
         if source.size_bytes > part_size:
             # As in s3_store.py: of an attempt whose process was killed.
             with suppress(RemoteStorageError):
-                self._abort_uploads(self._prefix + key)
+                self._uploads.abort(self._prefix + key)
 
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> RemoteStream:
         """A stream of the response's body."""
@@ -182,7 +184,7 @@ class MinioStore:
                     raise kind(f"{error.name} was not deleted: {error.code} {error.message}")
         for key in keys:
             if key.endswith(LOG):
-                self._abort_uploads(self._prefix + key)
+                self._uploads.abort(self._prefix + key)
 
     def _abort_uploads(self, name: str) -> None:
         """Abort what is uploaded in parts to this object. The client has these requests for its own use only."""
@@ -212,6 +214,8 @@ def _storage_errors(key: str) -> Iterator[None]:
     try:
         yield
     except S3Error as error:
+        if error.code in REFUSED:
+            raise RequestRefused(f"{key}: {error}") from error
         if error.code in _NOT_FOUND:
             raise RemoteResourceNotFound(f"{key}: {error}") from error
         is_transient = error.code in _TRANSIENT or error.response.status >= 500

@@ -28,6 +28,7 @@ from urllib3.exceptions import HTTPError
 
 from remote.errors import RemoteResourceNotFound, RemoteStorageError, RetriableRemoteStorageError
 from remote.storage_manager import RemoteStream
+from remote.stores.interrupted_uploads import REFUSED, InterruptedUploads, RequestRefused
 from remote.stores.metered_body import MeteredBody
 from remote.stores.object_storage import ListedObject, Source
 from remote.stores.response_body import PooledResponse, ResponseBody, unmeasured
@@ -56,6 +57,7 @@ class S3Store:
         self._part_size_bytes = settings.part_size_bytes or _PART_BYTES
         #: The body of this thread's request. boto3 reads it for checksums, and reports when it begins to send it.
         self._upload = local()
+        self._uploads = InterruptedUploads(self._abort_uploads)
         client.meta.events.register("before-send.s3", self._begin_sending)
 
     @classmethod
@@ -112,7 +114,7 @@ class S3Store:
             # A copy is repeated under the same key: the parts of an attempt whose process was killed are still there.
             # If this fails, the deletion of the copy repeats it.
             with suppress(RemoteStorageError):
-                self._abort_uploads(key)
+                self._uploads.abort(key)
         except BaseException:
             # If this fails, too, the deletion of the copy repeats it.
             with suppress(RemoteStorageError), _storage_errors(key):
@@ -195,7 +197,7 @@ class S3Store:
                     )
             for key in some:
                 if key.endswith(LOG):
-                    self._abort_uploads(key)
+                    self._uploads.abort(key)
 
     def list(self, prefix: str = "") -> Iterator[ListedObject]:
         """ListObjectsV2, page by page."""
@@ -260,5 +262,7 @@ def _translated(key: str, error: ClientError) -> RemoteStorageError:
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     if code in _NOT_FOUND:
         return RemoteResourceNotFound(f"{key}: {error}")
+    if code in REFUSED:
+        return RequestRefused(f"{key}: {error}")
     is_transient = status >= 500 or status == 429 or code in _TRANSIENT
     return (RetriableRemoteStorageError if is_transient else RemoteStorageError)(f"{key}: {error}")
