@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final
 
-__all__ = ["FORMAT", "LineFormatter", "OutageLog", "RateLimitedLog"]
+__all__ = ["FORMAT", "LineFormatter", "OutageLog"]
 
 FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
@@ -37,34 +37,6 @@ class LineFormatter(logging.Formatter):
     def formatException(self, ei: _ExceptionInfo) -> str:  # noqa: N802
         """All lines but the first are indented: an exception may contain a client's text."""
         return super().formatException(ei).translate(_ESCAPES_BUT_BREAKS).replace("\n", "\n  ")
-
-
-class RateLimitedLog:
-    """Rate-limited lines about frequent events: each text once in `interval_s`, with the number of omitted ones.
-
-    Texts are distinguished by their format, before arguments are filled in. `monotonic` is in seconds.
-    """
-
-    def __init__(self, logger: logging.Logger, *, monotonic: Callable[[], float], interval_s: float) -> None:
-        self._logger = logger
-        self._monotonic = monotonic
-        self._interval_s = interval_s
-        #: When each text was last written, and how often it was omitted since.
-        self._written: dict[str, list[float]] = {}
-
-    def write(self, level: int, text: str, *arguments: object) -> None:
-        """Write a line, unless one with this text was written less than `interval_s` ago."""
-        now = self._monotonic()
-        last = self._written.get(text)
-        if last is not None and now - last[0] < self._interval_s:
-            last[1] += 1
-            return
-        if last is not None and last[1]:
-            text_with_count, arguments = f"{text} (%d more such lines since)", (*arguments, int(last[1]))
-        else:
-            text_with_count = text
-        self._written[text] = [now, 0]
-        self._logger.log(level, text_with_count, *arguments)
 
 
 class OutageLog:

@@ -40,6 +40,7 @@ from remote.topic_metadata.partitioner import metadata_partition
 from remote.topic_metadata.snapshots import Snapshots
 from remote.topic_metadata.subscriber import Subscriber, UserPartition
 from remote.topic_metadata.topic import TOPIC as METADATA_TOPIC
+from remote.topic_metadata.topic import Position
 from runtime import Runtime
 from runtime.production import ProductionRuntime, allow_open_files, run
 from storage import producer_snapshot
@@ -227,7 +228,9 @@ async def _snapshots(
         # A new file each: of two within a tick of the file system's clock, the time of the change is the same.
         before = {path: path.stat().st_ino for path in paths if path.exists()}
         with phases.phase(name) as figures:
-            await snapshots.save(subscribers, position=lambda _: 0, metadata_topic_id=metadata_topic_id)
+            await snapshots.save(
+                subscribers, position=lambda _: Position(0), metadata_topic_id=metadata_topic_id
+            )
         figures[COUNT] = sum(
             len(each)
             for each, path in zip(subscribers, paths, strict=True)

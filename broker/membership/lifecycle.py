@@ -21,13 +21,13 @@ from uuid import UUID
 
 from broker.config import BrokerConfig
 from broker.config.listeners import Listener
-from broker.log_lines import RateLimitedLog
 from broker.membership.controller_channel import ControllerChannel
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import broker_registration as registration
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from runtime import Runtime
+from runtime.rate_limited_log import RateLimitedLog
 
 logger = logging.getLogger(__name__)
 

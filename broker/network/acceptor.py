@@ -11,9 +11,9 @@ Source: kafka.network.Acceptor, ConnectionQuotas.waitForConnectionSlot of Kafka 
 import logging
 from typing import Final
 
-from broker.log_lines import RateLimitedLog
 from broker.network.limits import ConnectionLimits
 from runtime import Listening, Runtime
+from runtime.rate_limited_log import RateLimitedLog
 
 logger = logging.getLogger(__name__)
 

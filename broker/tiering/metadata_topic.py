@@ -35,6 +35,7 @@ from remote.topic_metadata.topic import (
     MetadataOffsetOutOfRange,
     MetadataRecords,
     MetadataTopicUnusable,
+    Position,
 )
 from runtime import Runtime
 from runtime.jitter import jittered
@@ -71,6 +72,7 @@ class BrokerMetadataTopic:
         self._controller = controller
         self._topic_config = topic_config
         self._listener_name = listener_name
+        self._node_id = node_id
         self._name = f"__remote_log_metadata_client_{node_id}"
         self._appending, self._polling, self._asking = (
             NodeClient(runtime, client_id=f"{self._name}_{kind}", settings=connections)
@@ -79,7 +81,7 @@ class BrokerMetadataTopic:
         #: By leader. Leaders are few, and lanes without requests are small: none is removed.
         self._appends: dict[int, Lane[bytes, int]] = {}
         #: By leader and wait.
-        self._fetches: dict[tuple[int, int], Lane[int, memoryview]] = {}
+        self._fetches: dict[tuple[int, int], Lane[Position, memoryview]] = {}
         self._is_closed = False
 
     @property
@@ -128,7 +130,7 @@ class BrokerMetadataTopic:
                 _LOG.info("a record is not yet appended, attempt %d: %s", failures, error)
             await asyncio.sleep(pause_s)
 
-    async def read(self, partition: int, offset: int, *, max_wait_ms: int) -> MetadataRecords:
+    async def read(self, partition: int, position: Position, *, max_wait_ms: int) -> MetadataRecords:
         """See `MetadataTopic`."""
         leader = self._leader(partition)
         lane = self._fetches.get((leader, max_wait_ms))
@@ -140,14 +142,27 @@ class BrokerMetadataTopic:
             )
             self._fetches[leader, max_wait_ms] = lane
         try:
-            view = await lane.submit(partition, offset)
+            view = await lane.submit(partition, position)
         except messages.OffsetOutOfRange:
-            raise await self._out_of_range(partition, offset) from None
-        return messages.records_from(view, partition, offset)
+            raise await self._out_of_range(partition, position.offset) from None
+        return messages.records_from(view, partition, position)
 
     async def end_offset(self, partition: int) -> int:
         """See `MetadataTopic`."""
         return await self._offset(partition, LATEST)
+
+    async def end_of_epoch(self, partition: int, epoch: int) -> tuple[int, int] | None:
+        """See `MetadataTopic`."""
+        request = messages.epoch_request(
+            partition,
+            leader_epoch=self._partition(partition).leader_epoch,
+            epoch=epoch,
+            node_id=self._node_id,
+        )
+        response = await self._request(
+            self._asking, self._leader(partition), ApiKey.OFFSET_FOR_LEADER_EPOCH, request, REQUEST_TIMEOUT_S
+        )
+        return messages.end_of_epoch(response, partition)
 
     async def close(self) -> None:
         """See `MetadataTopic`."""
@@ -195,19 +210,20 @@ class BrokerMetadataTopic:
                     each.done.set_result(found + at)
 
     async def _send_fetch(
-        self, leader: int, max_wait_ms: int, entries: Sequence[Entry[int, memoryview]]
+        self, leader: int, max_wait_ms: int, entries: Sequence[Entry[Position, memoryview]]
     ) -> None:
         client = self._polling if max_wait_ms else self._asking
         rows = {each.partition: each for each in entries}
+        reads = {each.partition: each.asked for each in rows.values()}
         request = messages.fetch_request(
             self.topic_id,
-            [(each.partition, each.asked) for each in rows.values()],
+            reads,
             leader_epochs={partition: self._partition(partition).leader_epoch for partition in rows},
             max_wait_ms=max_wait_ms,
         )
         timeout_s = REQUEST_TIMEOUT_S + max_wait_ms / 1000
         response = await self._request(client, leader, ApiKey.FETCH, request, timeout_s)
-        for partition, found in messages.fetched(response).items():
+        for partition, found in messages.fetched(response, reads).items():
             if (entry := rows.get(partition)) is None or entry.done.done():
                 continue
             if isinstance(found, Exception):

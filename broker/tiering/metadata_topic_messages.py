@@ -3,17 +3,23 @@
 Each row of a response becomes a result or an exception, which the one who waits for it gets.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
-from protocol.errors import CorruptMessage, ErrorCode, KafkaError
+from protocol.errors import CorruptMessage, ErrorCode, InvalidRecord, KafkaError
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
+)
+from protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
 )
 from protocol.messages.produce import (
     PartitionProduceData,
@@ -23,13 +29,15 @@ from protocol.messages.produce import (
 )
 from protocol.records.batch import BatchHeader, batches, crc_is_valid
 from protocol.records.builder import build_batch, simple_records
-from protocol.records.record import values_of
+from protocol.records.record import Bounds, records
 from remote.errors import RemoteStorageError, RetriableRemoteStorageError
-from remote.topic_metadata.topic import TOPIC, MetadataRecords
+from remote.topic_metadata.topic import TOPIC, MetadataDiverged, MetadataRecords, Position, ReadRecord
 
 #: Of one partition: some 1,200 records, which are parsed within 5 ms.
 _PARTITION_MAX_BYTES: Final = 256 * 1024
 _RESPONSE_MAX_BYTES: Final = 8 * 1024 * 1024
+#: Of one batch. Brokers send at most 500 records at once, of some hundred bytes each; what a client sends may be anything.
+_BOUNDS: Final = Bounds(max_bytes=8 * 1024 * 1024, max_records=50_000)
 #: What a leader answers to a record that it will never accept.
 _FINAL_ERRORS: Final = frozenset(
     {
@@ -71,17 +79,18 @@ def base_offsets(response: ProduceResponse) -> dict[int, int | RemoteStorageErro
 
 
 def fetch_request(
-    topic_id: UUID, reads: Iterable[tuple[int, int]], *, leader_epochs: Mapping[int, int], max_wait_ms: int
+    topic_id: UUID, reads: Mapping[int, Position], *, leader_epochs: Mapping[int, int], max_wait_ms: int
 ) -> FetchRequest:
-    """`reads`: (partition, offset). Records below the high watermark."""
+    """`reads`: by partition. Records below the high watermark."""
     rows = [
         FetchPartition(
             partition=partition,
             current_leader_epoch=leader_epochs[partition],
-            fetch_offset=offset,
+            fetch_offset=position.offset,
+            last_fetched_epoch=-1 if position.last_epoch is None else position.last_epoch,
             partition_max_bytes=_PARTITION_MAX_BYTES,
         )
-        for partition, offset in reads
+        for partition, position in reads.items()
     ]
     return FetchRequest(
         max_wait_ms=max_wait_ms,
@@ -91,8 +100,8 @@ def fetch_request(
     )
 
 
-def fetched(response: FetchResponse) -> dict[int, memoryview | Exception]:
-    """The batches of each partition; OffsetOutOfRange, or another error."""
+def fetched(response: FetchResponse, reads: Mapping[int, Position]) -> dict[int, memoryview | Exception]:
+    """The batches of each partition of `reads`; OffsetOutOfRange, MetadataDiverged, or another error."""
     if response.error_code:
         raise RetriableRemoteStorageError(f"{TOPIC} cannot be read: {_name(response.error_code)}")
     found: dict[int, memoryview | Exception] = {}
@@ -102,6 +111,13 @@ def fetched(response: FetchResponse) -> dict[int, memoryview | Exception]:
                 found[row.partition_index] = OffsetOutOfRange()
             elif row.error_code:
                 found[row.partition_index] = _error(row.partition_index, row.error_code)
+            elif row.diverging_epoch.epoch >= 0 and row.partition_index in reads:
+                found[row.partition_index] = MetadataDiverged(
+                    row.partition_index,
+                    reads[row.partition_index],
+                    epoch=row.diverging_epoch.epoch,
+                    end_offset=row.diverging_epoch.end_offset,
+                )
             else:
                 found[row.partition_index] = memoryview(row.records or b"")
     return found
@@ -126,9 +142,31 @@ def offset_of(response: ListOffsetsResponse, partition: int) -> int:
     raise RetriableRemoteStorageError(f"{TOPIC}-{partition} is not in the leader's response")
 
 
-def records_from(view: memoryview, partition: int, offset: int) -> MetadataRecords:
-    """The records of a partition from `offset` on; their values are parsed when they are iterated over."""
+def epoch_request(
+    partition: int, *, leader_epoch: int, epoch: int, node_id: int
+) -> OffsetForLeaderEpochRequest:
+    """Of a follower: of the whole log, whose high watermark may be behind after an election."""
+    row = OffsetForLeaderPartition(partition=partition, current_leader_epoch=leader_epoch, leader_epoch=epoch)
+    return OffsetForLeaderEpochRequest(
+        replica_id=node_id, topics=[OffsetForLeaderTopic(topic=TOPIC, partitions=[row])]
+    )
+
+
+def end_of_epoch(response: OffsetForLeaderEpochResponse, partition: int) -> tuple[int, int] | None:
+    """The epoch and its end; None: the leader knows none. Raises RemoteStorageError."""
+    for topic in response.topics:
+        for row in topic.partitions:
+            if row.partition == partition:
+                if row.error_code:
+                    raise _error(partition, row.error_code)
+                return None if row.leader_epoch < 0 else (row.leader_epoch, row.end_offset)
+    raise RetriableRemoteStorageError(f"{TOPIC}-{partition} is not in the leader's response")
+
+
+def records_from(view: memoryview, partition: int, position: Position) -> MetadataRecords:
+    """The records of a partition from a position on; batches are opened, and records parsed, as they are iterated over."""
     found: list[tuple[BatchHeader, memoryview]] = []
+    offset, last_epoch = position
     next_offset = offset
     try:
         for header, batch in batches(view):
@@ -136,26 +174,31 @@ def records_from(view: memoryview, partition: int, offset: int) -> MetadataRecor
                 raise CorruptMessage(f"the CRC of the batch at offset {header.base_offset} is wrong")
             if header.next_offset > offset and not header.is_control:
                 found.append((header, batch))
-            next_offset = max(next_offset, header.next_offset)
+            if header.next_offset > next_offset:
+                next_offset, last_epoch = header.next_offset, header.partition_leader_epoch
     except KafkaError as error:
         raise RetriableRemoteStorageError(f"{TOPIC}-{partition} at offset {next_offset}: {error}") from error
-    return MetadataRecords(records=_values(found, partition, offset), next_offset=next_offset)
+    return MetadataRecords(records=_records(found, offset), next=Position(next_offset, last_epoch))
 
 
-def _values(
-    found: Sequence[tuple[BatchHeader, memoryview]], partition: int, start: int
-) -> Iterator[tuple[int, bytes | None]]:
+def _records(found: Sequence[tuple[BatchHeader, memoryview]], start: int) -> Iterator[ReadRecord]:
     for header, batch in found:
+        epoch = header.partition_leader_epoch
+        # The topic is never compacted: offsets have no gaps within a batch. Those of the records are not verified.
+        offset = header.base_offset
         try:
-            values = values_of(batch)
+            for record in records(batch, _BOUNDS):
+                if offset >= header.next_offset:
+                    raise InvalidRecord(
+                        f"the batch at offset {header.base_offset} has more records than offsets"
+                    )
+                if offset >= start:
+                    yield ReadRecord(offset, epoch, record.value)
+                offset += 1
         except KafkaError as error:
-            raise RetriableRemoteStorageError(
-                f"{TOPIC}-{partition} at offset {header.base_offset}: {error}"
-            ) from error
-        # The topic is never compacted: offsets have no gaps within a batch.
-        for offset, value in enumerate(values, start=header.base_offset):
-            if offset >= start:
-                yield offset, value
+            # The CRC is right: these are the bytes that a client has written, and the next read finds the same.
+            if start <= offset < header.next_offset:
+                yield ReadRecord(offset, epoch, error)
 
 
 def _error(partition: int, code: int) -> RemoteStorageError:

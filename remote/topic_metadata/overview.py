@@ -75,7 +75,7 @@ class CopiesOverview(Subscriber):
         old = self._partitions.get(change.partition)
         if not is_partition_transition(old, change.state):
             # Two removers, of the former and the present leader, may write the same steps.
-            _LOG.info(
+            _LOG.debug(
                 "offset %d: %s of %s is ignored, it is %s", offset, change.state.name, change.partition, old
             )
         elif change.state is RemotePartitionDeleteState.DELETE_PARTITION_FINISHED:

@@ -6,26 +6,42 @@
 So a user partition that is assigned later gets its records from the beginning, or from its snapshot on, and all others
 see new records meanwhile. Errors stop neither of the two: they back off, with jitter, and continue.
 
+Whether the log still has what was applied is decided by leader epochs, as for a follower: a subscriber's state is compared
+with the epochs of the leader before it is used, and each read of the tail names the epoch of the last record. A log that was
+truncated is read again from its beginning: a state cannot be taken back.
+
+A client may have written any bytes, and any number of records: each turn is bounded, what has no meaning is skipped, and
+the log gets a line a minute about it.
+
 Source: ConsumerTask of Kafka 4.3.1. Differs: it seeks back to the beginning for all user partitions of a metadata
 partition whenever one is assigned; and an unexpected error ends it for good.
 """
 
 import asyncio
 from collections.abc import Iterator
-from logging import getLogger
+from logging import WARNING, getLogger
 from typing import Final
 from uuid import UUID
 
-from protocol.errors import MalformedMessage
+from protocol.errors import KafkaError, MalformedMessage
 from protocol.remote.record_codec import UnknownRemoteLogMetadata
 from remote.errors import RemoteStorageError, RetriableRemoteStorageError
 from remote.segment_metadata import TopicIdPartition
 from remote.topic_metadata.records import Change, from_value, user_partition_of
 from remote.topic_metadata.subscriber import Subscriber, UserPartition
-from remote.topic_metadata.topic import TOPIC, MetadataOffsetOutOfRange, MetadataRecords, MetadataTopic
+from remote.topic_metadata.topic import (
+    TOPIC,
+    MetadataDiverged,
+    MetadataOffsetOutOfRange,
+    MetadataRecords,
+    MetadataTopic,
+    Position,
+)
 from runtime import Runtime
 from runtime.jitter import jittered
+from runtime.rate_limited_log import RateLimitedLog
 from runtime.turns import in_turns
+from storage.replica_rules import has_diverged
 
 _LOG: Final = getLogger(__name__)
 
@@ -34,6 +50,8 @@ _FIRST_BACKOFF_S: Final = 0.1
 _MAX_BACKOFF_S: Final = 5.0
 #: Failures in a row after which they are reported once: elections of a leader take less.
 _REPORTED_FAILURES: Final = 10
+#: The least time between two lines about records that are skipped.
+_SKIPPED_LOG_S: Final = 60.0
 
 
 class MetadataPartitionReader:
@@ -59,8 +77,8 @@ class MetadataPartitionReader:
         self.partition = partition
         self._first_offset = first_offset
         self._topic_id: UUID | None = None
-        #: The next offset of the tail; None: it has not begun.
-        self.position: int | None = None
+        #: Where the tail continues; None: it has not begun.
+        self.position: Position | None = None
         #: Increases when everything is read again: records that were read before are dropped.
         self._generation = 0
         #: Records read, by both readers.
@@ -73,6 +91,7 @@ class MetadataPartitionReader:
         self._has_begun = asyncio.Event()
         self._progress: asyncio.Future[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self._skipped = RateLimitedLog(_LOG, monotonic=runtime.monotonic, interval_s=_SKIPPED_LOG_S)
 
     def __bool__(self) -> bool:
         """Whether there are subscribers."""
@@ -117,15 +136,16 @@ class MetadataPartitionReader:
         if tasks:
             await asyncio.wait(tasks)
 
-    def applied_offset(self, subscriber: Subscriber) -> int:
-        """Everything before this offset is applied to a subscriber."""
-        if not subscriber.is_at_tail or self.position is None:
-            return subscriber.next_offset
-        return max(subscriber.next_offset, self.position)
+    def applied(self, subscriber: Subscriber) -> Position:
+        """Everything before this position is applied to a subscriber."""
+        own = Position(subscriber.next_offset, subscriber.last_epoch)
+        if not subscriber.is_at_tail or self.position is None or self.position.offset < own.offset:
+            return own
+        return self.position
 
     async def until_applied(self, subscriber: Subscriber, offset: int) -> None:
         """Wait until the record at `offset` is applied. Without a time-out. Raises RemoteStorageError."""
-        while self._is_subscribed(subscriber) and self.applied_offset(subscriber) <= offset:
+        while self._is_subscribed(subscriber) and self.applied(subscriber).offset <= offset:
             if self._progress is None:
                 self._progress = self._runtime.loop.create_future()
             await asyncio.shield(self._progress)
@@ -153,36 +173,59 @@ class MetadataPartitionReader:
         assert position is not None, self.partition
         try:
             found = await self._topic.read(self.partition, position, max_wait_ms=_POLL_MS)
+        except MetadataDiverged as error:
+            if generation == self._generation:
+                self._restart(str(error))
+            return
         except MetadataOffsetOutOfRange as error:
             if generation != self._generation:
                 return
-            if position < error.start_offset:
-                self._skip(position, error.start_offset)
-                self.position = error.start_offset
+            if position.offset < error.start_offset:
+                self._skip(position.offset, error.start_offset)
+                self.position = Position(error.start_offset)
                 self._advance()
             else:
-                self._restart(f"the end of the partition is {error.end_offset}, before {position}")
+                self._restart(f"the end of the partition is {error.end_offset}, before {position.offset}")
             return
         async with self._applying:
             await in_turns(self._runtime, self._apply_to_tail(found, generation))
         self._advance()
 
     def _apply_to_tail(self, found: MetadataRecords, generation: int) -> Iterator[None]:
-        for offset, value in found.records:
+        for offset, epoch, value in found.records:
             if generation != self._generation:
                 return
             assert self.position is not None, self.partition
-            if offset < self.position:
+            if offset < self.position.offset:
                 continue
+            if epoch != self.position.last_epoch and self._has_diverged_ahead(offset, epoch):
+                return  # and continue there, without those that have
             self.read_count += 1
             if (change := self._decoded(offset, value)) is not None:
                 for subscriber in self._subscribers_of(change):
                     if subscriber.is_at_tail and offset >= subscriber.next_offset:
-                        subscriber.apply(change, offset=offset)
-            self.position = offset + 1
+                        self._apply(subscriber, change, offset)
+            self.position = Position(offset + 1, epoch)
             yield
         if generation == self._generation and self.position is not None:
-            self.position = max(self.position, found.next_offset)
+            self.position = max(self.position, found.next, key=lambda each: each.offset)
+
+    def _has_diverged_ahead(self, offset: int, epoch: int) -> bool:
+        """`epoch` has records from `offset` on: a state that is ahead of the tail in an older one is of another branch."""
+        diverged = [
+            each
+            for each in self._subscribers
+            if each.is_at_tail
+            and each.next_offset > offset
+            and each.last_epoch is not None
+            and each.last_epoch < epoch
+        ]
+        for each in diverged:
+            each.restart()
+        if diverged:
+            self._generation += 1
+            self._has_newcomers.set()
+        return bool(diverged)
 
     # -- catching up
 
@@ -205,9 +248,10 @@ class MetadataPartitionReader:
             self._refreshed.clear()
             topic_id = self._topic.topic_id
             end = await self._topic.end_offset(self.partition)
+            lost = await self._lost(unknown, end)
             for each in unknown:
-                if not each.is_at_tail and each.next_offset > max(end, self.position or 0):
-                    each.restart()  # what its snapshot has read is lost
+                if each in lost and not each.is_at_tail:
+                    each.restart()
                 if each not in self._refreshed:  # else the end may have been asked for before
                     each.ready_at = end
             if self.position is None:
@@ -220,17 +264,44 @@ class MetadataPartitionReader:
         await self._catch_up(min(each.next_offset for each in behind), behind)
         return True
 
+    async def _lost(self, subscribers: list[Subscriber], end: int) -> set[Subscriber]:
+        """Those whose state has records that the leader's log does not have. Requests: one for each of their epochs."""
+        epochs = {each.last_epoch for each in subscribers if not each.is_at_tail}
+        ends = {
+            epoch: await self._topic.end_of_epoch(self.partition, epoch)
+            for epoch in epochs
+            if epoch is not None
+        }
+        lost = set()
+        for each in subscribers:
+            if (epoch := each.last_epoch) is not None and (known := ends.get(epoch)) is not None:
+                if has_diverged(known, epoch, each.next_offset):
+                    lost.add(each)
+            elif each.next_offset > max(end, 0 if self.position is None else self.position.offset):
+                lost.add(each)
+        return lost
+
     def _begin(self, end: int, topic_id: UUID) -> None:
         """The tail begins where the furthest subscriber continues: it waits for none of the others."""
         self._topic_id = topic_id
-        known = max((each.next_offset for each in self._subscribers), default=0)
-        self.position = min(max(known, self._first_offset), end)
+        known = max(
+            (Position(each.next_offset, each.last_epoch) for each in self._subscribers),
+            key=lambda each: each.offset,
+            default=Position(0),
+        )
+        offset = min(max(known.offset, self._first_offset), end)
+        self.position = known if known.offset == offset else Position(offset)
         self._has_begun.set()
 
     async def _catch_up(self, start: int, behind: list[Subscriber]) -> None:
         generation = self._generation
+        last_epoch = next((each.last_epoch for each in behind if each.next_offset == start), None)
         try:
-            found = await self._topic.read(self.partition, start, max_wait_ms=0)
+            found = await self._topic.read(self.partition, Position(start, last_epoch), max_wait_ms=0)
+        except MetadataDiverged as error:
+            if generation == self._generation:
+                self._restart(str(error))
+            return
         except MetadataOffsetOutOfRange as error:
             if generation != self._generation:
                 return
@@ -238,23 +309,23 @@ class MetadataPartitionReader:
                 self._restart(f"the end of the partition is {error.end_offset}, before {start}")
                 return
             self._skip(start, error.start_offset)
-            found = MetadataRecords(records=(), next_offset=error.start_offset)
+            found = MetadataRecords(records=(), next=Position(error.start_offset))
         # Only those of before the read: one that subscribes while records are applied has missed the first of them.
         async with self._applying:
             await in_turns(self._runtime, self._apply_to_newcomers(found, set(behind), generation))
         if generation != self._generation:
             return
         for each in behind:
-            if not each.is_at_tail:
-                each.next_offset = max(each.next_offset, found.next_offset)
+            if not each.is_at_tail and each.next_offset < found.next.offset:
+                each.next_offset, each.last_epoch = found.next
         self._advance()
-        if found.next_offset == start:  # the leader's high watermark is behind the tail, for a moment
+        if found.next.offset == start:  # the leader's high watermark is behind the tail, for a moment
             await self._back_off(None, 1)
 
     def _apply_to_newcomers(
         self, found: MetadataRecords, behind: set[Subscriber], generation: int
     ) -> Iterator[None]:
-        for offset, value in found.records:
+        for offset, epoch, value in found.records:
             if generation != self._generation:
                 return
             self.read_count += 1
@@ -265,8 +336,9 @@ class MetadataPartitionReader:
                         and not subscriber.is_at_tail  # it may have reached the tail in between
                         and offset >= subscriber.next_offset
                     ):
-                        subscriber.apply(change, offset=offset)
-                        subscriber.next_offset = offset + 1  # the rest of the records may be damaged
+                        self._apply(subscriber, change, offset)
+                        # The rest of the records may be damaged.
+                        subscriber.next_offset, subscriber.last_epoch = offset + 1, epoch
             yield
 
     # -- both
@@ -292,9 +364,9 @@ class MetadataPartitionReader:
         position = self.position
         if position is not None:
             for each in self._subscribers:
-                if not each.is_at_tail and each.ready_at is not None and each.next_offset >= position:
+                if not each.is_at_tail and each.ready_at is not None and each.next_offset >= position.offset:
                     each.is_at_tail = True
-                if each.ready_at is not None and self.applied_offset(each) >= each.ready_at:
+                if each.ready_at is not None and self.applied(each).offset >= each.ready_at:
                     each.is_ready = each.is_current = True
         self._notify()
 
@@ -323,12 +395,20 @@ class MetadataPartitionReader:
                 TOPIC, self.partition, start, end,
             )  # fmt: skip
 
-    def _decoded(self, offset: int, value: bytes | None) -> Change | None:
+    def _apply(self, subscriber: Subscriber, change: Change, offset: int) -> None:
+        if (refusal := subscriber.apply(change, offset=offset)) is not None:
+            self._skipped.write(
+                WARNING, "offset %d of %s-%d is ignored: %s", offset, TOPIC, self.partition, refusal
+            )
+
+    def _decoded(self, offset: int, value: bytes | KafkaError | None) -> Change | None:
         """The record's meaning; None, and logged, if it has none."""
         try:
             return from_value(value)
         except (MalformedMessage, UnknownRemoteLogMetadata) as error:
-            _LOG.warning("offset %d of %s-%d is skipped: %s", offset, TOPIC, self.partition, error)
+            self._skipped.write(
+                WARNING, "offset %d of %s-%d is skipped: %s", offset, TOPIC, self.partition, error
+            )
             return None
 
     async def _back_off(self, error: RemoteStorageError | None, failures: int) -> None:

@@ -7,7 +7,7 @@ of Kafka 4.3.1.
 
 from typing import assert_never
 
-from protocol.errors import MalformedMessage
+from protocol.errors import KafkaError, MalformedMessage
 from protocol.remote.record_codec import decode, encode
 from protocol.remote.records import (
     RemoteLogSegmentIdEntry,
@@ -82,8 +82,13 @@ def to_value(change: Change) -> bytes:
             assert_never(change)
 
 
-def from_value(value: bytes | memoryview | None) -> Change:
-    """The meaning of a record. Raises MalformedMessage, and UnknownRemoteLogMetadata for one of newer software."""
+def from_value(value: bytes | memoryview | KafkaError | None) -> Change:
+    """The meaning of a record. Raises MalformedMessage, and UnknownRemoteLogMetadata for one of newer software.
+
+    Instead of a value there may be the reason why it cannot be read (`topic.ReadRecord`).
+    """
+    if isinstance(value, KafkaError):
+        raise MalformedMessage(str(value)) from value
     record = decode(value)
     try:
         match record:

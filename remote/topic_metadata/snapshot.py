@@ -4,7 +4,7 @@
     remote_copies_overview   the overview of a metadata partition, in the folder of that partition's log
 
     version (int16) | id of the metadata topic | topic id (16 bytes each) | metadata partition (int32)
-    next metadata offset (int64) | size (int64) and CRC-32C (uint32) of the columns | CRC-32C of the header (uint32)
+    next metadata offset (int64) | leader epoch of the record before it (int32, -1: unknown) | size (int64) and CRC-32C (uint32) of the columns | CRC-32C of the header (uint32)
     columns (`remote.column_codec`)
 
 The numbers of the header are big-endian. With it a start reads the topic from `next metadata offset` on instead of from 0;
@@ -23,10 +23,13 @@ from uuid import UUID
 
 from protocol.checksum import crc32c
 from remote.topic_metadata.subscriber import Subscriber
+from remote.topic_metadata.topic import Position
 from storage.files import Files
 
-_VERSION: Final = 1
-_HEADER: Final = Struct(">h16s16siqqI")
+_VERSION: Final = 2
+_HEADER: Final = Struct(">h16s16siqiqI")
+#: In the file only: the epoch is not known.
+_NO_EPOCH: Final = -1
 _CRC: Final = Struct(">I")
 _HEADER_BYTES: Final = _HEADER.size + _CRC.size
 
@@ -44,6 +47,8 @@ class Header:
     metadata_partition: int
     #: The offset of the first record that the cache does not have.
     next_offset: int
+    #: The leader epoch of the record before it: by it a log that was truncated and has grown again is detected.
+    last_epoch: int | None
     columns_bytes: int
     columns_crc: int
 
@@ -55,6 +60,7 @@ class Header:
             self.topic_id.bytes,
             self.metadata_partition,
             self.next_offset,
+            _NO_EPOCH if self.last_epoch is None else self.last_epoch,
             self.columns_bytes,
             self.columns_crc,
         )
@@ -68,7 +74,9 @@ class Header:
             or crc32c(data[: _HEADER.size]) != _CRC.unpack_from(data, _HEADER.size)[0]
         ):
             raise CorruptSnapshot("the header's CRC is wrong")
-        version, metadata_topic_id, topic_id, partition, next_offset, size, crc = _HEADER.unpack_from(data)
+        version, metadata_topic_id, topic_id, partition, next_offset, epoch, size, crc = _HEADER.unpack_from(
+            data
+        )
         if version != _VERSION:
             raise CorruptSnapshot(f"{version=}")
         return cls(
@@ -76,19 +84,21 @@ class Header:
             topic_id=UUID(bytes=topic_id),
             metadata_partition=partition,
             next_offset=next_offset,
+            last_epoch=None if epoch == _NO_EPOCH else epoch,
             columns_bytes=size,
             columns_crc=crc,
         )
 
 
-def encode(subscriber: Subscriber, *, metadata_topic_id: UUID, next_offset: int) -> tuple[Header, bytes]:
+def encode(subscriber: Subscriber, *, metadata_topic_id: UUID, position: Position) -> tuple[Header, bytes]:
     """The header and the whole file. Cost: 0.3 ms for 1,000 copies."""
     columns = subscriber.to_bytes()
     header = Header(
         metadata_topic_id=metadata_topic_id,
         topic_id=subscriber.topic_id,
         metadata_partition=subscriber.metadata_partition,
-        next_offset=next_offset,
+        next_offset=position.offset,
+        last_epoch=position.last_epoch,
         columns_bytes=len(columns),
         columns_crc=crc32c(columns),
     )
@@ -109,7 +119,7 @@ def restore(subscriber: Subscriber, data: bytes, *, metadata_topic_id: UUID) -> 
         subscriber.restore(columns)
     except ValueError as error:
         raise CorruptSnapshot(str(error)) from error
-    subscriber.next_offset = header.next_offset
+    subscriber.next_offset, subscriber.last_epoch = header.next_offset, header.last_epoch
     return header
 
 

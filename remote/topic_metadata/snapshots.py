@@ -21,6 +21,7 @@ from uuid import UUID
 from remote.topic_metadata import snapshot
 from remote.topic_metadata.snapshot import CorruptSnapshot, Header
 from remote.topic_metadata.subscriber import Subscriber
+from remote.topic_metadata.topic import Position
 from runtime import Pool, Runtime
 from runtime.turns import in_turns
 from storage.files import Files
@@ -117,13 +118,13 @@ class Snapshots:
         self,
         subscribers: Sequence[Subscriber],
         *,
-        position: Callable[[Subscriber], int | None],
+        position: Callable[[Subscriber], Position | None],
         metadata_topic_id: UUID,
         is_last: bool = False,
     ) -> None:
         """Write what is due; everything that is not on the disk if it `is_last`.
 
-        `position`: the offset before which everything is applied; None: not now. It is asked for in the turn in which the
+        `position`: that before which everything is applied; None: not now. It is asked for in the turn in which the
         state is encoded. Failures are logged, and tried again the next time.
         """
         for at in range(0, len(subscribers), _FILES_AT_A_TIME):
@@ -144,16 +145,16 @@ class Snapshots:
     def _encode_due(
         self,
         subscribers: Sequence[Subscriber],
-        position: Callable[[Subscriber], int | None],
+        position: Callable[[Subscriber], Position | None],
         metadata_topic_id: UUID,
         *,
         is_last: bool,
         jobs: list[_Job],
     ) -> Iterator[None]:
         for each in subscribers:
-            path, next_offset = self._path(each), position(each)
-            if path is not None and next_offset is not None:
-                job = self._due(each, path, next_offset, metadata_topic_id, is_last=is_last)
+            path, reached = self._path(each), position(each)
+            if path is not None and reached is not None:
+                job = self._due(each, path, reached, metadata_topic_id, is_last=is_last)
                 if job is not None:
                     jobs.append(job)
             yield
@@ -162,7 +163,7 @@ class Snapshots:
         self,
         subscriber: Subscriber,
         path: Path,
-        next_offset: int,
+        position: Position,
         metadata_topic_id: UUID,
         *,
         is_last: bool,
@@ -179,16 +180,15 @@ class Snapshots:
             is_urgent = count * _DUE_SHARE >= len(subscriber) or now - since >= SAVE_INTERVAL_S
             is_whole = count > 0 and (is_last or is_urgent)
         if is_whole:
-            header, data = snapshot.encode(
-                subscriber, metadata_topic_id=metadata_topic_id, next_offset=next_offset
-            )
+            header, data = snapshot.encode(subscriber, metadata_topic_id=metadata_topic_id, position=position)
             written = _Saved(path=path, header=header, saved_at=now)
             return _Job(subscriber=subscriber, saved=written, data=data, change_count=count)
         assert saved is not None, path
         is_old = is_last or now - saved.saved_at >= SAVE_INTERVAL_S
-        if count or not is_old or next_offset <= saved.header.next_offset:
+        if count or not is_old or position.offset <= saved.header.next_offset:
             return None
-        written = replace(saved, header=replace(saved.header, next_offset=next_offset), saved_at=now)
+        header = replace(saved.header, next_offset=position.offset, last_epoch=position.last_epoch)
+        written = replace(saved, header=header, saved_at=now)
         return _Job(subscriber=subscriber, saved=written, data=None, change_count=0)
 
     def _write(self, jobs: Sequence[_Job]) -> list[_Job]:

@@ -7,7 +7,6 @@ kinds: a user partition's cache (`UserPartition`), and the overview of all user 
 """
 
 from abc import ABC, abstractmethod
-from logging import getLogger
 from typing import ClassVar, Final
 from uuid import UUID
 
@@ -20,8 +19,6 @@ from remote.segment_metadata import (
     TopicIdPartition,
 )
 from remote.topic_metadata.records import Change
-
-_LOG: Final = getLogger(__name__)
 
 #: Refused changes that are kept for their writers. Each is asked for as soon as its append is acknowledged.
 _MAX_REFUSALS: Final = 64
@@ -37,6 +34,8 @@ class Subscriber(ABC):
         self.metadata_partition = metadata_partition
         #: Records before this offset are applied. At the tail, records between it and the tail's position are, too.
         self.next_offset = 0
+        #: The leader epoch of the record before `next_offset`; None: it is not known.
+        self.last_epoch: int | None = None
         self.is_at_tail = False
         #: Everything before this offset was stored before the subscription or the last `MetadataPartitionReader.refresh`:
         #: None while it is not known.
@@ -64,8 +63,8 @@ class Subscriber(ABC):
         return True
 
     @abstractmethod
-    def apply(self, change: Change, *, offset: int) -> None:
-        """A record, each one once, in order. It never raises."""
+    def apply(self, change: Change, *, offset: int) -> RemoteStorageError | None:
+        """A record, each one once, in order. It never raises; returns why the record is ignored, if it is."""
 
     @abstractmethod
     def clear(self) -> None:
@@ -82,7 +81,7 @@ class Subscriber(ABC):
     def restart(self) -> None:
         """Read everything again."""
         self.clear()
-        self.next_offset = 0
+        self.next_offset, self.last_epoch = 0, None
         self.is_at_tail = self.is_ready = self.is_current = False
         self.ready_at = None
 
@@ -91,7 +90,7 @@ class UserPartition(Subscriber):
     """The cache of a partition that is assigned to this broker.
 
     A record may ask for what the diagrams of `remote.segment_metadata` do not have: a copy that its leader finishes after
-    the next leader has begun to delete it. It is refused: logged, and ignored, by every broker in the same way, since all
+    the next leader has begun to delete it. It is refused, and ignored, by every broker in the same way, since all
     read the same records in the same order.
     """
 
@@ -127,7 +126,7 @@ class UserPartition(Subscriber):
         self.cache = RemoteLogMetadataCache(self.partition)
         self.unsaved_count += 1
 
-    def apply(self, change: Change, *, offset: int) -> None:
+    def apply(self, change: Change, *, offset: int) -> RemoteStorageError | None:
         """Update the cache."""
         self.unsaved_count += 1
         try:
@@ -145,9 +144,10 @@ class UserPartition(Subscriber):
         except RemoteResourceNotFound as error:
             # An append whose acknowledgement was lost is repeated; the copy is gone with the first record.
             if change.state is not RemoteLogSegmentState.DELETE_SEGMENT_FINISHED:
-                self._refuse(error, offset)
+                return self._refuse(error, offset)
         except RemoteStorageError as error:
-            self._refuse(error, offset)
+            return self._refuse(error, offset)
+        return None
 
     def _on_deletion(self, state: RemotePartitionDeleteState) -> None:
         if state is not RemotePartitionDeleteState.DELETE_PARTITION_FINISHED:
@@ -161,11 +161,11 @@ class UserPartition(Subscriber):
         self.is_being_deleted = False
         self.cache = RemoteLogMetadataCache(self.partition)
 
-    def _refuse(self, error: RemoteStorageError, offset: int) -> None:
-        _LOG.warning("offset %d of __remote_log_metadata is ignored: %s", offset, error)
+    def _refuse(self, error: RemoteStorageError, offset: int) -> RemoteStorageError:
         if len(self._refusals) == _MAX_REFUSALS:
             del self._refusals[next(iter(self._refusals))]
         self._refusals[offset] = error
+        return error
 
     def refusal(self, offset: int) -> RemoteStorageError | None:
         """Why the record at `offset`, one of the latest, was ignored; None: it was not. Asked for once."""

@@ -20,7 +20,7 @@ from remote.topic_metadata import committed_offsets
 from remote.topic_metadata.reader import MetadataPartitionReader
 from remote.topic_metadata.snapshots import Snapshots
 from remote.topic_metadata.subscriber import Subscriber, UserPartition
-from remote.topic_metadata.topic import TOPIC, MetadataTopic
+from remote.topic_metadata.topic import TOPIC, MetadataTopic, Position
 from runtime import Pool, Runtime
 from runtime.jitter import jittered
 from storage.checkpoints import CorruptCheckpoint
@@ -176,11 +176,11 @@ class Subscriptions:
             await self._runtime.run_blocking(self._write_offsets, self._log_dir, offsets, pool=Pool.UPKEEP)
             self._committed = offsets
 
-    def _position(self, subscriber: Subscriber) -> int | None:
+    def _position(self, subscriber: Subscriber) -> Position | None:
         reader = self._readers.get(subscriber.metadata_partition)
         if reader is None or not (subscriber.is_ready and subscriber.is_at_tail):
             return None
-        return reader.applied_offset(subscriber)
+        return reader.applied(subscriber)
 
     def _directory(self, subscriber: Subscriber) -> Path | None:
         """Where a snapshot lies: with the log of the user partition, or of the metadata partition."""

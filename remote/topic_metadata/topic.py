@@ -1,16 +1,19 @@
 """The topic `__remote_log_metadata`, as far as its manager needs it: append, read, the end; the broker implements it.
 
 An append is acknowledged by all in-sync replicas, and a read returns only what lies below the high watermark: what a
-reader has applied is not lost in a clean election. All waits are bounded by the implementation.
+reader has applied is not lost in a clean election. After an unclean one, or a power cut, the log may have been truncated and
+have grown again: a reader names the leader epoch of the last record that it has, as a follower does, by which the leader
+detects that (KIP-320, KIP-595). All waits are bounded by the implementation.
 
 Source: ProducerManager and the consumer of ConsumerTask of Kafka 4.3.1.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
+from protocol.errors import KafkaError
 from remote.errors import RemoteStorageError
 from remote.topic_metadata.settings import TopicSettings
 
@@ -30,13 +33,41 @@ class MetadataOffsetOutOfRange(RemoteStorageError):
         self.end_offset = end_offset
 
 
+class Position(NamedTuple):
+    """Where a reader continues in a partition."""
+
+    offset: int
+    #: Of the record before `offset`; None: it is not known, as at the beginning.
+    last_epoch: int | None = None
+
+
+class MetadataDiverged(RemoteStorageError):
+    """The leader's log does not have the record before the position: it was truncated, and may have grown again."""
+
+    def __init__(self, partition: int, position: Position, *, epoch: int, end_offset: int) -> None:
+        super().__init__(
+            f"{TOPIC}-{partition} has epoch {epoch} up to {end_offset}, and not what was read of epoch "
+            f"{position.last_epoch} up to {position.offset}"
+        )
+
+
+class ReadRecord(NamedTuple):
+    """A record that a read has found."""
+
+    offset: int
+    leader_epoch: int
+    #: Or why this record and the rest of its batch cannot be read, now or later.
+    value: bytes | KafkaError | None
+
+
 @dataclass(slots=True, frozen=True, kw_only=True)
 class MetadataRecords:
-    """What a read has found: (offset, value) of each record, in order; possibly nothing. Iterated over once."""
+    """What a read has found, in order; possibly nothing."""
 
-    records: Iterable[tuple[int, bytes | None]]
-    #: Where the next read continues. Not before the offset of the read; behind all of `records`.
-    next_offset: int
+    #: Iterated over once.
+    records: Iterable[ReadRecord]
+    #: Where the next read continues. Not before the position of the read; behind all of `records`.
+    next: Position
 
 
 class MetadataTopic(Protocol):
@@ -52,10 +83,16 @@ class MetadataTopic(Protocol):
     async def append(self, partition: int, value: bytes) -> int:
         """Append a record without a key; returns its offset. After RetriableRemoteStorageError it may be there, too."""
 
-    async def read(self, partition: int, offset: int, *, max_wait_ms: int) -> MetadataRecords:
-        """Records from `offset` on, below the high watermark; waits up to `max_wait_ms` for the first one.
+    async def read(self, partition: int, position: Position, *, max_wait_ms: int) -> MetadataRecords:
+        """Records from a position on, below the high watermark; waits up to `max_wait_ms` for the first one.
 
-        Raises MetadataOffsetOutOfRange, RetriableRemoteStorageError.
+        Raises MetadataDiverged, MetadataOffsetOutOfRange, RetriableRemoteStorageError.
+        """
+
+    async def end_of_epoch(self, partition: int, epoch: int) -> tuple[int, int] | None:
+        """The leader's largest epoch up to `epoch`, and where it ends (KIP-101); None: it has none.
+
+        Raises RetriableRemoteStorageError.
         """
 
     async def end_offset(self, partition: int) -> int:

@@ -13,8 +13,16 @@ from uuid import UUID
 
 from remote.errors import RetriableRemoteStorageError
 from remote.topic_metadata.settings import TopicSettings
-from remote.topic_metadata.topic import MetadataOffsetOutOfRange, MetadataRecords, MetadataTopicUnusable
+from remote.topic_metadata.topic import (
+    MetadataDiverged,
+    MetadataOffsetOutOfRange,
+    MetadataRecords,
+    MetadataTopicUnusable,
+    Position,
+    ReadRecord,
+)
 from runtime import Runtime
+from storage.replica_rules import has_diverged
 
 
 @dataclass(slots=True, kw_only=True)
@@ -34,12 +42,50 @@ class Faults:
     is_down: bool = False
 
 
+class Log(list[bytes | None]):
+    """A partition's values. A removal, as by an unclean election, begins a leader epoch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._epoch = 0
+        self._epochs: list[int] = []
+
+    @property
+    def epochs(self) -> list[int]:
+        """The leader epoch of each value."""
+        self._epochs += [self._epoch] * (len(self) - len(self._epochs))
+        return self._epochs
+
+    def end_of_epoch(self, epoch: int) -> tuple[int, int] | None:
+        known = max((each for each in (0, *self.epochs, self._epoch) if each <= epoch), default=None)
+        return None if known is None else (known, sum(each <= known for each in self.epochs))
+
+    def pop(self, *at) -> bytes | None:
+        value, self._epochs = super().pop(*at), self.epochs
+        self._truncated()
+        return value
+
+    def clear(self) -> None:
+        self._epochs = self.epochs
+        super().clear()
+        self._truncated()
+
+    def __delitem__(self, at) -> None:
+        self._epochs = self.epochs
+        super().__delitem__(at)
+        self._truncated()
+
+    def _truncated(self) -> None:
+        del self._epochs[len(self) :]
+        self._epoch += 1
+
+
 class Partitions:
     """What all brokers see."""
 
     def __init__(self, partition_count: int) -> None:
         self.topic_id = UUID(int=4711)
-        self.values: list[list[bytes | None]] = [[] for _ in range(partition_count)]
+        self.values = [Log() for _ in range(partition_count)]
         self.start_offsets = [0] * partition_count
         self.changed = asyncio.Condition()
 
@@ -79,19 +125,24 @@ class MemoryTopic:
         await self._delay(self.faults.fail_append)
         log = self.partitions.values[partition]
         offset = len(log)
+        _ = log.epochs
         log += [value] * (2 if self._happens(self.faults.duplicate) else 1)
         async with self.partitions.changed:
             self.partitions.changed.notify_all()
         await self._delay(self.faults.lose_acknowledgement)
         return offset
 
-    async def read(self, partition: int, offset: int, *, max_wait_ms: int) -> MetadataRecords:
+    async def read(self, partition: int, position: Position, *, max_wait_ms: int) -> MetadataRecords:
         await self._delay(self.faults.fail_read)
+        offset, last_epoch = position
         start, log = self.partitions.start_offsets[partition], self.partitions.values[partition]
         if not start <= offset <= len(log):
             raise MetadataOffsetOutOfRange(
                 partition=partition, offset=offset, start_offset=start, end_offset=len(log)
             )
+        known = None if last_epoch is None else log.end_of_epoch(last_epoch)
+        if known is not None and last_epoch is not None and has_diverged(known, last_epoch, offset):
+            raise MetadataDiverged(partition, position, epoch=known[0], end_offset=known[1])
         if max_wait_ms and offset == len(log):
             try:
                 async with asyncio.timeout(max_wait_ms / 1000), self.partitions.changed:
@@ -99,10 +150,19 @@ class MemoryTopic:
             except TimeoutError:
                 pass
         log = self.partitions.values[partition]
-        records = list(enumerate(log[offset : offset + self._batch], start=offset))
+        values, epochs = log[offset : offset + self._batch], log.epochs[offset : offset + self._batch]
+        records = [
+            ReadRecord(at, epoch, value)
+            for at, (epoch, value) in enumerate(zip(epochs, values, strict=True), start=offset)
+        ]
         self.read_count += len(records)
         await self._delay(0)
-        return MetadataRecords(records=records, next_offset=offset + len(records))
+        reached = Position(records[-1].offset + 1, records[-1].leader_epoch) if records else position
+        return MetadataRecords(records=records, next=reached)
+
+    async def end_of_epoch(self, partition: int, epoch: int) -> tuple[int, int] | None:
+        await self._delay(self.faults.fail_read)
+        return self.partitions.values[partition].end_of_epoch(epoch)
 
     async def end_offset(self, partition: int) -> int:
         await self._delay(self.faults.fail_read)

@@ -25,7 +25,7 @@ from protocol.special_timestamps import EARLIEST, LATEST
 from protocol.types import TopicPartition
 from remote.errors import RemoteStorageError, RetriableRemoteStorageError
 from remote.segment_metadata import TopicIdPartition
-from remote.topic_metadata.topic import TOPIC
+from remote.topic_metadata.topic import TOPIC, Position
 from runtime import Runtime
 
 T = TypeVar("T")
@@ -118,30 +118,33 @@ class ClusterClient:
 
     async def metadata_records(
         self, partition: int, start: int, end: int, *, on_offset: Callable[[int], None]
-    ) -> AsyncIterator[bytes | None]:
-        """The values of [start, end) of a partition of `__remote_log_metadata`. Raises ClusterError.
+    ) -> AsyncIterator[bytes | KafkaError | None]:
+        """The values of [start, end) of a partition of `__remote_log_metadata`, or why some cannot be read. Raises ClusterError.
 
         `on_offset` gets how many records have been read.
         """
-        offset = start
-        while offset < end:
-            on_offset(offset - start)
-            at = offset  # bound now: the request may be repeated
+        position = Position(start)
+        while position.offset < end:
+            on_offset(position.offset - start)
+            # Bound now: the request may be repeated. Without an epoch: the command keeps nothing of before.
+            reads = {partition: Position(position.offset)}
 
-            async def fetch(topic_id: UUID, leader: Leader, at: int = at) -> memoryview:
+            async def fetch(
+                topic_id: UUID, leader: Leader, reads: Mapping[int, Position] = reads
+            ) -> memoryview:
                 request = messages.fetch_request(
-                    topic_id, [(partition, at)], leader_epochs={partition: leader.epoch}, max_wait_ms=500
+                    topic_id, reads, leader_epochs={partition: leader.epoch}, max_wait_ms=500
                 )
                 response = await self._client.request(
                     leader.address, ApiKey.FETCH, request, timeout_s=TIMEOUT_S, versions=_FETCH_VERSIONS
                 )
-                return _only(messages.fetched(response), partition)
+                return _only(messages.fetched(response, reads), partition)
 
-            found = messages.records_from(await self._with_leader(partition, fetch), partition, offset)
-            for at_offset, value in found.records:
-                if at_offset < end:
-                    yield value
-            offset = found.next_offset
+            found = messages.records_from(await self._with_leader(partition, fetch), partition, position)
+            for record in found.records:
+                if record.offset < end:
+                    yield record.value
+            position = found.next
 
     async def append(self, partition: int, values: Sequence[bytes]) -> None:
         """Append records to a partition of `__remote_log_metadata`; they may be there twice. Raises ClusterError."""

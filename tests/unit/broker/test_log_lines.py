@@ -5,7 +5,8 @@ import sys
 
 import pytest
 
-from broker.log_lines import FORMAT, LineFormatter, OutageLog, RateLimitedLog
+from broker.log_lines import FORMAT, LineFormatter, OutageLog
+from runtime.rate_limited_log import RateLimitedLog
 
 FORGED = "2026-01-01 00:00:00,000 CRITICAL broker.node: forged"
 

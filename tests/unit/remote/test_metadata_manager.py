@@ -275,6 +275,55 @@ def test_a_topic_that_lost_its_end_is_read_again(scene):
     scene(story)
 
 
+@pytest.mark.logs("read again from the beginning")
+@pytest.mark.parametrize("lost", [1, 2, 3])
+@pytest.mark.parametrize("is_running", [True, False])
+def test_a_topic_that_lost_its_end_and_has_grown_again_is_read_again(scene, is_running, lost):
+    """Its leader lost power; this broker was cut off, or down, until the log was at least as long as before."""
+
+    async def story(brokers):
+        manager, topic = await brokers.ready(PARTITION, folder=0)
+        await copied(manager, 1, 0, 10)
+        await copied(manager, 2, 10, 20)
+        await asyncio.sleep(1)
+        if is_running:
+            topic.faults.is_down = True
+            await asyncio.sleep(2)
+        else:
+            await manager.close()
+        log = brokers.topic.partitions.values[0]
+        del log[-lost:]
+        log += [to_value(copy_of(number, number, number + 1)) for number in range(3, 6)]
+        topic.faults.is_down = False
+        if not is_running:
+            manager, topic = brokers.start(PARTITION, folder=0)
+        await asyncio.sleep(10)
+        await until_ready(manager)
+        third, _ = await brokers.ready(PARTITION, folder=1)
+        assert list(manager.list_remote_log_segments(PARTITION)) == list(
+            third.list_remote_log_segments(PARTITION)
+        )
+        assert len(ends(manager)) == 3 + (4 - lost + 1) // 2
+
+    scene(story)
+
+
+@pytest.mark.logs("is skipped", "is ignored")
+def test_a_flood_of_records_without_meaning_is_a_few_lines(scene, caplog):
+    async def story(brokers):
+        manager, _ = await brokers.ready(PARTITION)
+        await copied(manager, 1, 0, 10)
+        for _ in range(300):
+            await brokers.topic.append(0, b"\x07")
+            await brokers.topic.append(0, to_value(to(77, State.COPY_SEGMENT_FINISHED)))
+        await copied(manager, 2, 10, 20)
+        assert ends(manager) == [10, 20]
+
+    scene(story)
+    lines = [each for each in caplog.records if "offset" in each.getMessage()]
+    assert 2 <= len(lines) <= 4
+
+
 @pytest.mark.logs("not available")
 def test_an_unusable_topic_is_reported_once(scene, caplog):
     async def story(brokers):

@@ -1,4 +1,4 @@
-"""Metadata managers on a topic that fails, delays, repeats and loses acknowledgements, against a naive model (KIP-405).
+"""Metadata managers on a topic that fails, delays, repeats, loses acknowledgements and records, against a naive model (KIP-405).
 
 The model is the topic itself, applied from its first record on: whatever happened before, when the faults end, each broker
 answers for each of its partitions what a broker answers that has read everything.
@@ -28,7 +28,7 @@ PARTITIONS = [partition(number) for number in range(4)]
 METADATA_PARTITIONS = 2
 BROKERS = 3
 
-pytestmark = pytest.mark.logs("is ignored", "cannot be read, attempt")
+pytestmark = pytest.mark.logs("is ignored", "cannot be read, attempt", "read again from the beginning")
 
 
 def truth(topic, user_partition):
@@ -77,6 +77,7 @@ steps = st.one_of(
     st.tuples(st.just("restart"), brokers_of),
     st.tuples(st.just("crash"), brokers_of),
     st.tuples(st.just("faults"), brokers_of, faults),
+    st.tuples(st.just("truncate"), st.integers(0, METADATA_PARTITIONS - 1), st.integers(1, 6)),
     st.tuples(st.just("wait"), st.sampled_from([0.05, 3, 700])),
 )
 
@@ -129,6 +130,9 @@ class Machine:
                 self.start(broker)
             case "faults", broker, found:
                 self.topics[broker].faults = found
+            case "truncate", number, count:
+                # An unclean election, or a power cut; it may have grown again before a broker reads.
+                del self.brokers.topic.partitions.values[number][-count:]
             case "wait", seconds:
                 await asyncio.sleep(seconds)
 

@@ -22,6 +22,7 @@ from remote.topic_metadata.partitioner import metadata_partition
 from remote.topic_metadata.records import from_value, to_value
 from remote.topic_metadata.snapshot import CorruptSnapshot
 from remote.topic_metadata.subscriber import UserPartition
+from remote.topic_metadata.topic import Position
 from storage.checkpoints import CorruptCheckpoint
 from storage.files import Files
 
@@ -178,13 +179,15 @@ def subscriber_of(cache=None, *, partition=PARTITION, number=7):
 
 
 def encoded(cache, *, next_offset=4711):
-    return snapshot.encode(subscriber_of(cache), metadata_topic_id=METADATA_TOPIC, next_offset=next_offset)
+    return snapshot.encode(
+        subscriber_of(cache), metadata_topic_id=METADATA_TOPIC, position=Position(next_offset, 6)
+    )
 
 
 def restored(data, *, metadata_topic=METADATA_TOPIC, **fields):
     found = subscriber_of(**fields)
     header = snapshot.restore(found, data, metadata_topic_id=metadata_topic)
-    assert found.next_offset == header.next_offset
+    assert (found.next_offset, found.last_epoch) == (header.next_offset, header.last_epoch)
     return header, found.cache
 
 
@@ -212,7 +215,7 @@ def test_the_header_of_a_snapshot_is_replaced(tmp_path):
     cache = cache_with_history(1)
     header, data = encoded(cache, next_offset=5)
     snapshot.write(tmp_path / FILE, data, Files())
-    later = replace(header, next_offset=99)
+    later = replace(header, next_offset=99, last_epoch=7)
     snapshot.write_header(tmp_path / FILE, later, Files())
     found_header, found = restored(snapshot.read(tmp_path / FILE, Files()))
     assert found_header == later
