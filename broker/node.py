@@ -177,7 +177,7 @@ class Node:
         except (KafkaError, OSError) as error:
             logger.error("the metadata log was not closed: %s", error)
             self._directories.metadata_log_failed(OSError(str(error)))
-        epoch = self._broker_role.broker.lifecycle.broker_epoch if self._broker_role is not None else -1
+        epoch = self._broker_role.shutdown_epoch if self._broker_role is not None else -1
         await self._runtime.run_blocking(
             lambda: self._directories.shutdown(self._runtime.now_ms(), broker_epoch=epoch),
             pool=Pool.LOGS,
@@ -223,10 +223,10 @@ class Node:
         well, and not be treated as a write torn by a crash. If all logs are open they are closed as by `stop`.
         """
         role = self._broker_role
-        epoch = -1 if role is None else role.broker.lifecycle.broker_epoch
         if is_closed and role is not None and role.are_logs_open:
-            self._directories.shutdown(self._runtime.now_ms(), broker_epoch=epoch)
+            self._directories.shutdown(self._runtime.now_ms(), broker_epoch=role.shutdown_epoch)
             return
+        epoch = -1 if role is None else role.broker.lifecycle.broker_epoch
         if is_closed and (role is None or role.are_logs_open is None):
             self._directories.keep_clean(broker_epoch=None if epoch < 0 else epoch)
         self._directories.unlock()

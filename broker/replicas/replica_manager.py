@@ -32,6 +32,8 @@ from protocol.errors import (
     KafkaError,
 )
 from protocol.metadata.image import (
+    DIRECTORY_MIGRATING,
+    DIRECTORY_UNASSIGNED,
     ConfigResourceType,
     MetadataDelta,
     MetadataImage,
@@ -84,6 +86,7 @@ class ReplicaManager:
     ) -> None:
         self.node_id = node_id
         self.logs = logs
+        self._directory_ids = frozenset(logs.directory_ids.values())
         self.metadata = metadata
         self.runtime = runtime
         #: The maximum size of the records in one Fetch response, regardless of the request (fetch.max.bytes).
@@ -177,7 +180,7 @@ class ReplicaManager:
         """
         self.logs.rename_strays(self.is_stray, now_ms=self.runtime.now_ms())
         self.logs.moving.promote_abandoned(
-            lambda at, _, directory: self._is_in(at, directory, image), now_ms=self.runtime.now_ms()
+            lambda at, _, directory: self.is_in(at, directory), now_ms=self.runtime.now_ms()
         )
         self._apply_partitions(
             ((topic, topic.partitions) for topic in image.topics_by_id.values()), is_new=False
@@ -245,10 +248,25 @@ class ReplicaManager:
             if partition.is_leader:
                 listener.on_election(partition.topic_partition, partition.leader_epoch)
 
-    def _is_in(self, topic_partition: TopicPartition, directory: UUID, image: MetadataImage) -> bool:
-        """Whether, by the metadata image, this broker's replica is in this directory."""
-        partition = image.topics_by_name[topic_partition.topic].partitions[topic_partition.partition]
-        return partition.directories[partition.replicas.index(self.node_id)] == directory
+    def is_in(self, topic_partition: TopicPartition, directory: UUID) -> bool:
+        """Whether, by the metadata, this broker's replica of the partition is in this directory. [any thread]"""
+        topic = self.metadata.image.topics_by_name.get(topic_partition.topic)
+        partition = None if topic is None else topic.partitions.get(topic_partition.partition)
+        return partition is not None and (self.node_id, directory) in zip(
+            partition.replicas, partition.directories, strict=False
+        )
+
+    def _is_in_absent_directory(self, topic_partition: TopicPartition, image: PartitionImage) -> bool:
+        """Whether the log of this broker's replica is, by the metadata, in a directory that the broker does not have (it has
+        been removed from log.dirs, or replaced), and no other replica leads, which an empty log could follow.
+
+        Such a log is not created in another directory: a controller that takes it for the complete one would elect
+        it, and there would be two logs once the directory is back.
+        """
+        if image.leader is not None or self.logs.get(topic_partition) is not None:
+            return False
+        own = image.directories[image.replicas.index(self.node_id)] if image.directories else None
+        return own not in (None, DIRECTORY_UNASSIGNED, DIRECTORY_MIGRATING) and own not in self._directory_ids
 
     def _apply_partitions(
         self, changed: Iterable[tuple[TopicImage, Iterable[int]]], *, is_new: bool = True
@@ -256,6 +274,7 @@ class ReplicaManager:
         """Apply the image to these partitions; new ones get their roles when their logs are created."""
         hosted: list[Partition] = []
         wanted: list[NewLog] = []
+        absent: list[TopicPartition] = []
         for topic, indexes in changed:
             config: LogConfig | None = None
             for index in indexes:
@@ -266,6 +285,9 @@ class ReplicaManager:
                 topic_partition = TopicPartition(topic.name, index)
                 if self.node_id not in image.replicas:
                     self._stop_replica(topic, index)
+                elif self._is_in_absent_directory(topic_partition, image):
+                    if self.hosted.add_offline(topic, index):
+                        absent.append(topic_partition)
                 elif not self._log_creator.is_wanted(topic_partition):
                     config = config or self._topic_config(topic.name)
                     wanted.append(
@@ -277,6 +299,13 @@ class ReplicaManager:
                             leader_epoch=image.leader_epoch if image.leader == self.node_id else None,
                         )
                     )
+        if absent:
+            logger.error(
+                "The log directory of %s (and of %d other replicas) is not in log.dirs, and no other replica leads the "
+                "partition: it is offline here until the directory is back or another replica leads",
+                absent[0],
+                len(absent) - 1,
+            )
         self.roles.add(self._apply_present, hosted)
         self.roles.begin()
         self._log_creator.create(wanted)

@@ -10,7 +10,8 @@ the configurations of topics and the deleted topics.
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
@@ -22,7 +23,7 @@ from broker.config.listeners import Listener, with_bound_addresses
 from broker.groups.config import OFFSETS_TOPIC, GroupConfig
 from broker.groups.coordinator import GroupCoordinator
 from broker.membership import cordoning
-from broker.membership.directory_assignments import DirectoryAssignments
+from broker.membership.directory_assignments import DirectoryAssignments, misplaced
 from broker.membership.lifecycle import BrokerLifecycle
 from broker.metadata_cache import MetadataCache
 from broker.network import NetworkServer, NetworkSettings
@@ -43,6 +44,7 @@ from protocol.metadata.features import DIRECTORIES_3_7_IV2, claimed_features
 from protocol.metadata.image import MetadataDelta, MetadataImage
 from protocol.types import TopicPartition
 from runtime import Pool, Runtime
+from runtime.turns import in_turns
 
 if TYPE_CHECKING:
     from broker.tiering.remote_tier import RemoteTier
@@ -106,6 +108,8 @@ class BrokerRole:
         self.are_logs_open: bool | None = None
         #: Whether requests of clients are served.
         self.is_serving = False
+        #: Whether the metadata names the log directory of each log that is open; determined when the role stops.
+        self._are_logs_placed = True
 
     def _create_services(self, config: BrokerConfig, role: QuorumRole) -> BrokerServices:
         runtime, logs, metadata = self._runtime, self._logs, role.metadata
@@ -209,7 +213,7 @@ class BrokerRole:
         opened_at = broker.metadata.last_applied_offset
         self.are_logs_open = False
         await self._runtime.run_blocking(
-            self._logs.load,
+            partial(self._logs.load, is_assigned=broker.replicas.is_in),
             self._cluster_config.topic_config,
             broker.replicas.is_stray,
             self._runtime.now_ms(),
@@ -295,6 +299,28 @@ class BrokerRole:
         path = self.broker.replicas.directory_of(topic_partition)
         return None if path is None else self._logs.directory_ids.get(path)
 
+    @property
+    def shutdown_epoch(self) -> int:
+        """The broker epoch of a clean shutdown; -1 if the next registration must not count as that of a complete broker.
+
+        The controller judges by the metadata which replicas have lost their directories (`controller.membership.brokers`).
+        A replica that has not been reported there, or was about to move, could be lost without its knowledge.
+        """
+        return self.broker.lifecycle.broker_epoch if self._are_logs_placed else -1
+
+    def _check_places(self) -> Iterator[None]:
+        ids = self._logs.directory_ids
+        logs = self._logs.logs
+        for partition in list(self.broker.replicas.partitions()):
+            place = (partition.topic_id, partition.topic_partition.partition)
+            self._are_logs_placed &= not misplaced(
+                self.broker.metadata.image,
+                [place],
+                node_id=self.broker.node_id,
+                located=lambda at: ids[logs[at].directory.parent] if at in logs else None,
+            )
+            yield
+
     def _offline_log_dirs(self) -> list[UUID]:
         """The ids of the failed directories; one that could not be opened at all was never registered."""
         ids: Mapping[Path, UUID] = self._logs.directory_ids
@@ -318,6 +344,7 @@ class BrokerRole:
         self.broker.groups.stop()  # answers requests that wait for a rebalance, so that the sockets need not wait
         await self.server.stop()
         await self._maintenance.stop()
+        await in_turns(self._runtime, self._check_places())
 
     async def abort_start(self) -> None:
         """The start has failed: stop everything that runs; no client was served."""
@@ -328,6 +355,7 @@ class BrokerRole:
             await self._remote.stop()
         self.broker.groups.stop()
         await self.server.stop(grace_s=0)
+        await in_turns(self._runtime, self._check_places())
 
     async def _stop_watching(self) -> None:
         self._assignments.stop()

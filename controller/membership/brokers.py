@@ -11,12 +11,15 @@
 Source: ClusterControlManager, BrokerHeartbeatManager, ReplicationControlManager of Kafka 4.3.1.
 """
 
+import logging
+from collections.abc import Sequence
 from enum import Enum, auto
-from typing import assert_never
+from typing import Final, assert_never
 from uuid import UUID
 
 from controller.partitions import leader_and_isr_updates
 from controller.partitions.draft import Draft
+from controller.partitions.partition_change import directory_of
 from controller.result import Result
 from controller.state import ClusterState
 from protocol.errors import (
@@ -34,6 +37,8 @@ from protocol.metadata.features import CORDONED_DIRECTORIES_4_3_IV0, DIRECTORIES
 from protocol.metadata.image import (
     METADATA_VERSION,
     BrokerImage,
+    PartitionImage,
+    TopicImage,
 )
 from protocol.metadata.records import (
     BrokerEndpoint,
@@ -42,10 +47,15 @@ from protocol.metadata.records import (
     RegisterBrokerRecord,
     UnregisterBrokerRecord,
 )
+from storage.kafka_uuid import to_text
+
+logger = logging.getLogger(__name__)
 
 _FENCE, _UNFENCE = 1, -1
 #: Directory ids below this one are reserved: they do not name a directory (KIP-858).
 _LAST_RESERVED_DIRECTORY = 100
+#: How many partitions and directories one log line names.
+_NAMED_IN_LOG: Final = 10
 
 
 def register(
@@ -55,6 +65,7 @@ def register(
 
     The same incarnation may register again (its listeners or directories have changed) and keeps its epoch.
     A new incarnation replaces the old one, which leaves all ISRs; after an unclean shutdown it leaves the ELRs, too.
+    It always leaves both where the directory of its replica is not among those that it registers.
     """
     known = state.image.brokers.get(request.broker_id)
     _check_registration(state, request, known, now_ms=now_ms)
@@ -79,13 +90,21 @@ def register(
         log_dirs=list(request.log_dirs) if state.metadata_version >= DIRECTORIES_3_7_IV2 else [],
     )
     draft = Draft(state)
-    if known is not None and known.incarnation_id == request.incarnation_id:
+    is_same = known is not None and known.incarnation_id == request.incarnation_id
+    if known is not None:
+        draft.set_broker(
+            known._replace(is_fenced=known.is_fenced or not is_same, log_dirs=tuple(record.log_dirs))
+        )
+    stranded = []
+    if record.log_dirs:
+        stranded = leader_and_isr_updates.remove_replicas_without_directory(
+            draft, request.broker_id, record.log_dirs
+        )
+    if known is not None and is_same:
         record.fenced = known.is_fenced
         record.in_controlled_shutdown = known.in_controlled_shutdown
         record.broker_epoch = known.epoch
     else:
-        if known is not None:
-            draft.set_broker(known._replace(is_fenced=True))
         was_clean = known is not None and known.epoch == request.previous_broker_epoch
         if state.is_elr_enabled and not was_clean:
             leader_and_isr_updates.remove_from_isrs_and_elrs(draft, request.broker_id)
@@ -96,6 +115,8 @@ def register(
 
     def start_session(end_offset: int) -> None:
         state.sessions.register(request.broker_id, record.broker_epoch)
+        if stranded:
+            logger.warning("%s", _stranded_text(request.broker_id, stranded))
 
     return Result(
         response=registration.BrokerRegistrationResponse(broker_epoch=record.broker_epoch),
@@ -103,6 +124,28 @@ def register(
         is_atomic=False,  # the registration is last: if it is lost, the broker registers again
         on_appended=start_session,
     )
+
+
+def _stranded_text(broker_id: int, stranded: Sequence[tuple[TopicImage, int, PartitionImage]]) -> str:
+    """The warning that names the partitions that stay offline, their directories and the remedies."""
+    directories = sorted({to_text(directory_of(each, broker_id)) for _, _, each in stranded})
+    names = [f"{topic.name}-{index}" for topic, index, _ in stranded]
+    return (
+        f"broker {broker_id} was registered without log directory {_some(directories)}, and no other replica in sync has "
+        f"the records of {_some(names)}: these partitions stay offline until broker {broker_id} is started with that "
+        "directory in log.dirs, or an unclean election (kafka-leader-election --election-type unclean) gives up "
+        "the records"
+    )
+
+
+def _some(names: Sequence[str]) -> str:
+    """The names, or the first of them and how many there are.
+
+    >>> _some(["a", "b"])
+    'a, b'
+    """
+    more = len(names) - _NAMED_IN_LOG
+    return ", ".join(names[:_NAMED_IN_LOG]) + (f" and {more} more" if more > 0 else "")
 
 
 def _check_registration(

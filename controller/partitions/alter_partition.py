@@ -12,6 +12,7 @@ the leader proposes an ISR, and the controller accepts it if both have the same 
 | the ISR has a non-replica or a duplicate, or lacks the leader | INVALID_REQUEST |
 | RECOVERING with others in the ISR, or of a partition that has recovered | INVALID_REQUEST |
 | a member is unknown, fenced, in controlled shutdown, or of another broker epoch | INELIGIBLE_REPLICA |
+| a new member is, as far as is known, in a directory that is offline | INELIGIBLE_REPLICA |
 | valid, but the change completes a reassignment that removes the leader | NEW_LEADER_ELECTED; the change is made |
 
 A member may have its local log with it, which elections may prefer it by (draft KIP-1303). A request with the same ISR and
@@ -20,7 +21,7 @@ another local log is a change like others: a new partition epoch, but no electio
 Versions: v2 has broker ids in the ISR, v3 broker epochs, too: a broker that was restarted in between is not
 the one that was in sync. Rows are independent; OPERATION_NOT_ATTEMPTED is never returned, as in Kafka 4.3.1.
 Differs from Kafka: an unknown leader recovery state is INVALID_REQUEST for the row, and does not fail the request;
-the second row of a partition that is named twice is checked against the result of the first.
+the second row of a partition that is named twice is checked against the result of the first; directories are checked.
 Source: ReplicationControlManager.alterPartition; the leader's side is Kafka's AlterPartitionManager.
 """
 
@@ -28,6 +29,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from controller.partitions.draft import Draft
+from controller.partitions.partition_change import directory_of
 from controller.result import Result
 from controller.state import ClusterState
 from protocol.error_code import ErrorCode
@@ -77,7 +79,9 @@ def _alter(draft: Draft, broker_id: int, topic_id: UUID, row: PartitionData) -> 
         return _refused(row, ErrorCode.unknown_topic_or_partition)
     members = row.new_isr_with_epochs or [BrokerState(broker_id=replica) for replica in row.new_isr]
     isr = tuple(member.broker_id for member in members)
-    if (error := _check(partition, broker_id, row, isr) or _check_members(draft, members)) is not None:
+    if (
+        error := _check(partition, broker_id, row, isr) or _check_members(draft, partition, members)
+    ) is not None:
         return _refused(row, error)
     wanted = partition._replace(
         isr=isr,
@@ -143,10 +147,16 @@ def _is_recovery(partition: PartitionImage, row: PartitionData, isr: Sequence[in
             return False
 
 
-def _check_members(draft: Draft, members: Sequence[BrokerState]) -> ErrorCode | None:
+def _check_members(
+    draft: Draft, partition: PartitionImage, members: Sequence[BrokerState]
+) -> ErrorCode | None:
     for member in members:
         broker = draft.broker(member.broker_id)
         if broker is None or not broker.is_active or member.broker_epoch not in (_ANY_EPOCH, broker.epoch):
+            return ErrorCode.ineligible_replica
+        directory = directory_of(partition, member.broker_id)
+        if member.broker_id not in partition.isr and not draft.is_online(broker, directory):
+            # The next registration would judge by this directory whether the replica still has its log.
             return ErrorCode.ineligible_replica
     return None
 

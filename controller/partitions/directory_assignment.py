@@ -3,6 +3,11 @@
 The controller needs them because a broker that loses one of several directories reports only the directory: which
 partitions need another leader follows from the assignments. If the assigned directory is offline, the same record
 removes the replica from the ISR.
+A replica that was in a directory which its broker has not registered any more may be an empty one, made in its place. Where
+the partition has no leader, such a replica might be elected as the last known leader, or as the last member of an ISR that
+cannot be empty (without KIP-966). So its new directory is refused with KAFKA_STORAGE_ERROR until the partition has a leader:
+then the replica follows. A member of the ELR is not refused: it has every committed record, since a registration without
+its directory would have removed it.
 Differs from Kafka, which writes two records in that case and decides the second without the first: so the lost
 replica could become the leader of a partition that has none.
 Source: ReplicationControlManager.handleAssignReplicasToDirs of Kafka 4.3.1; the broker's side is AssignmentsManager.
@@ -13,6 +18,7 @@ from uuid import UUID
 from controller.partitions.draft import Draft
 from controller.partitions.leader_and_isr_updates import without
 from controller.partitions.leader_election import Election
+from controller.partitions.partition_change import directory_of
 from controller.result import Result
 from controller.state import ClusterState
 from protocol.errors import ErrorCode, UnsupportedVersion
@@ -77,6 +83,12 @@ def _assign(draft: Draft, broker: BrokerImage, directory: UUID, topic_id: UUID, 
         )
     )
     if draft.is_online(broker, directory):
+        if (
+            partition.leader is None
+            and broker.broker_id not in partition.elr
+            and not draft.is_online(broker, directory_of(partition, broker.broker_id))
+        ):
+            return ErrorCode.kafka_storage_error
         draft.change(topic, index, wanted, election=Election.ONLINE)
     else:
         draft.change(topic, index, without(wanted, broker.broker_id))

@@ -2,7 +2,8 @@
 
     PREFERRED   the first replica of the assignment becomes leader if it may lead, and, where the topic prefers local data
                 (draft KIP-1303), has as much of it as the others; else another one may (`leader_election.py`)
-    UNCLEAN     only partitions without a leader: a clean election if one is possible, else an unclean one
+    UNCLEAN     only partitions without a leader: a clean election if one is possible, else an unclean one; where no replica
+                could lead even so, one whose broker has not registered its log directory leads with an empty log
 
 A request without a list of partitions is for all of them; its response omits those that need no election.
 Versions: v0 is PREFERRED only, v1 adds the election type and the error of the whole request.
@@ -14,7 +15,7 @@ from enum import IntEnum
 
 from controller.partitions.draft import AlikeChanges, Draft
 from controller.partitions.leader_election import Election
-from controller.partitions.partition_change import preferred_leader
+from controller.partitions.partition_change import directory_of, preferred_leader
 from controller.result import Result, check_record_count
 from controller.state import ClusterState
 from protocol.errors import (
@@ -32,7 +33,7 @@ from protocol.messages.elect_leaders import (
     PartitionResult,
     ReplicaElectionResult,
 )
-from protocol.metadata.image import PartitionImage, TopicImage
+from protocol.metadata.image import DIRECTORY_UNASSIGNED, PartitionImage, TopicImage
 
 
 class ElectionType(IntEnum):
@@ -115,8 +116,38 @@ def elect_leader(changes: AlikeChanges, topic_name: str, index: int, election: E
     else:
         if partition.leader is not None:
             raise ElectionNotNeeded("Leader election not needed for topic partition.")
-        if changes.change(topic, index, partition) is None:
+        if changes.change(topic, index, partition) is None and not _elect_without_directory(
+            draft, topic, index, partition
+        ):
             raise EligibleLeadersNotAvailable("Eligible topic partition leaders are not available.")
+
+
+def _elect_without_directory(draft: Draft, topic: TopicImage, index: int, partition: PartitionImage) -> bool:
+    """Elect a replica whose log directory its broker has not registered; whether there is one.
+
+    That a user requests the election is the decision to give up the records there. The replica's directory is unassigned
+    then, so that its broker creates an empty log, or uses the one that it has. A member of the ELR is in a directory
+    that has failed since it was registered: its broker cannot create another log before it is restarted.
+    """
+    for replica in (*partition.last_known_elr, *partition.replicas):
+        broker = draft.broker(replica)
+        if (
+            broker is None
+            or not broker.is_active
+            or replica not in partition.replicas
+            or replica in partition.elr
+            or draft.is_online(broker, directory_of(partition, replica))
+        ):
+            continue
+        directories = tuple(
+            DIRECTORY_UNASSIGNED if each == replica else known
+            for each, known in zip(partition.replicas, partition.directories, strict=True)
+        )
+        wanted = partition._replace(
+            directories=directories, isr=()
+        )  # without KIP-966 it may be the last member
+        return draft.change(topic, index, wanted, election=Election.UNCLEAN) is not None
+    return False
 
 
 def has_preferred_leader(draft: Draft, topic: TopicImage, partition: PartitionImage) -> bool:

@@ -11,7 +11,7 @@ from uuid import UUID
 from controller.partitions.draft import Draft
 from controller.partitions.partition_change import directory_of
 from controller.state import ClusterState
-from protocol.metadata.image import PartitionImage
+from protocol.metadata.image import DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED, PartitionImage, TopicImage
 
 
 def remove_from_isrs(draft: Draft, broker_id: int) -> None:
@@ -42,6 +42,38 @@ def remove_offline_replicas(draft: Draft, broker_id: int, directories: Collectio
         if broker_id in each[2].isr and directory_of(each[2], broker_id) in directories
     )
     draft.change_each(lost, lambda partition: without(partition, broker_id))
+
+
+def remove_replicas_without_directory(
+    draft: Draft, broker_id: int, directories: Collection[UUID]
+) -> list[tuple[TopicImage, int, PartitionImage]]:
+    """The broker registers with these directories: out of the ISRs and ELRs of the partitions in any other one.
+
+    The log of such a replica is not there, and one that is created in its place is empty, however clean the shutdown was.
+    The directories that the broker had registered before do not matter: one that has failed is not among those.
+    A replica in no known directory (DIRECTORY_UNASSIGNED, DIRECTORY_MIGRATING) stays.
+
+    Returns the partitions that no other replica can lead without losing records.
+    Kafka has no such rule: its controller elects the replica with the empty log, and the others truncate theirs.
+    """
+    known = {*directories, DIRECTORY_UNASSIGNED, DIRECTORY_MIGRATING}
+    without_directory = [
+        each
+        for each in draft.partitions()
+        if broker_id in each[2].replicas and directory_of(each[2], broker_id) not in known
+    ]
+    draft.change_each(
+        (each for each in without_directory if broker_id in each[2].isr or broker_id in each[2].elr),
+        lambda partition: without(partition, broker_id),
+        unclean_shutdown_replicas=(broker_id,),
+    )
+    stranded = []
+    for topic, index, _ in without_directory:
+        now = draft.partition(topic, index)
+        assert now is not None, (topic.name, index)
+        if now.leader is None and not {*now.isr, *now.elr} - {broker_id}:
+            stranded.append((topic, index, now))
+    return stranded
 
 
 def has_leaderships(state: ClusterState, broker_id: int) -> bool:

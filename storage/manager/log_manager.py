@@ -70,6 +70,9 @@ class LogManager(LogTable):
         #: Moves of logs to other directories.
         self.moving = FutureLogs(self)
         self._topic_config: Callable[[str], LogConfig] = lambda topic: LogConfig()
+        self._is_assigned: Callable[[TopicPartition, UUID], bool] = lambda topic_partition, directory_id: (
+            False
+        )
         self._creations = LogCreations(self, topic_config=lambda topic: self._topic_config(topic))
         self._deletion = LogDeletion(self)
         self._scheduled = ScheduledTasks(self, now_ms=now_ms)
@@ -162,13 +165,23 @@ class LogManager(LogTable):
 
     # -- loading -----------------------------------------------------------------------------------
 
-    def load(self, topic_config: Callable[[str], LogConfig], is_stray: IsStray, now_ms: int) -> None:
+    def load(
+        self,
+        topic_config: Callable[[str], LogConfig],
+        is_stray: IsStray,
+        now_ms: int,
+        *,
+        is_assigned: Callable[[TopicPartition, UUID], bool] = lambda topic_partition, directory_id: False,
+    ) -> None:
         """Open all logs, recover those that were not closed, and rename strays. [any thread]
 
-        Raises InconsistentMetaProperties if two directories have the same log, OSError if no directory is left.
+        Of two logs of a partition the one in the directory that `is_assigned` is kept, and the other is a stray: a directory
+        that had left `log.dirs` is back, after the replica was copied to another one. Raises InconsistentMetaProperties if
+        neither is assigned, OSError if no directory is left.
         Strays do not count: while a directory is offline, its topics may be deleted, and created again in another one.
         """
         self._topic_config = topic_config
+        self._is_assigned = is_assigned
         groups = []
         for directory in self.directories.values():
             try:
@@ -212,11 +225,8 @@ class LogManager(LogTable):
         log.update_high_watermark(found.high_watermark)
         logs = self.future_logs if found.is_future else self.logs
         other = logs.setdefault(topic_partition, log)
-        if other is not log:
-            raise InconsistentMetaProperties(
-                f"{topic_partition} has two logs, {other.directory} and {path}. One of them may have failed while its "
-                f"log was moved to the other: remove the one that is older"
-            )
+        if other is not log and self._choose(logs, other, log, now_ms) is other:
+            return None
         if path.parent in self.offline_dirs:
             # The directory has failed with another log, in another thread, before this one was in the table.
             log.availability.take_offline(self.offline_dirs[path.parent])
@@ -226,6 +236,20 @@ class LogManager(LogTable):
         if not found.is_future and cleaned is not None and cleaned <= log.log_end_offset:
             self.cleaned_offsets[topic_partition] = cleaned
         return log
+
+    def _choose(self, logs: dict[TopicPartition, Log], first: Log, second: Log, now_ms: int) -> Log:
+        """Keep the one of two logs that is in the assigned directory; the other is renamed to a stray. [any thread]"""
+        topic_partition = first.topic_partition
+        for kept, other in ((first, second), (second, first)):
+            directory_id = self.directories[kept.directory.parent].directory_id
+            if self._is_assigned(topic_partition, directory_id):
+                logs[topic_partition] = kept
+                self._rename_stray(other, now_ms)
+                return kept
+        raise InconsistentMetaProperties(
+            f"{topic_partition} has two logs, {first.directory} and {second.directory}. One of them may have failed while "
+            f"its log was moved to the other: remove the one that is older"
+        )
 
     # -- logs --------------------------------------------------------------------------------------
 
@@ -319,7 +343,7 @@ class LogManager(LogTable):
 
     def _rename_stray(self, log: Log, now_ms: int) -> None:
         _LOG.warning(
-            "%s: the metadata has no such replica on this broker: the log is renamed to a stray",
+            "%s: the metadata has no such replica in this log directory: the log is renamed to a stray",
             log.directory,
         )
         try:

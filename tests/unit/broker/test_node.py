@@ -87,14 +87,15 @@ def test_a_port_in_use_leaves_a_clean_stop_clean(tmp_path, monkeypatch, listener
     live(tmp_path)
 
 
-def test_a_partition_in_two_directories_is_refused(tmp_path):
+@pytest.mark.logs("the log is renamed to a stray")
+def test_a_partition_in_two_directories_is_in_the_one_that_the_metadata_names(tmp_path):
     one, two = tmp_path / "one", tmp_path / "two"
     live(one, two, topics=["t"])
     shutil.copytree(one / "t-0", two / "t-0")
-    with pytest.raises(CannotStart, match=r"t-0 has two logs, .* and "):
-        live(one, two)
-    shutil.rmtree(two / "t-0")
     live(one, two)
+    assert (one / "t-0").exists()
+    assert not (two / "t-0").exists()
+    assert len(list(two.glob("t-0.*-stray"))) == 1
 
 
 @pytest.mark.parametrize(

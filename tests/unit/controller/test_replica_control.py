@@ -231,9 +231,11 @@ def test_walk(seed: int):
 # -- bugs that are planted, and found ------------------------------------------------------------------
 
 
-def ignoring_broker_epochs(draft: Draft, members: Sequence[BrokerState]) -> ErrorCode | None:
+def ignoring_broker_epochs(
+    draft: Draft, partition: PartitionImage, members: Sequence[BrokerState]
+) -> ErrorCode | None:
     """Without KIP-903: a restarted broker counts as its former incarnation."""
-    return _check_members(draft, [BrokerState(broker_id=member.broker_id) for member in members])
+    return _check_members(draft, partition, [BrokerState(broker_id=member.broker_id) for member in members])
 
 
 def ignoring_partition_epochs(

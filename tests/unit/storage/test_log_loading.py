@@ -10,8 +10,11 @@ from uuid import UUID
 import pytest
 
 from protocol.types import TopicPartition
+from storage.background import run_one_by_one
+from storage.files import Files
 from storage.log import Log
-from storage.manager.log_manager import InconsistentMetaProperties, LogManagerSettings
+from storage.log_config import LogConfig
+from storage.manager.log_manager import InconsistentMetaProperties, LogManager, LogManagerSettings
 from tests.harness.faulty_files import FaultyFiles, Loss
 from tests.unit.storage.storage_support import NOW_MS
 from tests.unit.storage.test_log_manager import CONFIG, TOPIC_ID, append, crash, open_manager
@@ -119,6 +122,37 @@ def test_the_same_log_twice_is_refused(tmp_path, run_parallel):
     options = {} if run_parallel is None else {"run_parallel": run_parallel}
     with pytest.raises(InconsistentMetaProperties, match="t-0 has two logs"):
         open_manager(tmp_path / "a", tmp_path / "b", **options)
+
+
+@pytest.mark.logs("the log is renamed to a stray")
+@pytest.mark.parametrize("run_parallel", [run_one_by_one, side_by_side])
+@pytest.mark.parametrize("assigned", ["a", "b"])
+def test_of_two_logs_the_assigned_one_is_kept(tmp_path, assigned, run_parallel):
+    """A directory is back that had left, while the replica was copied to another one."""
+    paths = [tmp_path / name for name in "ab"]
+    options = {
+        "files": Files(),
+        "cluster_id": "c",
+        "node_id": 1,
+        "now_ms": NOW_MS,
+        "run_parallel": run_parallel,
+    }
+    for number, path in enumerate(paths):
+        ids, random = [UUID(int=number + 1)], Random(number)
+        manager = LogManager.open([path], directory_id=ids.pop, random=random, **options)
+        manager.get_or_create(PARTITIONS[0], topic_id=TOPIC_ID, now_ms=NOW_MS)
+        manager.shutdown(NOW_MS, broker_epoch=1)
+    manager = LogManager.lock(paths, directory_id=lambda: UUID(int=9), random=Random(1), **options)
+    directory_id = manager.directory_ids[tmp_path / assigned]
+    manager.load(
+        lambda topic: LogConfig(),
+        lambda topic_partition, topic_id: False,
+        NOW_MS,
+        is_assigned=lambda at, directory: (at, directory) == (PARTITIONS[0], directory_id),
+    )
+    assert manager.logs[PARTITIONS[0]].directory == tmp_path / assigned / "t-0"
+    [stray] = tmp_path.glob("*/*-stray")
+    assert stray.parent.name != assigned
 
 
 @pytest.mark.parametrize("run_parallel", [None, side_by_side])
