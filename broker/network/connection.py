@@ -26,7 +26,7 @@ from struct import Struct
 from types import CoroutineType
 from typing import Any, NamedTuple, Protocol, cast
 
-from broker.network.receive_buffer import BufferPool, ReceiveBuffer
+from broker.network.receive_buffer import BufferPool, ReceiveBuffer, allowance
 from broker.network.request_memory import RequestMemory
 from broker.network.settings import NetworkSettings
 from protocol.errors import KafkaError
@@ -167,6 +167,7 @@ class Connection(asyncio.BufferedProtocol):
     __slots__ = (
         "_buffer",
         "_frame_bytes",
+        "_granted_bytes",
         "_has_memory",
         "_is_at_end",
         "_is_clogged",
@@ -210,7 +211,8 @@ class Connection(asyncio.BufferedProtocol):
         self._frame_bytes = (
             _PREFIX_BYTES  # the size of the frame that is being received; that of the prefix if there is none
         )
-        self._has_memory = True  # for that frame
+        self._granted_bytes = 0  # of that frame, requested from `RequestMemory`
+        self._has_memory = True  # for that frame's next bytes
         self._is_queued = False  # counted as a connection that holds requests behind an earlier one
         self._is_at_end = False  # the peer has closed its direction
         self._is_ending = False  # no further request is dispatched
@@ -302,6 +304,7 @@ class Connection(asyncio.BufferedProtocol):
         """See `Receiver`."""
         self._has_memory = True
         if not (self._is_ending or self._is_at_end or self._is_reading):
+            self._buffer.prepare(self._granted_bytes)
             self._read(True)
 
     def finish(self) -> None:
@@ -448,12 +451,19 @@ class Connection(asyncio.BufferedProtocol):
         self._work()
 
     def _receive_frame(self, size_bytes: int) -> None:
-        """Reserve memory for a frame of this size, prefix included, that is being received; the prefix's size: none."""
-        memory = self._server.memory
-        if self._frame_bytes != _PREFIX_BYTES:
-            memory.release(self, self._frame_bytes)
+        """A frame of this size, prefix included, is being received; the prefix's size: none. The former one has no memory."""
+        granted_bytes, self._granted_bytes = self._granted_bytes, 0
         self._frame_bytes = size_bytes
-        self._has_memory = size_bytes == _PREFIX_BYTES or memory.reserve(self, size_bytes)
+        self._has_memory = True
+        if granted_bytes:
+            self._server.memory.release(self, granted_bytes)
+
+    def _reserve(self) -> None:
+        """Request the memory for the next bytes of the frame, as many as have arrived."""
+        wanted = allowance(self._frame_bytes, self._buffer.unread_bytes)
+        if (more := wanted - self._granted_bytes) > 0:
+            self._granted_bytes = wanted
+            self._has_memory = self._server.memory.reserve(self, more)
 
     def _may_read_ahead(self) -> bool:
         """Whether a blocked connection may read further bytes; it is counted once it holds some."""
@@ -485,8 +495,13 @@ class Connection(asyncio.BufferedProtocol):
             # A frame that follows another one of the same size queues for memory again, behind waiting ones.
             if needed_bytes != self._frame_bytes or (is_next_frame and needed_bytes != _PREFIX_BYTES):
                 self._receive_frame(needed_bytes)
+            if needed_bytes != _PREFIX_BYTES and self._has_memory:
+                self._reserve()
             is_wanted = self._has_memory
-            self._buffer.prepare(needed_bytes if is_wanted else 0)
+            if is_wanted:
+                self._buffer.prepare(self._granted_bytes or needed_bytes)
+            else:
+                self._buffer.prepare(0, is_enough=True)
         if is_wanted != self._is_reading:
             self._read(is_wanted)
 

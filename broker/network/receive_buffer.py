@@ -15,6 +15,8 @@ Cost: one slice for each read; a rest is copied once, or moved once if it does n
 before it.
 """
 
+from mmap import mmap
+
 #: The shared buffer's size, and the minimum of a buffer that a busy connection keeps. It holds the five requests of 16 KB
 #: that Kafka's producers have under way on a connection (batch.size, max.in.flight.requests.per.connection), and what a
 #: socket holds by default (socket.receive.buffer.bytes): they are read at once, without a rest that is copied. Each one
@@ -24,7 +26,11 @@ SHARED_BYTES = 128 * 1024
 
 #: An own buffer is at most this many times the bytes that have arrived: a frame's length alone, which costs
 #: the peer nothing, allocates no memory.
-GROWTH_FACTOR = 4
+GROWTH_FACTOR = 2
+
+#: A buffer of this size or more consists of mapped pages, which take memory only when they are written: as many bytes as
+#: have arrived. It is allocated rarely: a busy connection keeps its own.
+MAPPED_BYTES = 1024 * 1024
 
 #: The minimum size of an own buffer.
 MIN_BYTES = 4 * 1024
@@ -34,6 +40,15 @@ RETAINED_BYTES = 64 * 1024 * 1024
 
 #: A rest up to this size is moved to the front (under 1 µs) to have more room behind it.
 _CHEAP_MOVE_BYTES = 8 * 1024
+
+
+def allowance(frame_bytes: int, arrived_bytes: int) -> int:
+    """The memory that a frame of this size may have when so many bytes of it have arrived.
+
+    >>> allowance(100_000_000, 5), allowance(100_000_000, 1_000_000), allowance(1_500_000, 1_000_000)
+    (4096, 2000000, 1500000)
+    """
+    return max(min(frame_bytes, arrived_bytes * GROWTH_FACTOR), MIN_BYTES)
 
 
 class BufferPool:
@@ -117,10 +132,10 @@ class ReceiveBuffer:
 
     def _allowed(self, needed_bytes: int, *, unread: int, least: int) -> int:
         """The permitted capacity for `needed_bytes`, of which `unread` have arrived."""
-        return max(min(needed_bytes, unread * GROWTH_FACTOR), least)
+        return max(allowance(needed_bytes, unread), least)
 
     def _move(self, capacity: int) -> None:
-        view = memoryview(bytearray(capacity))
+        view = memoryview(bytearray(capacity) if capacity < MAPPED_BYTES else mmap(-1, capacity))
         unread = self.end - self.start
         view[:unread] = self.view[self.start : self.end]
         self._pool.owned_bytes += capacity - (len(self.view) if self.is_own else 0)

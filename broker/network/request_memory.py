@@ -3,10 +3,10 @@
 A request that has arrived whole is dispatched in the same turn of the event loop: unlike in Kafka there is no queue between
 network and handlers. Three kinds of bytes wait:
 
-- a frame that is being received. It reserves its size when its length is known; while the frames of all connections
-  have reserved `queued.max.request.bytes`, further ones wait, in the order of their arrival, and their connections are
-  not read. One frame may exceed the bound, which is no smaller than one frame (Kafka's SimpleMemoryPool, not strict).
-  A connection with a reservation is read until its frame is whole, so that each reservation ends;
+- a frame that is being received. It reserves its memory as its bytes arrive (twice as many, at most its size): the length
+  that a peer names costs others nothing. While all have reserved `queued.max.request.bytes`, those that need more wait, in
+  the order in which they asked, and their connections are not read. One of them at a time may exceed the bound, by up to
+  one frame: it is received whole, so that the others continue (Kafka's SimpleMemoryPool, not strict);
 - a request that is handled in several turns of the loop, and keeps a copy of its frame (`ReplyInTurns`). It holds its size
   until then, and waits for no other request: further frames wait for that, too;
 - a request behind an earlier one of its connection that is parked, whose reply is not read, or after the bound of a
@@ -33,14 +33,21 @@ class Receiver(Protocol):
 class RequestMemory:
     """The reservations of all connections of a server."""
 
-    __slots__ = ("_on_queue", "_settings", "_waiting", "is_queue_full", "queued_count", "reserved_bytes")
+    __slots__ = (
+        "_exceeding", "_held_bytes", "_on_queue", "_settings", "_waiting", "is_queue_full", "queued_count",
+        "reserved_bytes",
+    )  # fmt: skip
 
     def __init__(self, settings: NetworkSettings, *, on_queue: Callable[[], None]) -> None:
         """`on_queue` is called when `is_queue_full` changes: blocked connections may then not be read, or may again."""
         self._on_queue = on_queue
-        #: Waiting receivers in the order of their arrival, with the bytes that each one requests.
+        #: Waiting receivers in the order of their requests, with the further bytes that each one requests.
         self._waiting: dict[Receiver, int] = {}
+        #: The receiver that exceeds the bound, until its frame is whole or the others have released enough.
+        self._exceeding: Receiver | None = None
         self.reserved_bytes = 0
+        #: The part of it that requests hold which are handled, and end by themselves.
+        self._held_bytes = 0
         #: Connections that hold requests behind an earlier one.
         self.queued_count = 0
         self.is_queue_full = False
@@ -52,28 +59,32 @@ class RequestMemory:
         self._grant()
 
     def reserve(self, receiver: Receiver, size_bytes: int) -> bool:
-        """Reserve memory for a frame; False: the receiver waits until its `on_memory` is called."""
-        if self._waiting or not self._has_bytes():
+        """Reserve further memory for a frame; False: the receiver waits until its `on_memory` is called."""
+        if receiver is not self._exceeding and (self._waiting or not self._has_bytes(size_bytes)):
             self._waiting[receiver] = size_bytes
-            return False
+            self._grant()
+            return receiver not in self._waiting
         self.reserved_bytes += size_bytes
         return True
 
     def release(self, receiver: Receiver, size_bytes: int) -> None:
-        """Release the reservation, or the request for one, of a frame that was dispatched or dropped."""
-        if self._waiting.pop(receiver, None) is None:
-            self.reserved_bytes -= size_bytes
-            assert self.reserved_bytes >= 0, self.reserved_bytes
+        """Release all that a frame has requested, granted or not: it was dispatched or dropped."""
+        self.reserved_bytes -= size_bytes - self._waiting.pop(receiver, 0)
+        assert self.reserved_bytes >= 0, self.reserved_bytes
+        if receiver is self._exceeding:
+            self._exceeding = None
         self._grant()
 
     def hold(self, size_bytes: int) -> None:
         """A request that has arrived keeps so many bytes until `let_go`; it waits for nothing, whatever the bound."""
         self.reserved_bytes += size_bytes
+        self._held_bytes += size_bytes
 
     def let_go(self, size_bytes: int) -> None:
         """A request that has held so many bytes is done."""
         self.reserved_bytes -= size_bytes
-        assert self.reserved_bytes >= 0, self.reserved_bytes
+        self._held_bytes -= size_bytes
+        assert self.reserved_bytes >= self._held_bytes >= 0, (self.reserved_bytes, self._held_bytes)
         self._grant()
 
     def enter_queue(self) -> None:
@@ -91,12 +102,20 @@ class RequestMemory:
             self.is_queue_full = False
             self._on_queue()
 
-    def _has_bytes(self) -> bool:
+    def _has_bytes(self, size_bytes: int) -> bool:
         max_bytes = self._settings.queued_max_request_bytes
-        return max_bytes is None or self.reserved_bytes < max_bytes
+        return max_bytes is None or self.reserved_bytes + size_bytes <= max_bytes
 
     def _grant(self) -> None:
-        while self._waiting and self._has_bytes():
-            receiver = next(iter(self._waiting))
-            self.reserved_bytes += self._waiting.pop(receiver)
+        """Grant what fits, in order; the first that does not fit may exceed the bound, unless memory will be free by itself."""
+        if self._has_bytes(0):
+            self._exceeding = None
+        while self._waiting:
+            receiver, size_bytes = next(iter(self._waiting.items()))
+            if not self._has_bytes(size_bytes):
+                if self._exceeding is not None or self._held_bytes:
+                    return
+                self._exceeding = receiver
+            del self._waiting[receiver]
+            self.reserved_bytes += size_bytes
             receiver.on_memory()

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from network_support import PREFIX, frame
 
-from broker.network.receive_buffer import SHARED_BYTES
+from broker.network.receive_buffer import MIN_BYTES, SHARED_BYTES
 
 FRAME = 1_000_000
 
@@ -58,13 +58,56 @@ def test_a_sender_without_pause_does_not_keep_the_others_out(world):
     world.run(scenario())
 
 
-def test_small_requests_continue_while_large_ones_wait(world):
-    bound(world, queued_max_request_bytes=FRAME)
+async def connect_stuck(world):
+    """Two connections that send most of a frame, and no more: one has all memory, the other one exceeds it."""
+    stuck = [await world.connect() for _ in range(2)]
+    for each in stuck:
+        each.transport.write(PREFIX.pack(FRAME) + b"s" * (FRAME - 1000))
+        await asyncio.sleep(1)
+    return stuck
+
+
+def test_the_length_that_a_frame_names_takes_no_memory_of_others(world):
+    bound(world, queued_max_request_bytes=FRAME + PREFIX.size)
 
     async def scenario():
-        stuck, waiting, small = [await world.connect() for _ in range(3)]
-        stuck.transport.write(PREFIX.pack(FRAME) + b"s" * 1000)  # says what it will send, and sends no more
+        for _ in range(3):
+            (await world.connect()).transport.write(PREFIX.pack(FRAME) + b"s")
         await asyncio.sleep(1)
+        assert world.server.memory.reserved_bytes == 3 * MIN_BYTES
+        large = await world.connect()
+        large.send(b"w" * FRAME)
+        await asyncio.sleep(1)
+        assert large.replies == [b"w" * FRAME]
+
+    world.run(scenario())
+
+
+def test_one_frame_at_a_time_may_exceed_the_bound_unless_requests_hold_memory_that_will_be_free(world):
+    bound(world, queued_max_request_bytes=FRAME + PREFIX.size)
+
+    async def scenario():
+        (await world.connect()).transport.write(PREFIX.pack(FRAME) + b"s" * (FRAME - 1000))
+        await asyncio.sleep(1)
+        memory = world.server.memory
+        memory.hold(1000)
+        large = await world.connect()
+        large.send(b"w" * FRAME)
+        await asyncio.sleep(1)
+        assert large.replies == []
+        memory.let_go(1000)
+        await asyncio.sleep(1)
+        assert large.replies == [b"w" * FRAME]
+
+    world.run(scenario())
+
+
+def test_small_requests_continue_while_large_ones_wait(world):
+    bound(world, queued_max_request_bytes=FRAME + PREFIX.size)
+
+    async def scenario():
+        stuck, _ = await connect_stuck(world)
+        waiting, small = [await world.connect() for _ in range(2)]
         waiting.send(b"w" * FRAME)
         await asyncio.sleep(1)
         for _ in range(10):
@@ -72,37 +115,36 @@ def test_small_requests_continue_while_large_ones_wait(world):
             await asyncio.sleep(1)
         assert small.replies == [b"x"] * 10
         assert waiting.replies == []
+        assert world.server.memory.reserved_bytes <= 2 * (FRAME + PREFIX.size)
         stuck.transport.abort()
         await asyncio.sleep(1)
+        assert waiting.replies == [b"w" * FRAME]
+
+    world.run(scenario())
+
+
+def test_a_connection_that_waits_for_memory_is_not_idle_and_one_that_holds_it_is(world):
+    bound(world, queued_max_request_bytes=FRAME + PREFIX.size, max_idle_ms=8_000)
+
+    async def scenario():
+        stuck = await connect_stuck(world)
+        waiting = await world.connect()
+        waiting.send(b"w" * FRAME)
+        await asyncio.sleep(20)
+        assert all(each.lost.done() for each in stuck)
         assert waiting.replies == [b"w" * FRAME]
         assert world.server.memory.reserved_bytes == 0
 
     world.run(scenario())
 
 
-def test_a_connection_that_waits_for_memory_is_not_idle_and_one_that_holds_it_is(world):
-    bound(world, queued_max_request_bytes=FRAME, max_idle_ms=8_000)
-
-    async def scenario():
-        stuck, waiting = await world.connect(), await world.connect()
-        stuck.transport.write(PREFIX.pack(FRAME) + b"s" * 1000)
-        await asyncio.sleep(1)
-        waiting.send(b"w" * FRAME)
-        await asyncio.sleep(20)
-        assert stuck.lost.done()
-        assert waiting.replies == [b"w" * FRAME]
-
-    world.run(scenario())
-
-
 @pytest.mark.parametrize("ends", ["aborts", "sends no more"])
 def test_who_goes_while_it_waits_leaves_the_queue(world, ends):
-    bound(world, queued_max_request_bytes=FRAME)
+    bound(world, queued_max_request_bytes=FRAME + PREFIX.size)
 
     async def scenario():
-        stuck, gone, last = [await world.connect() for _ in range(3)]
-        stuck.transport.write(PREFIX.pack(FRAME) + b"s" * 1000)
-        await asyncio.sleep(1)
+        stuck, other = await connect_stuck(world)
+        gone, last = [await world.connect() for _ in range(2)]
         gone.transport.write(frame(b"g" * FRAME)[:10_000])
         last.send(b"l" * FRAME)
         await asyncio.sleep(1)
@@ -111,11 +153,13 @@ def test_who_goes_while_it_waits_leaves_the_queue(world, ends):
         else:
             gone.transport.write_eof()
         await asyncio.sleep(1)
-        stuck.transport.write(b"s" * (FRAME - 1000))
+        assert last.replies == []
+        for each in (stuck, other):
+            each.transport.write(b"s" * 1000)
         await asyncio.sleep(2)
         assert last.replies == [b"l" * FRAME]
         assert world.server.memory.reserved_bytes == 0
-        assert len(world.server.connections) == 2
+        assert len(world.server.connections) == 3
 
     world.run(scenario())
 
