@@ -16,7 +16,7 @@ from protocol.metadata.image import DIRECTORY_MIGRATING, InvalidMetadata, Metada
 from protocol.metadata.image_delta import difference
 
 LATEST = 30
-NAMES = ("a", "b", "c.d", "ü")
+NAMES = ("a", "b", "c.d", "_-9")
 
 
 def replayed(records) -> MetadataImage:
