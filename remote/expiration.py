@@ -27,6 +27,7 @@ from uuid import UUID
 from protocol.remote.records import RemoteLogSegmentState
 from remote.lineage import is_within, without_empty_epochs
 from remote.metadata_cache import RemoteLogMetadataCache
+from remote.only_copies import may_be_only_copy
 from remote.segment_metadata import RemoteLogSegmentMetadata
 from storage.leader_epoch_cache import EpochEntry
 
@@ -54,6 +55,7 @@ class LogView:
     #: The leader epoch cache.
     lineage: Sequence[EpochEntry]
     log_start_offset: int
+    local_log_start_offset: int
     log_end_offset: int
     #: The size of the local segments from the end of what is copied on: they are in the local tier only.
     local_only_bytes: int
@@ -69,6 +71,8 @@ class Expiration:
     deleted: list[tuple[RemoteLogSegmentMetadata, Reason]] = field(default_factory=list)
     #: The log start offset to set before anything is deleted; None: it stays.
     log_start_offset: int | None = None
+    #: Unfinished copies that have exceeded every deadline, and may be the only ones of their records (`remote.only_copies`).
+    doubtful: list[RemoteLogSegmentMetadata] = field(default_factory=list)
 
 
 def expire(
@@ -82,7 +86,8 @@ def expire(
     """Decide what retention deletes now.
 
     `being_copied`: ids of the copies that this broker makes now. `abandoned`: those of unfinished copies that have exceeded
-    every deadline: no broker writes to them any more, so that their deletion leaves no object behind.
+    every deadline: no broker writes to them any more, so that their deletion leaves no object behind. Those that no reader
+    needs are deleted.
     Cost: O(deleted), and O(all copies) when the log is larger than retention.bytes by at least its first copy.
     """
     result = Expiration()
@@ -95,7 +100,15 @@ def expire(
             if copy.segment_id.id in being_copied
             else _unread(cache, copy, is_abandoned=copy.segment_id.id in abandoned)
         )
-        if reason is not None:
+        if reason is Reason.ABANDONED and may_be_only_copy(
+            copy,
+            cache,
+            lineage=lineage,
+            log_start_offset=log.log_start_offset,
+            local_log_start_offset=log.local_log_start_offset,
+        ):
+            result.doubtful.append(copy)
+        elif reason is not None:
             result.deleted.append((copy, reason))
     excess = _Excess(cache, log, lineage)
     for copy in _distinct(cache.referenced(entry.epoch) for entry in lineage):
@@ -109,12 +122,13 @@ def expire(
             result.deleted.append((copy, reason))
             excess.remove(copy)
             result.log_start_offset = copy.end_offset
-    found = {copy.segment_id.id for copy, _ in result.deleted}
-    result.deleted += (
-        (copy, Reason.UNREFERENCED_EPOCH)
-        for copy in cache.segments_before_epoch(lineage[0].epoch)
-        if copy.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED and copy.segment_id.id not in found
-    )
+    if lineage[0].start_offset <= log.log_start_offset:  # else older epochs may be the log's, too
+        found = {copy.segment_id.id for copy, _ in result.deleted}
+        result.deleted += (
+            (copy, Reason.UNREFERENCED_EPOCH)
+            for copy in cache.segments_before_epoch(lineage[0].epoch)
+            if copy.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED and copy.segment_id.id not in found
+        )
     assert result.log_start_offset is None or result.log_start_offset <= log.log_end_offset, (result, log)
     return result
 

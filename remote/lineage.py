@@ -73,6 +73,22 @@ def highest_remote_offset(
     return None
 
 
+def removed_until(
+    lineage: Sequence[EpochEntry], removed_end: Callable[[int], int | None], *, log_end_offset: int
+) -> int | None:
+    """The end, exclusive, of what was copied of this log and is deleted; None: nothing is.
+
+    `removed_end` is the end of what is deleted of an epoch (`RemoteLogMetadataCache.removed_until`), also on another branch.
+    """
+    end = log_end_offset
+    for entry in reversed(lineage):
+        removed = removed_end(entry.epoch)
+        if removed is not None and removed > entry.start_offset:
+            return min(removed, end)
+        end = entry.start_offset
+    return None
+
+
 class CopiedRanges(Protocol):
     """The finished copies of a partition; remote.metadata_cache.RemoteLogMetadataCache."""
 

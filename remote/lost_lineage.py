@@ -25,10 +25,11 @@ from storage.leader_epoch_cache import EpochEntry
 from storage.log import Log
 
 _LOG = getLogger(__name__)
+_COPIES = (RemoteLogSegmentState.COPY_SEGMENT_STARTED, RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
 
 
 def restore_lineage(log: Log, copies: RemoteLogMetadataCache) -> None:
-    """Restore the lineage of a leader's log that has lost it; what no copy has is not part of the log any more.
+    """Restore the lineage of a leader's log that has lost it; what was deleted is not part of the log any more.
 
     `copies` must be complete. Cost: nothing for a log with its lineage, else O(copies). Raises KafkaStorageError.
     """
@@ -36,9 +37,13 @@ def restore_lineage(log: Log, copies: RemoteLogMetadataCache) -> None:
         return
     end, entries = _lost_lineage(log, copies)
     _restore(log, entries)
-    if not log.has_whole_lineage:
-        start = entries[0].start_offset if entries else end
-        log.maybe_increment_log_start_offset(start, reason="there is no copy of the records before")
+    first = log.leader_epochs.earliest
+    if log.has_whole_lineage or first is None:
+        return
+    removed = copies.removed_before_epoch(first.epoch)
+    if removed is not None:
+        start = min(removed, entries[0].start_offset if entries else end)
+        log.maybe_increment_log_start_offset(start, reason="the copies of the records before are deleted")
 
 
 def restore_lineage_of_follower(log: Log, copies: RemoteLogMetadataCache) -> None:
@@ -74,13 +79,14 @@ def _restore(log: Log, entries: list[EpochEntry]) -> None:
 def lineage_before(
     copies: Iterable[RemoteLogSegmentMetadata], end_offset: int, *, newest_epoch: int | None
 ) -> list[EpochEntry]:
-    """The leader epochs of the log before `end_offset`, as far back as finished copies follow each other; oldest first.
+    """The leader epochs of the log before `end_offset`, as far back as copies follow each other; oldest first.
 
+    Also copies that seem unfinished: the record that one is finished may be lost.
     `newest_epoch`: that of the record at `end_offset`; None: unknown.
     """
     #: By end offset: the last one has the largest.
     waiting = sorted(
-        (copy for copy in copies if copy.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED),
+        (copy for copy in copies if copy.state in _COPIES),
         key=lambda copy: copy.end_offset,
     )
     #: Those that end after `last`. Mostly one.

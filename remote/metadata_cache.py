@@ -41,7 +41,7 @@ class IllegalStateTransition(RemoteStorageError):
 class _Epoch:
     """The copies of one leader epoch. Invariant: starts and ends of the referenced ones grow."""
 
-    __slots__ = ("end_offset", "ends", "size_bytes", "slots", "starts", "unreferenced")
+    __slots__ = ("end_offset", "ends", "removed_until", "size_bytes", "slots", "starts", "unreferenced")
 
     def __init__(self) -> None:
         self.starts = array("q")
@@ -50,6 +50,8 @@ class _Epoch:
         self.unreferenced: set[int] = set()
         #: The largest end of all copies that were ever finished; the deletion of a copy does not lower it.
         self.end_offset: int | None = None
+        #: The largest end of the referenced copies that were deleted, if no other copy had their records.
+        self.removed_until: int | None = None
         self.size_bytes = 0
 
     def reference(self, slot: int, start: int, end: int) -> None:
@@ -70,12 +72,14 @@ class _Epoch:
         neighbours = self.ends[max(first - 1, 0) : first + 2]
         assert sorted(set(neighbours)) == list(neighbours), neighbours
 
-    def dereference(self, slot: int, start: int) -> None:
-        """The copy is going to be deleted."""
+    def dereference(self, slot: int, start: int) -> bool:
+        """The copy is going to be deleted; whether it was referenced."""
         at = bisect_left(self.starts, start)
-        if at < len(self.slots) and self.slots[at] == slot:
+        was_referenced = at < len(self.slots) and self.slots[at] == slot
+        if was_referenced:
             del self.starts[at], self.ends[at], self.slots[at]
         self.unreferenced.add(slot)
+        return was_referenced
 
     def covered_until(self, offset: int) -> int:
         """The end of what the referenced copies hold from `offset` on without a gap; `offset` itself: nothing."""
@@ -138,6 +142,7 @@ class RemoteLogMetadataCache:
         writer.put(array("i", self._epochs))
         # -1 stands for None, in the file only.
         writer.put(array("q", (-1 if each.end_offset is None else each.end_offset for each in epochs)))
+        writer.put(array("q", (-1 if each.removed_until is None else each.removed_until for each in epochs)))
         writer.put(array("q", (each.size_bytes for each in epochs)))
         for each in epochs:
             writer.put(each.starts)
@@ -154,10 +159,11 @@ class RemoteLogMetadataCache:
         found._columns = SegmentColumns.read_from(partition, reader)
         (found._finished_bytes,) = reader.integers("q", 1)
         numbers = reader.integers("i")
-        ends, sizes = reader.integers("q", len(numbers)), reader.integers("q", len(numbers))
-        for number, end, size in zip(numbers, ends, sizes, strict=True):
+        ends, removals, sizes = (reader.integers("q", len(numbers)) for _ in range(3))
+        for number, end, removed_until, size in zip(numbers, ends, removals, sizes, strict=True):
             epoch = found._epochs[number] = _Epoch()
             epoch.end_offset = None if end == -1 else end
+            epoch.removed_until = None if removed_until == -1 else removed_until
             epoch.size_bytes = size
             epoch.starts = reader.integers("q")
             epoch.ends = reader.integers("q", len(epoch.starts))
@@ -200,8 +206,10 @@ class RemoteLogMetadataCache:
                 state.reference(slot, start, end)
                 state.end_offset = max(end, state.end_offset or 0)
             case RemoteLogSegmentState.DELETE_SEGMENT_STARTED:
-                state.dereference(slot, start)
+                was_referenced = state.dereference(slot, start)
                 self._reference_contained(epoch, slot)
+                if was_referenced and state.covered_until(start) < end:
+                    state.removed_until = max(end, state.removed_until or 0)
             case RemoteLogSegmentState.DELETE_SEGMENT_FINISHED:
                 state.unreferenced.discard(slot)
                 state.size_bytes -= self._columns.size_bytes(slot)
@@ -253,6 +261,19 @@ class RemoteLogMetadataCache:
         """The end, exclusive, of what was copied of `epoch`; None: nothing was."""
         state = self._epochs.get(epoch)
         return None if state is None else state.end_offset
+
+    def removed_until(self, epoch: int) -> int | None:
+        """The end, exclusive, of the copies of an epoch that were deleted, as their records say; None: none was.
+
+        A copy that another one contained does not count. What lies before and has no copy was deleted, not lost.
+        """
+        state = self._epochs.get(epoch)
+        return None if state is None else state.removed_until
+
+    def removed_before_epoch(self, epoch: int) -> int | None:
+        """As `removed_until`, of all epochs up to `epoch`."""
+        ends = (state.removed_until for known, state in self._epochs.items() if known <= epoch)
+        return max((each for each in ends if each is not None), default=None)
 
     def segments(self, epoch: int | None = None) -> Iterator[RemoteLogSegmentMetadata]:
         """All copies, or those of one epoch, by start offset; made one by one, as the caller asks for them."""

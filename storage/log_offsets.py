@@ -225,9 +225,11 @@ class LogOffsets:
     def earliest_pending_upload_offset(self) -> int | None:
         """First offset that is not in the remote tier yet; None while that is unknown (KIP-1023).
 
-        Records before the log start are never copied.
+        Records before the local log start cannot be copied any more, also where metadata of their copies are lost.
         """
-        return None if self.remote_end_offset is None else max(self.remote_end_offset, self.log_start_offset)
+        if self.remote_end_offset is None:
+            return None
+        return max(self.remote_end_offset, self.local_log_start_offset)
 
     def advance_remote_end(self, offset: int) -> bool:
         """Everything before `offset` is copied; False if that was known already."""

@@ -4,7 +4,7 @@
 
 What happens meanwhile, as a new leader, a truncation, DeleteRecords or a move to another log directory, is found before
 COPY_SEGMENT_FINISHED is stored (`copying.is_wanted`). A copy whose process ends in between stays COPY_SEGMENT_STARTED, and
-is deleted by expiration.
+is settled by expiration; so is one that is not wanted and may be the only copy of its records (`remote.only_copies`).
 
 Source: RLMCopyTask of Kafka 4.3.1.
 """
@@ -17,6 +17,7 @@ from uuid import UUID
 
 from protocol.remote.records import RemoteLogSegmentState
 from remote.errors import RemoteResourceNotFound
+from remote.lineage import without_empty_epochs
 from remote.log_manager.copying import (
     Decision,
     Discard,
@@ -32,7 +33,7 @@ from remote.log_manager.copying import (
     next_segment,
 )
 from remote.log_manager.deletions import CopyDeletions
-from remote.log_manager.lane import Work
+from remote.log_manager.lane import NotYet, Work
 from remote.log_manager.metadata_changes import MetadataChanges
 from remote.log_manager.partition_state import Attempt, PartitionState
 from remote.log_manager.seeding import ready_copies, seed_leader
@@ -41,6 +42,7 @@ from remote.log_manager.settings import RemoteLogManagerSettings
 from remote.metadata_cache import IllegalStateTransition
 from remote.metadata_manager import RemoteLogMetadataManager
 from remote.metrics import RemoteStorageMetrics
+from remote.only_copies import may_be_only_copy
 from runtime import Pool, Runtime
 from storage.tiered_log import SegmentToCopy
 
@@ -143,6 +145,8 @@ class CopyTask:
                     await self._discard(state, attempt, decision)
                 except Exception as error:  # noqa: BLE001 (of any kind: raised below)
                     failure = failure or error
+                # With a back-off: whatever made this one useless may be true of the next one.
+                failure = failure or NotYet("a copy was discarded")
             case Leave():
                 state.attempt = None
             case _:
@@ -193,7 +197,13 @@ class CopyTask:
         self._metrics.on_copied(state.partition.topic_partition.topic, attempt.segment.size_bytes)
 
     async def _discard(self, state: PartitionState, attempt: Attempt, decision: Discard) -> None:
-        """Delete the copy. Raises what fails, if this broker leads: then it is repeated; else the next leader deletes it."""
+        """Delete the copy. Raises what fails, if this broker leads: then it is repeated; else the next leader deletes it.
+
+        One that another leader has finished meanwhile, or that may be the only one, stays.
+        """
+        if not attempt.is_discarded and self._is_kept(state, attempt):
+            state.attempt = None
+            return
         if decision.stops_copying:
             state.is_copying_stopped = True
             self._metrics.on_copy_failed(state.partition.topic_partition.topic)
@@ -218,6 +228,23 @@ class CopyTask:
             _LOG.info("%s is left to the next leader: %s", attempt.metadata.segment_id, error)
             await self._delete_objects(attempt)
         state.attempt = None
+
+    def _is_kept(self, state: PartitionState, attempt: Attempt) -> bool:
+        log = state.partition.log
+        lineage = without_empty_epochs(log.leader_epochs.entries)
+        if not lineage or not log.is_tiered or not self._metadata.is_ready(state.id):
+            return False
+        copies = self._metadata.copies(state.id)
+        stored = copies.find(attempt.metadata.segment_id)
+        if stored is None:
+            return False
+        return stored.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED or may_be_only_copy(
+            stored,
+            copies,
+            lineage=lineage,
+            log_start_offset=log.log_start_offset,
+            local_log_start_offset=log.local_log_start_offset,
+        )
 
     async def _remove_unknown(self, state: PartitionState, attempt: Attempt) -> bool:
         """Another leader has deleted the copy, perhaps before this one's last write: no metadata name its objects any more."""

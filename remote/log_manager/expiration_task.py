@@ -6,7 +6,8 @@ The log start offset first: followers learn it by their fetches; one that become
 same again. A deletion that fails is repeated, by this leader or the next one.
 
 A copy that is not finished may still be written: by another broker, or by what the store carries out late of an earlier
-process of this one. It is deleted when this leader has seen it for two deadlines (`partition_state.UnfinishedCopies`).
+process of this one. It is settled when this leader has seen it for two deadlines, one of its own for `OWN_WAIT_S`
+(`partition_state.UnfinishedCopies`): deleted, or, if it may be the only copy of its records, verified (`lost_finishes`).
 
 When a topic is not tiered any more (KIP-950) the log starts where its local segments do, and all copies are deleted.
 Tiering can be switched off only with remote.log.delete.on.disable=true: what has begun is completed, whatever that key is
@@ -25,6 +26,7 @@ from remote.errors import RetriableRemoteStorageError
 from remote.expiration import Expiration, LogView, Reason, expire
 from remote.log_manager.deletions import CopyDeletions
 from remote.log_manager.lane import Work
+from remote.log_manager.lost_finishes import LostFinishes
 from remote.log_manager.partition_state import PartitionState
 from remote.log_manager.seeding import ready_copies, seed_leader
 from remote.log_manager.settings import RemoteLogManagerSettings
@@ -37,6 +39,9 @@ from storage.log import Log
 
 _LOG: Final = getLogger(__name__)
 
+#: How long a store may go on with a request whose sender has ended.
+OWN_WAIT_S: Final = 30.0
+
 
 class ExpirationTask:
     """See the module."""
@@ -44,8 +49,10 @@ class ExpirationTask:
     def __init__(
         self,
         *,
+        node_id: int,
         metadata: RemoteLogMetadataManager,
         deletions: CopyDeletions,
+        finishes: LostFinishes,
         runtime: Runtime,
         settings: Callable[[], RemoteLogManagerSettings],
         metrics: RemoteStorageMetrics,
@@ -53,8 +60,10 @@ class ExpirationTask:
         on_all_deleted: Callable[[PartitionState], None],
     ) -> None:
         """`being_copied`: copies that this broker makes now. `on_all_deleted`: a partition is not tiered any more."""
+        self._node_id = node_id
         self._metadata = metadata
         self._deletions = deletions
+        self._finishes = finishes
         self._runtime = runtime
         self._settings = settings
         self._metrics = metrics
@@ -62,7 +71,7 @@ class ExpirationTask:
         self._on_all_deleted = on_all_deleted
 
     def prepare(self, state: PartitionState) -> Work | None:
-        """The deletions that are due; None: there are none. Raises NotYet."""
+        """What is due: deletions, and copies to verify; None: nothing is. Raises NotYet."""
         if not state.leads:
             return None
         log = state.partition.log
@@ -74,11 +83,13 @@ class ExpirationTask:
         local_only_bytes = log.local_only_bytes()
         assert local_only_bytes is not None, log.offsets
         began_s = self._runtime.monotonic()
+        wait_s = 2 * self._settings().transfer_deadline_ms / 1000
         found = expire(
             copies,
             LogView(
                 lineage=log.leader_epochs.entries,
                 log_start_offset=log.log_start_offset,
+                local_log_start_offset=log.local_log_start_offset,
                 # Not the log end: the log start offset cannot pass the high watermark, which a new leader has to find.
                 log_end_offset=log.high_watermark,
                 local_only_bytes=local_only_bytes,
@@ -88,8 +99,10 @@ class ExpirationTask:
             being_copied=self._being_copied(state),
             abandoned=state.unfinished.abandoned(
                 copies.unreferenced(),
-                now_s=self._runtime.monotonic(),
-                wait_s=2 * self._settings().transfer_deadline_ms / 1000,
+                now_s=began_s,
+                wait_s=wait_s,
+                own_node_id=self._node_id,
+                own_wait_s=min(wait_s, OWN_WAIT_S),
             ),
             now_ms=now_ms,
         )
@@ -97,18 +110,32 @@ class ExpirationTask:
         gauges.remote_log_size_computation_ms = round((self._runtime.monotonic() - began_s) * 1000)
         _measure(gauges, log, copies, found, local_only_bytes=local_only_bytes)
         _count_lag(gauges, [copy for copy, _ in found.deleted])
-        return self._expire(state, found) if found.deleted else None
+        doubtful = [copy for copy in found.doubtful if copy.segment_id.id not in state.left]
+        return self._expire(state, found, doubtful) if found.deleted or doubtful else None
 
-    async def _expire(self, state: PartitionState, found: Expiration) -> bool:
+    async def _expire(
+        self, state: PartitionState, found: Expiration, doubtful: Sequence[RemoteLogSegmentMetadata]
+    ) -> bool:
+        failure: Exception | None = None
+        try:
+            await self._delete_expired(state, found)
+        except Exception as error:  # noqa: BLE001 (of any kind: what is to be verified does not depend on it)
+            failure = error
+        await self._finishes.settle(state, doubtful)
+        if failure is not None:
+            raise failure
+        return False
+
+    async def _delete_expired(self, state: PartitionState, found: Expiration) -> None:
         if not state.leads:
-            return False
+            return
         if (start := found.log_start_offset) is not None:
             log = state.partition.log
             log.maybe_increment_log_start_offset(min(start, log.high_watermark), reason="remote retention")
             state.partition.notice_retention()
         for reason in dict.fromkeys(reason for _, reason in found.deleted):
             _log_deletions(state, [copy for copy, each in found.deleted if each is reason], reason)
-        return await self._delete(state, [copy for copy, _ in found.deleted])
+        await self._delete(state, [copy for copy, _ in found.deleted])
 
     async def _delete(
         self,

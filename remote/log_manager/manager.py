@@ -18,6 +18,7 @@ from remote.log_manager.copying import copy_lag
 from remote.log_manager.deletions import CopyDeletions
 from remote.log_manager.expiration_task import ExpirationTask
 from remote.log_manager.lane import Lane, Work
+from remote.log_manager.lost_finishes import LostFinishes
 from remote.log_manager.metadata_changes import MetadataChanges
 from remote.log_manager.partition_state import PartitionState
 from remote.log_manager.quota import TransferQuota
@@ -98,8 +99,10 @@ class RemoteLogManager:
             metrics=metrics,
         )
         self._expiration_task = ExpirationTask(
+            node_id=node_id,
             metadata=metadata,
             deletions=deletions,
+            finishes=LostFinishes(changes=changes, transfers=self._transfers),
             runtime=runtime,
             settings=settings,
             metrics=metrics,
@@ -194,6 +197,7 @@ class RemoteLogManager:
         if was == (partition, state.is_leader, state.leader_epoch):
             return False
         state.is_copying_stopped = False
+        state.left.clear()
         if not state.is_leader:
             state.cancel_transfer()
             self._metrics.remove_partition(partition.topic_partition)

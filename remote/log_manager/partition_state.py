@@ -46,14 +46,26 @@ class UnfinishedCopies:
         self._seen_s: dict[UUID, float] = {}
 
     def abandoned(
-        self, copies: Iterable[RemoteLogSegmentMetadata], *, now_s: float, wait_s: float
+        self,
+        copies: Iterable[RemoteLogSegmentMetadata],
+        *,
+        now_s: float,
+        wait_s: float,
+        own_node_id: int,
+        own_wait_s: float,
     ) -> set[UUID]:
-        """The ids of those that have not been finished for `wait_s`. `copies` has all unfinished ones."""
-        unfinished = (
-            copy.segment_id.id for copy in copies if copy.state is RemoteLogSegmentState.COPY_SEGMENT_STARTED
-        )
+        """The ids of those that have not been finished for `wait_s`. `copies` has all unfinished ones.
+
+        A copy of this broker, `own_node_id`, is one that it makes now, which the caller knows, or one that it, or its
+        former process, has given up: it waits for `own_wait_s` only.
+        """
+        unfinished = {
+            copy.segment_id.id: own_wait_s if copy.broker_id == own_node_id else wait_s
+            for copy in copies
+            if copy.state is RemoteLogSegmentState.COPY_SEGMENT_STARTED
+        }
         self._seen_s = {each: self._seen_s.get(each, now_s) for each in unfinished}
-        return {each for each, seen_s in self._seen_s.items() if now_s - seen_s >= wait_s}
+        return {each for each, seen_s in self._seen_s.items() if now_s - seen_s >= unfinished[each]}
 
 
 @dataclass(slots=True, eq=False)
@@ -73,6 +85,8 @@ class PartitionState:
     attempt: Attempt | None = None
     #: Copies, of any broker, that are not finished.
     unfinished: UnfinishedCopies = field(default_factory=UnfinishedCopies)
+    #: Unfinished copies that are not complete, and stay as they are in this leader epoch (`lost_finishes`).
+    left: set[UUID] = field(default_factory=set)
     #: remote.log.delete.on.disable: copies are being deleted. A copy may be, though its metadata do not say so yet.
     is_deleting_all: bool = False
     #: Copying has stopped until the next leader epoch, as the store's custom metadata is too large.

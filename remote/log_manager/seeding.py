@@ -7,7 +7,9 @@ follower needs the end for its local retention, and the lineage for consumers th
     lineage     if a power cut has taken it (`remote.lost_lineage`)
     log start   the former leader has moved it and deleted the copies before it, and this replica was not notified: it is the
                 start of the first copy of the lineage; if all copies are deleted, that of the local log. A former leader may
-                end a deletion after its successor has begun, so this is repeated for what is in the remote tier only
+                end a deletion after its successor has begun, so this is repeated for what is in the remote tier only.
+                It moves only where the metadata say that copies were deleted: without a record that there was a copy, that
+                record may be lost, and `ottla tier rebuild-metadata` finds the copy
     remote end  see `remote.lineage.remote_end_offset`. It changes also without this leader: a former one may finish a copy,
                 or delete one, after another leader has begun
 
@@ -16,7 +18,7 @@ Both are unknown as long as the metadata are not read up to their end (`RemoteLo
 Source: RLMCopyTask.maybeUpdateLogStartOffsetOnBecomingLeader, maybeUpdateCopiedOffset, RLMFollowerTask of Kafka 4.3.1.
 """
 
-from remote.lineage import highest_remote_offset, remote_end_offset, without_empty_epochs
+from remote.lineage import remote_end_offset, removed_until, without_empty_epochs
 from remote.log_manager.lane import NotYet
 from remote.log_manager.partition_state import PartitionState
 from remote.lost_lineage import restore_lineage, restore_lineage_of_follower
@@ -44,26 +46,25 @@ def seed_leader(state: PartitionState, metadata: RemoteLogMetadataManager) -> No
 def _advance_log_start(
     state: PartitionState, copies: RemoteLogMetadataCache, *, end_offset: int | None = None
 ) -> None:
-    """To where the remote tier begins, at most to `end_offset`."""
+    """To where the remote tier begins, at most to `end_offset`, and to where copies were deleted."""
     log = state.partition.log
+    removed = removed_until(
+        without_empty_epochs(log.leader_epochs.entries),
+        copies.removed_until,
+        log_end_offset=log.log_end_offset,
+    )
+    if removed is None:
+        return
     start = first_copied_offset(log, copies)
-    if start is None and _was_copied(log, copies):
-        start = log.local_log_start_offset
-    if start is not None and end_offset is not None:
+    start = min(log.local_log_start_offset if start is None else start, removed)
+    if end_offset is not None:
         start = min(start, end_offset)
-    if start is None or start <= log.log_start_offset:
+    if start <= log.log_start_offset:
         return
     if start > log.high_watermark:
         raise NotYet(f"the remote tier begins at {start}, and the high watermark is {log.high_watermark}")
     log.maybe_increment_log_start_offset(start, reason="the remote tier begins there")
     state.partition.notice_retention()
-
-
-def _was_copied(log: Log, copies: RemoteLogMetadataCache) -> bool:
-    """Whether the metadata know that there were copies. If they know none, they may be lost, and be rebuilt."""
-    lineage = without_empty_epochs(log.leader_epochs.entries)
-    ever = highest_remote_offset(lineage, copies.end_offset_for_epoch, log_end_offset=log.log_end_offset)
-    return ever is not None
 
 
 def seed_follower(state: PartitionState, metadata: RemoteLogMetadataManager) -> None:

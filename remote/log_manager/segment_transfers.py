@@ -1,4 +1,4 @@
-"""SegmentTransfers: copies and deletions in the store, which may take long or never end, off the event loop.
+"""SegmentTransfers: copies, deletions and verifications in the store, which may take long or never end, off the event loop.
 
 A call of the store cannot be interrupted. One that exceeds its deadline is abandoned: its caller continues, and the thread
 is occupied until the store's own time-outs. What it writes later is deleted when it ends: by then the leader may have
@@ -10,12 +10,14 @@ deleted the copy already.
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from logging import getLogger
 from typing import Final, Protocol
 from uuid import UUID
 
 from remote.errors import RemoteStorageError
 from remote.log_manager.quota import TransferQuota
+from remote.only_copies import verify_copy
 from remote.segment_metadata import RemoteLogSegmentMetadata
 from remote.storage_manager import LogSegmentData, RemoteStorageManager
 from runtime import Pool, Runtime
@@ -66,6 +68,9 @@ class SegmentTransfers(Protocol):
     async def delete(self, metadata: RemoteLogSegmentMetadata) -> None:
         """Delete a copy. Raises what the store raises, TransferAbandoned."""
 
+    async def verify(self, metadata: RemoteLogSegmentMetadata) -> None:
+        """Read a copy, and compare it with its metadata. Raises what the store raises, RemoteStorageError, TransferAbandoned."""
+
     @property
     def running(self) -> "frozenset[UUID] | set[UUID]":
         """The copies that are being written, also those that were abandoned."""
@@ -76,7 +81,7 @@ class SegmentTransfers(Protocol):
 
     @property
     def abandoned_deletions(self) -> int:
-        """The deletions that were abandoned and still occupy a thread, or wait for one."""
+        """The deletions and verifications that were abandoned and still occupy a thread, or wait for one."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -189,24 +194,33 @@ class ThreadTransfers:
 
     async def delete(self, metadata: RemoteLogSegmentMetadata) -> None:
         """See SegmentTransfers."""
-        call = self._runtime.create_task(self._delete(metadata), name=f"delete {metadata.segment_id}")
-        if not await self._ends_in_time(call):
+        await self._call(self._store.delete_log_segment_data, metadata, "deletion")
+
+    async def verify(self, metadata: RemoteLogSegmentMetadata) -> None:
+        """See SegmentTransfers. In a thread of the deletions: a task of the same lane waits for it."""
+        await self._call(partial(verify_copy, self._store), metadata, "verification")
+
+    async def _call(
+        self, call: Callable[[RemoteLogSegmentMetadata], None], metadata: RemoteLogSegmentMetadata, kind: str
+    ) -> None:
+        task = self._runtime.create_task(self._ended(call, metadata), name=f"{kind} of {metadata.segment_id}")
+        if not await self._ends_in_time(task):
             self.abandoned_deletions += 1
-            call.add_done_callback(self._on_late_deletion)
+            task.add_done_callback(self._on_late_deletion)
             raise TransferAbandoned(
-                f"the deletion of {metadata.segment_id} did not end within {self._deadline_ms()} ms"
+                f"the {kind} of {metadata.segment_id} did not end within {self._deadline_ms()} ms"
             )
-        if (failure := call.result().failure) is not None:
+        if (failure := task.result().failure) is not None:
             raise failure
 
     def _on_late_deletion(self, call: "asyncio.Task[_Ended]") -> None:
         self.abandoned_deletions -= 1
 
-    async def _delete(self, metadata: RemoteLogSegmentMetadata) -> _Ended:
+    async def _ended(
+        self, call: Callable[[RemoteLogSegmentMetadata], None], metadata: RemoteLogSegmentMetadata
+    ) -> _Ended:
         try:
-            await self._runtime.run_blocking(
-                self._store.delete_log_segment_data, metadata, pool=Pool.REMOTE_DELETIONS
-            )
+            await self._runtime.run_blocking(call, metadata, pool=Pool.REMOTE_DELETIONS)
         except Exception as error:  # noqa: BLE001 (of any kind: raised to the caller, if that still waits)
             return _Ended(failure=error)
         return _Ended()

@@ -134,7 +134,7 @@ def show_orphans(
         runtime: Runtime, client: ClusterClient, storage: ObjectStorage
     ) -> tuple[list[Orphan], list[Orphan]]:
         seen = await look(runtime, client, storage, progress)
-        found = list(orphans(seen.known, seen.stored, seen.partitions))
+        found = list(orphans(seen.known, seen.stored, seen.partitions, seen.logs))
         kinds = certain(seen.known) | allowed
         chosen = [
             each

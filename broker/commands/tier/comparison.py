@@ -1,7 +1,7 @@
 """Compares what the store has with what the metadata and the cluster say: what is missing, what is left over.
 
 A finished copy has all its objects, and its segment the recorded size. Every offset before the local log start is in a finished
-copy. An object that no metadata names is an orphan, of one of four kinds; only two of them are certainly of no use.
+copy. An object that no metadata names is an orphan, of one of five kinds; only two of them are certainly of no use.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,6 +18,7 @@ from remote.stores.stored_segments import StoredSegment, StoredSegments, name_of
 from storage.kafka_uuid import to_text
 
 _FINISHED: Final = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+_ANYWHERE: Final = 2**63
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -46,6 +47,7 @@ class OrphanKind(Enum):
 
     DELETED = "deleted"
     UNNAMED = "unnamed"
+    NEEDED = "needed"
     NO_METADATA = "no-metadata"
     UNKNOWN_TOPIC = "unknown-topic"
 
@@ -58,6 +60,7 @@ class OrphanKind(Enum):
 _REASONS: Final[Mapping[OrphanKind, str]] = {
     OrphanKind.DELETED: "the metadata says that it was deleted",
     OrphanKind.UNNAMED: "no metadata names it",
+    OrphanKind.NEEDED: "no metadata names it, and offsets that it may have are in no tier: rebuild the metadata first",
     OrphanKind.NO_METADATA: "there is no metadata of its partition at all: if that was lost, rebuild it first",
     OrphanKind.UNKNOWN_TOPIC: "neither this cluster nor its metadata has the topic: perhaps another cluster's",
 }
@@ -139,14 +142,42 @@ def holes(
 
 
 def orphans(
-    known: KnownCopies, stored: StoredSegments, partitions: Iterable[TopicIdPartition]
+    known: KnownCopies,
+    stored: StoredSegments,
+    partitions: Iterable[TopicIdPartition],
+    logs: Mapping[TopicIdPartition, LogRange],
 ) -> Iterator[Orphan]:
-    """The copies that no metadata names. `partitions`: those of the cluster's topics."""
+    """The copies that no metadata names. `partitions`: those of the cluster's topics; `logs`: of those with a leader."""
     of_cluster = set(partitions)
     known_topics = {each.topic_id for each in known.partitions}
+    missing_ends = _missing_ends(known, of_cluster, logs)
     for segment_id, segment in stored.segments.items():
         if segment_id not in known.copies:
-            yield Orphan(segment=segment, kind=_kind(segment_id, known, of_cluster, known_topics))
+            kind = _kind(segment_id, known, of_cluster, known_topics)
+            if kind is OrphanKind.UNNAMED and segment.start_offset < missing_ends.get(
+                segment_id.partition, 0
+            ):
+                kind = OrphanKind.NEEDED
+            yield Orphan(segment=segment, kind=kind)
+
+
+def _missing_ends(
+    known: KnownCopies, of_cluster: Iterable[TopicIdPartition], logs: Mapping[TopicIdPartition, LogRange]
+) -> dict[TopicIdPartition, int]:
+    """The end of the last hole of each log that has one; without a leader that is unknown, and may be anywhere."""
+    finished: dict[TopicIdPartition, list[RemoteLogSegmentMetadata]] = {}
+    for copy in known.in_state(_FINISHED):
+        finished.setdefault(copy.partition, []).append(copy)
+    ends = {}
+    for partition in of_cluster:
+        log = logs.get(partition)
+        if log is None:
+            ends[partition] = _ANYWHERE
+            continue
+        of_log = holes(finished.get(partition, ()), log.log_start_offset, log.local_log_start_offset)
+        for _, end in of_log:
+            ends[partition] = end
+    return ends
 
 
 def _kind(

@@ -31,7 +31,7 @@ def of_listing(listing: Listing, *, is_json: bool, has_table: bool) -> Iterator[
 
 def of_findings(seen: Look, found: Sequence[Finding], *, is_json: bool) -> Iterator[str]:
     """The outcome of `verify`: errors, notes, and one line that sums them up."""
-    lost = list(orphans(seen.known, seen.stored, seen.partitions))
+    lost = list(orphans(seen.known, seen.stored, seen.partitions, seen.logs))
     yield from _finding_rows(seen, found, lost) if is_json else _finding_lines(seen, found, lost)
 
 

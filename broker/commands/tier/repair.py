@@ -104,10 +104,10 @@ async def write_plan(
 
 
 def _candidates(seen: Look, topics: Collection[str]) -> Iterator[StoredSegment]:
-    for orphan in orphans(seen.known, seen.stored, seen.partitions):
+    for orphan in orphans(seen.known, seen.stored, seen.partitions, seen.logs):
         partition = orphan.segment.segment_id.partition
         is_asked = not topics or partition.topic_partition.topic in topics
-        is_unnamed = orphan.kind in (OrphanKind.UNNAMED, OrphanKind.NO_METADATA)
+        is_unnamed = orphan.kind in (OrphanKind.UNNAMED, OrphanKind.NEEDED, OrphanKind.NO_METADATA)
         if is_asked and is_unnamed and partition in seen.partitions:
             yield orphan.segment
 

@@ -166,8 +166,26 @@ def test_a_transaction_index_that_the_metadata_names_must_be_there():
     ([(copy_of(9, 0, 10, partition=OTHER),)], [],      OrphanKind.UNNAMED),
 ])  # fmt: skip
 def test_kinds_of_orphans(rows, partitions, kind):
-    [found] = orphans(known(*rows), stored(listed(B)), partitions)
+    [found] = orphans(known(*rows), stored(listed(B)), partitions, LOG)
     assert (found.segment.segment_id, found.kind) == (B.segment_id, kind)
+
+
+@pytest.mark.parametrize(("log", "kind"), [
+    # log start, local log start; A = [0, 10) is finished, B = [10, 20) is in the store only
+    ((0, 10),  OrphanKind.UNNAMED),
+    ((0, 20),  OrphanKind.NEEDED),   # its metadata may be lost
+    ((20, 20), OrphanKind.UNNAMED),
+    ((0, 15),  OrphanKind.NEEDED),
+    (None,     OrphanKind.NEEDED),   # no leader: unknown
+])  # fmt: skip
+def test_an_orphan_that_may_have_what_no_tier_has_is_not_deleted(log, kind):
+    logs = {}
+    if log is not None:
+        logs[PARTITION] = LogRange(log_start_offset=log[0], local_log_start_offset=log[1], log_end_offset=30)
+    found = known((A, FINISHED))
+    [orphan] = orphans(found, stored(listed(A), listed(B)), [PARTITION], logs)
+    assert orphan.kind is kind
+    assert OrphanKind.NEEDED not in certain(found)
 
 
 @pytest.mark.parametrize(("field", "count", "is_certain"), [
@@ -182,7 +200,9 @@ def test_what_incomplete_metadata_does_not_name_may_be_in_use(field, count, is_c
 
 
 def test_what_the_metadata_names_in_any_state_is_no_orphan():
-    assert not list(orphans(known((A,), (B, FINISHED, DELETING)), stored(listed(A), listed(B)), [PARTITION]))
+    assert not list(
+        orphans(known((A,), (B, FINISHED, DELETING)), stored(listed(A), listed(B)), [PARTITION], LOG)
+    )
 
 
 def test_other_names_are_no_copies():

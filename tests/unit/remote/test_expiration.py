@@ -31,6 +31,7 @@ def decide(
     *,
     lineage=((0, 0),),
     start=0,
+    local_start=0,
     end=100,
     local_only=0,
     ms=None,
@@ -41,6 +42,7 @@ def decide(
     log = LogView(
         lineage=[EpochEntry(*each) for each in lineage],
         log_start_offset=start,
+        local_log_start_offset=max(start, local_start),
         log_end_offset=end,
         local_only_bytes=local_only,
         retention_ms=ms,
@@ -158,3 +160,47 @@ def test_copies_of_another_branch_do_not_count_when_retention_by_size_is_exact()
     branches = tier((1, 0), (2, 10), (3, 20), (4, 10, (1, 10)), (5, 20, (1, 20)))
     assert decide(branches, lineage=((0, 0), (1, 10)), size=3000) == ({}, None)
     assert decide(branches, lineage=((0, 0), (1, 10)), size=2000) == ({1: Reason.RETENTION_SIZE}, 10)
+
+
+STARTED = State.COPY_SEGMENT_STARTED
+
+
+@pytest.mark.parametrize(
+    ("copies", "lineage", "start", "local_start", "is_needed"),
+    [
+        # The unfinished copy is always number 1, [10, 20).
+        (((1, 10, STARTED), (2, 0)), ((0, 0),), 0, 10, False),  # the local log has it
+        (((1, 10, STARTED), (2, 0)), ((0, 0),), 0, 11, True),  # but for its first record
+        (((1, 10, STARTED), (2, 0)), ((0, 0),), 0, 20, True),
+        (((1, 10, STARTED),), ((0, 0),), 0, 20, True),
+        (((1, 10, STARTED), (2, 10)), ((0, 0),), 0, 20, False),  # a finished copy has it
+        (((1, 10, STARTED), (2, 5), (3, 12)), ((0, 0),), 0, 20, False),  # two have it
+        (((1, 10, STARTED), (2, 5), (3, 16)), ((0, 0),), 0, 20, True),  # 15 is missing
+        (((1, 10, STARTED), (2, 10, STARTED)), ((0, 0),), 0, 20, True),  # that one is not finished either
+        (((1, 10, STARTED), (2, 10, State.DELETE_SEGMENT_STARTED)), ((0, 0),), 0, 20, True),
+        (((1, 10, STARTED),), ((0, 0),), 20, 20, False),  # before the log start
+        (((1, 10, STARTED),), ((0, 0),), 19, 30, True),
+        (((1, 10, (1, 10), STARTED),), ((0, 0), (2, 10)), 0, 30, False),  # of another branch
+        (
+            ((1, 10, (1, 10), STARTED),),
+            ((0, 0), (1, 10), (2, 12)),
+            0,
+            30,
+            True,
+        ),  # two records are of this log
+        (((1, 10, (1, 10), STARTED),), ((0, 0), (1, 10), (2, 12)), 0, 10, False),
+        (((1, 10, (1, 10), STARTED),), ((3, 30),), 0, 30, True),  # the older epochs of the log are lost
+        (((1, 10, (1, 10), STARTED),), ((3, 30),), 30, 30, False),
+    ],
+)
+def test_an_unfinished_copy_that_may_be_the_only_one_is_not_deleted(
+    copies, lineage, start, local_start, is_needed
+):
+    cache = tier(*copies)
+    deleted, _ = decide(cache, lineage=lineage, start=start, local_start=local_start, abandoned=[1])
+    assert (deleted.get(1) is None) == is_needed
+
+
+def test_older_epochs_are_not_deleted_while_the_lineage_does_not_reach_the_log_start():
+    cache = tier((1, 0), (2, 90, (5, 90)))
+    assert decide(cache, lineage=((5, 90),), start=0, local_start=90) == ({}, None)

@@ -1,8 +1,9 @@
 """A log that has lost the leader epochs of its remote part: tables (KIP-405)."""
 
 import pytest
-from remote_support import cache_of, copy_of
+from remote_support import cache_of, copy_of, to
 
+from protocol.remote.records import RemoteLogSegmentState as State
 from protocol.types import TopicPartition
 from remote.lost_lineage import lineage_before, restore_lineage, restore_lineage_of_follower
 from storage.leader_epoch_cache import FILE_NAME
@@ -36,8 +37,8 @@ def test_lineage_before(copies, end, newest, restored):
     assert lineage_before(cache_of(*of).segments(), end, newest_epoch=newest) == restored
 
 
-def test_an_unfinished_copy_does_not_count():
-    assert lineage_before([copy_of(1, 60, 80, (4, 60))], 80, newest_epoch=4) == []
+def test_a_copy_counts_whose_finish_may_be_lost():
+    assert lineage_before([copy_of(1, 60, 80, (4, 60))], 80, newest_epoch=4) == [(4, 60)]
 
 
 @pytest.fixture
@@ -61,19 +62,25 @@ def stopped(tmp_path):
 
 @pytest.mark.logs("is corrupt", "disagrees with the batches", "are lost")
 @pytest.mark.parametrize(
-    ("copies", "log_start", "epochs"),
+    ("deleted", "log_start", "epochs", "is_whole"),
     [
-        ([(2, 6, (1, 2), (2, 5)), (6, 8, (2, 6), (4, 7))], 3, [(1, 3), (2, 5), (4, 7)]),
-        ([(6, 8, (2, 6), (4, 7))], 6, [(2, 6), (4, 7)]),  # the rest has expired
-        ([], 8, [(4, 8)]),  # so has all of it
+        (0, 3, [(1, 3), (2, 5), (4, 7)], True),
+        (1, 6, [(2, 6), (4, 7)], True),  # the rest has expired
+        (2, 8, [(4, 8)], True),  # so has all of it
+        (None, 3, [(4, 8)], False),  # there are no records of copies: they may be lost, and be rebuilt
     ],
 )
-def test_restored_logs(stopped, copies, log_start, epochs):
+def test_restored_logs(stopped, deleted, log_start, epochs, is_whole):
     log = stopped
     assert not log.has_whole_lineage
-    of = [copy_of(number, start, end, *its) for number, (start, end, *its) in enumerate(copies, 1)]
-    restore_lineage(log, cache_of(*of))
-    assert log.has_whole_lineage
+    copies = cache_of()
+    if deleted is not None:
+        copies = cache_of(copy_of(1, 2, 6, (1, 2), (2, 5)), copy_of(2, 6, 8, (2, 6), (4, 7)))
+        for number in range(1, deleted + 1):
+            copies.update(to(number, State.DELETE_SEGMENT_STARTED))
+            copies.update(to(number, State.DELETE_SEGMENT_FINISHED))
+    restore_lineage(log, copies)
+    assert log.has_whole_lineage == is_whole
     assert log.log_start_offset == log_start
     assert list(log.leader_epochs.entries) == epochs
     log.close_files()

@@ -54,6 +54,7 @@ def answers(cache):
         sorted(cache.segments(), key=lambda copy: copy.segment_id.id),
         [cache.segment(epoch=epoch, offset=each) for epoch in epochs for each in range(0, 60, 5)],
         [(cache.end_offset_for_epoch(epoch), cache.size_bytes(epoch)) for epoch in epochs],
+        [cache.removed_until(epoch) for epoch in epochs],
         cache.finished_bytes,
     )
 

@@ -58,6 +58,36 @@ def test_the_deletion_of_a_copy_brings_back_those_that_it_contained():
     assert cache.end_offset_for_epoch(0) == 100  # a deletion does not lower it
 
 
+@pytest.mark.parametrize(
+    ("copies", "deleted", "until"),
+    [
+        ([(0, 10), (10, 20)], [], None),
+        ([(0, 10), (10, 20)], [1], 10),
+        ([(0, 10), (10, 20)], [1, 2], 20),
+        ([(0, 10), (10, 20)], [2, 1], 20),
+        ([(10, 90), (5, 100)], [1], None),  # the other one contains it
+        ([(10, 90), (5, 100)], [2], 100),
+        ([(0, 10), (0, 10)], [2], None),  # a duplicate
+        ([(0, 10), (0, 10)], [1, 2], 10),
+    ],
+)
+def test_what_was_deleted_of_an_epoch(copies, deleted, until):
+    cache = cache_of(*(copy_of(number, *each) for number, each in enumerate(copies, 1)))
+    for number in deleted:
+        cache.update(to(number, State.DELETE_SEGMENT_STARTED))
+        cache.update(to(number, State.DELETE_SEGMENT_FINISHED))
+    assert cache.removed_until(0) == until
+    assert cache.removed_until(1) is None
+    assert cache.removed_before_epoch(3) == until
+
+
+def test_a_copy_that_was_never_finished_is_not_deleted_of_the_log():
+    cache = RemoteLogMetadataCache(PARTITION)
+    cache.add(copy_of(1, 0, 10))
+    cache.update(to(1, State.DELETE_SEGMENT_STARTED))
+    assert cache.removed_until(0) is None
+
+
 def test_an_update_keeps_what_the_record_does_not_have():
     cache = RemoteLogMetadataCache(PARTITION)
     cache.add(copy_of(1, 0, 10, is_transaction_index_empty=True))

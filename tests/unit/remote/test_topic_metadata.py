@@ -161,6 +161,7 @@ def everything(cache):
         [list(cache.referenced(epoch)) for epoch in epochs],
         list(cache.unreferenced()),
         [(cache.end_offset_for_epoch(epoch), cache.size_bytes(epoch)) for epoch in epochs],
+        [cache.removed_until(epoch) for epoch in epochs],
         [cache.segment(epoch=epoch, offset=each) for epoch in epochs for each in range(70)],
         cache.finished_bytes,
         len(cache),

@@ -1,0 +1,89 @@
+"""Unfinished copies that may be the only ones of their records, since the record that they are finished may be lost.
+
+`__remote_log_metadata` may lose its last records: in a power cut of all its replicas, or of its only one. A local segment that was
+removed before does not come back. So a copy in COPY_SEGMENT_STARTED is deleted only if the leader's log shows that no
+reader needs it; else its objects are verified, and it is finished if they are complete.
+
+    log start      local log start
+        |                 |
+        [== remote only ==|== local segments ===
+      [a]  [b]  [c]      [d]
+           [F]
+    a   before the log start       deleted
+    b   F is finished, and has it  deleted
+    c   no other copy has it       verified, and finished or left as it is; so is a copy that begins before the local log
+                                   start, as far as it is of this log's lineage
+    d   the local log has it       deleted: it is copied again
+"""
+
+from collections.abc import Sequence
+from contextlib import closing
+from typing import Final
+
+from remote.copied_state import read_epochs, read_index, read_snapshot
+from remote.errors import RemoteStorageError
+from remote.metadata_cache import RemoteLogMetadataCache
+from remote.segment_metadata import RemoteLogSegmentMetadata
+from remote.storage_manager import IndexType, RemoteStorageManager
+from remote.whole_batches import DamagedLog, whole_batches
+from storage.leader_epoch_cache import EpochEntry
+
+_MAX_OFFSET: Final = 2**63 - 1
+
+
+def may_be_only_copy(
+    copy: RemoteLogSegmentMetadata,
+    copies: RemoteLogMetadataCache,
+    *,
+    lineage: Sequence[EpochEntry],
+    log_start_offset: int,
+    local_log_start_offset: int,
+) -> bool:
+    """Whether an unfinished copy has records of this log that neither its local segments nor finished copies have.
+
+    `lineage` is not empty, and has no empty epochs. Where it does not begin at the log start, older epochs count as its own.
+    Cost: O(epochs of the copy, and finished copies within it).
+    """
+    ends = [*(entry.start_offset for entry in lineage[1:]), _MAX_OFFSET]
+    bounds = {entry.epoch: (entry.start_offset, end) for entry, end in zip(lineage, ends, strict=True)}
+    for entry in copy.leader_epochs:
+        if entry.epoch < lineage[0].epoch:
+            of_log = (log_start_offset, lineage[0].start_offset)
+        elif (found := bounds.get(entry.epoch)) is not None:
+            of_log = found
+        else:
+            continue
+        start, end = copy.epoch_range(entry.epoch) or (0, 0)
+        start = max(start, of_log[0], log_start_offset)
+        end = min(end, of_log[1], local_log_start_offset)
+        if start < end and copies.covered_until(epoch=entry.epoch, offset=start) < end:
+            return True
+    return False
+
+
+def verify_copy(store: RemoteStorageManager, copy: RemoteLogSegmentMetadata) -> None:
+    """Read all objects of a copy, and compare them with its metadata: the copy is complete. [any thread]
+
+    Memory: one batch, or one index. Raises RemoteStorageError.
+    """
+    read_epochs(store, copy)
+    read_snapshot(store, copy)
+    read_index(store, copy, IndexType.OFFSET)
+    read_index(store, copy, IndexType.TIMESTAMP)
+    if not copy.is_transaction_index_empty:
+        read_index(store, copy, IndexType.TRANSACTION)
+    offset = copy.start_offset
+    with closing(store.fetch_log_segment(copy, start_position=0)) as stream:
+        try:
+            for header in whole_batches(stream.read, position=0, end_position=copy.segment_size_bytes):
+                if not offset <= header.base_offset < header.next_offset <= copy.end_offset:
+                    raise DamagedLog(
+                        f"its log has a batch of [{header.base_offset}, {header.next_offset}) behind {offset}"
+                    )
+                offset = header.next_offset
+            if stream.read(1):
+                raise DamagedLog(f"its log is longer than {copy.segment_size_bytes} bytes")
+        except DamagedLog as error:
+            raise RemoteStorageError(f"{copy.segment_id}: {error}") from error
+    if offset == copy.start_offset:
+        raise RemoteStorageError(f"{copy.segment_id}: its log has no batches")
