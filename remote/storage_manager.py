@@ -99,6 +99,14 @@ class RemoteStorageManager(ABC):
         Raises InvalidConfig for a setting that cannot be used: with the key, the value and the remedy.
         """
 
+    @property
+    def request_timeout_s(self) -> float | None:
+        """The longest time, in seconds, that one request to the store waits for an answer, once configured; None: unknown.
+
+        A copy or deletion that reports nothing for the time of several requests is given up.
+        """
+        return None
+
     def open(self) -> None:  # noqa: B027 (an implementation that is cheap to use at first needs none)
         """Called once, after `configure`: import and open what the first read would wait for. May be slow, and may fail."""
 

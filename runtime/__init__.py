@@ -140,7 +140,8 @@ class Runtime(Protocol):
 
         Costs some 60 µs (a thread and two switches): for fsync, cold reads and compaction, not for
         work of every request. The function must not touch the loop. If this is cancelled, a function that has not
-        begun does not run; a function that has begun runs to its end.
+        begun does not run; a function that has begun runs to its end. What the function raises is an error for the
+        caller, never its cancellation or the end of the loop (`runtime.outcomes`).
         """
 
     def resize_pool(self, pool: Pool, threads: int) -> None:

@@ -31,53 +31,69 @@ class SpawnedWorker:
         self._module = module
         self._setup = setup
         self._niceness = niceness
-        self._starting = Lock()
+        self._lock = Lock()
+        #: The process of new calls.
         self._process: _Process | None = None
+        #: Processes that were replaced: they end with the last of their calls.
+        self._replaced: set[_Process] = set()
         self._is_closed = False
 
     def call(self, request: object, *, answer: Callable[[Any], object], silence_s: float) -> Any:  # noqa: ANN401
         """See Worker."""
-        process = self._running()
+        process = self._enter()
+        has_failed = False
         try:
             return process.converse(request, answer, silence_s)
         except WorkerFailed:
-            self._end(process)
+            has_failed = True
             raise
+        finally:
+            self._leave(process, has_failed=has_failed)
 
     def close(self) -> None:
         """See Worker. A call that follows raises WorkerFailed."""
-        with self._starting:
+        with self._lock:
             self._is_closed = True
-            process, self._process = self._process, None
-        if process is not None:
+            processes = [*self._replaced, *([] if self._process is None else [self._process])]
+            self._process = None
+            self._replaced.clear()
+        for process in processes:
             process.end()
 
     @property
     def process_id(self) -> int | None:
-        """Of the running process; None: there is none at the moment."""
+        """Of the process of new calls; None: there is none at the moment."""
         process = self._process
         return None if process is None else process.id
 
-    def _running(self) -> "_Process":
-        with self._starting:
+    def _enter(self) -> "_Process":
+        with self._lock:
             if self._is_closed:
                 raise WorkerFailed("the worker is closed")
             if self._process is None:
                 self._process = _Process(self._module, self._setup, self._niceness)
+            self._process.call_count += 1
             return self._process
 
-    def _end(self, failed: "_Process") -> None:
-        with self._starting:
-            if self._process is not failed:
-                return  # another call has seen it fail, too
-            self._process = None
-        failed.end()
+    def _leave(self, process: "_Process", *, has_failed: bool) -> None:
+        with self._lock:
+            process.call_count -= 1
+            if has_failed and self._process is process:
+                self._process = None
+                self._replaced.add(process)
+            is_over = process in self._replaced and not process.call_count
+            if is_over:
+                self._replaced.discard(process)
+        if is_over:
+            process.end()
 
 
 class _Process:
     """One process, until its end."""
 
     def __init__(self, module: str, setup: object, niceness: int) -> None:
+        #: Calls that are under way.
+        self.call_count = 0
         self._sending = Lock()
         self._control, theirs = socket.socketpair()
         with theirs:

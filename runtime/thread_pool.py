@@ -12,6 +12,7 @@ from concurrent.futures import Executor, Future
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
+from runtime.outcomes import as_error
 from runtime.thread_starter import ThreadStarter
 
 T = TypeVar("T")
@@ -130,6 +131,6 @@ def _run(future: Future[Any], function: Callable[[], Any]) -> None:
     try:
         result = function()
     except BaseException as error:  # noqa: BLE001 (raised where the future is awaited)
-        future.set_exception(error)
+        future.set_exception(as_error(error))
     else:
         future.set_result(result)

@@ -12,6 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
 
+from runtime.outcomes import as_error
 from runtime.virtual_threads import Job, VirtualThreads
 
 T = TypeVar("T")
@@ -114,7 +115,7 @@ class _Work:
         #: The context of the process that has submitted it.
         self.context: Context = copy_context()
         self.result: Any = None
-        self.error: BaseException | None = None
+        self.error: Exception | None = None
 
     def run(self) -> None:
         try:
@@ -122,7 +123,7 @@ class _Work:
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 (raised where the future is awaited, as by an executor)
-            self.error = error
+            self.error = as_error(error)
 
 
 class VirtualPool:

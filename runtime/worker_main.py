@@ -51,7 +51,7 @@ def _set_up(conversation: Connection, make_handler: Callable[[Any], Handler]) ->
     with conversation:
         try:
             return make_handler(conversation.recv())
-        except Exception as error:  # noqa: BLE001 (raised by each caller)
+        except BaseException as error:  # noqa: BLE001 (raised by each caller; a plugin may end its process)
             reason = f"{type(error).__name__}: {error}"
             _LOG.exception("the worker cannot be set up")
 
@@ -88,7 +88,7 @@ def _converse(conversation: Connection, handle: Handler) -> None:
             message = (RESULT, handle(request, ask))
         except CallCancelled:
             message = (RESULT, None)
-        except Exception as error:  # noqa: BLE001 (raised by the caller)
+        except BaseException as error:  # noqa: BLE001 (raised by the caller)
             _LOG.exception("a call has failed")
             message = (FAILED, f"{type(error).__name__}: {error}")
         conversation.send(message)

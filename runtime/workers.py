@@ -11,6 +11,9 @@ Both sides talk in a conversation for each call, over a socket of its own:
 A worker is started by the first call, and again by the first call after its end. It ends with the node, also when that is
 killed: it reads the end of a socket that only the node has.
 
+A call that is silent for too long fails alone. What it waits for occupies a thread of the process, so that process gets no new calls
+any more, and is killed when the other ones that it has have ended.
+
 `runtime.spawned_worker` has the node's side, `runtime.worker_main` the worker's.
 """
 
@@ -24,7 +27,7 @@ Handler = Callable[[Any, Ask], Any]
 
 
 class WorkerFailed(Exception):
-    """The worker has ended, or was silent for too long and was killed: what the call has done is unknown."""
+    """The worker has ended, or the call was silent for too long: what the call has done is unknown."""
 
 
 class CallCancelled(Exception):
@@ -38,8 +41,8 @@ class Worker(Protocol):
         """Have a request handled; `answer` is called, in this thread, for each question. Several threads may call.
 
         Values of both directions are pickled: both ends are this program. What `answer` raises cancels the call, and is
-        raised when the worker has ended it. A worker that neither asks nor returns for `silence_s` seconds is killed, with
-        all calls under way. Raises WorkerFailed.
+        raised when the worker has ended it. A call that neither asks nor returns for `silence_s` seconds has failed.
+        Raises WorkerFailed.
         """
 
     def close(self) -> None:

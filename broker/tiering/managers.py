@@ -20,8 +20,8 @@ StartWorker = Callable[[str, object], Worker | None]
 def create_storage_manager(config: BrokerConfig, start_worker: StartWorker) -> RemoteStorageManager:
     """The configured storage manager. Raises InvalidConfig. Imports a plugin, which may take a second. [any thread]
 
-    Its copies and deletions run in a process of their own, which `start_worker` (of a Runtime) prepares, if that is enabled
-    and the runtime has other processes.
+    Its copies run in a process of their own, and its deletions in another one, which `start_worker` (of a Runtime) prepares,
+    if that is enabled and the runtime has other processes.
     """
     name = config.get("remote.log.storage.manager.class.name")
     path = config.get("remote.log.storage.manager.class.path")
@@ -30,8 +30,10 @@ def create_storage_manager(config: BrokerConfig, start_worker: StartWorker) -> R
     if not config.get("remote.log.storage.manager.process.enable"):
         return store
     setup = Setup(class_name=name, class_path=path, configs=configs)
-    worker = start_worker(WORKER_MODULE, setup)
-    return store if worker is None else WorkerStore(store, worker)
+    copies, deletions = (start_worker(WORKER_MODULE, setup) for _ in range(2))
+    if copies is None or deletions is None:
+        return store
+    return WorkerStore(store, copies=copies, deletions=deletions)
 
 
 def create_metadata_manager(

@@ -3,6 +3,7 @@
     WAITING --due, or woken--> READY --a permit is free--> RUNNING --ended--> WAITING for the interval
                                  ^                            |-----more to do--> READY, behind the others
                                  |                            '-----failed------> WAITING for the back-off
+                                 ^                            '-----cancelled---> READY: the service starts again
                                  '-- nothing to run: `prepare` returned None --> WAITING for the interval
 
 A partition is in one of these states, so at most one task of a lane runs for it at a time. Idle partitions have no timer
@@ -218,20 +219,35 @@ class Lane(Generic[K]):
             self._wait_for(key, entry, self._settings().task_interval_ms)
             return
         entry.state = _State.RUNNING
-        self._running[key] = self._runtime.create_task(
+        task = self._running[key] = self._runtime.create_task(
             self._run(key, entry, work), name=f"{self._name} {key}"
         )
+        task.add_done_callback(
+            lambda task: self._on_cancelled(key, entry, work) if task.cancelled() else None
+        )
+
+    def _on_cancelled(self, key: K, entry: _Entry, work: Work) -> None:
+        """The service has ended a task, perhaps before it began, or the task has ended itself: it runs again."""
+        work.close()
+        self._running.pop(key, None)
+        if entry.is_removed:
+            del self._entries[key]
+        else:
+            self._make_ready(key, entry)
 
     async def _run(self, key: K, entry: _Entry, work: Work) -> None:
-        failure: Exception | None = None
+        failure: BaseException | None = None
         has_more = False
         try:
             has_more = await work
+        except asyncio.CancelledError as error:
+            if (task := asyncio.current_task()) is None or task.cancelling():
+                raise
+            failure = error  # something that the work has awaited was cancelled, not the work
         except Exception as error:  # noqa: BLE001 (of any kind: it is retried)
             failure = error
-        finally:
-            del self._running[key]
-            self._changed.set()
+        del self._running[key]
+        self._changed.set()
         if entry.is_removed:
             del self._entries[key]
             return
@@ -251,7 +267,7 @@ class Lane(Generic[K]):
             entry.is_failing = False
         entry.failures = 0
 
-    def _fail(self, key: K, entry: _Entry, error: Exception) -> None:
+    def _fail(self, key: K, entry: _Entry, error: BaseException) -> None:
         entry.failures += 1
         pause_ms = backoff_ms(entry.failures, self._settings(), self._runtime.random)
         if isinstance(error, NotYet):
@@ -261,7 +277,7 @@ class Lane(Generic[K]):
             entry.is_failing = True
         self._wait_for(key, entry, pause_ms)
 
-    def _log(self, key: K, entry: _Entry, error: Exception, pause_ms: int) -> None:
+    def _log(self, key: K, entry: _Entry, error: BaseException, pause_ms: int) -> None:
         """The first failure in a row is a warning, with its stack if its kind is not known."""
         _LOG.log(
             DEBUG if entry.is_failing else WARNING,

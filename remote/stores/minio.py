@@ -56,6 +56,11 @@ class MinioStorage(ObjectStorage):
         self._settings = settings
         self._endpoint = urlsplit(settings.endpoint)
 
+    @property
+    def request_timeout_s(self) -> float:
+        """See RemoteStorageManager."""
+        return self._settings.request_timeout_s
+
     def open_store(self) -> ObjectStore:
         """See ObjectStorage."""
         settings, url = self._settings, self._endpoint

@@ -17,6 +17,11 @@ class S3Storage(ObjectStorage):
         """See `s3_settings`. Nothing is requested of the store: it may be down when a broker starts."""
         self._settings = S3Settings.parse(configs)
 
+    @property
+    def request_timeout_s(self) -> float:
+        """See RemoteStorageManager."""
+        return self._settings.request_timeout_s
+
     def open_store(self) -> ObjectStore:
         """See ObjectStorage."""
         from remote.stores.s3_store import S3Store

@@ -51,7 +51,7 @@ class Raised:
     text: str
 
     @classmethod
-    def of(cls, error: Exception) -> "Raised":
+    def of(cls, error: BaseException) -> "Raised":
         """The exception as a message."""
         kind = type(error)
         for base in kind.__mro__:

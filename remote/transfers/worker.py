@@ -23,7 +23,7 @@ def make_handler(setup: Setup) -> Handler:
             store.delete_log_segment_data(request.metadata)
         except CallCancelled:
             raise
-        except Exception as error:  # noqa: BLE001 (whatever a plugin raises, to be raised by the caller)
+        except BaseException as error:  # noqa: BLE001 (whatever a plugin raises, to be raised by the caller)
             return Raised.of(error)
         return Succeeded(value=None)
 

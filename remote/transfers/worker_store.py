@@ -11,8 +11,10 @@ A copy in a thread of the broker takes the interpreter's lock from the event loo
 writes: a client that produces 1,000 times a second then waits 26 to 37 ms instead of 1 to 4 (p99). From another process it
 takes only processor time, and that only when the broker leaves some.
 
-A process that neither asks nor returns for `SILENCE_S` is killed: its calls fail with RetriableRemoteStorageError, and the
-next call starts another process. The same happens when it is killed by others. It ends with the broker, however that ends.
+A call that neither asks nor returns for `SILENCE_S`, or longer where the store's own time-outs are longer, fails with
+RetriableRemoteStorageError, as do all calls of a process that is killed. The next call starts another process; the other calls
+go on (`runtime.workers`). Deletions, which report nothing while they run, have a process of their own. Both end with the
+broker, however that ends.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,6 +29,8 @@ from runtime.workers import Worker, WorkerFailed
 
 #: A store's own time-out (30 s by default) is to come first; then a MiB in this time is the slowest transfer.
 SILENCE_S: Final = 90.0
+#: Requests in a row that a store may make without a report, each with its own time-out.
+_REQUESTS: Final = 3
 #: The process, which gets a `Setup`.
 WORKER_MODULE: Final = "remote.transfers.worker"
 
@@ -34,11 +38,22 @@ WORKER_MODULE: Final = "remote.transfers.worker"
 class WorkerStore(RemoteStorageManager):
     """See the module."""
 
-    def __init__(self, store: RemoteStorageManager, worker: Worker, *, silence_s: float = SILENCE_S) -> None:
-        """`store` reads; `worker` is one of WORKER_MODULE, with the Setup of the same store. Both are closed by `close`."""
+    def __init__(
+        self,
+        store: RemoteStorageManager,
+        copies: Worker,
+        *,
+        deletions: Worker | None = None,
+        silence_s: float = SILENCE_S,
+    ) -> None:
+        """`store` reads; both workers are of WORKER_MODULE, with the Setup of the same store. All are closed by `close`.
+
+        Without `deletions` the worker of the copies deletes, too.
+        """
         self.store = store
-        self.worker = worker
-        self._silence_s = silence_s
+        self.copies = copies
+        self.deletions = deletions or copies
+        self.silence_s = max(silence_s, _REQUESTS * (store.request_timeout_s or 0))
 
     def configure(self, configs: Mapping[str, object]) -> None:
         """Both stores are configured already."""
@@ -51,15 +66,17 @@ class WorkerStore(RemoteStorageManager):
     def copy_log_segment_data(self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData) -> bytes | None:
         """See RemoteStorageManager."""
         request = CopyRequest(metadata=metadata, data=replace(data, on_bytes=no_limit))
-        return self._call(request, data.on_bytes)
+        return self._call(self.copies, request, data.on_bytes)
 
     def delete_log_segment_data(self, metadata: RemoteLogSegmentMetadata) -> None:
         """See RemoteStorageManager."""
-        self._call(DeleteRequest(metadata=metadata), no_limit)
+        self._call(self.deletions, DeleteRequest(metadata=metadata), no_limit)
 
-    def _call(self, request: CopyRequest | DeleteRequest, on_bytes: Callable[[int], None]) -> bytes | None:
+    def _call(
+        self, worker: Worker, request: CopyRequest | DeleteRequest, on_bytes: Callable[[int], None]
+    ) -> bytes | None:
         try:
-            outcome = self.worker.call(request, answer=on_bytes, silence_s=self._silence_s)
+            outcome = worker.call(request, answer=on_bytes, silence_s=self.silence_s)
         except WorkerFailed as error:
             raise RetriableRemoteStorageError(f"{request.metadata.segment_id}: {error}") from error
         if isinstance(outcome, Raised):
@@ -81,5 +98,6 @@ class WorkerStore(RemoteStorageManager):
 
     def close(self) -> None:
         """See RemoteStorageManager. Calls under way fail: also one that the store does not answer."""
-        self.worker.close()
+        self.copies.close()
+        self.deletions.close()
         self.store.close()

@@ -1,5 +1,6 @@
 """HostileStore: a storage manager in a directory that misbehaves as its setting `does` says, in the transfer process."""
 
+import asyncio
 import os
 import sys
 import threading
@@ -32,10 +33,19 @@ class HostileStore(LocalDirectory):
                 raise RemoteResourceNotFound("no such bucket")
             case "unknown":
                 raise _Unknown("what is this")
+            case "cancel":
+                raise asyncio.CancelledError("by a loop of its own")
+            case "leave":
+                sys.exit(3)
             case "decode":
                 raise UnicodeDecodeError("utf-8", b"x", 0, 1, "bad")
         super().copy_log_segment_data(metadata, data)
         return f"{os.getpid()} {os.getpriority(os.PRIO_PROCESS, 0)}".encode()
+
+    def delete_log_segment_data(self, metadata):
+        if self._does == "hang at deletions":
+            threading.Event().wait()
+        super().delete_log_segment_data(metadata)
 
 
 class _Own(RetriableRemoteStorageError):

@@ -1,12 +1,13 @@
 """A worker of the tests of `runtime.workers`: `python -m tests.harness.worker_module`."""
 
+import sys
 import threading
 
 from runtime.worker_main import serve
 
 
 def make_handler(setup):
-    """Handles "double": asks for a number; "hang": asks, and never returns; "fail": an exception."""
+    """Handles "double": asks for a number; "hang": asks, and never returns; "leave": ends its thread; else an error."""
 
     def handle(request, ask):
         match request:
@@ -15,6 +16,8 @@ def make_handler(setup):
             case "hang":
                 ask("running")
                 threading.Event().wait()
+            case "leave":
+                sys.exit(3)
         raise ValueError("no such request")
 
     return handle

@@ -229,6 +229,61 @@ def test_a_stop_cancels_what_runs(runtime):
     play(runtime, story)
 
 
+class _Bug(Exception):
+    pass
+
+
+@pytest.mark.logs("it is started again")
+@pytest.mark.parametrize("after_s", [0.0, 0.5])
+def test_a_service_that_has_failed_finds_the_partitions_again_that_were_running(runtime, after_s):
+    """Also one whose task has not begun."""
+    tasks = Tasks(runtime)
+    tasks.left = {"a": 2, "b": 1}
+    #: Of the next looks at the permits.
+    failures = []
+
+    def permits():
+        if failures and (failure := failures.pop(0)) is not None:
+            raise failure
+        return 2
+
+    async def story():
+        tasks.lane._permits = permits
+        service = runtime.supervise(tasks.lane.run, name="lane")
+        await asyncio.sleep(0.1)
+        tasks.lane.add("a")
+        if after_s:
+            await asyncio.sleep(after_s)
+            tasks.running.clear()
+            failures.append(_Bug())
+        else:
+            failures.extend([None, _Bug()])
+        tasks.lane.add("b")
+        await asyncio.sleep(20)
+        assert tasks.left == {"a": 0, "b": 0}
+        service.cancel()
+
+    with pytest.raises(BaseExceptionGroup) as raised:
+        play(runtime, story)
+    assert [type(each) for each in raised.value.exceptions] == [_Bug]
+
+
+@pytest.mark.logs("has failed, the next attempt")
+def test_something_that_the_work_awaits_is_cancelled(runtime):
+    """As by code of others: it is a failure, and the partition runs again."""
+    tasks = Tasks(runtime)
+    tasks.left, tasks.failures, tasks.error = {"a": 2}, {"a": 1}, asyncio.CancelledError()
+
+    async def story():
+        service = runtime.supervise(tasks.lane.run, name="lane")
+        tasks.lane.add("a")
+        await asyncio.sleep(20)
+        assert tasks.left == {"a": 0}
+        service.cancel()
+
+    play(runtime, story)
+
+
 @pytest.mark.parametrize(
     ("failures", "pause_ms"), [(1, 500), (2, 1000), (3, 2000), (7, 30_000), (1_000_000, 30_000)]
 )

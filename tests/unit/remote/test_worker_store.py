@@ -30,8 +30,9 @@ MIB = 1024 * 1024
 
 def open_store(class_name, configs, *, silence_s=60.0):
     setup = Setup(class_name=class_name, class_path=None, configs=configs)
-    worker = SpawnedWorker(WORKER_MODULE, setup, niceness=10)
-    return closing(WorkerStore(load_storage_manager(class_name, configs), worker, silence_s=silence_s))
+    copies, deletions = (SpawnedWorker(WORKER_MODULE, setup, niceness=10) for _ in range(2))
+    store = load_storage_manager(class_name, configs)
+    return closing(WorkerStore(store, copies=copies, deletions=deletions, silence_s=silence_s))
 
 
 def store_of(tmp_path, *, silence_s=60.0, **configs):
@@ -61,10 +62,10 @@ class TestContract(RemoteStorageManagerContract):
 
 def test_copies_run_in_a_process_of_low_priority_which_the_first_one_starts(tmp_path):
     with store_of(tmp_path) as store:
-        assert store.worker.process_id is None
+        assert store.copies.process_id is None
         copied = segment_in(tmp_path).copy_to(store)
         process_id, priority = map(int, copied.metadata.custom_metadata.split())
-        assert process_id == store.worker.process_id != os.getpid()
+        assert process_id == store.copies.process_id != os.getpid()
         assert priority == min(os.getpriority(os.PRIO_PROCESS, 0) + 10, 19)
         assert read(store.fetch_log_segment(copied.metadata, start_position=0)) == copied.log
     assert not is_running(process_id)
@@ -75,7 +76,7 @@ def test_a_killed_worker_is_a_retriable_error_and_the_next_copy_starts_another(t
         copied = segment_in(tmp_path, size=3 * MIB)
 
         def kill(count):
-            os.kill(store.worker.process_id, signal.SIGKILL)
+            os.kill(store.copies.process_id, signal.SIGKILL)
 
         first = segment_in(tmp_path).copy_to(store)
         with pytest.raises(RetriableRemoteStorageError, match="has ended"):
@@ -85,12 +86,44 @@ def test_a_killed_worker_is_a_retriable_error_and_the_next_copy_starts_another(t
         assert read(store.fetch_log_segment(second.metadata, start_position=0)) == second.log
 
 
-def test_a_worker_that_is_silent_is_killed_with_all_its_calls(tmp_path):
+def test_a_worker_whose_calls_are_all_silent_is_killed(tmp_path):
     with store_of(tmp_path, does="hang", silence_s=1.0) as store, ThreadPoolExecutor(2) as threads:
         for each in [threads.submit(segment_in(tmp_path).copy_to, store) for _ in range(2)]:
-            with pytest.raises(RetriableRemoteStorageError, match=r"was silent for 1 s|has ended"):
+            with pytest.raises(RetriableRemoteStorageError, match="was silent for 1 s"):
                 each.result(PATIENCE_S)
-        assert store.worker.process_id is None
+        assert store.copies.process_id is None
+
+
+def test_deletions_that_the_store_does_not_answer_disturb_no_copy(tmp_path):
+    with (
+        store_of(tmp_path, does="hang at deletions", silence_s=1.0) as store,
+        ThreadPoolExecutor(3) as threads,
+    ):
+        copied = segment_in(tmp_path).copy_to(store)
+        deletions = [threads.submit(store.delete_log_segment_data, copied.metadata) for _ in range(2)]
+        slow = segment_in(tmp_path)
+        pauses = threading.Event()
+        slow.data = replace(slow.data, on_bytes=lambda count: pauses.wait(0.5))
+        copying = threads.submit(slow.copy_to, store)
+        for each in deletions:
+            with pytest.raises(RetriableRemoteStorageError, match="was silent for 1 s"):
+                each.result(PATIENCE_S)
+        process_id, _ = map(int, copying.result(PATIENCE_S).metadata.custom_metadata.split())
+        assert process_id == store.copies.process_id
+
+
+@pytest.mark.parametrize(
+    ("class_name", "configs", "silence_s"),
+    [
+        ("directory", {"dir": "/nowhere"}, 90.0),
+        ("s3", {"bucket": "b"}, 90.0),
+        ("s3", {"bucket": "b", "request.timeout.ms": "120000"}, 360.0),
+        ("minio", {"bucket": "b", "endpoint": "http://h:1", "request.timeout.ms": "120000"}, 360.0),
+    ],
+)
+def test_the_bound_of_a_silence_follows_the_time_out_of_the_store(class_name, configs, silence_s):
+    store = load_storage_manager(class_name, configs)
+    assert WorkerStore(store, None).silence_s == silence_s
 
 
 def test_the_wait_of_the_caller_for_its_quota_is_no_silence(tmp_path):
@@ -110,6 +143,8 @@ def test_the_wait_of_the_caller_for_its_quota_is_no_silence(tmp_path):
         ("not found", RemoteResourceNotFound, "no such bucket"),
         ("unknown", RemoteStorageError, "_Unknown: what is this"),
         ("decode", RemoteStorageError, "UnicodeDecodeError"),
+        ("cancel", RemoteStorageError, "CancelledError: by a loop"),
+        ("leave", RemoteStorageError, "SystemExit: 3"),
         ("refuse", RetriableRemoteStorageError, "no worker, please"),
     ],
 )
@@ -133,7 +168,7 @@ def test_close_ends_calls_that_the_store_does_not_answer(tmp_path):
     with ThreadPoolExecutor(1) as threads:
         with store_of(tmp_path, does="hang") as store:
             hanging = threads.submit(segment_in(tmp_path).copy_to, store)
-            while store.worker.process_id is None:
+            while store.copies.process_id is None:
                 threading.Event().wait(0.01)
         with pytest.raises(RetriableRemoteStorageError):
             hanging.result(PATIENCE_S)
@@ -152,9 +187,9 @@ copying = threading.Thread(target=tests.segment_in(Path(sys.argv[1])).copy_to, a
 copying.start()
 if sys.argv[2] != "hang":
     copying.join()
-while store.worker.process_id is None:
+while store.copies.process_id is None:
     pass
-print(store.worker.process_id, flush=True)
+print(store.copies.process_id, flush=True)
 threading.Event().wait()
 """
 

@@ -4,11 +4,13 @@ import asyncio
 import threading
 from pathlib import Path
 
+import psutil
 import pytest
 
 from runtime import Pool
 from runtime.production import run
 from runtime.workers import WorkerFailed
+from tests.harness.processes import has_ended
 
 MODULE = "tests.harness.worker_module"
 
@@ -98,3 +100,38 @@ def test_no_other_code_starts_a_python_process():
     packages = ("runtime", "protocol", "storage", "remote", "controller", "broker")
     files = [file for package in packages for file in (root / package).rglob("*.py")]
     assert [file.name for file in files if '"-m"' in file.read_text()] == ["child_python.py"]
+
+
+@pytest.mark.parametrize(
+    ("request_", "words"), [("hang", "was silent"), ("nonsense", "ValueError"), ("leave", "SystemExit: 3")]
+)
+def test_a_call_that_fails_ends_no_other_one(request_, words):
+    """The next call has another process, and the first process ends with the last one of its calls."""
+
+    async def main(runtime):
+        worker = runtime.worker(MODULE, "")
+        asked, answered = threading.Event(), threading.Event()
+
+        def answer(question):
+            asked.set()
+            return answered.wait(60)
+
+        def call(request, answer, silence_s):
+            return runtime.run_blocking(
+                lambda: worker.call(request, answer=answer, silence_s=silence_s), pool=Pool.UPKEEP
+            )
+
+        other = runtime.loop.create_task(call("double", answer, 60))
+        assert await runtime.run_blocking(asked.wait, 60, pool=Pool.READS)
+        first = worker.process_id
+        with pytest.raises(WorkerFailed, match=words):
+            await call(request_, len, 0.1 if request_ == "hang" else 60)
+        assert worker.process_id is None
+        assert await call("double", len, 60) == " 12"
+        assert worker.process_id not in (None, first)
+        assert not has_ended(psutil.Process(first))
+        answered.set()
+        assert await other == " 2"
+        assert not psutil.pid_exists(first) or has_ended(psutil.Process(first))
+
+    run(main)

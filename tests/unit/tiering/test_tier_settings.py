@@ -134,7 +134,8 @@ def test_the_storage_manager_has_a_process_of_its_own_unless_that_is_disabled(tm
     }
     enabled = create_storage_manager(config(**settings), spawned)
     assert isinstance(enabled, WorkerStore)
-    assert enabled.worker.process_id is None
+    assert enabled.copies.process_id is enabled.deletions.process_id is None
+    assert enabled.copies is not enabled.deletions
     enabled.close()
     disabled = {**settings, "remote.log.storage.manager.process.enable": "false"}
     assert isinstance(create_storage_manager(config(**disabled), spawned), LocalDirectory)
