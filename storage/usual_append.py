@@ -11,8 +11,8 @@
 `Log.append_as_leader` and what it calls (`validation`, `producer_append`, `segment`) are the rules. This is the same for
 one whole batch that needs none of their exceptions:
 
-- a client's batch of magic 2 with nothing after it, in a writable buffer, whose records need not be opened: the codec
-  stays, timestamps are the producer's and within the topic's bound, the CRC is right;
+- a client's batch of magic 2 with nothing after it, in a writable buffer, whose records need not be opened, or are few and
+  what the header says: the codec stays, timestamps are the producer's and within the topic's bound, the CRC is right;
 - it is not transactional; its producer has none, or is known and the batch is the next one (`ProducerState.next_batch`);
 - the log is writable, the leader epoch has its entry, the active segment has room;
 - the topic is not compacted, not internal, and has neither `flush.messages` nor `message.timestamp.before.max.ms`.
@@ -35,6 +35,7 @@ from functools import lru_cache
 from typing import Final
 
 from protocol.checksum import crc32c
+from protocol.errors import CorruptMessage, InvalidRecord
 from protocol.records.batch import (
     ATTRIBUTES_OFFSET,
     CONTROL_FLAG,
@@ -46,8 +47,8 @@ from protocol.records.batch import (
     pack_head,
     unpack_header,
 )
-from protocol.records.compression import CODECS, Compression
-from protocol.records.record import MAX_RECORD_BYTES, MAX_RECORDS
+from protocol.records.compression import CODECS, Compression, decompress
+from protocol.records.record import MAX_RECORD_BYTES, MAX_RECORDS, largest_timestamp
 from protocol.topic_names import INTERNAL_TOPICS
 from storage.leader_epoch_cache import LeaderEpochCache
 from storage.log_availability import LogAvailability
@@ -56,7 +57,7 @@ from storage.log_files import LogFiles
 from storage.log_offsets import LogOffsets
 from storage.producer_state import BatchMetadata, ProducerState, ProducerStateManager
 from storage.topic_configs import MAX_LONG
-from storage.validation import is_framed
+from storage.validation import FULLY_CHECKED, QUICK_BYTES, is_framed
 
 __all__ = ["UsualAppend", "usual_fields"]
 
@@ -127,8 +128,19 @@ def usual_fields(records: memoryview, bounds: UsualBounds, *, now_ms: int) -> tu
         or not 0 <= first_timestamp <= max_timestamp <= now_ms + bounds.timestamp_after_max_ms
         or crc32c(records[ATTRIBUTES_OFFSET:]) != crc
         or count > MAX_RECORDS
-        or not (attributes or is_framed(records, count))
     ):
+        return None
+    if count > FULLY_CHECKED:
+        return fields if attributes or is_framed(records, count) else None
+    payload = bytes(records[HEADER_SIZE_BYTES:])
+    if attributes:
+        if size_bytes > QUICK_BYTES:
+            return None
+        try:
+            payload = decompress(CODECS[attributes], payload, max_bytes=QUICK_BYTES)
+        except (CorruptMessage, InvalidRecord):
+            return None
+    if largest_timestamp(payload, count=count, base_timestamp=first_timestamp) != max_timestamp:
         return None
     return fields
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from protocol.errors import InvalidRecord
-from protocol.records.batch import HEADER_SIZE_BYTES, BatchHeader, read_header
+from protocol.records.batch import HEADER_SIZE_BYTES, NO_TIMESTAMP, BatchHeader, read_header
 from protocol.records.compression import MAX_DECOMPRESSED_BYTES, TooLargeToOpen, decompress
 from protocol.records.varint import read_varint, read_varlong
 
@@ -281,6 +281,57 @@ def parse_times(data: bytes, header: BatchHeader) -> Iterator[tuple[int, int]]:
         raise InvalidRecord(f"The batch ends before its {header.records_count} records do") from None
     if position != end:
         raise InvalidRecord(f"{end - position} bytes follow the batch's {header.records_count} records")
+
+
+def largest_timestamp(data: bytes, *, count: int, base_timestamp: int) -> int | None:
+    """The largest timestamp of at most 64 records, if they are sound; None: `parse_payload` says what is wrong, if anything is.
+
+    Sound are exactly `count` records, whose offsets follow each other from the base offset on. 0.35 us a record.
+    """
+    largest = NO_TIMESTAMP
+    position = 0
+    try:
+        for number in range(0, 2 * count, 2):  # the offset delta as it is written: zigzag, in one byte
+            if (byte := data[position]) < 0x80:
+                position += 1
+                record_end = position + ((byte >> 1) ^ -(byte & 1))
+            elif (second := data[position + 1]) < 0x80:
+                position += 2
+                record_end = position + ((byte >> 1 & 0x3F | second << 6) ^ -(byte & 1))
+            else:
+                size, position = read_varint(data, position)
+                record_end = position + size
+            if (byte := data[position + 1]) < 0x80:  # after the attributes, which are unused
+                timestamp = base_timestamp + ((byte >> 1) ^ -(byte & 1))
+                position += 2
+            else:
+                timestamp, position = read_varlong(data, position + 1)
+                timestamp += base_timestamp
+            largest = max(largest, timestamp)
+            if data[position] != number:
+                return None
+            position += 1
+            if (byte := data[position]) == 1:  # no key
+                position += 1
+            else:
+                size, position = read_varint(data, position)
+                position += max(0, size)
+            if (byte := data[position]) < 0x80:
+                position += 1 + (0 if byte & 1 else byte >> 1)
+            elif (second := data[position + 1]) < 0x80 and not byte & 1:
+                position += 2 + (byte >> 1 & 0x3F | second << 6)
+            else:
+                size, position = read_varint(data, position)
+                position += max(0, size)
+            if data[position] == 0:
+                position += 1
+            else:
+                _, position = parse_headers(data, position, record_end)
+            if position != record_end:
+                return None
+    except (IndexError, InvalidRecord):
+        return None
+    return largest if position == len(data) else None
 
 
 def values_of(batch: memoryview | bytes, bounds: Bounds = ANY_BATCH) -> list[bytes | None]:

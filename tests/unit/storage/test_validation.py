@@ -23,7 +23,7 @@ from protocol.records.record import Record, records
 from storage.appending import AppendOrigin
 from storage.log_config import LogConfig
 from storage.record_checks import MAX_RECORD_ERRORS
-from storage.validation import FRAMES_WALKED, InvalidRecords, InvalidTimestamps, validate
+from storage.validation import FULLY_CHECKED, InvalidRecords, InvalidTimestamps, validate
 
 NOW = 1_700_000_000_000
 HOUR_MS = 3_600_000
@@ -257,19 +257,25 @@ def test_impossible_counts(codec):
 
 def test_what_is_checked_only_with_deep_validation():
     """The limits of the fast path, see the module's docstring."""
-    garbage = produced(compression=Compression.LZ4)[:HEADER_SIZE_BYTES] + b"not lz4"
-    struct.pack_into(">i", garbage, 8, len(garbage) - 12)
-    with_field(garbage, ">i", 57, 3)
-    many = produced(some_records(FRAMES_WALKED + 5))
-    many[-1] ^= 0xFF  # the last record's headers
-    with_field(many, ">q", 0, 0)
-    for batch in (garbage, many):
-        assert not append(bytes(batch)).is_rebuilt
-        with pytest.raises(InvalidRecord):
-            append(bytes(batch), deep=True)
-    understated = with_field(produced(), ">q", 35, NOW + 1)
-    assert append(bytes(understated)).max_timestamp == NOW + 1
-    assert append(bytes(understated), deep=True).max_timestamp == NOW + 2
+    for count in (FULLY_CHECKED, FULLY_CHECKED + 1):
+        is_checked = count == FULLY_CHECKED
+        garbage = produced(some_records(count), compression=Compression.LZ4)[:HEADER_SIZE_BYTES] + b"not lz4"
+        struct.pack_into(">i", garbage, 8, len(garbage) - 12)
+        with_field(garbage, ">i", 57, count)
+        many = produced(some_records(count))
+        many[-1] ^= 0xFF  # the last record's headers
+        with_field(many, ">q", 0, 0)
+        for batch in (garbage, many):
+            if not is_checked:
+                assert not append(bytes(batch)).is_rebuilt
+            with pytest.raises(InvalidRecord):
+                append(bytes(batch), deep=not is_checked)
+        largest = read_header(produced(some_records(count))).max_timestamp
+        understated = with_field(produced(some_records(count)), ">q", 35, NOW)
+        assert append(bytes(understated), deep=True).max_timestamp == largest
+        found = append(bytes(understated))
+        assert found.max_timestamp == found.header.max_timestamp == (largest if is_checked else NOW)
+        assert crc_is_valid(b"".join(found.buffers))
 
 
 @given(
@@ -337,14 +343,19 @@ def test_a_payload_that_does_not_decompress():
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_gaps_inside(codec):
-    """Old clients' inner offsets: Kafka counts uncompressed records, and rebuilds compressed ones."""
+    """Inner offsets of old clients: Kafka counts uncompressed records, and fails for compressed ones unless the codec changes."""
     written = [Record(0, NOW, b"k", b"v"), Record(2, NOW, b"k", b"v"), Record(5, NOW, b"k", b"v")]
     batch = with_field(produced(written, compression=codec), ">i", 23, 2)
-    result = append(batch, deep=True)
-    assert result.is_rebuilt == (codec is not Compression.NONE)
+    if codec is not Compression.NONE:
+        with pytest.raises(InvalidRecord, match="do not follow each other"):
+            append(bytes(batch))
+    else:
+        assert append(bytes(batch)).header.next_offset == 1003
+    other = Compression.LZ4 if codec is not Compression.LZ4 else Compression.ZSTD
+    result = append(batch, LogConfig(compression_type=other.name.lower()))
+    assert result.is_rebuilt
     assert result.header.next_offset == 1003
-    if result.is_rebuilt:
-        assert_sound(result)
+    assert_sound(result)
 
 
 # Random input

@@ -19,7 +19,18 @@ from protocol.records.builder import (
     simple_records,
 )
 from protocol.records.compression import Compression, TooLargeToOpen
-from protocol.records.record import OF_BROKERS, Bounds, Record, keys_of, payload_of, records, values_of
+from protocol.records.record import (
+    OF_BROKERS,
+    Bounds,
+    Record,
+    keys_of,
+    largest_timestamp,
+    parse_payload,
+    payload_of,
+    records,
+    times_of,
+    values_of,
+)
 from protocol.records.varint import read_varint, read_varlong, varint
 
 #: What the batches of the five codecs in that file hold.
@@ -212,6 +223,7 @@ def test_malformed_records(payload, count):
         list(records(batch_of(bytes.fromhex(payload), count=count)))
     with pytest.raises(InvalidRecord):
         values_of(batch_of(bytes.fromhex(payload), count=count))
+    assert largest_timestamp(bytes.fromhex(payload), count=count, base_timestamp=NOW) is None
 
 
 def test_well_formed_by_hand():
@@ -279,10 +291,44 @@ def test_a_header_that_promises_more_than_there_is():
         list(records(batch))
 
 
+small_bytes = st.none() | st.binary(max_size=4) | st.sampled_from([bytes(70), bytes(9_000)])
+
+
+@given(
+    st.lists(st.tuples(st.integers(-1, 2**42), small_bytes, small_bytes), min_size=1, max_size=5),
+    st.booleans(),
+    st.data(),
+)
+def test_the_largest_timestamp_is_that_of_sound_records(rows, is_mutated, data):
+    headers = (("h", b"x"),) if len(rows) % 2 else ()
+    batch = build_batch([Record(offset, *row, headers) for offset, row in enumerate(rows)])
+    header = read_header(batch)
+    payload = bytearray(payload_of(header, batch))
+    if is_mutated:
+        payload[data.draw(st.integers(0, len(payload) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    found = largest_timestamp(bytes(payload), count=len(rows), base_timestamp=header.base_timestamp)
+    try:
+        parsed = list(parse_payload(bytes(payload), header))
+    except InvalidRecord:
+        assert found is None
+    else:
+        is_usual = [record.offset for record in parsed] == list(range(len(rows)))
+        assert found == (max(-1, *(record.timestamp for record in parsed)) if is_usual else None)
+
+
+@given(st.binary(max_size=60), st.integers(0, 5))
+def test_the_largest_timestamp_of_random_bytes(payload, count):
+    header = read_header(batch_of(payload, count=count))
+    found = largest_timestamp(payload, count=count, base_timestamp=header.base_timestamp)
+    if found is not None:
+        assert len(list(parse_payload(payload, header))) == count
+
+
 OPENERS = {
     "records": lambda batch, bounds: list(records(batch, bounds)),
     "keys_of": lambda batch, bounds: list(keys_of(batch, bounds)),
     "values_of": values_of,
+    "times_of": lambda batch, bounds: list(times_of(batch, bounds)),
 }
 
 
