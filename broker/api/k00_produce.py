@@ -169,7 +169,7 @@ def _produce(
         # Nearly always: 0.3 us less than by `_respond`.
         return [codec.encode_appended(context.version, context.correlation_id, answers)]  # type: ignore[arg-type]
     if deferred:
-        return _append_deferred(deferred, request, answers, now_ms, context, broker, pending)
+        return ReplyInTurns(_append_deferred(deferred, request, answers, now_ms, context, broker, pending))
     # Batches that have all been appended in this turn: nothing can have ended the wait of any yet. One that was not may have:
     # its disk fails, and all partitions of that directory are offline.
     return _respond(request, answers, context, broker, pending, is_pending=are_appended)
@@ -220,7 +220,9 @@ async def _produce_in_turns(
     await in_turns(broker.runtime, steps())
     await asyncio.sleep(0)  # a response of 3,000 rows takes 2 ms
     if deferred:
-        return _append_deferred(deferred, request, answers, broker.runtime.now_ms(), context, broker, pending)
+        return await _append_deferred(
+            deferred, request, answers, broker.runtime.now_ms(), context, broker, pending
+        )
     # What was appended in an earlier turn may be on all replicas by now.
     return _respond(request, answers, context, broker, pending, is_pending=False)
 
@@ -282,8 +284,11 @@ async def _append_deferred(
     context: RequestContext,
     broker: BrokerServices,
     pending: list[PendingRow],
-) -> Buffers | None:
-    """Append deferred batches one after the other: a partition's batches keep their order. The connection waits."""
+) -> Buffers | DelayedResponse[Buffers] | None:
+    """Append deferred batches one after the other: a partition's batches keep their order. The connection waits.
+
+    What waits for replicas is returned, not awaited: the memory of the batches is free by then.
+    """
     for partition, index, records, rows, at in deferred:
         check = partial(
             validate, records, first_offset=0, now_ms=now_ms, config=partition.log.config, leader_epoch=-1
@@ -294,8 +299,7 @@ async def _append_deferred(
             rows[at] = refused_row(partition, index, records, error)
         else:
             rows[at] = _append(partition, index, records, validated, request, now_ms, pending, rows, at)
-    response = _respond(request, answers, context, broker, pending, is_pending=False)
-    return await response if isinstance(response, DelayedResponse) else response
+    return _respond(request, answers, context, broker, pending, is_pending=False)
 
 
 def _respond(

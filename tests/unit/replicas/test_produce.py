@@ -450,7 +450,7 @@ def test_the_receive_buffer_may_be_used_again_meanwhile(simulation, broker):
     frame = memoryview(bytearray(encode_request(0, 9, request(large(b"first")))))
     waiting = k00_produce.handle_raw(frame, context, broker)
     frame[:] = bytes(len(frame))
-    simulation.run(waiting)
+    simulation.run(waiting.work)
     assert values_of(broker) == [b"first"]
 
 

@@ -22,8 +22,10 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.framing import framed, request_header, response_header
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.metadata.records import PartitionChangeRecord, RemoveTopicRecord
+from protocol.records.compression import Compression
 from runtime import turns
 from runtime.simulated import Simulation
+from storage.validation import validate
 from tests.harness.faulty_files import FaultyFiles
 from tests.unit.storage.storage_support import state_of
 
@@ -372,3 +374,34 @@ def test_a_connection_that_is_lost_between_the_turns(simulation, leader, monkeyp
         return end_offsets(leader)
 
     assert simulation.run(main()) == [1] * COUNT
+
+
+def test_a_batch_that_is_validated_in_a_thread_holds_its_memory_and_not_while_it_waits_for_replicas(
+    simulation, leader, monkeypatch
+):
+    served = Server(simulation, leader)
+    leader.create(
+        "u", TOPICS["u"], partitions={0: image(replicas=(NODE_ID, 2))}, config={"compression.type": "gzip"}
+    )
+    large = bytes(
+        batch(*[b"x" * 100] * 3000, timestamp=leader.runtime.now_ms(), compression=Compression.ZSTD)
+    )
+    frame = frame_of(request([("u", 0, large)], timeout_ms=2_000))
+    reserved = []
+
+    def validate_and_look(*args, **others):
+        reserved.append(served.server.memory.reserved_bytes)
+        return validate(*args, **others)
+
+    monkeypatch.setattr(k00_produce, "validate", validate_and_look)
+
+    async def main():
+        transport, client = await served.connect("client")
+        transport.write(framed(frame))
+        await asyncio.sleep(1)
+        assert (reserved, client.received) == ([len(frame)], b"")
+        assert served.server.memory.reserved_bytes == 0
+        await asyncio.sleep(2)
+        assert client.correlation_ids() == [1]
+
+    simulation.run(main())
