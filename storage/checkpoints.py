@@ -26,9 +26,21 @@ LOG_START_OFFSET_FILE = "log-start-offset-checkpoint"
 HIGH_WATERMARK_FILE = "replication-offset-checkpoint"
 CLEANER_FILE = "cleaner-offset-checkpoint"
 
+#: Offsets are 64-bit integers in all messages, epochs and the numbers of partitions 32-bit ones.
+MAX_OFFSET = 2**63 - 1
+MAX_EPOCH = MAX_PARTITION = 2**31 - 1
+
 
 class CorruptCheckpoint(ValueError):
     """The file is not a valid checkpoint; its content must be rebuilt from other files."""
+
+
+def number(text: str, largest: int) -> int:
+    """A number that messages can hold, too. Raises CorruptCheckpoint, ValueError."""
+    found = int(text)
+    if not 0 <= found <= largest:
+        raise CorruptCheckpoint(f"{text} is not in [0, {largest}]")
+    return found
 
 
 def encode(lines: Iterable[str], count: int) -> bytes:
@@ -84,4 +96,4 @@ class OffsetCheckpoint:
 
 def _parse(words: Sequence[str]) -> tuple[TopicPartition, int]:
     topic, partition, offset = words
-    return TopicPartition(topic, int(partition)), int(offset)
+    return TopicPartition(topic, number(partition, MAX_PARTITION)), number(offset, MAX_OFFSET)

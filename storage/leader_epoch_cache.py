@@ -50,10 +50,15 @@ def encode(entries: Sequence[EpochEntry]) -> bytes:
 
 def decode(data: bytes) -> list[EpochEntry]:
     """The entries of a checkpoint file, in its order. Raises CorruptCheckpoint."""
-    entries = checkpoints.decode(data, lambda words: EpochEntry(*map(int, words)))
-    if any(entry.epoch < 0 or entry.start_offset < 0 for entry in entries):
-        raise checkpoints.CorruptCheckpoint("Negative epoch or offset")
-    return entries
+    return checkpoints.decode(data, _parse)
+
+
+def _parse(words: Sequence[str]) -> EpochEntry:
+    epoch, start_offset = words
+    return EpochEntry(
+        checkpoints.number(epoch, checkpoints.MAX_EPOCH),
+        checkpoints.number(start_offset, checkpoints.MAX_OFFSET),
+    )
 
 
 class LeaderEpochCache:

@@ -1,4 +1,4 @@
-"""A coverage-guided fuzzer on every entry point of `tests/unit/any_bytes/entry_points.py`, by hand.
+"""A coverage-guided fuzzer on every entry point of `tests/unit/any_bytes/`, by hand.
 
     make fuzz                                          a minute for each entry point
     make fuzz ARGS="--seconds 600 metadata_snapshots"  ten minutes for this one

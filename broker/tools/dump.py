@@ -4,7 +4,6 @@ A row is a dictionary with its "kind". A "problem" row describes an error and it
 raises an exception, only I/O raises OSError. Source: DumpLogSegments of Kafka 4.3.1.
 """
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from protocol.types import TopicPartition
 from storage import (
     checkpoints,
     file_names,
+    json_object,
     kafka_uuid,
     leader_epoch_cache,
     partition_metadata,
@@ -224,7 +224,7 @@ def _clean_shutdown(path: Path, files: Files, _options: DumpOptions) -> Iterator
 def _json_fields(path: Path, files: Files, kind: str) -> Iterator[Row]:
     """Files whose whole content is one JSON object; an empty one was written by an older version."""
     try:
-        content = json.loads(files.read(path) or b"{}")
+        content = json_object.parse(files.read(path) or b"{}")
     except ValueError as error:
         yield _problem(f"not JSON: {error}")
         return

@@ -8,17 +8,19 @@ Source: FileQuorumStateStore, ElectionState of Kafka 4.3.1, KIP-595.
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from controller.raft.types import ElectionState
 from protocol.metadata.image import InvalidMetadata
 from protocol.types import ZERO_UUID
-from storage import kafka_uuid
+from storage import json_object, kafka_uuid
 from storage.files import Files
 
 FILE_NAME = "quorum-state"
 #: The file's value for "no node".
 _NO_NODE = -1
+#: Node ids and epochs are 32-bit integers in all messages.
+_MAX_NUMBER: Final = 2**31 - 1
 #: The later of the file's two versions.
 _LAST_VERSION = 1
 
@@ -31,7 +33,7 @@ def read(directory: Path, files: Files) -> ElectionState | None:
     except FileNotFoundError:
         return None
     try:
-        fields = json.loads(text)
+        fields = json_object.parse(text)
         version = _number(fields["data_version"])
         if version > _LAST_VERSION:
             raise ValueError(f"data_version {version}")
@@ -80,8 +82,8 @@ def write(directory: Path, state: ElectionState, files: Files) -> None:
 def _number(value: object, *, least: int = 0) -> int:
     if type(value) is not int:  # in Python, true is an int
         raise TypeError(f"{value!r} is no whole number")
-    if value < least:
-        raise ValueError(f"{value} is too small")
+    if not least <= value <= _MAX_NUMBER:
+        raise ValueError(f"{value} is not in [{least}, {_MAX_NUMBER}]")
     return value
 
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Final
 
 from storage import checkpoints
-from storage.checkpoints import CorruptCheckpoint
 from storage.files import Files
 
 FILE_NAME: Final = "_rlmm_committed_offsets"
@@ -38,7 +37,7 @@ def read(log_dir: Path, files: Files) -> dict[int, int]:
 
 
 def _parse(words: Sequence[str]) -> tuple[int, int]:
-    partition, offset = map(int, words)
-    if partition < 0 or offset < 0:
-        raise CorruptCheckpoint(f"partition {partition}, offset {offset}")
-    return partition, offset
+    partition, offset = words
+    return checkpoints.number(partition, checkpoints.MAX_PARTITION), checkpoints.number(
+        offset, checkpoints.MAX_OFFSET
+    )

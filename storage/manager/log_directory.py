@@ -19,7 +19,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from protocol.types import TopicPartition
-from storage import checkpoints, file_names
+from storage import checkpoints, file_names, json_object
 from storage.checkpoints import CorruptCheckpoint, OffsetCheckpoint
 from storage.files import Files
 from storage.manager import meta_properties
@@ -264,7 +264,8 @@ def _take_clean_shutdown(path: Path, files: Files) -> tuple[bool, int | None]:
     files.unlink(path / CLEAN_SHUTDOWN_FILE)
     files.fsync_dir(path)
     try:
-        broker_epoch = json.loads(text)["brokerEpoch"]
-    except (ValueError, KeyError, TypeError):
+        broker_epoch = json_object.parse(text).get("brokerEpoch")
+    except ValueError:
         return True, None  # older versions wrote an empty file
-    return True, broker_epoch if isinstance(broker_epoch, int) else None
+    is_epoch = type(broker_epoch) is int and -1 <= broker_epoch <= checkpoints.MAX_OFFSET
+    return True, broker_epoch if is_epoch else None

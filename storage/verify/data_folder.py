@@ -1,13 +1,12 @@
 """Verification of a data folder (one of `log.dirs`): its own files, every log in it, and its checkpoints."""
 
-import json
 from collections import Counter
 from pathlib import Path
 from typing import Final
 from uuid import UUID
 
 from protocol.types import TopicPartition
-from storage import checkpoints, file_names, leader_epoch_cache, partition_metadata
+from storage import checkpoints, file_names, json_object, leader_epoch_cache, partition_metadata
 from storage.checkpoints import CorruptCheckpoint, OffsetCheckpoint
 from storage.file_names import METADATA_LOG
 from storage.files import Files
@@ -83,10 +82,10 @@ def _check_own_files(directory: Path, files: Files, findings: Findings) -> None:
         check_snapshot(path, files, findings)
     path = directory / CLEAN_SHUTDOWN_FILE
     try:
-        if files.exists(path) and (text := files.read(path)):  # older versions wrote an empty file
-            content = json.loads(text)
-            if not isinstance(content, dict) or not isinstance(content.get("brokerEpoch"), int):
-                findings.error(path, "does not say brokerEpoch")
+        text = files.read(path) if files.exists(path) else b""
+        # Older versions wrote an empty file.
+        if text and not isinstance(json_object.parse(text).get("brokerEpoch"), int):
+            findings.error(path, "does not say brokerEpoch")
     except ValueError as error:
         findings.error(path, f"not JSON: {error}")
 

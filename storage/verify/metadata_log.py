@@ -1,6 +1,5 @@
 """Verification of the metadata log's own files: snapshots (`.checkpoint`, KIP-630), `quorum-state` (KIP-595)."""
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -9,6 +8,7 @@ from protocol.messages.snapshot_footer_record import SnapshotFooterRecord
 from protocol.records.batch import crc_is_valid
 from protocol.records.quorum import decode_quorum_record
 from protocol.records.record import records
+from storage import json_object
 from storage.files import Files
 from storage.verify.findings import Findings
 from storage.verify.log_file import LogFile
@@ -61,7 +61,7 @@ def check_quorum_state(path: Path, files: Files, findings: Findings, *, last_epo
     a crash never leaves an older one: with it the node could vote, or lead, a second time in the same epoch.
     """
     try:
-        state = json.loads(files.read(path))
+        state = json_object.parse(files.read(path))
     except FileNotFoundError:
         if last_epoch >= 0:
             findings.error(
@@ -72,7 +72,7 @@ def check_quorum_state(path: Path, files: Files, findings: Findings, *, last_epo
     except ValueError as error:
         findings.error(path, f"not JSON: {error}")
         return
-    epoch = state.get("leaderEpoch") if isinstance(state, dict) else None
+    epoch = state.get("leaderEpoch")
     if not isinstance(epoch, int) or isinstance(epoch, bool) or epoch < 0:
         findings.error(path, "does not say leaderEpoch")
     elif epoch < last_epoch:

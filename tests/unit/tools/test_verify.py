@@ -311,7 +311,7 @@ def metadata_log(folder, *, epochs=(0, 1, 2), first_offset=0):
         ({"leaderEpoch": 0}, "leaderEpoch 0, but the log has epoch 2"),
         ({"leaderEpoch": -1}, "does not say"),
         ({"leaderEpoch": True}, "does not say"),
-        ([], "does not say"),
+        ([], "no JSON object"),
         (None, "the file is missing"),
     ],
 )  # fmt: skip

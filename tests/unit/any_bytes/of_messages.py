@@ -1,0 +1,176 @@
+"""Entry points of requests and responses."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+
+from protocol import framing
+from protocol.api_keys import KAFKA_VERSIONS, ApiKey
+from protocol.codec import decode_request, decode_response, encode_request, encode_response
+from protocol.errors import MalformedMessage
+from protocol.hot import fetch, produce
+from protocol.messages import request_class, response_class
+from protocol.messages.produce import ProduceRequest
+from tests.unit.any_bytes.entry_point import (
+    batch_of,
+    entry_point,
+)
+from tests.unit.any_bytes.filled import filled
+
+#: API and version of a message: two bytes before its body.
+_KEYS = tuple(ApiKey)
+
+
+def _api(data: bytes) -> tuple[ApiKey, int, bytes]:
+    if len(data) < 2:
+        raise MalformedMessage("no API")
+    key = _KEYS[data[0] % len(_KEYS)]
+    versions = KAFKA_VERSIONS[key]
+    return key, versions[data[1] % len(versions)], data[2:]
+
+
+def _each_api() -> Iterator[tuple[ApiKey, int, bytes]]:
+    for number, key in enumerate(_KEYS):
+        for index, version in enumerate(KAFKA_VERSIONS[key]):
+            yield key, version, bytes((number, index))
+
+
+def _requests() -> Sequence[bytes]:
+    return [
+        head + encode_request(key, version, filled(request_class(key), version))
+        for key, version, head in _each_api()
+    ]
+
+
+def _responses() -> Sequence[bytes]:
+    return [
+        head + encode_response(key, version, filled(response_class(key), version))
+        for key, version, head in _each_api()
+    ]
+
+
+@entry_point(MalformedMessage, seeds=_requests)
+def request_bodies(data: bytes) -> None:
+    """The bounded reader, for every API and version."""
+    key, version, body = _api(data)
+    for view in (body, memoryview(body)):
+        encode_request(key, version, decode_request(key, version, view))
+
+
+@entry_point(MalformedMessage, seeds=_responses)
+def response_bodies(data: bytes) -> None:
+    """What another node answers."""
+    key, version, body = _api(data)
+    encode_response(key, version, decode_response(key, version, memoryview(body)))
+
+
+def _frames() -> Sequence[bytes]:
+    return [
+        framing.request_header(key, version, 7, "client")
+        + encode_request(key, version, filled(request_class(key), version))
+        for key, version, _ in _each_api()
+    ]
+
+
+@entry_point(MalformedMessage, seeds=_frames)
+def request_frames(data: bytes) -> None:
+    """Header and body of a frame."""
+    frame = memoryview(data)
+    header, at = framing.parse_request_header(frame)
+    if header.api_key in KAFKA_VERSIONS and header.api_version in KAFKA_VERSIONS[ApiKey(header.api_key)]:
+        decode_request(header.api_key, header.api_version, frame[at:])
+        framing.parse_response_header(header.api_key, header.api_version, frame)
+
+
+def _of(key: ApiKey) -> Callable[[], Sequence[bytes]]:
+    def seeds() -> Sequence[bytes]:
+        return [
+            bytes((index,))
+            + encode_request(key, version, filled(request_class(key), version, batch=batch_of(2)))
+            for index, version in enumerate(KAFKA_VERSIONS[key])
+        ]
+
+    return seeds
+
+
+@entry_point(MalformedMessage, seeds=_of(ApiKey.PRODUCE))
+def hot_produce(data: bytes) -> None:
+    """The codec of Produce: what the usual one reads is what the general one reads."""
+    version, body = _hot(ApiKey.PRODUCE, data)
+    with suppress(MalformedMessage):
+        produce.decode(version, body)
+    # No transactional id, acks, timeout: what the usual codec has recognised before.
+    empty = encode_request(ApiKey.PRODUCE, version, ProduceRequest())
+    before = 7 if version >= 9 else 8
+    body = memoryview(empty[:before] + bytes(body[before:]))
+    reader = produce.TopicsReader(version, before)
+    for _ in range(2):
+        found = reader.read(body)
+        if found is not None:
+            usual = [(key, [(index, bytes(rows)) for index, rows in topic]) for key, topic in found]
+            assert usual == _topics_of(version, body)
+
+
+def _topics_of(version: int, body: memoryview) -> object:
+    try:
+        request = produce.decode(version, body)
+    except MalformedMessage as error:
+        return error
+    return [
+        (
+            topic.topic_id if version >= 13 else topic.name,
+            [
+                (row.index, None if row.records is None else bytes(row.records))
+                for row in topic.partition_data
+            ],
+        )
+        for topic in request.topic_data
+    ]
+
+
+@entry_point(MalformedMessage, seeds=_of(ApiKey.FETCH))
+def hot_fetch(data: bytes) -> None:
+    """The codec of Fetch."""
+    version, body = _hot(ApiKey.FETCH, data)
+    for is_of_kind, reads in (
+        (fetch.is_incremental, fetch.IncrementalRequests),
+        (fetch.is_full, fetch.FullRequests),
+    ):
+        if is_of_kind(version, body):
+            reader = reads(version)
+            if any([reader.read(body), reader.read(body)]):
+                # What the usual codec reads is no refusal of the general one.
+                assert _can_be_decoded(version, body)
+    fetch.decode(version, body)
+
+
+def _can_be_decoded(version: int, body: memoryview) -> bool:
+    try:
+        fetch.decode(version, body)
+    except MalformedMessage:
+        return False
+    return True
+
+
+def _fetched() -> Sequence[bytes]:
+    return [
+        bytes((index,))
+        + encode_response(
+            ApiKey.FETCH, version, filled(response_class(ApiKey.FETCH), version, batch=batch_of(2))
+        )
+        for index, version in enumerate(KAFKA_VERSIONS[ApiKey.FETCH])
+    ]
+
+
+@entry_point(MalformedMessage, seeds=_fetched)
+def hot_fetch_responses(data: bytes) -> None:
+    """A follower's Fetch is answered."""
+    version, body = _hot(ApiKey.FETCH, data)
+    fetch.read_usual_response(version, body)
+    fetch.decode_response(version, body)
+
+
+def _hot(key: ApiKey, data: bytes) -> tuple[int, memoryview]:
+    if not data:
+        raise MalformedMessage("no version")
+    versions = KAFKA_VERSIONS[key]
+    return versions[data[0] % len(versions)], memoryview(data)[1:]
