@@ -172,23 +172,26 @@ class AuxiliaryStates:
         Raises RemoteStorageError, RetriableRemoteStorageError at a deadline.
         """
         copy, store = found.copy, self._store
+
+        # Checked and decoded in the thread, too: a snapshot may have a million producers.
+        def state(epochs: LeaderEpochCache, snapshot: bytes) -> RemoteState:
+            return RemoteState.of(
+                offset=found.offset,
+                log_start_offset=log_start_offset,
+                leader_epochs=epochs.entries,
+                producer_snapshot=snapshot,
+            )
+
         if found.offset == copy.end_offset:
-            epochs, snapshot = await self._run(
-                lambda: (read_epochs(store, copy), read_snapshot(store, copy)),
+            return await self._run(
+                lambda: state(read_epochs(store, copy), read_snapshot(store, copy)),
                 copy,
                 timeout_s=READ_TIMEOUT_S,
             )
-        else:
-            epochs = await self._run(lambda: read_epochs(store, copy), copy, timeout_s=READ_TIMEOUT_S)
-            before = self._copy_before(found, epochs)
-            snapshot = await self._run(
-                lambda: _replayed_snapshot(store, found, before), copy, timeout_s=REPLAY_TIMEOUT_S
-            )
-        return RemoteState.of(
-            offset=found.offset,
-            log_start_offset=log_start_offset,
-            leader_epochs=epochs.entries,
-            producer_snapshot=snapshot,
+        epochs = await self._run(lambda: read_epochs(store, copy), copy, timeout_s=READ_TIMEOUT_S)
+        before = self._copy_before(found, epochs)
+        return await self._run(
+            lambda: state(epochs, _replayed_snapshot(store, found, before)), copy, timeout_s=REPLAY_TIMEOUT_S
         )
 
     async def _run(self, read: Callable[[], T], copy: RemoteLogSegmentMetadata, *, timeout_s: float) -> T:

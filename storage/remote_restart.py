@@ -23,7 +23,7 @@ the epochs and producers of neither log.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -50,6 +50,8 @@ class RemoteState:
     #: Those of [log_start_offset, offset).
     leader_epochs: tuple[EpochEntry, ...]
     producer_snapshot: bytes
+    #: Those of the snapshot; the log that takes over the state changes them.
+    producers: tuple[ProducerState, ...] = field(compare=False, repr=False)
 
     @classmethod
     def of(
@@ -60,7 +62,10 @@ class RemoteState:
         leader_epochs: Iterable[EpochEntry],
         producer_snapshot: bytes,
     ) -> "RemoteState":
-        """The state, with the epochs of the range only."""
+        """The state, with the epochs of the range only. [any thread]
+
+        Raises CorruptSnapshot, also if the snapshot is one of a later offset: a store may return anything.
+        """
         assert 0 <= log_start_offset <= offset, (log_start_offset, offset)
         cache = LeaderEpochCache(leader_epochs)
         kept = cache.entries_in_range(start_offset=log_start_offset, end_offset=offset)
@@ -69,19 +74,21 @@ class RemoteState:
             log_start_offset=log_start_offset,
             leader_epochs=tuple(kept),
             producer_snapshot=producer_snapshot,
+            producers=_producers_at(offset, producer_snapshot),
         )
 
-    def producers(self) -> list[ProducerState]:
-        """The producers of the snapshot. Raises CorruptSnapshot, also if it is one of a later offset."""
-        states = producer_snapshot.decode(self.producer_snapshot)
-        for state in states:
-            first, last = (
-                state.transaction_first_offset,
-                state.batches[-1].last_offset if state.batches else None,
-            )
-            if any(offset is not None and offset >= self.offset for offset in (first, last)):
-                raise CorruptSnapshot(f"{state} is not a producer's state at offset {self.offset}")
-        return states
+
+def _producers_at(offset: int, snapshot: bytes) -> tuple[ProducerState, ...]:
+    """Raises CorruptSnapshot."""
+    states = tuple(producer_snapshot.decode(snapshot))
+    for state in states:
+        first, last = (
+            state.transaction_first_offset,
+            state.batches[-1].last_offset if state.batches else None,
+        )
+        if any(each is not None and each >= offset for each in (first, last)):
+            raise CorruptSnapshot(f"{state} is not a producer's state at offset {offset}")
+    return states
 
 
 class RemoteRestart:
@@ -108,10 +115,8 @@ class RemoteRestart:
         """The next job that `restart` would otherwise wait for; None if there is none left.
 
         Complete it and call this again, as long as the restart is wanted; then, or if it is abandoned, call `discard`.
-        The job's `run` raises KafkaStorageError. Raises KafkaStorageError, and CorruptSnapshot if the state's snapshot is
-        not one.
+        The job's `run` raises KafkaStorageError. Raises KafkaStorageError.
         """
-        state.producers()
         job = self._truncation.restart_job(state.offset, log_start_offset=state.log_start_offset)
         if job is not None or self._is_written(state):
             return job
@@ -163,7 +168,6 @@ class RemoteRestart:
 
     def restart(self, state: RemoteState, *, now_ms: int) -> None:
         """See `Log.restart_from_remote`."""
-        producers = state.producers()
         while (job := self.next_job(state)) is not None:
             job.complete()
         snapshot, epochs = self._paths(state)
@@ -171,7 +175,7 @@ class RemoteRestart:
         def take_over() -> None:
             self._files.snapshots.adopt(snapshot, offset=state.offset)
             self._epochs.adopt(epochs, state.leader_epochs)
-            self._producers.load(producers, offset=state.offset, now_ms=now_ms)
+            self._producers.load(state.producers, offset=state.offset, now_ms=now_ms)
 
         self._truncation.restart(
             state.offset,

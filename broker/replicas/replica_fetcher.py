@@ -43,7 +43,7 @@ from broker.replication.remote_log_aux import (
     FetchLeaderOffsets,
     LeaderOffsets,
 )
-from protocol.errors import CorruptMessage, ErrorCode, KafkaError, KafkaStorageError
+from protocol.errors import CorruptMessage, ErrorCode, InvalidRecord, KafkaError, KafkaStorageError
 from protocol.hot.fetch import FetchRow, Key, Records
 from protocol.types import TopicPartition
 from remote.auxiliary_state import AuxiliaryStates
@@ -418,7 +418,7 @@ class ReplicaFetcher:
                     partition,
                     error,
                 )
-            case CorruptMessage():
+            case CorruptMessage() | InvalidRecord():
                 # Possibly damaged in transit; a leader with a failing disk is detected by its own readers.
                 leader_id = self._leader.leader_id
                 logger.error("%s: records from broker %d cannot be appended: %s", partition, leader_id, error)
@@ -433,6 +433,12 @@ class ReplicaFetcher:
                 return
             case KafkaStorageError():
                 logger.error("%s: replication stops until the next leader epoch: %s", partition, error)
+            case _ if follower.state is ReplicaState.BUILDING_REMOTE_LOG_AUX:
+                # Of the store, in the end: what it returns later may be another thing.
+                level = logging.DEBUG if fetch_state.failed_builds else logging.ERROR
+                logger.log(level, "%s: unexpected error after its tiered records", partition, exc_info=error)
+                self._on_remote_error(fetch_state, RemoteStorageError(repr(error)))
+                return
             case _:
                 logger.error("%s: replication stops until the next leader epoch", partition, exc_info=error)
         follower.on_failure()

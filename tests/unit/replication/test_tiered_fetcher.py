@@ -16,6 +16,10 @@ from remote import auxiliary_state
 from remote.errors import RemoteResourceNotFound
 from remote.storage_manager import IndexType
 from runtime import Pool
+from storage import producer_snapshot
+from storage.producer_append import BatchMetadata, ProducerState
+from storage.producer_snapshot import CorruptSnapshot
+from storage.remote_restart import RemoteRestart
 from tests.harness.faulty_files import Loss
 from tests.harness.replicas import TOPIC_ID, ReplicaBroker, turns, until
 from tests.harness.tiered_replicas import TieredCluster
@@ -352,8 +356,25 @@ def corrupt_snapshot(index: IndexType, data: bytes) -> bytes:
     return bytes([*data[:-1], data[-1] ^ 1]) if index is IndexType.PRODUCER_SNAPSHOT else data
 
 
+def snapshot_of_a_later_offset(index: IndexType, data: bytes) -> bytes:
+    if index is not IndexType.PRODUCER_SNAPSHOT:
+        return data
+    state = ProducerState(
+        producer_id=7, epoch=0, coordinator_epoch=None, last_timestamp=0, transaction_first_offset=None
+    )
+    state.batches.append(BatchMetadata(5, 5, 2, 0))
+    return producer_snapshot.encode({7: state})
+
+
 @pytest.mark.parametrize(
-    "tamper", [corrupt_epochs, epochs_of_another_log, epochs_that_go_back, corrupt_snapshot]
+    "tamper",
+    [
+        corrupt_epochs,
+        epochs_of_another_log,
+        epochs_that_go_back,
+        corrupt_snapshot,
+        snapshot_of_a_later_offset,
+    ],
 )
 def test_an_index_that_is_not_the_copys_changes_nothing(simulation, caplog, tamper):
     """Kafka 4.3.1 has truncated the log by then."""
@@ -368,6 +389,28 @@ def test_an_index_that_is_not_the_copys_changes_nothing(simulation, caplog, tamp
             assert (log.log_end_offset, log.files.generation) == (0, 0)
             cluster.store.tamper = lambda index, data: data
             await until(lambda: end(follower) == 4)
+
+    run(simulation, story)
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError("a fault"), CorruptSnapshot("as a store may have it")])
+def test_an_unexpected_error_behind_tiered_records_does_not_stop_the_follower(
+    simulation, caplog, monkeypatch, error
+):
+    async def story():
+        async with tiered(simulation) as cluster:
+            _, follower = cluster.brokers.values()
+            next_job, left = RemoteRestart.next_job, [error] * 3
+
+            def failing(restart, state):
+                if left:
+                    raise left.pop()
+                return next_job(restart, state)
+
+            monkeypatch.setattr(RemoteRestart, "next_job", failing)
+            await start(follower)
+            await until(lambda: end(follower) == 4, within_s=60)
+            assert caplog.text.count("unexpected error after its tiered records") == 1
 
     run(simulation, story)
 
