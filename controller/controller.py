@@ -310,7 +310,7 @@ class Controller:
                 yield
 
         await asyncio.sleep(0)
-        await in_turns(self._runtime, while_active())
+        await in_turns(self._runtime, while_active(), goes_first=True)
         if self._active is not active:
             raise self._not_controller()
 

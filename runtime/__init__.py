@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from runtime.pools import Pool
 from runtime.supervision import TaskFailure
+from runtime.turns import LoopTurns
 from runtime.workers import Worker
 
 __all__ = [
@@ -94,6 +95,10 @@ class Runtime(Protocol):
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
         """The loop on which the whole node runs."""
+
+    @property
+    def turns(self) -> LoopTurns:
+        """The turns of the loop: all that is long shares them."""
 
     @property
     def random(self) -> random.Random:

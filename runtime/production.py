@@ -23,6 +23,7 @@ from runtime.stalls import StallWatch
 from runtime.supervision import Supervisor
 from runtime.thread_pool import Threads
 from runtime.thread_starter import ThreadStarter
+from runtime.turns import LoopTurns
 
 if TYPE_CHECKING:
     from runtime.spawned_worker import SpawnedWorker
@@ -97,6 +98,7 @@ class ProductionRuntime:
         #: Wall clock, ms since 1970. Bound, too.
         self.now_ms = wall_clock_ms
         self.call_later = self.loop.call_later
+        self.turns = LoopTurns(self)
         self._tasks = Supervisor(self.loop, self.random)
         self._starter = ThreadStarter()
         self._executors: dict[Pool, Threads] = {}

@@ -22,6 +22,7 @@ from runtime import Listening, LoopStalls, Pool, PoolUsage, ProtocolFactory, Soc
 from runtime.memory_network import MemoryNetwork
 from runtime.pools import THREADS
 from runtime.supervision import Supervisor
+from runtime.turns import LoopTurns
 from runtime.virtual_loop import VirtualLoop
 from runtime.virtual_pool import Interleaving, VirtualPool
 from runtime.virtual_threads import VirtualThreads
@@ -107,6 +108,7 @@ class SimulatedRuntime:
         self.random = random.Random(self.simulation.random.getrandbits(64))
         self.monotonic = self.loop.time
         self.call_later = self.loop.call_later
+        self.turns = LoopTurns(self)
         #: The wall clock's error, ms; may be changed at any time, as when an operator sets a clock.
         self.clock_error_ms = clock_error_ms
         # A separate random stream: draws of threads change nothing for a node without threads.

@@ -26,7 +26,6 @@ Many rows are appended in turns of the event loop (`_produce_in_turns`), between
 is looked up in its own turn, so that it answers for itself whatever happens in between.
 """
 
-import asyncio
 from collections.abc import Iterator, Sequence
 from functools import partial
 from struct import Struct
@@ -81,6 +80,8 @@ _ACKS_AND_TIMEOUT = Struct(">hi")
 
 #: The rows of a request that is handled in one turn of the loop, a millisecond; a connection may have sent several.
 MAX_ROWS_AT_ONCE: Final = 100
+#: More are long work (`runtime.turns`): behind them, others wait where such work has had its part of the turn.
+_FEW_ROWS: Final = 10
 #: The rows of one step of a turn: each may have a megabyte, which takes half a millisecond.
 ROWS_OF_STEP: Final = 4
 #: An index, a length and no tagged fields.
@@ -150,12 +151,12 @@ def _produce(
     """Append the batches of these topics, then respond; of `request`, whose body has this size, its other fields are used."""
     now_ms = broker.runtime.now_ms()
     # Nearly all requests have one topic of a few rows, also those of many bytes: counting would take 1.6 us.
-    if (
-        size_bytes > MAX_ROWS_AT_ONCE * _SMALLEST_ROW_BYTES
-        and (len(topics) != 1 or len(topics[0][1]) > MAX_ROWS_AT_ONCE)
-        and _has_many_rows(topics)
-    ):
-        return ReplyInTurns(_produce_in_turns(request, _copied(topics), context, broker))
+    if size_bytes > _FEW_ROWS * _SMALLEST_ROW_BYTES and (len(topics) != 1 or len(topics[0][1]) > _FEW_ROWS):
+        row_count = sum([len(batches) for _, batches in topics])
+        if row_count > MAX_ROWS_AT_ONCE:
+            return ReplyInTurns(_produce_in_turns(request, _copied(topics), context, broker))
+        if row_count > _FEW_ROWS:
+            broker.runtime.turns.charge(row_count // ROWS_OF_STEP)
     answers: list[AnsweredTopic] = []
     pending: list[PendingRow] = []
     deferred: list[DeferredBatch] = []
@@ -173,10 +174,6 @@ def _produce(
     # Batches that have all been appended in this turn: nothing can have ended the wait of any yet. One that was not may have:
     # its disk fails, and all partitions of that directory are offline.
     return _respond(request, answers, context, broker, pending, is_pending=are_appended)
-
-
-def _has_many_rows(topics: Sequence[ProducedTopic]) -> bool:
-    return sum([len(batches) for _, batches in topics]) > MAX_ROWS_AT_ONCE
 
 
 def _copied(topics: Sequence[ProducedTopic]) -> list[ProducedTopic]:
@@ -218,7 +215,7 @@ async def _produce_in_turns(
                 yield _append_rows(key, some, rows, request, now_ms, context, broker, pending, deferred)
 
     await in_turns(broker.runtime, steps())
-    await asyncio.sleep(0)  # a response of 3,000 rows takes 2 ms
+    await broker.runtime.turns.share()  # a response of 3,000 rows takes 2 ms
     if deferred:
         return await _append_deferred(
             deferred, request, answers, broker.runtime.now_ms(), context, broker, pending

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Coroutine, Generator, Iterator
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, Final, TypeAlias, TypeVar
 
-from runtime.turns import Clock, in_turns
+from runtime.turns import MAX_STEPS, HasTurns, in_turns
 
 R = TypeVar("R")
 
@@ -23,22 +23,26 @@ ROWS_OF_STEP: Final = 100
 Work: TypeAlias = Generator[None, None, R | Awaitable[R]]
 
 
-def at_once_or_in_turns(work: Work[R], clock: Clock, turns: asyncio.Lock | None = None) -> R | Awaitable[R]:
+def at_once_or_in_turns(
+    work: Work[R], runtime: HasTurns, lock: asyncio.Lock | None = None
+) -> R | Awaitable[R]:
     """The answer if the work is done in one step; else the rest is done in turns of the loop. Raises what a step raises.
 
-    `turns` is held meanwhile (`BrokerServices.long_answers`): of a hundred answers that were made at the same time, none would be
+    Where other long work has had its part of this turn, all steps are done in later ones. `lock` is held meanwhile (`BrokerServices.long_answers`): of a hundred answers that were made at the same time, none would be
     complete before nearly all are, and each would hold its rows for as long. It is free while the answer is waited for.
     """
-    try:
-        next(work)
-    except StopIteration as done:
-        answer: R | Awaitable[R] = done.value
-        return answer
-    return _rest_in_turns(work, clock, turns or nullcontext())
+    if not runtime.turns.is_spent:
+        try:
+            next(work)
+        except StopIteration as done:
+            answer: R | Awaitable[R] = done.value
+            return answer
+        runtime.turns.charge(MAX_STEPS)
+    return _rest_in_turns(work, runtime, lock or nullcontext())
 
 
 def _rest_in_turns(
-    work: Work[R], clock: Clock, turns: AbstractAsyncContextManager[None]
+    work: Work[R], runtime: HasTurns, lock: AbstractAsyncContextManager[None]
 ) -> Coroutine[Any, Any, R]:
     answers: list[R | Awaitable[R]] = []
 
@@ -46,9 +50,8 @@ def _rest_in_turns(
         answers.append((yield from work))
 
     async def rest() -> R:
-        await asyncio.sleep(0)  # the first step has had its turn
-        async with turns:
-            await in_turns(clock, steps())
+        async with lock:
+            await in_turns(runtime, steps())
         (answer,) = answers
         return await answer if isinstance(answer, Awaitable) else answer
 

@@ -4,6 +4,7 @@
     open ---- the peer does not read replies ---> clogged ---- it has read -----> open
     open ---- the bound of one turn ------------> yielding --- others' turns ---> open
     open ---- a frame has begun, no memory ------> starved --- memory is free ---> open
+    open ---- long work has taken its turn --------> yielding --- in the order of arrival ---> open
     any  ---- finish(), close(), bad frame, failure, end of stream --> ending --> closed
 
 The reply of a parked request is sent by what completes it, a delayed response in a purgatory mostly, in the same turn of
@@ -32,7 +33,7 @@ from broker.network.settings import NetworkSettings
 from protocol.errors import KafkaError
 from runtime import Runtime
 from runtime.histogram import Histogram
-from runtime.turns import SharedTurn
+from runtime.turns import LoopTurns
 
 log = logging.getLogger(__name__)
 
@@ -93,11 +94,11 @@ WRITE_HIGH_WATER_BYTES = 256 * 1024
 REQUESTS_PER_TURN = 32
 REPLY_BYTES_PER_TURN = 64 * 1024
 
-#: Frames of this size are dispatched for two milliseconds of a turn: several connections may have received some at once, and a
-#: megabyte written to new pages of the page cache takes 0.5 to 2.4 ms. One waits for so many turns at most, as other connections
-#: may always come first.
+#: Frames of this size are long work (`runtime.turns`): several connections may have received some at once, and a
+#: megabyte written to new pages of the page cache takes 0.5 to 2.4 ms.
 LARGE_FRAME_BYTES = 128 * 1024
-MAX_TURNS_WAITED = 10
+#: Frames of this size may have many rows: they wait where long work, of whatever connection, has taken its part of the turn.
+MANY_ROWS_BYTES = 1024
 
 #: Replies of one turn are joined into one piece up to this size: uvloop sends one piece by send(),
 #: several by writev(), which costs more than copying so few bytes.
@@ -138,8 +139,8 @@ class ConnectionOwner(Protocol):
         """The bounds of all connections together."""
 
     @property
-    def turn(self) -> SharedTurn:
-        """In which large frames are dispatched."""
+    def turns(self) -> LoopTurns:
+        """In which long requests are dispatched."""
 
     @property
     def activity_clock(self) -> float:
@@ -183,8 +184,8 @@ class Connection(asyncio.BufferedProtocol):
         "_server",
         "_timed",
         "_transport",
-        "_turns_waited",
         "_unsent_bytes",
+        "_waits_for_turn",
         "active_at",
         "client_host",
         "client_port",
@@ -217,7 +218,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_at_end = False  # the peer has closed its direction
         self._is_ending = False  # no further request is dispatched
         self._is_closed = False  # the transport is closing or closed
-        self._turns_waited = 0  # by a large frame that has been received
+        self._waits_for_turn = False  # a long request that has been received
         self._unsent_bytes = 0  # at the last sweep
         #: The histogram of the parked request, and the time at which it was parked.
         self._timed: tuple[Histogram, float] | None = None
@@ -387,7 +388,7 @@ class Connection(asyncio.BufferedProtocol):
             if stop > end:
                 needed_bytes = _PREFIX_BYTES + length
                 break
-            if length >= LARGE_FRAME_BYTES and self._waits_for_turn():
+            if length >= MANY_ROWS_BYTES and self._must_wait(length):
                 self._yield()
                 break
             try:
@@ -432,19 +433,19 @@ class Connection(asyncio.BufferedProtocol):
         """
         return not (self._buffer.is_own or self._is_queued or self._server.memory.is_queue_full)
 
-    def _waits_for_turn(self) -> bool:
-        """Whether the large frame that comes next is dispatched in a later turn."""
-        if self._server.turn.is_over() and self._turns_waited < MAX_TURNS_WAITED:
-            self._turns_waited += 1
-            return True
-        self._turns_waited = 0
-        return False
+    def _must_wait(self, length: int) -> bool:
+        """Whether the frame that comes next, which may be long, is dispatched in a later turn; it waits once."""
+        turns = self._server.turns
+        self._waits_for_turn = not self._waits_for_turn and turns.is_spent
+        if length >= LARGE_FRAME_BYTES and not self._waits_for_turn:
+            turns.charge()
+        return self._waits_for_turn
 
     def _yield(self) -> None:
         """Continue in another turn, unless the connection is blocked and continues when it is unblocked."""
         if not self._is_blocked() and not self._is_ending:
             self._is_yielding = True
-            self._server.runtime.loop.call_soon(self._next_turn)
+            self._server.turns.later(self._next_turn)
 
     def _next_turn(self) -> None:
         self._is_yielding = False
@@ -485,7 +486,7 @@ class Connection(asyncio.BufferedProtocol):
         """Prepare the next read; a blocked connection that has read enough ahead pauses reading."""
         if self._is_blocked():
             # A large frame that has been received, and waits for a turn, keeps its memory; not that of a peer that reads no replies.
-            if self._frame_bytes != _PREFIX_BYTES and (self._is_clogged or not self._turns_waited):
+            if self._frame_bytes != _PREFIX_BYTES and (self._is_clogged or not self._waits_for_turn):
                 self._receive_frame(_PREFIX_BYTES)
             self._buffer.prepare(PIPELINED_BYTES, is_enough=True)
             is_wanted = self._may_read_ahead()

@@ -17,7 +17,6 @@ from broker.network.receive_buffer import BufferPool
 from broker.network.request_memory import RequestMemory
 from broker.network.settings import NO_LIMIT, NetworkSettings
 from runtime import Listening, Runtime, SocketOptions
-from runtime.turns import SharedTurn
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +53,7 @@ class NetworkServer:
         #: Called when the kernel could not read the memory of a reply, a page of a mapped file (`storage.lending`).
         self.on_unreadable: Callable[[], None] = lambda: None
         self.limits = ConnectionLimits(self._settings)
-        self.turn = SharedTurn(runtime)
+        self.turns = runtime.turns
         self.pool = BufferPool()
         self.memory = RequestMemory(self._settings, on_queue=self._on_queue_changed)
         #: When the next sweep is due, used as the connections' clock: cheaper to read than the loop's time.

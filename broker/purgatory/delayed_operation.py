@@ -13,6 +13,9 @@ afterwards, so that its completion never finds it watched. It is checked in the 
 watched, since a signal is not repeated. An operation that waits for an offset keeps the leader epoch in which it
 began, because an offset names records within one leadership only.
 
+One event may concern thousands of operations, and thousands may have the same deadline. A few short ones are checked in the
+turn of the event. More are long work (`runtime.turns`): they are checked in order, as many in a turn as it has room for.
+
 An operation is one object and one timer: no task, no queue entry of its own. Operations are bounded by the
 connections, each of which has one request in process.
 
@@ -23,7 +26,10 @@ they exceed a purge interval; here they are removed at once, since a single even
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Hashable
-from typing import Protocol
+from typing import Final, Protocol
+
+#: So many operations are checked at once if all of them are short.
+_FEW: Final = 8
 
 
 class Timer(Protocol):
@@ -33,6 +39,24 @@ class Timer(Protocol):
         """Cancel the timer: it does not fire any more."""
 
 
+class Turns(Protocol):
+    """The turns of the loop, as of `runtime.turns`: how much of the present one long work has taken."""
+
+    def charge(self, steps: int = 1) -> None:
+        """Long work is about to take a part of this turn."""
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether long work has to be put off."""
+
+    @property
+    def is_free(self) -> bool:
+        """Whether long work may run at once."""
+
+    def later(self, work: Callable[[], object]) -> None:
+        """Call `work` in a later turn."""
+
+
 class DelayedOperation(ABC):
     """One operation; see the module. It is watched at most once."""
 
@@ -40,6 +64,8 @@ class DelayedOperation(ABC):
 
     #: Kafka's name of its purgatory, for metrics.
     kind = "Other"
+    #: Whether its check and its completion take some 30 us at most.
+    is_short = True
 
     def __init__(self) -> None:
         #: Completed or cancelled.
@@ -82,6 +108,8 @@ class DelayedOperation(ABC):
         """The deadline has passed (the timer's callback)."""
         if (purgatory := self._purgatory) is not None:
             purgatory.expired_by_kind[self.expiry_kind()] += 1
+            if purgatory.must_wait(self):
+                return
         self.force_complete()
 
     def cancel(self) -> None:
@@ -105,7 +133,10 @@ class DelayedOperationPurgatory:
     __slots__ = (
         "_call_later",
         "_call_soon",
+        "_due",
+        "_is_waiting",
         "_signalled",
+        "_turns",
         "_watched",
         "delayed_by_kind",
         "delayed_count",
@@ -117,9 +148,14 @@ class DelayedOperationPurgatory:
         *,
         call_later: Callable[[float, Callable[[], None]], Timer],
         call_soon: Callable[[Callable[[], None]], object],
+        turns: Turns,
     ) -> None:
         self._call_later = call_later
         self._call_soon = call_soon
+        self._turns = turns
+        #: Operations to check, or (True) to complete, in this order; and whether that continues in a later turn.
+        self._due: dict[DelayedOperation, bool] = {}
+        self._is_waiting = False
         self._watched: dict[Hashable, dict[DelayedOperation, None]] = {}
         self._signalled: dict[Hashable, None] = {}
         #: Operations that wait now.
@@ -178,5 +214,42 @@ class DelayedOperationPurgatory:
         for key in keys:
             if (watching := self._watched.get(key)) is not None:
                 operations.update(watching)
+        if not self._is_waiting and len(operations) <= _FEW and all(each.is_short for each in operations):
+            for operation in operations:
+                operation.try_complete()
+            return
         for operation in operations:
-            operation.try_complete()
+            self._due.setdefault(operation, False)
+        if not self._is_waiting:
+            self._check_due()
+
+    def must_wait(self, operation: DelayedOperation) -> bool:
+        """Whether the deadline of an operation completes it in a later turn, as others have taken their part of this one."""
+        if operation.is_done or (self._turns.is_free and not self._is_waiting):
+            if not operation.is_short:
+                self._turns.charge()
+            return False
+        self._due[operation] = True
+        self._continue_later()
+        return True
+
+    def _continue_later(self) -> None:
+        if not self._is_waiting:
+            self._is_waiting = True
+            self._turns.later(self._check_due)
+
+    def _check_due(self) -> None:
+        """Check or complete the operations that are due, as many as this turn has room for, at least one."""
+        self._is_waiting = False
+        due, turns = self._due, self._turns
+        while due:
+            operation = next(iter(due))
+            has_expired = due.pop(operation)
+            turns.charge()
+            if has_expired:
+                operation.force_complete()
+            else:
+                operation.try_complete()
+            if turns.is_spent and due:
+                self._continue_later()
+                return

@@ -34,13 +34,16 @@ _MAX_LOOK_S: Final = 0.2
 #: More rows are read in turns of the event loop. A row with records takes 5 us, or twice that where so many do not fit into
 #: the processor's caches.
 MAX_ROWS_AT_ONCE: Final = 200
+#: More rows are long work (`runtime.turns`): in a turn that has had its part of it, they are read in later ones.
+FEW_ROWS: Final = 20
 
 
 class DelayedFetch(DelayedResponse[T | asyncio.Future[T]]):
     """See the module. `reads` has not found enough: in this turn of the loop, else the caller calls `try_complete`."""
 
     __slots__ = (
-        "_began_at", "_context", "_delay_timer", "_has_yielded", "_params", "_reads", "_replicas", "_respond", "_times"
+        "_began_at", "_context", "_delay_timer", "_has_yielded", "_params", "_reads", "_replicas", "_respond", "_times",
+        "is_short"
     )  # fmt: skip
 
     kind = "Fetch"
@@ -63,6 +66,7 @@ class DelayedFetch(DelayedResponse[T | asyncio.Future[T]]):
         self._respond = respond
         self._times = times
         self._began_at = replicas.runtime.monotonic()
+        self.is_short = len(context.requested) <= FEW_ROWS
         #: Of a follower's fetch: while its high watermark waits for records; and whether it has yielded a turn to producers.
         self._delay_timer: Timer | None = None
         self._has_yielded = False
@@ -175,7 +179,8 @@ class DelayedFetch(DelayedResponse[T | asyncio.Future[T]]):
 
     async def _respond_in_turns(self) -> T:
         rows = await self._reads.read_in_turns(may_block=True)
-        await asyncio.sleep(0)  # as the response to a Fetch that is read in turns when it arrives
+        # As the response to a Fetch that is read in turns when it arrives.
+        await self._replicas.runtime.turns.share(goes_first=self._params.replica_id is not None)
         return self._send(rows)
 
     def _send(self, rows: ResponseRows) -> T:

@@ -159,10 +159,14 @@ class LogReads:
         return rows
 
     async def read_in_turns(self, *, may_block: bool) -> ResponseRows:
-        """As `read`, of many rows; other code runs in between. Ends early if the session is used by another request."""
+        """As `read`, of many rows; other code runs in between, that of followers first. Ends early if the session is used by another request."""
         self._begin(may_block=may_block, has_waited=False)
         rows: ResponseRows = []
-        await in_turns(self._replicas.runtime, self._steps(rows, may_block=may_block))
+        await in_turns(
+            self._replicas.runtime,
+            self._steps(rows, may_block=may_block),
+            goes_first=self._params.replica_id is not None,
+        )
         return rows
 
     def _steps(self, rows: ResponseRows, *, may_block: bool) -> Iterator[None]:

@@ -15,6 +15,7 @@ Source: Kafka's ReplicaManager.handleOffsetOutOfRangeError and processRemoteFetc
 
 from asyncio import sleep
 from collections.abc import Callable, Sequence
+from functools import partial
 from logging import getLogger
 from typing import Final, NamedTuple
 
@@ -68,11 +69,16 @@ class RemoteReads:
         self.settings = settings
         self.slots = ReadSlots(runtime, settings)
         self._chunks = ChunkReads(reader, runtime=runtime, slots=self.slots, quota=quota)
-        call_later, call_soon = runtime.call_later, runtime.loop.call_soon
+        make_purgatory = partial(
+            DelayedOperationPurgatory,
+            call_later=runtime.call_later,
+            call_soon=runtime.loop.call_soon,
+            turns=runtime.turns,
+        )
         #: Fetches that wait for chunks: under the reads and the partitions.
-        self.fetch_purgatory = DelayedOperationPurgatory(call_later=call_later, call_soon=call_soon)
+        self.fetch_purgatory = make_purgatory()
         #: ListOffsets requests that wait for look-ups: under the look-ups and the partitions.
-        self.list_offsets_purgatory = DelayedOperationPurgatory(call_later=call_later, call_soon=call_soon)
+        self.list_offsets_purgatory = make_purgatory()
         #: Fetches that were answered after remote.fetch.max.wait.ms without all of their records.
         self.expired_fetch_count = 0
         #: Look-ups that were not complete after their time.

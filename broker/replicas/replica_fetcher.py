@@ -49,6 +49,7 @@ from protocol.types import TopicPartition
 from remote.auxiliary_state import AuxiliaryStates
 from remote.errors import RemoteStorageError
 from runtime import Pool, Runtime
+from runtime.turns import MAX_STEPS
 from storage.log_availability import TooManyOpenFiles
 
 logger = logging.getLogger(__name__)
@@ -60,6 +61,8 @@ _JITTER: Final = 0.2
 
 #: How long a Fetch waits for records while actions wait for the disk or the remote tier.
 _WAIT_BESIDE_ACTIONS_MS: Final = 50
+#: Appends of `append_turns.TURN_COST` are counted as so many steps of a turn: several fetchers share it.
+_STEPS_OF_APPENDS: Final = MAX_STEPS // 4
 
 #: The input of a follower's decision: a request with its response, or a leader epoch.
 Input = TypeVarTuple("Input")
@@ -230,7 +233,7 @@ class ReplicaFetcher:
                 cost += part.cost
                 if cost >= append_turns.TURN_COST:
                     cost = 0
-                    await asyncio.sleep(0)
+                    await self._runtime.turns.share(steps=_STEPS_OF_APPENDS, goes_first=True)
                 if part.end_offset is not None and not self._asks_for(fetch_state, part.end_offset):
                     break
         for fetch_state in [each for each in states.changed if each.partition.log.flusher.is_due]:

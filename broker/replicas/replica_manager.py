@@ -107,7 +107,7 @@ class ReplicaManager:
         self.topic_stats = BrokerTopicStats()
         #: Delayed Fetch, Produce and DeleteRecords requests.
         self.purgatory = DelayedOperationPurgatory(
-            call_later=runtime.call_later, call_soon=runtime.loop.call_soon
+            call_later=runtime.call_later, call_soon=runtime.loop.call_soon, turns=runtime.turns
         )
         #: Replicas that are being moved to other log directories.
         self.moves = LogMoves(

@@ -80,7 +80,7 @@ class RoleChanges:
 
     async def _work(self) -> None:
         try:
-            await in_turns(self._runtime, self._steps())
+            await in_turns(self._runtime, self._steps(), goes_first=True)
         except Exception as error:
             logger.exception("The metadata log cannot be applied")
             self.on_failure(f"The metadata log cannot be applied to a partition: {error!r}.")

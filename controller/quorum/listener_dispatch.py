@@ -72,7 +72,9 @@ class ListenerDispatcher:
             if self._appended and self._appended[0].base_offset == start_offset:
                 if self._appended[0].end_offset > high_watermark:
                     break
-                await in_turns(self._runtime, self._commit_each(self._next_appended(high_watermark)))
+                await in_turns(
+                    self._runtime, self._commit_each(self._next_appended(high_watermark)), goes_first=True
+                )
                 continue
             end_offset = high_watermark
             if self._appended:
@@ -80,7 +82,7 @@ class ListenerDispatcher:
             batches = await self._runtime.run_blocking(
                 self._read, start_offset, end_offset, pool=Pool.METADATA
             )
-            await in_turns(self._runtime, self._commit_each(batches))
+            await in_turns(self._runtime, self._commit_each(batches), goes_first=True)
 
     def _next_appended(self, high_watermark: int) -> Iterator[DecodedBatch]:
         """The batches in memory that are next, each of them once listeners are notified of the one before."""

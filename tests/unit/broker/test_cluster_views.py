@@ -32,6 +32,7 @@ from protocol.metadata.records import (
     TopicRecord,
     UserScramCredentialRecord,
 )
+from tests.harness.loop_turns import loop_turns
 
 TOPIC_ID = UUID(int=77)
 DIRECTORY = UUID(int=1000)
@@ -76,7 +77,7 @@ class Cluster:
         image.replay_all(records)
         self.cluster_id = "cluster"
         self.metadata = MetadataCache(image)
-        self.runtime = SimpleNamespace(random=Random(5))
+        self.runtime = SimpleNamespace(random=Random(5), turns=loop_turns())
         self.long_answers = None  # few rows need no turns
         self.config = SimpleNamespace(
             auto_create_topics_enable=False, max_request_partition_size_limit=2000, get=config.get

@@ -30,6 +30,7 @@ from protocol.metadata.records import (
     TopicRecord,
     UnfenceBrokerRecord,
 )
+from tests.harness.loop_turns import loop_turns
 
 IDS = {"a": UUID(int=50), "b": UUID(int=51)}
 
@@ -65,7 +66,9 @@ class Broker:
         # Not at random: the answers of two dispatchers are compared.
         self.now_s = 0.0
         self.runtime = SimpleNamespace(
-            random=SimpleNamespace(choice=lambda alive: alive[-1]), monotonic=lambda: self.now_s
+            random=SimpleNamespace(choice=lambda alive: alive[-1]),
+            monotonic=lambda: self.now_s,
+            turns=loop_turns(),
         )
         self.long_answers = None
         self.config = SimpleNamespace(auto_create_topics_enable=True)

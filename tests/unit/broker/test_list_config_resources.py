@@ -14,6 +14,7 @@ from protocol.errors import ErrorCode
 from protocol.messages.list_config_resources import ListConfigResourcesRequest
 from protocol.metadata.image import ConfigResourceType, MetadataImage
 from protocol.metadata.records import BrokerEndpoint, ConfigRecord, RegisterBrokerRecord, TopicRecord
+from tests.harness.loop_turns import loop_turns
 
 TOPIC, BROKER, LOGGER = ConfigResourceType.TOPIC, ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER
 METRICS, GROUP = ConfigResourceType.CLIENT_METRICS, ConfigResourceType.GROUP
@@ -72,5 +73,6 @@ def ask(version, asked):
         listener_name="PLAINTEXT",
     )
     # Few rows need no turns.
-    broker = SimpleNamespace(metadata=SimpleNamespace(image=image), runtime=None, long_answers=None)
+    runtime = SimpleNamespace(turns=loop_turns())
+    broker = SimpleNamespace(metadata=SimpleNamespace(image=image), runtime=runtime, long_answers=None)
     return handle(ListConfigResourcesRequest(resource_types=asked), context, broker)

@@ -48,6 +48,7 @@ from protocol.metadata.records import (
     TopicRecord,
 )
 from runtime import turns
+from tests.harness.loop_turns import loop_turns
 
 PARTITIONS = 7
 IDS = {name: UUID(int=number) for number, name in enumerate("abc", start=50)}
@@ -108,7 +109,7 @@ class Broker:
             image.replay_all(partition(name, index) for index in range(PARTITIONS))
         self.metadata = MetadataCache(image)
         self.cluster_id = "cluster"
-        self.runtime = SimpleNamespace(random=Random(5), monotonic=lambda: 0.0)
+        self.runtime = SimpleNamespace(random=Random(5), monotonic=lambda: 0.0, turns=loop_turns())
         self.long_answers = asyncio.Lock()
         self.groups = Groups()
         self.config = SimpleNamespace(
@@ -189,21 +190,21 @@ async def test_the_same_answer_in_turns(module, version, request_of, monkeypatch
         assert encoded(module, version, await response) == expected
 
 
-def drive(reply, before=lambda turn: None):
+async def in_counted_turns(reply, before=lambda turn: None):
     """The result, and the number of turns; `before` is called with the number of each turn."""
     taken = 0
     while isinstance(reply, Coroutine):
-        before(taken)
-        taken += 1
-        try:
-            reply.send(None)
-        except StopIteration as done:
-            reply = done.value
+        working = asyncio.ensure_future(reply)
+        while not working.done():
+            before(taken)
+            taken += 1
+            await asyncio.sleep(0)
+        reply = working.result()
     return reply, taken
 
 
 @pytest.mark.parametrize(("module", "version", "request_of"), LONG)
-def test_an_answer_about_metadata_is_of_one_moment(module, version, request_of, monkeypatch):
+async def test_an_answer_about_metadata_is_of_one_moment(module, version, request_of, monkeypatch):
     """Whenever the image changes, the answer is that of the moment in which the request was handled."""
     expected = at_once(module, version, request_of)
     monkeypatch.setattr(module, "ROWS_OF_STEP", 1)
@@ -211,7 +212,7 @@ def test_an_answer_about_metadata_is_of_one_moment(module, version, request_of, 
     changed_before = taken = 0
     while changed_before <= taken:
         broker = Broker()
-        response, taken = drive(
+        response, taken = await in_counted_turns(
             answer(broker, module, request_of(), version),
             lambda turn, broker=broker, at=changed_before: broker.change() if turn == at else None,
         )
@@ -220,11 +221,11 @@ def test_an_answer_about_metadata_is_of_one_moment(module, version, request_of, 
     assert taken > 3
     broker = Broker()
     broker.change()
-    response, _ = drive(answer(broker, module, request_of(), version))
+    response, _ = await in_counted_turns(answer(broker, module, request_of(), version))
     assert encoded(module, version, response) != expected, "an answer that begins after the change"
 
 
-def test_replicas_are_judged_by_their_own_directories():
+async def test_replicas_are_judged_by_their_own_directories():
     """The same list of brokers in other directories: what is known of one is not taken for the other."""
     broker = Broker()
     image = broker.metadata.image
@@ -279,7 +280,7 @@ async def test_a_long_response_is_encoded_in_turns(is_long, monkeypatch):
     reply = Dispatcher(broker)(memoryview(frame), Connection())
     assert isinstance(reply, Coroutine if is_long else list)
     monkeypatch.setattr(turns, "MAX_STEPS", 1)
-    reply, taken = drive(reply)
+    reply, taken = await in_counted_turns(reply)
     assert reply == [
         response_header(ApiKey.LIST_GROUPS, 5, 7),
         encode_response(ApiKey.LIST_GROUPS, 5, ListGroupsResponse(groups=groups)),
@@ -288,7 +289,7 @@ async def test_a_long_response_is_encoded_in_turns(is_long, monkeypatch):
     assert taken >= (11 if is_long else 0)
 
 
-CLOCK = SimpleNamespace(monotonic=lambda: 0.0)
+RUNTIME = SimpleNamespace(turns=loop_turns())
 
 
 def work(steps, result):
@@ -300,11 +301,11 @@ def work(steps, result):
 
 
 async def test_short_work_is_done_at_once():
-    assert at_once_or_in_turns(work(0, 5), CLOCK) == 5
+    assert at_once_or_in_turns(work(0, 5), RUNTIME) == 5
     future = asyncio.get_running_loop().create_future()
-    assert at_once_or_in_turns(work(0, future), CLOCK) is future
+    assert at_once_or_in_turns(work(0, future), RUNTIME) is future
     with pytest.raises(InvalidRequest):
-        at_once_or_in_turns(work(0, InvalidRequest("no")), CLOCK)
+        at_once_or_in_turns(work(0, InvalidRequest("no")), RUNTIME)
 
 
 async def test_long_work_leaves_others_their_turn():
@@ -321,12 +322,12 @@ async def test_long_work_leaves_others_their_turn():
     future.set_result(6)
     for steps, result, expected in ((1, 5, 5), (turns.MAX_STEPS * 5, future, 6)):
         begun = turns_of_others
-        answered = at_once_or_in_turns(work(steps, result), CLOCK)
+        answered = at_once_or_in_turns(work(steps, result), RUNTIME)
         assert turns_of_others == begun
         assert await answered == expected
         assert turns_of_others - begun >= 1 + (steps - 1) // turns.MAX_STEPS
     with pytest.raises(InvalidRequest):
-        await at_once_or_in_turns(work(3, InvalidRequest("no")), CLOCK)
+        await at_once_or_in_turns(work(3, InvalidRequest("no")), RUNTIME)
     counting.cancel()
 
 
@@ -345,7 +346,7 @@ async def test_long_answers_are_made_one_after_the_other_and_waited_for_together
             made.set()
         return futures[number]
 
-    answers = [asyncio.create_task(at_once_or_in_turns(noted(number), CLOCK, lock)) for number in range(3)]
+    answers = [asyncio.create_task(at_once_or_in_turns(noted(number), RUNTIME, lock)) for number in range(3)]
     await made.wait()
     assert begun == sorted(begun)
     for number, future in enumerate(futures):

@@ -26,6 +26,7 @@ from protocol.metadata import records as r
 from protocol.metadata.image import MetadataImage
 from runtime import Pool
 from storage.files import Files
+from tests.harness.loop_turns import loop_turns
 
 
 class Shell:
@@ -41,6 +42,7 @@ class Shell:
         self.flushes = 0
         self.failures: list[BaseException] = []
         self.error: OSError | None = None
+        self.turns = loop_turns()
         self.files = Files()
         self.endpoints: dict[str, Address] = {}
         self.log_settings = MetadataLogSettings()

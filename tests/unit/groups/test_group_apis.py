@@ -35,6 +35,7 @@ from protocol.messages.offset_fetch import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
+from tests.harness.loop_turns import loop_turns
 
 E = ErrorCode
 _ID = UUID(int=5)
@@ -75,7 +76,9 @@ class Metadata:
 class Clock:
     """Each check of it takes a millisecond."""
 
-    now_s = 0.0
+    def __init__(self):
+        self.now_s = 0.0
+        self.turns = loop_turns(self.monotonic)
 
     def monotonic(self):
         self.now_s += 0.001

@@ -264,7 +264,8 @@ def test_partitions_are_unloaded_one_after_the_other():
         assert before >= len(names)
         for _ in range(len(names)):
             await asyncio.sleep(0)
-            assert before - left() <= turns.MAX_STEPS
+            # What runs before this task and after it in one turn of the loop counts in two of them.
+            assert before - left() <= 2 * turns.MAX_STEPS
             before = left()
         assert before == 0
 

@@ -3,12 +3,15 @@
 import gc
 import weakref
 from collections.abc import Callable
+from functools import partial
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.purgatory.delayed_operation import DelayedOperation, DelayedOperationPurgatory
+from runtime.turns import MAX_STEPS, LoopTurns
 
 
 class FakeTimer:
@@ -26,6 +29,7 @@ class FakeLoop:
         self.now = 0.0
         self.timers: list[FakeTimer] = []
         self.soon: list[Callable[[], None]] = []
+        self.turns = LoopTurns(SimpleNamespace(monotonic=lambda: self.now, loop=self))
 
     def call_later(self, delay_s: float, fire: Callable[[], None]) -> FakeTimer:
         timer = FakeTimer(self.now + delay_s, fire)
@@ -83,7 +87,7 @@ def loop():
 
 @pytest.fixture
 def purgatory(loop):
-    return DelayedOperationPurgatory(call_later=loop.call_later, call_soon=loop.call_soon)
+    return DelayedOperationPurgatory(call_later=loop.call_later, call_soon=loop.call_soon, turns=loop.turns)
 
 
 def watch(purgatory, operation, *keys, timeout_ms=1000):
@@ -225,7 +229,9 @@ def test_one_completion_may_cancel_another(loop, purgatory):
 )
 def test_every_operation_ends_exactly_once(steps):
     loop = FakeLoop()
-    purgatory = DelayedOperationPurgatory(call_later=loop.call_later, call_soon=loop.call_soon)
+    purgatory = DelayedOperationPurgatory(
+        call_later=loop.call_later, call_soon=loop.call_soon, turns=loop.turns
+    )
     operations = []
     cancelled = set()
     for what, argument, extra in steps:
@@ -285,3 +291,52 @@ def test_an_operation_is_watched_once(loop, purgatory):
     done.cancel()
     with pytest.raises(AssertionError):
         watch(purgatory, done, "p")
+
+
+@pytest.mark.parametrize("is_deadline", [False, True])
+def test_one_event_completes_thousands_of_operations_in_order_and_in_turns(loop, purgatory, is_deadline):
+    """Requests of others are handled in between, and none is completed twice, whatever happens to it meanwhile."""
+    order, in_turn = [], [0]
+
+    def note(number):
+        order.append(number)
+        in_turn[-1] += 1
+
+    operations = [Operation(partial(note, number)) for number in range(1000)]
+    for operation in operations:
+        operation.is_ready = not is_deadline
+        operation.is_short = False
+        watch(purgatory, operation, "p", timeout_ms=1000)
+    if is_deadline:
+        loop.advance(1)
+    else:
+        purgatory.signal("p")
+    operations[900].cancel()
+    operations[901].is_ready = True
+    operations[901].try_complete()
+    purgatory.signal("p")
+    while loop.soon:
+        in_turn.append(0)
+        loop.turn()
+    assert sorted(order) == [number for number in range(1000) if number != 900]
+    assert [each for each in order if each != 901] == sorted(set(order) - {901})
+    assert max(in_turn) <= MAX_STEPS + 2
+    assert_empty(purgatory, loop)
+
+
+def test_a_few_short_operations_are_completed_in_the_turn_of_their_event_also_behind_long_ones(
+    loop, purgatory
+):
+    long = [Operation() for _ in range(1000)]
+    for operation in long:
+        operation.is_ready, operation.is_short = True, False
+        watch(purgatory, operation, "p")
+    short = Operation()
+    short.is_ready = True
+    watch(purgatory, short, "q")
+    purgatory.signal("q")
+    loop.turn()
+    assert short.completed == [False]
+    purgatory.signal("p")
+    loop.turn()
+    assert 0 < sum(len(each.completed) for each in long) <= MAX_STEPS

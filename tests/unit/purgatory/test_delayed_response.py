@@ -40,7 +40,9 @@ def runtime():
 
 @pytest.fixture
 def purgatory(runtime):
-    return DelayedOperationPurgatory(call_later=runtime.call_later, call_soon=runtime.loop.call_soon)
+    return DelayedOperationPurgatory(
+        call_later=runtime.call_later, call_soon=runtime.loop.call_soon, turns=runtime.turns
+    )
 
 
 def test_the_condition_is_checked_before_the_request_waits(runtime, purgatory):

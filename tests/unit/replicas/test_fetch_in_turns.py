@@ -25,6 +25,7 @@ COUNT = 6
 @pytest.fixture(autouse=True)
 def one_row_a_turn(monkeypatch):
     monkeypatch.setattr(fetch, "MAX_ROWS_AT_ONCE", 2)
+    monkeypatch.setattr(fetch, "FEW_ROWS", 1)
     monkeypatch.setattr(delayed_fetch, "MAX_ROWS_AT_ONCE", 2)
     monkeypatch.setattr(read_from_log, "ROWS_OF_STEP", 1)
     monkeypatch.setattr(turns, "MAX_STEPS", 1)

@@ -37,7 +37,7 @@ class Hosting:
     def __init__(self, runtime, *, session_slots=10):
         self.runtime = runtime
         self.purgatory = DelayedOperationPurgatory(
-            call_later=runtime.call_later, call_soon=runtime.loop.call_soon
+            call_later=runtime.call_later, call_soon=runtime.loop.call_soon, turns=runtime.turns
         )
         self.sessions = FetchSessionCache(slots=session_slots, random=Random(1))
         unbounded = ReplicationQuota(rate=lambda: sys.maxsize)

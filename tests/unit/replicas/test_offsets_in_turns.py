@@ -1,5 +1,6 @@
 """Requests about many replicas are handled in turns of the event loop, between which anything may happen."""
 
+import asyncio
 from collections.abc import Awaitable, Coroutine
 
 import pytest
@@ -112,21 +113,24 @@ def test_the_same_answer_in_turns(
 
 
 @pytest.mark.parametrize("is_named", [False, True])
-def test_replicas_that_are_deleted_meanwhile_are_described(broker, monkeypatch, is_named):
+def test_replicas_that_are_deleted_meanwhile_are_described(simulation, broker, monkeypatch, is_named):
     """Which there are is of one moment: no replica is missing because others were described first."""
     monkeypatch.setattr(k35_describe_log_dirs, ROWS, 1)
     monkeypatch.setattr(turns, "MAX_STEPS", 1)
-    reply = broker.call(k35_describe_log_dirs, describe_log_dirs(is_named=is_named), 5)
     deleted = broker.replicas.logs.logs[("t", COUNT - 1)]
-    for turn in range(100):
-        if turn == 2:
-            broker.replicas.logs.delete(deleted.topic_partition)
-            assert list(broker.replicas.logs.rename_deleted(NOW_MS))
-        try:
-            reply.send(None)
-        except StopIteration as done:
-            response = done.value
-            break
+
+    async def scenario():
+        describing = asyncio.ensure_future(
+            broker.call(k35_describe_log_dirs, describe_log_dirs(is_named=is_named), 5)
+        )
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert not describing.done()
+        broker.replicas.logs.delete(deleted.topic_partition)
+        assert list(broker.replicas.logs.rename_deleted(NOW_MS))
+        return await describing
+
+    response = simulation.run(scenario())
     (directory,) = response.results
     (topic,) = directory.topics
     assert [row.partition_index for row in topic.partitions] == [at for at in range(COUNT) if at != ELSEWHERE]

@@ -38,6 +38,7 @@ TOPICS = {"t": TOPIC_ID, "u": UUID(int=0xB), "unknown": UUID(int=5)}
 @pytest.fixture(autouse=True)
 def one_row_a_turn(monkeypatch):
     monkeypatch.setattr(k00_produce, "MAX_ROWS_AT_ONCE", 2)
+    monkeypatch.setattr(k00_produce, "_FEW_ROWS", 1)
     monkeypatch.setattr(k00_produce, "ROWS_OF_STEP", 1)
     monkeypatch.setattr(turns, "MAX_STEPS", 1)
 
@@ -129,6 +130,7 @@ def outcome(requests, *, most, rows_of_step):
     with (
         Simulation(seed=1) as simulation,
         patch.object(k00_produce, "MAX_ROWS_AT_ONCE", most),
+        patch.object(k00_produce, "_FEW_ROWS", min(most, 10)),
         patch.object(k00_produce, "ROWS_OF_STEP", rows_of_step),
         patch("storage.validation.QUICK_RECORDS", 2),
     ):
@@ -177,8 +179,8 @@ def test_which_requests_are_divided(leader):
 
 
 def test_small_requests_are_not_even_counted(leader, monkeypatch):
-    monkeypatch.setattr(k00_produce, "MAX_ROWS_AT_ONCE", 100)
-    monkeypatch.setattr(k00_produce, "_has_many_rows", None)
+    monkeypatch.setattr(k00_produce, "_FEW_ROWS", 10)
+    monkeypatch.setattr(k00_produce, "MAX_ROWS_AT_ONCE", None)
     assert Dispatcher(leader)(memoryview(bytearray(frame_of(to_all(count=2, acks=1)))), Connection())
 
 

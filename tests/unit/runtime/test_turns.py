@@ -3,28 +3,118 @@
 import asyncio
 import time
 
+import pytest
+
 from runtime.production import run
-from runtime.turns import TURN_S, SharedTurn, in_turns
+from runtime.simulated import Simulation
+from runtime.turns import MAX_STEPS, TURN_S, in_turns
 
 
 def _work(duration_s):
     time.sleep(duration_s)
 
 
-def test_a_shared_turn_is_over_once_it_has_taken_its_time_and_begins_again_before_what_it_has_put_off():
+def test_a_turn_is_spent_once_its_long_work_has_taken_its_time_and_begins_again_before_what_it_has_put_off():
     seen = []
 
     async def main(runtime):
-        turn = SharedTurn(runtime)
-        seen.append(turn.is_over())
+        turns = runtime.turns
+        seen.append(turns.is_spent)
+        turns.charge()
+        seen.append(turns.is_spent)
         _work(TURN_S)
-        seen.append(turn.is_over())
-        runtime.loop.call_soon(lambda: seen.append(turn.is_over()))
+        seen.append(turns.is_spent)
+        turns.later(lambda: seen.append(turns.is_spent))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
 
     run(main)
-    assert seen == [False, True, False]
+    assert seen == [False, False, True, False]
+
+
+@pytest.fixture
+def simulated():
+    with Simulation(seed=1) as simulation:
+        yield simulation.runtime("node")
+
+
+@pytest.mark.parametrize("is_simulated", [True, False])
+def test_all_that_is_long_shares_a_turn_in_the_order_of_its_arrival(simulated, is_simulated):
+    """Fifty tasks that began at the same time: the steps of a turn are bounded together, and none of them waits for all others."""
+    steps_in_turn, order = [0], []
+
+    def steps(number):
+        for _ in range(5 * MAX_STEPS):
+            steps_in_turn[-1] += 1
+            order.append(number)
+            yield
+
+    async def main(runtime):
+        works = [in_turns(runtime, steps(number)) for number in range(50)]
+        working = asyncio.ensure_future(asyncio.gather(*works))
+        while not working.done():
+            steps_in_turn.append(0)
+            await asyncio.sleep(0)
+
+    if is_simulated:
+        simulated.run(main(simulated))
+    else:
+        run(main)
+    assert max(steps_in_turn) <= MAX_STEPS + 1
+    assert len(order) == 50 * 5 * MAX_STEPS
+    firsts = [order.index(number) for number in range(50)]
+    assert firsts == sorted(firsts)
+    if is_simulated:
+        assert firsts[-1] < 50 * 2 * MAX_STEPS
+
+
+def test_work_that_goes_first_does_not_wait_for_the_rest_which_goes_on_meanwhile(simulated):
+    seen = []
+    runtime = simulated
+
+    def steps(name):
+        for _ in range(10 * MAX_STEPS):
+            seen.append(name)
+            yield
+
+    async def main():
+        requests = [asyncio.ensure_future(in_turns(runtime, steps(f"request {at}"))) for at in range(20)]
+        await asyncio.sleep(0)
+        await in_turns(runtime, steps("metadata"), goes_first=True)
+        seen.append("applied")
+        await asyncio.gather(*requests)
+
+    runtime.run(main())
+    until = seen[: seen.index("applied")]
+    assert until.count("metadata") == 10 * MAX_STEPS
+    assert 10 <= len(until) - until.count("metadata") <= 3 * MAX_STEPS
+
+
+def test_work_that_is_cancelled_takes_no_further_step_and_an_error_is_raised_where_it_is_awaited(simulated):
+    runtime = simulated
+    seen = []
+
+    def steps(error_at):
+        for at in range(10 * MAX_STEPS):
+            if at == error_at:
+                raise ValueError("a bug")
+            seen.append(at)
+            yield
+
+    async def main():
+        with pytest.raises(ValueError, match="a bug"):
+            await in_turns(runtime, steps(2 * MAX_STEPS))
+        seen.clear()
+        working = asyncio.ensure_future(in_turns(runtime, steps(None)))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        working.cancel()
+        taken = len(seen)
+        await asyncio.wait([working])
+        await asyncio.sleep(1)
+        assert (working.cancelled(), len(seen)) == (True, taken)
+
+    runtime.run(main())
 
 
 def test_each_step_is_a_turn_of_its_own_where_that_is_asked_for():
