@@ -394,9 +394,9 @@ class Log(LogView):
 
     # -- retention ---------------------------------------------------------------------------------
 
-    def apply_retention(self, now_ms: int) -> int:
-        """Remove the segments that are due (storage/retention.py); returns how many. Files are deleted later."""
-        return self.start.apply_retention(now_ms)
+    def apply_retention(self, now_ms: int, *, most: int | None = None) -> int:
+        """Remove the segments that are due (storage/retention.py), at most so many; returns how many. Files are deleted later."""
+        return self.start.apply_retention(now_ms, most=most)
 
     # -- offsets -----------------------------------------------------------------------------------
 

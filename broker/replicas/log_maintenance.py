@@ -72,8 +72,10 @@ class LogMaintenance:
     async def _maintain(self) -> None:
         await asyncio.sleep(self._config().log_initial_task_delay_ms / 1000)
         while True:
-            for job in self._maintenance_jobs():
-                await self._run(job)
+            if jobs := self._maintenance_jobs():
+                for job in jobs:
+                    await self._run(job)
+                self._after_retention()
             await asyncio.sleep(_STEP_S)
 
     def _maintenance_jobs(self) -> list[BackgroundJob]:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from uuid import UUID
@@ -26,6 +27,7 @@ from storage.manager.log_manager import (
     LogManagerSettings,
 )
 from storage.manager.meta_properties import MetaProperties, read
+from storage.manager.scheduled_tasks import SEGMENTS_OF_STEP
 from tests.unit.storage.storage_support import NOW_MS, batch, offsets_in, open_log
 
 pytestmark = pytest.mark.logs("Log directory")
@@ -306,6 +308,38 @@ def test_flush_ms(tmp_path):
     assert manager.maintain(NOW_MS + 999) == []
     run(manager.maintain(NOW_MS + 1000))
     assert log.recovery_point == 1
+
+
+def test_retention_removes_a_few_segments_of_one_log_in_a_step(tmp_path):
+    """A hundred expiring logs, or one of a hundred segments, stop the event loop for no longer than a few do."""
+    manager = open_manager(tmp_path)
+    logs = [
+        manager.get_or_create(TopicPartition("t", at), topic_id=TOPIC_ID, now_ms=NOW_MS) for at in range(5)
+    ]
+    for log, count in zip(logs, (1, 2, 3, 5, 300), strict=True):
+        append(log, count)
+        log.update_high_watermark(log.log_end_offset)
+    manager.update_config("t", range(5), replace(CONFIG, retention_ms=1000))
+
+    def segment_count():
+        return sum(len(log.segments) for log in logs)
+
+    before, removed = segment_count(), []
+    assert before > 20
+    jobs = manager.maintain(NOW_MS + 300_000)
+    assert segment_count() == before
+    for job in jobs:
+        part = job
+        while part is not None:
+            part.run()
+            left = [len(log.segments) for log in logs]
+            part = part.finish()
+            removed.append(left)
+    steps = [[one - other for one, other in zip(*pair, strict=True)] for pair in pairwise(removed)]
+    assert max(map(sum, steps)) <= SEGMENTS_OF_STEP
+    assert all(sum(map(bool, step)) <= 1 for step in steps)
+    assert [len(log.segments) for log in logs] == [1] * 5
+    assert all(log.log_start_offset == log.log_end_offset for log in logs)
 
 
 def test_retention_and_config_changes(tmp_path):
