@@ -92,6 +92,7 @@ class ScheduledTasks:
                 found.append(log)
             else:
                 _release_mappings(log)
+        # At most LOGS_A_CALL.
         return [_retention_job(deque(found), now_ms)] if found else []
 
 
