@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final
 
-__all__ = ["FORMAT", "LineFormatter", "OutageLog"]
+__all__ = ["FORMAT", "LineFormatter", "LineLimit", "OutageLog"]
 
 FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
@@ -19,11 +19,58 @@ _CONTROL_CHARACTERS: Final = (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)
 _ESCAPES: Final = {code: chr(code).encode("unicode_escape").decode() for code in _CONTROL_CHARACTERS}
 _ESCAPES_BUT_BREAKS: Final = {code: text for code, text in _ESCAPES.items() if chr(code) != "\n"}
 
+#: The maximum length of a line, and of a traceback, which may contain a client's text, too; characters.
+MAX_LINE: Final = 2_000
+MAX_TRACEBACK: Final = 16_000
+#: So many lines of one place in the code are written at once, and then one in each `LINE_INTERVAL_S`.
+LINES_AT_ONCE: Final = 100
+LINE_INTERVAL_S: Final = 1.0
+#: A traceback counts as so many lines.
+LINES_OF_TRACEBACK: Final = 10
+
 _ExceptionInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}... ({len(text)} characters)"
+
+
+class LineLimit(logging.Filter):
+    """Bounds the lines that one place in the code writes, by what a client sends at will: the filter of the process's handler.
+
+    What is omitted is counted, in the next line of that place. Lines below INFO are not bounded, as they are written
+    for an operator who has raised the level, nor are CRITICAL ones, as the node stops. Cost: 1 us for each line.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        #: Place -> how many lines it may write, as of when, and how many were omitted since its last one.
+        self._places: dict[tuple[str, int], list[float]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the line is written."""
+        if not logging.INFO <= record.levelno < logging.CRITICAL:
+            return True
+        place = self._places.setdefault((record.pathname, record.lineno), [LINES_AT_ONCE, record.created, 0])
+        left, since, omitted = place
+        left += max(0.0, record.created - since) / LINE_INTERVAL_S  # the clock may be set back
+        cost = LINES_OF_TRACEBACK if record.exc_info else 1
+        if left < cost:
+            place[:] = left, record.created, omitted + 1
+            return False
+        place[:] = min(left, LINES_AT_ONCE) - cost, record.created, 0
+        if omitted:
+            record.msg = (
+                f"{_cut(record.getMessage(), MAX_LINE)} ({omitted:.0f} more such lines were omitted before)"
+            )
+            record.args = ()
+        return True
 
 
 class LineFormatter(logging.Formatter):
     r"""Escapes characters that break a line or move a terminal's cursor; tracebacks keep their lines, indented.
+
+    So do messages with the attribute `has_lines`, which have no text of clients: a stack.
 
     >>> said = logging.makeLogRecord({"msg": "member left: %s", "args": ("tired\n2026 CRITICAL: disk on fire",)})
     >>> LineFormatter("INFO %(message)s").format(said)
@@ -32,11 +79,18 @@ class LineFormatter(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (logging's own name)
         """The line, without a traceback."""
-        return super().formatMessage(record).translate(_ESCAPES)
+        text = super().formatMessage(record)
+        if getattr(record, "has_lines", False):
+            return _indented(text)
+        return _cut(_cut(text, MAX_LINE).translate(_ESCAPES), MAX_LINE)
 
     def formatException(self, ei: _ExceptionInfo) -> str:  # noqa: N802
         """All lines but the first are indented: an exception may contain a client's text."""
-        return super().formatException(ei).translate(_ESCAPES_BUT_BREAKS).replace("\n", "\n  ")
+        return _indented(_cut(super().formatException(ei), MAX_TRACEBACK))
+
+
+def _indented(text: str) -> str:
+    return text.translate(_ESCAPES_BUT_BREAKS).replace("\n", "\n  ")
 
 
 class OutageLog:

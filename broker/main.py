@@ -14,7 +14,7 @@ from broker import VERSION
 from broker.api import preparations
 from broker.config import BrokerConfig
 from broker.config.load import load_config
-from broker.log_lines import FORMAT, LineFormatter
+from broker.log_lines import FORMAT, LineFormatter, LineLimit
 from broker.node import CannotStart, Node
 from broker.tools import CommandsWithTools
 from protocol.errors import KafkaError
@@ -73,6 +73,7 @@ def start_broker(
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LineFormatter(FORMAT))
+    handler.addFilter(LineLimit())
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     try:
         config = load_config(properties, overrides=overrides, port=port, data_dir=data_dir, tier=tier)

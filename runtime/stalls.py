@@ -40,6 +40,8 @@ BOUND_MS: Final = 100
 BOUND_VARIABLE: Final = "OTTLA_LOOP_STALL_MS"
 #: The minimum interval of two reports; each one has the number of turns since the previous one.
 REPORT_INTERVAL_S: Final = 10.0
+#: For the log's formatter: a stack keeps its lines.
+_HAS_LINES: Final = {"has_lines": True}
 #: A turn that lasts longer is reported before it has ended.
 _PATIENCE_S: Final = 5.0
 #: With a bound of `BOUND_VARIABLE`, a callback is posted so many times in each: a turn of 1.2 bounds is always detected.
@@ -205,6 +207,7 @@ class StallWatch:
                 what,
                 more,
                 stack,
+                extra=_HAS_LINES,
             )
         else:
             log.warning(
@@ -213,6 +216,7 @@ class StallWatch:
                 more,
                 self._bound_s * 1000,
                 stack,
+                extra=_HAS_LINES,
             )
 
 

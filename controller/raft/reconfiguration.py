@@ -20,7 +20,7 @@ from controller.raft.roles import Leader, VoterChange
 from controller.raft.types import RECONFIGURABLE, Node, ReplicaKey, VersionRange
 from controller.raft.voters import Voter, VoterSet
 from protocol.error_code import ErrorCode
-from protocol.errors import InvalidUpdateVersion, NotController
+from protocol.errors import InvalidUpdateVersion, NotController, bounded
 from protocol.messages.add_raft_voter import AddRaftVoterRequest
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from protocol.messages.k_raft_version_record import KRaftVersionRecord
@@ -38,7 +38,7 @@ class _Refused(Exception):
     def __init__(self, error: ErrorCode, message: str | None = None) -> None:
         super().__init__(message)
         self.error = error
-        self.message = message
+        self.message = None if message is None else bounded(message)
 
 
 # -- AddRaftVoter ----------------------------------------------------------------------------------------

@@ -5,7 +5,16 @@ import sys
 
 import pytest
 
-from broker.log_lines import FORMAT, LineFormatter, OutageLog
+from broker.log_lines import (
+    FORMAT,
+    LINES_AT_ONCE,
+    LINES_OF_TRACEBACK,
+    MAX_LINE,
+    MAX_TRACEBACK,
+    LineFormatter,
+    LineLimit,
+    OutageLog,
+)
 from runtime.rate_limited_log import RateLimitedLog
 
 FORGED = "2026-01-01 00:00:00,000 CRITICAL broker.node: forged"
@@ -29,6 +38,48 @@ def line(message, *args, **fields):
 )
 def test_a_message_is_one_line(said, written):
     assert line("logged: %s", said).endswith(f" INFO broker.x: logged: {written}")
+
+
+def test_a_long_text_is_cut():
+    written = line("logged: %s", "\n" * 32_767)
+    assert len(written) <= MAX_LINE + 100
+    try:
+        raise ValueError("x" * 100_000)
+    except ValueError:
+        written = line("failed", exc_info=sys.exc_info())
+    assert len(written) <= MAX_TRACEBACK + 200
+
+
+def test_a_stack_of_ours_keeps_its_lines():
+    assert line("Stack:\n%s", "File x\nline\x1b", has_lines=True).endswith("Stack:\n  File x\n  line\\x1b")
+
+
+def passed(limit, place, *, at, level=logging.INFO, text="said %s", exc_info=None):
+    """Whether a line is written, and its text."""
+    record = logging.LogRecord("broker.x", level, "x.py", place, text, ("x",), exc_info)
+    record.created = at
+    return record.getMessage() if limit.filter(record) else None
+
+
+def test_one_place_writes_a_bounded_number_of_lines():
+    limit = LineLimit()
+    found = [passed(limit, 1, at=5.0) for _ in range(LINES_AT_ONCE + 50)]
+    assert found == ["said x"] * LINES_AT_ONCE + [None] * 50
+    assert passed(limit, 2, at=5.0) == "said x", "another place"
+    assert passed(limit, 1, at=4.0) is None, "the clock was set back"
+    assert passed(limit, 1, at=5.1) == "said x (51 more such lines were omitted before)"
+    assert passed(limit, 1, at=5.2) is None
+    assert passed(limit, 1, at=1000.0) == "said x (1 more such lines were omitted before)"
+    assert passed(limit, 1, at=1000.0, level=logging.DEBUG) == "said x"
+    found = [passed(limit, 3, at=5.0, level=logging.CRITICAL) for _ in range(LINES_AT_ONCE + 50)]
+    assert None not in found
+
+
+def test_tracebacks_count_as_more_lines():
+    limit = LineLimit()
+    error = (ValueError, ValueError("x"), None)
+    found = [passed(limit, 1, at=5.0, exc_info=error) for _ in range(LINES_AT_ONCE)]
+    assert found.count("said x") == LINES_AT_ONCE // LINES_OF_TRACEBACK
 
 
 def test_a_traceback_keeps_its_lines_and_is_no_place_for_others():

@@ -509,3 +509,10 @@ def test_after_an_answer_it_waits_for_the_next_time(error: ErrorCode) -> None:
 def test_times_start_as_the_time_of_day() -> None:
     leader = alone()
     assert leader.log.batches[0].header.max_timestamp == START_MS
+
+
+@pytest.mark.parametrize("request_of", [addition, removal])
+def test_a_refusal_that_quotes_the_longest_cluster_id_can_be_encoded(request_of: Any) -> None:
+    answer = begin(alone(), request_of(9, cluster_id="x" * 32_767))
+    assert answer.error_code == ErrorCode.inconsistent_cluster_id
+    assert len(answer.error_message) < 10_000
