@@ -204,13 +204,18 @@ class LogReader:
                     files=self._files.file_system,
                 )
 
-    def warm_up_times(self, kept_from_ms: int) -> None:
+    def warm_up_times(self, kept_from_ms: int, *, of_records: bool) -> None:
         """Read into the page cache the timestamps of the segments that may be older than `kept_from_ms`. [any thread]
 
-        Raises KafkaStorageError for a failing disk.
+        With `of_records` also those of their records, where these decide. Raises KafkaStorageError for a failing disk.
         """
         with self._warming():
-            warm_up_times(self._files.segments, kept_from_ms=kept_from_ms, files=self._files.file_system)
+            warm_up_times(
+                self._files.segments,
+                kept_from_ms=kept_from_ms,
+                of_records=of_records,
+                files=self._files.file_system,
+            )
 
     @contextmanager
     def _warming(self) -> Iterator[None]:

@@ -5,6 +5,8 @@ Only segments from the beginning are removed, up to the first one that must stay
 the high watermark: the log start offset never passes it. The active segment is removed, too, when it is due
 (the log is rolled first), unless it is empty or due by the log start offset only.
 
+A segment is as old as its headers say, and its file; if it was written later, as its records say (`storage.segment_times`).
+
 A tiered log has two retentions (KIP-405). Total retention (`retention.ms`, `retention.bytes`) is for both tiers, and is the
 remote tier's to apply (`remote.expiration`): it advances the log start offset. Local retention (`local.retention.ms`,
 `local.retention.bytes`) removes a local segment only if the remote tier has it, or if it is before the log start:
@@ -87,7 +89,7 @@ def _copied_end(offsets: LogOffsets, limits: Limits) -> int:
 
 
 def waits_for_disk(segments: Segments, *, limits: Limits, offsets: LogOffsets, now_ms: int) -> bool:
-    """Whether `due` would read the timestamp of a segment from its files: after a start, none is in memory."""
+    """Whether `due` would read timestamps of a segment from its files: after a start, none is in memory; or of its records."""
     oldest_kept_ms = limits.kept_from_ms(now_ms)
     if oldest_kept_ms is None:
         return False
@@ -100,6 +102,12 @@ def waits_for_disk(segments: Segments, *, limits: Limits, offsets: LogOffsets, n
             return segment.size > 0
         if segment.indexes.largest.timestamp >= oldest_kept_ms:
             break
+        if not limits.must_be_copied and segment.waits_for_times(oldest_kept_ms):
+            position, largest = segment.times.known()
+            if position < segment.size:
+                return True
+            if largest >= oldest_kept_ms:
+                break
     return False
 
 
@@ -110,7 +118,7 @@ def warm_up(reader: LogReader, *, limits: Limits, now_ms: int) -> None:
     """
     oldest_kept_ms = limits.kept_from_ms(now_ms)
     if oldest_kept_ms is not None:
-        reader.warm_up_times(oldest_kept_ms)
+        reader.warm_up_times(oldest_kept_ms, of_records=not limits.must_be_copied)
 
 
 def due(segments: Segments, *, limits: Limits, offsets: LogOffsets, now_ms: int) -> Retention:
@@ -157,5 +165,11 @@ def due(segments: Segments, *, limits: Limits, offsets: LogOffsets, now_ms: int)
     oldest_kept_ms = limits.kept_from_ms(now_ms)
     if found.is_empty and oldest_kept_ms is not None:
         reason = f"they are older than {limits.prefix}retention.ms {limits.retention_ms}"
-        found = leading(lambda segment: segment.largest_timestamp_ms() < oldest_kept_ms, reason)
+        found = leading(
+            # Not what is copied: it is deleted here only.
+            (lambda segment: segment.largest_timestamp_ms() < oldest_kept_ms)
+            if limits.must_be_copied
+            else (lambda segment: segment.is_older_than(oldest_kept_ms)),
+            reason,
+        )
     return found

@@ -24,7 +24,7 @@ Source: LogSegment of Kafka.
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 from protocol.errors import CorruptMessage, UnsupportedForMessageFormat
 from protocol.records.batch import BatchHeader
@@ -35,6 +35,10 @@ from storage.index import MAX_RELATIVE_OFFSET, CorruptIndex
 from storage.segment_files import SegmentFiles
 from storage.segment_indexes import SegmentIndexes, SegmentSettings
 from storage.segment_reader import SegmentReader
+from storage.segment_times import SegmentTimes
+
+#: A segment was written so long after its headers' largest timestamp at most: then these decide when its copy expires.
+CLAIMED_EARLY_MS: Final = 60_000
 
 
 class OffsetOverflow(Exception):
@@ -57,7 +61,8 @@ class Segment:
     """One segment; see the module."""
 
     __slots__ = (
-        "_first_timestamp", "base_offset", "created_ms", "files", "indexes", "log", "reader", "roll_jitter_ms"
+        "_first_timestamp", "base_offset", "created_ms", "files", "indexes", "log", "reader", "roll_jitter_ms",
+        "times",
     )  # fmt: skip
 
     def __init__(
@@ -83,6 +88,7 @@ class Segment:
         self.roll_jitter_ms = roll_jitter_ms
         #: The largest timestamp of the first batch; negative: it has none; None: not read yet.
         self._first_timestamp: int | None = None
+        self.times = SegmentTimes()
 
     @classmethod
     def create(
@@ -227,11 +233,31 @@ class Segment:
         largest = self.indexes.largest.timestamp
         return largest if largest >= 0 else self.files.modified_ms()
 
+    def is_older_than(self, kept_from_ms: int) -> bool:
+        """Whether all records are older, for retention. Reads records that a thread has not read; see `storage.segment_times`."""
+        if self.largest_timestamp_ms() >= kept_from_ms:
+            return False
+        return (
+            not self.waits_for_times(kept_from_ms) or self.times.read(self.log, end=self.size) < kept_from_ms
+        )
+
+    def waits_for_times(self, kept_from_ms: int) -> bool:
+        """Whether a segment whose headers claim to be older was written later, so that its records decide."""
+        return self.files.modified_ms() >= kept_from_ms
+
+    def proven_timestamp_ms(self) -> int:
+        """`largest_timestamp_ms` for a copy of the segment, by which it is deleted later: of the records. [any thread]"""
+        claimed = self.largest_timestamp_ms()
+        if claimed + CLAIMED_EARLY_MS >= self.files.modified_ms():
+            return claimed
+        return max(claimed, self.times.read(self.log, end=self.size))
+
     # -- truncation --------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int, *, now_ms: int) -> None:
         """Remove the batch that holds `offset` and all after it."""
         found = self.reader.find(offset)
+        self.times.forget()
         self.indexes.begin_truncation(offset)
         if found is not None:
             self.log.truncate_to(found.position)
@@ -249,6 +275,7 @@ class Segment:
         """
         if self._overflows_at(position):
             raise OffsetOverflow(f"{self} at position {position}")
+        self.times.forget()
         self.log.truncate_to(position)
 
     def has_overflow(self) -> bool:

@@ -81,12 +81,12 @@ class SegmentToCopy:
     _segment: Segment = field(repr=False)
     _generation: int = field(repr=False)
 
-    def largest_timestamp_ms(self) -> int:
+    def proven_timestamp_ms(self) -> int:
         """The segment's time for retention; its files' modification time without any. May read the disk. [any thread]
 
         Raises OSError.
         """
-        return self._segment.largest_timestamp_ms()
+        return self._segment.proven_timestamp_ms()
 
     def is_current(self, log: _Log) -> bool:
         """Whether `log` still has this segment, unchanged. False also after a truncation behind it: it is copied again."""

@@ -32,8 +32,10 @@ def warm_up(segment: Segment, offset: int, *, max_bytes: int, files: Files) -> N
             separate.log.read_bytes(found.position, size=size)
 
 
-def warm_up_times(segments: Iterable[Segment], *, kept_from_ms: int, files: Files) -> None:
+def warm_up_times(segments: Iterable[Segment], *, kept_from_ms: int, of_records: bool, files: Files) -> None:
     """Read what `segment.indexes.largest` reads, of the oldest segments up to the first that ends at or after `kept_from_ms`.
+
+    With `of_records` also the timestamps of their records, where these decide (`storage.segment_times`).
 
     [any thread] Raises as `warm_up`.
     """
@@ -48,6 +50,12 @@ def warm_up_times(segments: Iterable[Segment], *, kept_from_ms: int, files: File
                     separate.reader.find_by_index(offset)
         if timestamp >= kept_from_ms:
             return
+        if of_records and segment.waits_for_times(kept_from_ms):
+            end = segment.size
+            with _separate_segment(segment, files) as separate:
+                largest = segment.times.read(separate.log, end=end)
+            if largest >= kept_from_ms:
+                return
 
 
 def read_first_timestamp(segment: Segment, files: Files) -> int:

@@ -261,7 +261,7 @@ class CopyTask:
 
 
 def _read(segment: SegmentToCopy) -> int:
-    """Write the producer snapshot, if it is missing; the segment's largest timestamp, ms. [any thread]"""
+    """Write the producer snapshot, if it is missing; the largest timestamp of the segment's records, ms. [any thread]"""
     if segment.snapshot_job is not None:
         segment.snapshot_job.run()
-    return segment.largest_timestamp_ms()
+    return segment.proven_timestamp_ms()

@@ -86,7 +86,7 @@ class Tier:
             segment_id=RemoteLogSegmentId(partition, UUID(int=self._copies)),
             start_offset=segment.base_offset,
             end_offset=segment.end_offset,
-            max_timestamp_ms=segment.largest_timestamp_ms(),
+            max_timestamp_ms=segment.proven_timestamp_ms(),
             broker_id=broker_id,
             event_timestamp_ms=0,
             segment_size_bytes=segment.size_bytes,

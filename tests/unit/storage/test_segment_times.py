@@ -1,0 +1,126 @@
+"""Nothing is deleted by the timestamp that a header claims: the records decide, if they were written later than it."""
+
+from dataclasses import replace
+
+import pytest
+
+from protocol.records.batch import read_header
+from protocol.records.builder import build_batch
+from protocol.records.compression import Compression
+from protocol.records.record import Record, payload_of
+from storage import segment_times
+from storage.files import Files
+from storage.log_config import LogConfig
+from storage.validation import FULLY_CHECKED
+from tests.harness.bombs import batch_of
+from tests.unit.storage.storage_support import NOW_MS, open_log
+
+HOUR_MS = 3_600_000
+MANY = FULLY_CHECKED + 1
+CONFIG = LogConfig(segment_bytes=2**20, retention_ms=24 * HOUR_MS)
+
+
+def produced(count=MANY, *, base_ms, last_ms, claimed_ms, codec=Compression.NONE) -> bytearray:
+    """Records of `base_ms`, but for one, whose header claims `claimed_ms`."""
+    deltas = [*range(count - 2), last_ms - base_ms, 0]
+    made = build_batch([Record(at, base_ms + delta, None, b"v") for at, delta in enumerate(deltas)])
+    return bytearray(
+        batch_of(
+            payload_of(read_header(made), made),
+            count=count,
+            codec=codec,
+            base_timestamp=base_ms,
+            max_timestamp=claimed_ms,
+        )
+    )
+
+
+@pytest.fixture
+def log(tmp_path):
+    return open_log(tmp_path / "orders-0", config=CONFIG)
+
+
+def append(log, data) -> None:
+    log.append_as_leader(data, leader_epoch=0, now_ms=NOW_MS)
+    log.update_high_watermark(log.log_end_offset)
+
+
+def retain(log, now_ms=NOW_MS) -> int:
+    if log.start.retention_waits_for_disk(now_ms):
+        log.start.warm_up_retention(now_ms)
+    assert not log.start.retention_waits_for_disk(now_ms)
+    return log.apply_retention(now_ms)
+
+
+OLD, NEW = NOW_MS - 48 * HOUR_MS, NOW_MS - HOUR_MS
+
+
+@pytest.mark.parametrize("codec", Compression)
+@pytest.mark.parametrize(("last_ms", "claimed_ms", "written_ms", "removed"), [
+    # claimed, records and the file are old
+    (OLD,    OLD + 60,   OLD,    1),
+    # a mirror: written now
+    (OLD,    OLD + 60,   NOW_MS, 1),
+    # kafka-go's Conn claims the last record's time
+    (NEW,    OLD + 60,   NOW_MS, 0),
+    (NEW,    NEW,        NOW_MS, 0),
+    # the records are as old as the file, whatever they say
+    (NEW,    OLD + 60,   OLD,    1),
+])  # fmt: skip
+def test_retention(log, codec, last_ms, claimed_ms, written_ms, removed):
+    append(log, produced(base_ms=OLD, last_ms=last_ms, claimed_ms=claimed_ms, codec=codec))
+    Files().set_modified_ms(log.segments.active.path_of(".log"), written_ms)
+    assert retain(log) == removed
+
+
+def test_a_thread_reads_the_records_once_for_the_loop(log, monkeypatch):
+    append(log, produced(base_ms=OLD, last_ms=NEW, claimed_ms=OLD + 60))
+    assert log.start.retention_waits_for_disk(NOW_MS)
+    log.start.warm_up_retention(NOW_MS)
+    with monkeypatch.context() as patched:
+        patched.setattr(segment_times, "times_of", lambda batch: pytest.fail("the loop reads records"))
+        assert not log.start.retention_waits_for_disk(NOW_MS)
+        assert log.apply_retention(NOW_MS) == 0
+    append(log, produced(base_ms=OLD, last_ms=OLD, claimed_ms=OLD + 60))
+    assert log.start.retention_waits_for_disk(NOW_MS), "more has been appended"
+    assert retain(log) == 0
+    assert retain(log, NOW_MS + 24 * HOUR_MS) == 1
+
+
+@pytest.mark.logs("below the high watermark")
+def test_what_was_read_is_forgotten_when_the_segment_is_truncated(log):
+    append(log, produced(base_ms=OLD, last_ms=OLD, claimed_ms=OLD + 60))
+    append(log, produced(base_ms=OLD, last_ms=NEW, claimed_ms=OLD + 60))
+    assert retain(log) == 0
+    log.truncate_to(MANY, now_ms=NOW_MS)
+    log.update_high_watermark(MANY)
+    assert retain(log) == 1
+
+
+@pytest.mark.parametrize(("last_ms", "claimed_ms", "proven_ms"), [
+    (NEW,    OLD + 60,   NEW),
+    (OLD,    OLD + 60,   OLD + 60),
+    # A copy that expires a minute early is no loss: its records are not read.
+    (NOW_MS, NOW_MS - 5, NOW_MS - 5),
+])  # fmt: skip
+def test_a_copy_expires_by_its_records(log, last_ms, claimed_ms, proven_ms):
+    append(log, produced(base_ms=OLD, last_ms=last_ms, claimed_ms=claimed_ms))
+    segment = log.segments.active
+    Files().set_modified_ms(segment.path_of(".log"), NOW_MS)
+    assert segment.proven_timestamp_ms() == proven_ms
+
+
+def test_records_that_cannot_be_read_have_the_time_of_their_header(log):
+    garbage = batch_of(
+        b"not zstd", count=MANY, is_compressed=True, base_timestamp=OLD, max_timestamp=OLD + 60
+    )
+    append(log, bytearray(garbage))
+    assert retain(log) == 1
+
+
+def test_tiered_segments_go_by_their_headers(tmp_path):
+    """Locally, when they are copied: that deletes nothing."""
+    config = replace(CONFIG, remote_storage_enable=True, local_retention_ms=HOUR_MS * 24, retention_ms=None)
+    log = open_log(tmp_path / "orders-0", config=config)
+    append(log, produced(base_ms=OLD, last_ms=NEW, claimed_ms=OLD + 60))
+    assert not log.start.retention_waits_for_disk(NOW_MS)
