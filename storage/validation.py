@@ -131,7 +131,7 @@ def validate(
 
     `records` is patched in place if it is writable, otherwise it is not changed. Bytes after the batch that are not a
     whole batch are dropped, as in Kafka. `deep` opens every batch; see the module's docstring, also for `is_quick`.
-    ValidatedRecords, of an earlier call, only get their offsets.
+    ValidatedRecords, of an earlier call with this configuration, only get their offsets, and this time with LogAppendTime.
     Cost: 3 us and the CRC (0.8 us for 16 KiB) for a batch that need not be opened; `usual_append` takes 1 us.
 
     Raises CorruptMessage, InvalidRecord, MessageTooLarge, UnsupportedCompressionType, UnsupportedForMessageFormat,
@@ -140,7 +140,7 @@ def validate(
     if type(records) is memoryview:
         view = records
     elif isinstance(records, ValidatedRecords):
-        return _placed(records, first_offset=first_offset, leader_epoch=leader_epoch)
+        return _placed(records, first_offset=first_offset, leader_epoch=leader_epoch, now_ms=now_ms)
     else:
         view = memoryview(records)
     header = _only_header(view, origin)
@@ -195,10 +195,19 @@ def validate(
     )
 
 
-def _placed(validated: ValidatedRecords, *, first_offset: int, leader_epoch: int) -> ValidatedRecords:
-    """Assign these offsets to a batch that was validated with others; in place if it is writable."""
+def _placed(
+    validated: ValidatedRecords, *, first_offset: int, leader_epoch: int, now_ms: int
+) -> ValidatedRecords:
+    """Assign these offsets, and the time, to a batch that was validated with others; in place if it is writable."""
     (buffer,) = validated.buffers
     batch = memoryview(buffer)
+    if validated.log_append_time_ms is not None:
+        if batch.readonly:
+            batch = memoryview(bytearray(batch))
+        patch_timestamps(batch, max_timestamp=now_ms, is_log_append_time=True)
+        validated = validated._replace(
+            header=read_header(batch), max_timestamp=now_ms, log_append_time_ms=now_ms
+        )
     buffers: tuple[bytes | memoryview, ...] = (batch,)
     if batch.readonly:
         buffers = patched(batch, base_offset=first_offset, leader_epoch=leader_epoch)

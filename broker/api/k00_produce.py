@@ -27,7 +27,6 @@ is looked up in its own turn, so that it answers for itself whatever happens in 
 """
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from struct import Struct
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -66,6 +65,7 @@ from protocol.records.compression import Compression
 from protocol.topic_names import INTERNAL_TOPICS
 from runtime import Pool
 from runtime.turns import in_turns
+from storage.log_config import LogConfig
 from storage.validation import NeedsThread, ValidatedRecords, validate
 
 #: The client id by which Kafka lets its own tools write to internal topics.
@@ -170,7 +170,7 @@ def _produce(
         # Nearly always: 0.3 us less than by `_respond`.
         return [codec.encode_appended(context.version, context.correlation_id, answers)]  # type: ignore[arg-type]
     if deferred:
-        return ReplyInTurns(_append_deferred(deferred, request, answers, now_ms, context, broker, pending))
+        return ReplyInTurns(_append_deferred(deferred, request, answers, context, broker, pending))
     # Batches that have all been appended in this turn: nothing can have ended the wait of any yet. One that was not may have:
     # its disk fails, and all partitions of that directory are offline.
     return _respond(request, answers, context, broker, pending, is_pending=are_appended)
@@ -217,9 +217,7 @@ async def _produce_in_turns(
     await in_turns(broker.runtime, steps())
     await broker.runtime.turns.share()  # a response of 3,000 rows takes 2 ms
     if deferred:
-        return await _append_deferred(
-            deferred, request, answers, broker.runtime.now_ms(), context, broker, pending
-        )
+        return await _append_deferred(deferred, request, answers, context, broker, pending)
     # What was appended in an earlier turn may be on all replicas by now.
     return _respond(request, answers, context, broker, pending, is_pending=False)
 
@@ -277,26 +275,39 @@ async def _append_deferred(
     deferred: list[DeferredBatch],
     request: ProduceRequest,
     answers: list[AnsweredTopic],
-    now_ms: int,
     context: RequestContext,
     broker: BrokerServices,
     pending: list[PendingRow],
 ) -> Buffers | DelayedResponse[Buffers] | None:
     """Append deferred batches one after the other: a partition's batches keep their order. The connection waits.
 
+    Time and configuration are those of the append, also of a batch whose validation has waited: LogAppendTime ascends.
     What waits for replicas is returned, not awaited: the memory of the batches is free by then.
     """
+    runtime = broker.runtime
     for partition, index, records, rows, at in deferred:
-        check = partial(
-            validate, records, first_offset=0, now_ms=now_ms, config=partition.log.config, leader_epoch=-1
-        )
         try:
-            validated = await broker.runtime.run_blocking(check, pool=Pool.VALIDATION)
+            validated = await _validated(partition, records, broker)
         except KafkaError as error:
             rows[at] = refused_row(partition, index, records, error)
         else:
+            now_ms = runtime.now_ms()
             rows[at] = _append(partition, index, records, validated, request, now_ms, pending, rows, at)
     return _respond(request, answers, context, broker, pending, is_pending=False)
+
+
+async def _validated(partition: Partition, records: bytearray, broker: BrokerServices) -> ValidatedRecords:
+    """Validate a copy of the batch in a thread, by the configuration that the log has afterwards. Raises KafkaError."""
+    runtime = broker.runtime
+    while True:
+        config, now_ms = partition.log.config, runtime.now_ms()
+
+        def check(config: LogConfig = config, now_ms: int = now_ms) -> ValidatedRecords:
+            return validate(bytearray(records), first_offset=0, now_ms=now_ms, config=config, leader_epoch=-1)
+
+        validated = await runtime.run_blocking(check, pool=Pool.VALIDATION)
+        if partition.log.config == config:
+            return validated
 
 
 def _respond(

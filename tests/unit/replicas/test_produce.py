@@ -1,6 +1,8 @@
 """Produce: what is appended, and what every kind of refusal looks like to its producer."""
 
+import asyncio
 from collections.abc import Coroutine
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -19,6 +21,7 @@ from protocol.metadata.records import RemoveTopicRecord
 from protocol.records.batch import crc_is_valid, read_header
 from protocol.records.compression import Compression
 from protocol.records.record import records
+from runtime import Pool
 from tests.harness.replicas import turns
 
 VERSIONS = k00_produce.API.versions
@@ -403,6 +406,57 @@ def test_a_large_batch_that_must_be_decompressed_does_not_block_the_loop(simulat
         assert crc_is_valid(data)
         assert header.partition_leader_epoch == 0
         assert [it.offset for it in records(data)] == list(range(header.base_offset, header.next_offset))
+
+
+@pytest.mark.parametrize("compression", ["gzip", "lz4"])
+def test_log_append_time_is_that_of_the_append(simulation, broker, compression):
+    """Others append while a batch waits for its validation: the times of the log ascend."""
+    broker.create(config={"message.timestamp.type": "LogAppendTime", "compression.type": compression})
+    broker.runtime.pools[Pool.VALIDATION].blocking_s = lambda: 5  # before it, and after it
+    sent = request(large(b"waits"))
+    small = batch(b"small")
+
+    async def main():
+        waiting = broker.runtime.create_task(broker.raw(k00_produce, sent, 9), name="a request")
+        await asyncio.sleep(7)
+        quick = broker.raw(k00_produce, request(small), 9)
+        return [rows(await waiting), rows(quick if not isinstance(quick, Coroutine) else await quick)]
+
+    began_ms = broker.runtime.now_ms()
+    [late], [quick] = simulation.run(main())
+    assert [late.error_code, quick.error_code] == [0, 0]
+    log = broker.replicas.partition(("t", 0)).log
+    found = list(log.reader.records_since(0))
+    times = [header.max_timestamp for header, _ in found]
+    assert times == sorted(times)
+    assert times[-1] >= began_ms + 10_000
+    answered = {row.base_offset: row.log_append_time_ms for row in (late, quick)}
+    assert answered == {header.base_offset: header.max_timestamp for header, _ in found}
+    for header, data in found:
+        assert crc_is_valid(data)
+        assert {record.timestamp for record in records(data)} == {header.max_timestamp}
+
+
+def test_a_batch_is_appended_by_the_configuration_of_then(simulation, broker):
+    broker.create(config={"message.timestamp.type": "LogAppendTime", "compression.type": "lz4"})
+    broker.runtime.pools[Pool.VALIDATION].blocking_s = lambda: 5
+    log = broker.replicas.partition(("t", 0)).log
+    now_ms = broker.runtime.now_ms()
+
+    async def main():
+        sent = request(large(b"v", compression=Compression.GZIP, timestamp=now_ms))
+        waiting = broker.runtime.create_task(broker.raw(k00_produce, sent, 9), name="a request")
+        await asyncio.sleep(7)
+        config = replace(log.config, message_timestamp_type="CreateTime", compression_type="zstd")
+        log.update_config(config)
+        return rows(await waiting)
+
+    [row] = simulation.run(main())
+    assert (row.error_code, row.log_append_time_ms) == (0, -1)
+    ((header, data),) = log.reader.records_since(0)
+    assert header.compression is Compression.ZSTD
+    assert not header.is_log_append_time
+    assert {record.timestamp for record in records(data)} == {now_ms}
 
 
 def test_what_must_not_be_opened_does_not_wait(simulation, broker):
