@@ -279,6 +279,12 @@ class FaultyFiles(Files):
         file.flushed = file.content()
         file.pending.clear()
 
+    def hand_over(self, path: Path, taker: "FaultyFiles", target: Path) -> None:
+        """Move a directory to another disk; it is on that disk at once."""
+        node = self._node(path)
+        self._rename_entries(self._directory(path.parent), (path.name, None))
+        taker._rename_entries(taker._directory(target.parent), (target.name, node))
+
     def contents(self, path: Path = Path("/")) -> dict[Path, bytes]:
         """Every file below the path, as a process sees it."""
         return dict(_walk(path, self._node(path)))

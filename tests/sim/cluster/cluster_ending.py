@@ -48,8 +48,9 @@ class Ending:
         def all_serve() -> bool:
             for machine in self._world.machines:
                 machine.files.faults.clear()
+                machine.log_dirs.restore()
                 machine.start()
-                if machine.has_offline_directory:
+                if machine.has_offline_directory or machine.log_dirs.away:
                     machine.stop()
             return all(machine.is_serving for machine in self._world.machines)
 

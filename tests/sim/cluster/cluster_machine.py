@@ -1,13 +1,14 @@
 """One computer of the simulated cluster: a disk, and on it a node that runs, is stopped, is killed, or fails."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
-from functools import cache
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import cache, partial
 from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
 from uuid import UUID
 
+from cluster_log_dirs import LogDirs
 from cluster_services import Interruptible
 
 from broker.config import BrokerConfig
@@ -158,7 +159,10 @@ class Machine:
         self.rack = "abc"[node_id % 3]
         self.is_broker = "broker" in roles
         self.is_controller = "controller" in roles
-        self.config = config_of(node_id, roles, voters, self.rack, tuple(settings.items()))
+        self._config_of = partial(config_of, node_id, roles, voters, self.rack)
+        self._settings = dict(settings)
+        self.config = self._config_of(tuple(settings.items()))
+        self.log_dirs = LogDirs(self, Random(f"{node_id} log dirs"))
         self.clock_error_ms = 0
         #: How often records that are read are not in memory.
         self.is_cold = random.choice((0.0, 0.2, 0.6))
@@ -190,6 +194,10 @@ class Machine:
             say=lambda line: None,
         )
         self.files = self.files.after_crash(self.random, Loss.NOTHING)
+
+    def set_log_dirs(self, paths: Sequence[str]) -> None:
+        """Those of the next start."""
+        self.config = self._config_of(tuple({**self._settings, "log.dirs": ",".join(paths)}.items()))
 
     # -- its life --------------------------------------------------------------------------------------
 

@@ -38,6 +38,7 @@ from broker.replicas.partition_leader import PartitionLeader
 from broker.replicas.replica_fetcher import ReplicaFetcher
 from broker.replication.follower import Action, Follower
 from broker.replication.leader_state import NO_BROKER_EPOCH, FollowerProgress, LeaderState
+from controller.partitions import leader_and_isr_updates
 from runtime import Pool
 from runtime.simulated import SimulatedRuntime
 from storage import log_reader
@@ -295,6 +296,13 @@ class Mutant(NamedTuple):
 
 
 #: From the first seed that finds it on; more of them, since any change of the code gives the seeds other stories.
+@contextmanager
+def a_clean_stop_is_enough() -> Iterator[None]:
+    """A replica stays in ISR and ELR without its log directory, if its broker has stopped cleanly (as in Kafka)."""
+    with patch.object(leader_and_isr_updates, "remove_replicas_without_directory", lambda *_: []):
+        yield
+
+
 MUTANTS = [
     Mutant(truncate_to_high_watermark, "late_words", range(3, 20), "StrongIsr"),
     Mutant(high_watermark_by_the_committed_isr, "bad_network", range(2, 20), "ReplicationQuorumSuperset"),
@@ -313,6 +321,7 @@ MUTANTS = [
     Mutant(one_pool_for_everything, "slow_reads", range(10), "NoLeaderIsDeposed"),
     Mutant(a_replay_goes_on_whatever_the_log_says, "groups", range(20), "LoadedIsTheLog"),
     Mutant(a_load_that_is_broken_off_counts_as_complete, "groups", range(20), "LoadedIsTheLog"),
+    Mutant(a_clean_stop_is_enough, "left_directories", range(4, 14), "StrongIsr"),
     Mutant(stale_broker_epochs_in_the_isr, "amnesia", range(12, 40), "StrongIsr"),
     Mutant(local_retention_changes_no_row, "tiered", range(1, 10), "EventuallyLocalLogsAreKnown"),
     Mutant(local_retention_does_not_wait_for_copies, "tiered", range(10), "NoHoleBetweenTiers"),

@@ -13,12 +13,14 @@ import errno
 from collections.abc import Sequence
 from pathlib import Path
 
+from cluster_log_dirs import CHANGES, hand_over
 from cluster_machine import Machine
 from cluster_operator import Operator
 from cluster_store_faults import StoreFaults
 from cluster_world import World
 
 from runtime import Pool
+from storage.manager import meta_properties
 from tests.harness.faulty_files import Loss
 
 _LOSSES = (Loss.SUFFIX, Loss.PAGES, Loss.ANYTHING, Loss.EVERYTHING)
@@ -133,6 +135,50 @@ class Nemesis:
             self._world.note(f"stop {machine}")
             machine.stop()
             self._later("start", machine)
+
+    def _log_dirs(self, machine: Machine) -> None:
+        """A broker is stopped, and starts with other log directories: they are only away, so nothing is lost."""
+        if machine.is_broker and machine.is_serving and self._spares(machine, has_power=True):
+            machine.log_dirs.planned = self._random.choice(CHANGES)
+            self._world.note(f"stop {machine}")
+            machine.stop()
+            self._start_with_other_log_dirs(machine)
+
+    def _start_with_other_log_dirs(self, machine: Machine) -> None:
+        """Soon, or as soon as it has stopped."""
+        delay_s = self._random.choice(self._delays_s) * self._random.uniform(0.5, 1.5)
+        self._world.simulation.loop.call_later(delay_s, self._change_log_dirs, machine)
+
+    def _change_log_dirs(self, machine: Machine) -> None:
+        if machine.is_up:
+            if not machine.is_serving:
+                self._start_with_other_log_dirs(machine)
+            return
+        what = self._take_over(machine) if machine.log_dirs.planned == "handed" else machine.log_dirs.change()
+        if what is not None:
+            self._world.note(f"log dirs {machine} {what}")
+        machine.start()
+
+    def _take_over(self, machine: Machine) -> str | None:
+        """A directory that another broker has been started without, and that no partition needs, is put into this one."""
+        machine.log_dirs.planned = None
+        for giver in self._world.brokers:
+            known = self._world.judge.image.brokers.get(giver.node_id)
+            for path in giver.log_dirs.away if giver is not machine else ():
+                properties = meta_properties.read(Path(path), giver.files)
+                if (
+                    known is not None
+                    and properties is not None
+                    and properties.directory_id not in known.log_dirs
+                    and all(
+                        image.leader is not None and set(image.isr) - {giver.node_id}
+                        for _, _, image in self._world.partitions()
+                        if giver.node_id in image.replicas
+                    )
+                ):
+                    hand_over(giver, path, machine)
+                    return f"{path} of {giver}"
+        return None
 
     def _orphan(self, machine: Machine) -> None:
         """All that are in sync with a partition go, where others are left that are not, and may lead (KIP-101, A)."""

@@ -266,6 +266,16 @@ async def directories(world: World) -> None:
     await Nemesis(world).rage(for_s=5, kinds=kinds)
 
 
+async def left_directories(world: World) -> None:
+    """Log directories are taken out, replaced, renamed, put back and put into other brokers at restarts."""
+    await world.create_topic("t", partitions=4)
+    for partition in range(4):
+        world.produce("t", partition)
+        world.consume("t", partition)
+    kinds = ("directory", "move", "kill", "stop", "stop", "pause", "reassign", "elect")
+    await Nemesis(world).rage(for_s=7, kinds=("log_dirs",) * 12 + kinds, is_hasty=True)
+
+
 STORIES: dict[str, Story] = {
     story.__name__: story
     for story in (
@@ -283,6 +293,7 @@ STORIES: dict[str, Story] = {
         questions,
         retention,
         directories,
+        left_directories,
         parked,
         groups,
         tiered,
@@ -307,6 +318,7 @@ WORLDS: dict[str, dict[str, Any]] = {
     # With controllers of their own, brokers can be gone and an election be held.
     "unclean": {"controllers": 1, "is_combined": False},
     "directories": {"settings": {"log.dirs": "/disk/a,/disk/b,/disk/c"}},
+    "left_directories": {"settings": {"log.dirs": "/disk/a,/disk/b,/disk/c"}},
     **TIERED_WORLDS,
     "retention": {
         "settings": {

@@ -38,6 +38,7 @@ SEEDS = {
     "questions": 14,
     "retention": 3,
     "directories": 3,
+    "left_directories": 6,
     "late_words": 16,
     "amnesia": 16,
     "parked": 10,
