@@ -1,0 +1,212 @@
+"""The same bombs for every place that opens batches: each is bounded in bytes and records, and refuses them at once."""
+
+import re
+import tracemalloc
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from broker.groups import loader
+from broker.tiering import metadata_topic_messages
+from broker.tools import dump_batches
+from controller.metadata import record_batches, snapshots
+from protocol.errors import InvalidRecord, KafkaError
+from protocol.metadata.image import InvalidMetadata
+from protocol.records.batch import CONTROL_FLAG, TRANSACTIONAL_FLAG, read_header
+from protocol.records.compression import MAX_DECOMPRESSED_BYTES, Compression
+from protocol.records.control import end_transaction_marker
+from protocol.records.record import OF_BROKERS, payload_of
+from remote.reading import segment_reads
+from storage import compaction, segment_times
+from storage.cleaned_transactions import CleanedTransactions
+from storage.files import Files
+from storage.log_config import LogConfig
+from storage.validation import NeedsThread, validate
+from storage.verify import metadata_log
+from storage.verify.batches import BatchCheck
+from storage.verify.compare import _difference
+from storage.verify.findings import Findings
+from tests.harness.bombs import NOW_MS, batch_of, bombs
+from tests.unit.storage.storage_support import open_log
+
+ROOT = Path(__file__).parents[2]
+_IMPORT = re.compile(r"from protocol\.records\.(?:record|compression) import (?:\([^)]*\)|[^\n]*)")
+PACKAGES = ("protocol", "storage", "remote", "controller", "broker", "runtime", "bench")
+
+
+def produce(config: LogConfig) -> Callable[[bytes, Path], None]:
+    def check(batch: bytes, folder: Path) -> None:
+        options = {"first_offset": 0, "now_ms": NOW_MS, "config": config, "leader_epoch": 0}
+        with pytest.raises((NeedsThread, InvalidRecord)):
+            validate(batch, **options, is_quick=True)
+        with pytest.raises(InvalidRecord):
+            validate(batch, **options)
+
+    return check
+
+
+def look_up(batch: bytes, folder: Path) -> None:
+    log = open_log(folder / "orders-0", config=LogConfig())
+    log.append_as_follower(memoryview(bytearray(batch)), leader_epoch=0, now_ms=NOW_MS)
+    for search in (lambda: log.reader.offset_for_timestamp(NOW_MS), log.reader.max_timestamp_offset):
+        with pytest.raises(KafkaError):
+            search()
+    assert segment_times.largest_in(log.segments.active.log, end=len(batch)) == NOW_MS
+
+
+def remote_look_up(batch: bytes, folder: Path) -> None:
+    piece = SimpleNamespace(body=memoryview(batch), batches=SimpleNamespace(ends=[len(batch)]))
+    with pytest.raises(KafkaError):
+        segment_reads._first_record(piece, NOW_MS, start_offset=0, is_cancelled=lambda: False)
+
+
+def compact(batch: bytes, folder: Path) -> None:
+    cleaning = SimpleNamespace(now_ms=NOW_MS, active_producers={}, end_offset=10**12)
+    with pytest.raises(KafkaError):
+        compaction.retain(
+            read_header(batch), memoryview(batch), cleaning, compaction.OffsetMap(10), CleanedTransactions()
+        )
+
+
+def load_groups(batch: bytes, folder: Path) -> None:
+    header = read_header(batch)
+    try:
+        assert loader._small_payload(header, memoryview(batch)) is None
+    except KafkaError:
+        return
+    with pytest.raises(KafkaError):  # in a thread
+        payload_of(header, batch, OF_BROKERS)
+
+
+def load_remote_metadata(batch: bytes, folder: Path) -> None:
+    header = read_header(batch)
+    rows = list(metadata_topic_messages._records([(header, memoryview(batch))], 0))
+    assert [type(row.value) for row in rows] != []
+    assert len(rows) <= metadata_topic_messages._BOUNDS.max_records
+
+
+def load_metadata(batch: bytes, folder: Path) -> None:
+    log = SimpleNamespace(directory=folder)
+    with pytest.raises(InvalidMetadata):
+        record_batches._decode(log, read_header(batch), memoryview(batch))
+    path = folder / "00000000000000000001-0000000000.checkpoint"
+    path.write_bytes(batch)
+    with pytest.raises(InvalidMetadata):
+        list(snapshots.read(path, Files()))
+    with pytest.raises(InvalidMetadata):
+        snapshots.quorum_messages(path, Files())
+
+
+def verify(batch: bytes, folder: Path) -> None:
+    findings = Findings()
+    check = BatchCheck(findings, may_have_gaps=False, is_deep=True)
+    check.begin_segment(folder / "x.log", 0)
+    check.on_batch(read_header(batch), memoryview(batch), 0)
+    assert findings.all
+    path = folder / "00000000000000000000.log"
+    path.write_bytes(batch)
+    rows = list(dump_batches.batches(path, Files(), has_data=True, decoder=None))
+    assert rows[-1]["kind"] == "problem"
+    one, two = (SimpleNamespace(data=data) for data in (batch, batch[:-1]))
+    assert "cannot be read" in (_difference(one, two, may_lack=True) or "")
+
+
+PLACES: dict[str, Callable[[bytes, Path], None]] = {
+    "produce to a compacted topic": produce(LogConfig(cleanup_policy=("compact",), max_message_bytes=10**9)),
+    "produce with another codec": produce(
+        LogConfig(compression_type="uncompressed", max_message_bytes=10**9)
+    ),
+    "produce with a bound": produce(LogConfig(max_decompressed_message_bytes=1000, max_message_bytes=10**9)),
+    "look-up by time": look_up,
+    "look-up by time in the remote tier": remote_look_up,
+    "compaction": compact,
+    "load of __consumer_offsets": load_groups,
+    "load of __remote_log_metadata": load_remote_metadata,
+    "load of the metadata log": load_metadata,
+    "verification and dump": verify,
+}
+
+#: Each module that opens batches is a place above, or says here why not.
+OPENERS = {
+    "broker/groups/loader.py",
+    "broker/tiering/metadata_topic_messages.py",
+    "broker/tools/dump_batches.py",
+    "controller/metadata/record_batches.py",
+    "controller/metadata/snapshots.py",
+    "protocol/records/control.py",
+    "protocol/records/record.py",
+    "remote/reading/segment_reads.py",
+    "remote/spark_source/columns.py",  # in Spark's process; by `payload_of`, within `ANY_BATCH`
+    "storage/cleaned_transactions.py",
+    "storage/compaction.py",
+    "storage/segment_reader.py",
+    "storage/segment_times.py",
+    "storage/usual_append.py",
+    "storage/validation.py",
+    "storage/verify/batches.py",
+    "storage/verify/compare.py",
+    "storage/verify/metadata_log.py",
+}
+
+
+@cache
+def bombs_of(codec: Compression) -> list[tuple[bytes, int, bool]]:
+    """The payloads compressed once, for all places."""
+    made = []
+    for payload, count, is_compressed in bombs(codec):
+        batch = batch_of(payload, count=count, codec=codec, is_compressed=is_compressed)
+        made.append((bytes(batch[61:]), count, True))
+    return made
+
+
+@pytest.mark.parametrize("codec", [codec for codec in Compression if codec is not Compression.NONE])
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.logs("")
+def test_bombs_are_refused_with_bounded_memory(place, codec, tmp_path):
+    for number, (payload, count, is_compressed) in enumerate(bombs_of(codec)):
+        batch = batch_of(payload, count=count, codec=codec, is_compressed=is_compressed)
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        tracemalloc.start()
+        try:
+            PLACES[place](batch, folder)
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert peak < 1.5 * MAX_DECOMPRESSED_BYTES + 4 * len(batch), (number, peak)
+
+
+@pytest.mark.parametrize("codec", [codec for codec in Compression if codec is not Compression.NONE])
+def test_markers(codec, tmp_path):
+    for payload, count, is_compressed in bombs_of(codec):
+        batch = batch_of(
+            payload,
+            count=count,
+            codec=codec,
+            is_compressed=is_compressed,
+            attributes=CONTROL_FLAG | TRANSACTIONAL_FLAG,
+            producer_id=5,
+        )
+        with pytest.raises(KafkaError):
+            end_transaction_marker(batch)
+        assert not CleanedTransactions().is_marker_obsolete(read_header(batch), batch)
+        findings = Findings()
+        path = tmp_path / "00000000000000000001-0000000000.checkpoint"
+        path.write_bytes(batch)
+        metadata_log.check_snapshot(path, Files(), findings)
+        assert findings.all
+
+
+def test_every_module_that_opens_batches_is_a_place():
+    names = "payload_of|keys_of|values_of|times_of|records|decompress"
+    opener = re.compile(rf"import .*\b(?:{names})\b", re.DOTALL)
+    found = {
+        str(path.relative_to(ROOT))
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*.py")
+        if any(opener.search(each) for each in re.findall(_IMPORT, path.read_text()))
+    }
+    assert found == OPENERS
