@@ -10,6 +10,7 @@ ids), KIP-389 (group.max.size).
 """
 
 from collections import Counter
+from typing import Final
 
 from broker.groups.actions import Action, AnswerJoin, AnswerSync
 from broker.groups.config import GroupConfig
@@ -28,6 +29,9 @@ from protocol.errors import (
 )
 from protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from protocol.messages.sync_group import SyncGroupResponse
+
+#: The largest generation: a 32-bit integer in all messages.
+_LAST_GENERATION: Final = 2**31 - 1
 
 
 class ClassicGroup:
@@ -237,7 +241,8 @@ class ClassicGroup:
 
     def start_next_generation(self, *, now_ms: int) -> None:
         """Start the next generation with the present members: select the protocol, await the leader's assignment."""
-        self.generation_id += 1
+        # After the last one that a message can hold (only a record that no coordinator wrote gets there) the first one follows.
+        self.generation_id = self.generation_id + 1 if self.generation_id < _LAST_GENERATION else 0
         self.protocol_name = self.select_protocol() if self.members else None
         self.subscribed_topics = self.compute_subscribed_topics()
         self.pending_sync.clear()

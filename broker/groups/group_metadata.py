@@ -47,7 +47,8 @@ def group_from_value(group_id: str, value: GroupMetadataValue, config: GroupConf
     """The group of a record value: Stable if it has members, else Empty.
 
     The record has only the selected one of a member's protocols. A rejoining member names others, too, which counts
-    as a change and rebalances the group. Raises MalformedMessage if two members have the same id or instance id.
+    as a change and rebalances the group. Raises MalformedMessage if two members have the same id or instance id; what else no
+    coordinator writes (members without a protocol, a leader that is no member, a negative generation) is put right.
     """
     ids = [member.member_id for member in value.members]
     instances = [member.group_instance_id for member in value.members if member.group_instance_id is not None]
@@ -59,9 +60,9 @@ def group_from_value(group_id: str, value: GroupMetadataValue, config: GroupConf
         config,
         state=GroupState.STABLE if value.members else GroupState.EMPTY,
         state_timestamp_ms=None if timestamp == -1 else timestamp,
-        generation_id=value.generation,
+        generation_id=max(value.generation, 0),
         protocol_type=value.protocol_type or None,
-        protocol_name=value.protocol,
+        protocol_name=(value.protocol or "") if value.members else value.protocol,
         leader_id=value.leader,
     )
     for stored in value.members:
@@ -78,8 +79,8 @@ def group_from_value(group_id: str, value: GroupMetadataValue, config: GroupConf
                 assignment=bytes(stored.assignment),
             )
         )
-    if group.members and group.leader_id not in group.members:
+    if group.leader_id not in group.members:
         # The leader must be a member, or no join phase could end (`elect_joined_leader` looks it up).
-        group.leader_id = next(iter(group.members))
+        group.leader_id = next(iter(group.members), None)
     group.subscribed_topics = group.compute_subscribed_topics()
     return group

@@ -12,16 +12,21 @@ from hypothesis import strategies as st
 from broker.groups.actions import JoinPhaseExpired, SetTimer
 from broker.groups.config import GroupConfig
 from broker.groups.group import ClassicGroup
+from broker.groups.group_metadata import group_from_value
 from broker.groups.group_state import ALLOWED_FROM, GroupState
 from broker.groups.partitioner import java_hash, partition_for
 from broker.groups.rebalance import complete_join, prepare_rebalance
-from broker.groups.sessions import heartbeat
+from broker.groups.sessions import heartbeat, on_loaded
+from broker.groups.shard import Shard
 from broker.groups.subscription import subscribed_topics
 from broker.groups.syncing import sync
+from protocol.codec import encode_struct
+from protocol.coordinator.group_records import GroupMetadataValue, MemberMetadata
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.messages.leave_group import MemberIdentity
 from protocol.messages.sync_group import SyncGroupRequest
+from tests.unit.groups.coordinator_support import KnownTopics
 from tests.unit.groups.groups_support import Stage, stable_group
 
 E = ErrorCode
@@ -379,3 +384,35 @@ def test_the_hash_without_an_absolute_value_is_partition_0():
 )
 def test_subscribed_topics(data, topics):
     assert subscribed_topics(data) == topics
+
+
+@pytest.mark.parametrize("value", [
+    {"leader": "gone"},                                       # a leader without members
+    {"generation": 2**31 - 1, "protocol": "range"},           # the last one that a message can hold
+    {"generation": -7},
+    {"members": ["a"], "protocol": None},                     # members without a protocol
+    {"members": ["a"], "protocol": None, "leader": "gone", "generation": 2**31 - 1},
+])  # fmt: skip
+def test_a_record_that_no_coordinator_writes_makes_a_group_that_works(value):
+    """A client that may write to `__consumer_offsets` must not end a group for good."""
+    members = [
+        MemberMetadata(member_id=member, session_timeout=6_000, rebalance_timeout=60_000)
+        for member in value.pop("members", [])
+    ]
+    stage = Stage(initial_rebalance_delay_ms=0)
+    record = GroupMetadataValue(protocol_type="consumer", members=members, **value)
+    shard = Shard(stage.config, KnownTopics())
+    stage.group = shard.groups["g"] = group_from_value("g", record, stage.config)
+    stage.do(on_loaded(stage.group, now_ms=0))
+    shard.describe("g", version=5)
+    stage.pass_time(6_000)
+    assert stage.group.state is GroupState.EMPTY
+    stage.join("b", version=3)
+    stage.pass_time(0)
+    stage.sync("b", {"b": b"all"})
+    assert stage.clients["b"].assignment == b"all"
+    assert stage.clients["b"].leader == stage.clients["b"].member_id
+    assert 0 <= stage.clients["b"].generation_id <= 2**31 - 1
+    described = shard.describe("g", version=5)
+    assert [row.member_id for row in described.members] == [stage.clients["b"].member_id]
+    encode_struct(GroupMetadataValue, 3, stage.log[-1])
