@@ -16,6 +16,7 @@ from uuid import UUID
 
 from controller.result import MAX_RECORDS_PER_USER_OPERATION, Result, check_record_count
 from controller.state import ClusterState
+from controller.steps import Steps, by_steps, in_steps
 from protocol.errors import ErrorCode, InvalidRequest, KafkaError, SecurityDisabled
 from protocol.messages.create_acls import (
     AclCreation,
@@ -50,13 +51,16 @@ _E = TypeVar("_E", bound=IntEnum)
 _Content = tuple[int, str, int, str, str, int, int]
 
 
-def create_acls(state: ClusterState, request: CreateAclsRequest) -> Result[CreateAclsResponse]:
+@in_steps
+def create_acls(state: ClusterState, request: CreateAclsRequest) -> Steps[CreateAclsResponse]:
     """Add ACLs. Raises SecurityDisabled, and PolicyViolation for too many."""
     _check_enabled(state)
     existing = {_content(acl) for acl in state.image.acls.values()}
     records: list[AccessControlEntryRecord] = []
     results = []
-    for creation in request.creations:
+    for is_next_step, creation in by_steps(request.creations):
+        if is_next_step:
+            yield
         try:
             _check_creation(creation)
         except KafkaError as error:
@@ -71,7 +75,8 @@ def create_acls(state: ClusterState, request: CreateAclsRequest) -> Result[Creat
     return Result(response=CreateAclsResponse(results=results), records=records)
 
 
-def delete_acls(state: ClusterState, request: DeleteAclsRequest) -> Result[DeleteAclsResponse]:
+@in_steps
+def delete_acls(state: ClusterState, request: DeleteAclsRequest) -> Steps[DeleteAclsResponse]:
     """Remove the ACLs that filters match; one that two filters match is reported for both. Raises SecurityDisabled,
     and InvalidRequest if the response would list too many ACLs; that bounds the number of removals, too.
 
@@ -81,7 +86,9 @@ def delete_acls(state: ClusterState, request: DeleteAclsRequest) -> Result[Delet
     room = MAX_RECORDS_PER_USER_OPERATION
     removed: dict[UUID, AccessControlEntryRecord] = {}
     results = []
-    for asked in request.filters:
+    for is_next_step, asked in by_steps(request.filters):
+        if is_next_step:
+            yield
         try:
             _check_filter(asked)
         except KafkaError as error:

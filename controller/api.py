@@ -1,6 +1,6 @@
-"""ControllerApis: the requests that the controller serves, each with its decision and its error response.
+"""ControllerApis: the requests that the controller serves, each with its decision.
 
-The error response is that of a request that fails as a whole. Source: ControllerApis of Kafka 4.3.1.
+The response to a request that fails as a whole is in `protocol.refusals`. Source: ControllerApis of Kafka 4.3.1.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,20 +18,20 @@ from controller.partitions import (
 )
 from controller.result import Result
 from controller.state import ClusterState
+from controller.steps import InSteps, Steps
 from protocol.api_keys import ApiKey
-from protocol.errors import KafkaError
-from protocol.refusals import refuse
 
 
 class ControllerApi(NamedTuple):
-    """One request: (state, request, now_ms of the sessions' clock) -> Result; (request, error) -> response."""
+    """One request: (state, request, now_ms of the sessions' clock) -> Result, or its steps."""
 
-    decide: Callable[[ClusterState, Any, int], Result[Any]]
-    refuse: Callable[[Any, KafkaError], Any] = refuse
+    decide: Callable[[ClusterState, Any, int], Steps[Any] | Result[Any]]
 
 
 def _timeless(decide: Callable[[ClusterState, Any], Result[Any]]) -> ControllerApi:
-    """A decision that does not use the sessions' clock."""
+    """A decision that does not use the sessions' clock; in steps, if it is made in steps."""
+    if isinstance(decide, InSteps):
+        return ControllerApi(lambda state, request, _now_ms: decide.steps(state, request))
     return ControllerApi(lambda state, request, _now_ms: decide(state, request))
 
 

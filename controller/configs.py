@@ -8,13 +8,13 @@ Source: ConfigurationControlManager and ControllerConfigurationValidator of Kafk
 """
 
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import TypeVar, assert_never
 
 from controller.effective_configs import CONTROLLER_BROKER_KEYS
 from controller.result import MAX_RECORDS_PER_USER_OPERATION, Result, check_record_count
 from controller.state import ClusterState
+from controller.steps import ROWS_OF_STEP, Steps, counted, in_steps, listed
 from protocol.config_def import AlterOperation, ConfigKey, ConfigOperation, merge_operations
 from protocol.errors import (
     BrokerIdNotRegistered,
@@ -50,9 +50,10 @@ _Changes = dict[str, str | None]
 _R = TypeVar("_R")
 
 
+@in_steps
 def incremental_alter(
     state: ClusterState, request: incremental_alter_configs.IncrementalAlterConfigsRequest
-) -> Result[incremental_alter_configs.IncrementalAlterConfigsResponse]:
+) -> Steps[incremental_alter_configs.IncrementalAlterConfigsResponse]:
     """Set, delete, append to and subtract from single keys (KIP-339). Raises PolicyViolation for too many records."""
 
     def changes(resource: ConfigResource, index: int) -> _Changes:
@@ -68,14 +69,14 @@ def incremental_alter(
         current = state.image.config(resource)
         return merge_operations(current, operations, _definitions(state, resource.type))
 
-    named = [(each.resource_type, each.resource_name) for each in request.resources]
-    records, outcomes = _alter(state, named, changes)
-    responses = [
+    named = yield from listed((each.resource_type, each.resource_name) for each in request.resources)
+    records, outcomes = yield from _alter(state, named, changes)
+    responses = yield from listed(
         incremental_alter_configs.AlterConfigsResourceResponse(
             resource_type=number, resource_name=name, error_code=code, error_message=message
         )
         for (number, name), (code, message) in outcomes.items()
-    ]
+    )
     response = incremental_alter_configs.IncrementalAlterConfigsResponse(responses=responses)
     return Result(response=response) if request.validate_only else _atomic_result(response, records)
 
@@ -88,9 +89,10 @@ def _operation(config: incremental_alter_configs.AlterableConfig) -> ConfigOpera
     return ConfigOperation(config.name, operation, config.value)
 
 
+@in_steps
 def alter(
     state: ClusterState, request: alter_configs.AlterConfigsRequest
-) -> Result[alter_configs.AlterConfigsResponse]:
+) -> Steps[alter_configs.AlterConfigsResponse]:
     """Replace all configurations of each resource: keys that are not named are removed.
 
     Raises PolicyViolation for too many records.
@@ -102,14 +104,14 @@ def alter(
             raise InvalidRequest(f"Null value not supported for : {','.join(nulls)}")
         return {**wanted, **{name: None for name in state.image.config(resource) if name not in wanted}}
 
-    named = [(each.resource_type, each.resource_name) for each in request.resources]
-    records, outcomes = _alter(state, named, changes)
-    responses = [
+    named = yield from listed((each.resource_type, each.resource_name) for each in request.resources)
+    records, outcomes = yield from _alter(state, named, changes)
+    responses = yield from listed(
         alter_configs.AlterConfigsResourceResponse(
             resource_type=number, resource_name=name, error_code=code, error_message=message
         )
         for (number, name), (code, message) in outcomes.items()
-    ]
+    )
     response = alter_configs.AlterConfigsResponse(responses=responses)
     return Result(response=response) if request.validate_only else _atomic_result(response, records)
 
@@ -120,12 +122,14 @@ _Outcome = tuple[int, str | None]
 
 def _alter(
     state: ClusterState, named: list[_Named], changes: Callable[[ConfigResource, int], _Changes]
-) -> tuple[list[MetadataRecord], dict[_Named, _Outcome]]:
+) -> Generator[None, None, tuple[list[MetadataRecord], dict[_Named, _Outcome]]]:
     """Records of the resources that can be changed, and the outcome of each."""
-    times = Counter(named)
+    times = yield from counted(named)
     records: list[ConfigRecord] = []
     outcomes: dict[_Named, _Outcome] = {}
     for index, (number, name) in enumerate(named):
+        if index and not index % ROWS_OF_STEP:
+            yield
         try:
             if times[number, name] > 1:
                 raise InvalidRequest("Duplicate resource.")

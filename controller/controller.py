@@ -24,7 +24,7 @@ Source: QuorumController of Kafka 4.3.1.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -41,6 +41,7 @@ from controller.raft.types import LeaderAndEpoch, OffsetAndEpoch
 from controller.result import Result
 from controller.settings import ConfigValidators, ControllerSettings
 from controller.state import ClusterState
+from controller.steps import Steps
 from protocol.api_keys import ApiKey
 from protocol.errors import (
     KafkaError,
@@ -50,6 +51,7 @@ from protocol.errors import (
 )
 from protocol.metadata.image import InvalidMetadata, MetadataImage
 from protocol.metadata.records import MetadataRecord
+from protocol.refusals import refuse_in_steps
 from runtime import Runtime
 from runtime.turns import in_turns
 from storage.files import Files
@@ -159,12 +161,13 @@ class Controller:
             except NotController:
                 raise
             except KafkaError as error:
-                return api.refuse(message, error)
+                return await self._made(refuse_in_steps(message, error))
             done = await self._carry_out(active, result, batches)
         finally:
             self._deciding.release()
         if done is not None and not await _is_done(done, timeout_ms=getattr(message, "timeout_ms", None)):
-            return api.refuse(message, RequestTimedOut("The request was not committed in time."))
+            refused = RequestTimedOut("The request was not committed in time.")
+            return await self._made(refuse_in_steps(message, refused))
         return result.response
 
     # -- following the log -----------------------------------------------------------------------------
@@ -255,7 +258,7 @@ class Controller:
     # -- from a decision to its response ---------------------------------------------------------------
 
     async def _decided(
-        self, active: _Active, decide: Callable[..., Result[Any]], *arguments: object
+        self, active: _Active, decide: Callable[..., Steps[Any] | Result[Any]], *arguments: object
     ) -> tuple[Result[Any], list[NewBatch]]:
         """Decide, and encode the records. Raises what `decide` does, RecordListTooLarge, and NotController."""
         state = active.state
@@ -263,7 +266,7 @@ class Controller:
             # Raft appends control records of its own, too.
             state.next_offset = self._quorum.end_offset
             state.wall_clock_ms = self._runtime.now_ms()
-            result = decide(state, *arguments, self._now_ms())
+            result = await self._result(active, decide(state, *arguments, self._now_ms()))
             batches: list[NewBatch] = []
             steps = _batching(result, state, batches)
             if not _takes_turns(result):
@@ -273,6 +276,31 @@ class Controller:
             # Decisions contain offsets, those of registrations: this one is made again if Raft has appended meanwhile.
             if self._quorum.end_offset == state.next_offset:
                 return result, batches
+
+    async def _result(self, active: _Active, decided: Steps[Any] | Result[Any]) -> Result[Any]:
+        """The decision, of which all steps but the first are made in later turns."""
+        if isinstance(decided, Result):
+            return decided
+        result: Result[Any] = await self._made(decided, lambda steps: self._in_turns(active, steps))
+        return result
+
+    async def _made(
+        self,
+        making: Generator[None, None, Any],
+        run_rest: Callable[[Iterator[None]], Coroutine[Any, Any, None]] | None = None,
+    ) -> Any:  # noqa: ANN401
+        """What is made in steps, of which all but the first one run in later turns."""
+        try:
+            next(making)
+        except StopIteration as done:
+            return done.value
+        made: list[Any] = []
+
+        def steps() -> Iterator[None]:
+            made.append((yield from making))
+
+        await (in_turns(self._runtime, steps()) if run_rest is None else run_rest(steps()))
+        return made[0]
 
     async def _carry_out(
         self, active: _Active, result: Result[Any], batches: Iterable[NewBatch]

@@ -20,6 +20,7 @@ from typing import Final
 
 from controller.result import Result, check_record_count
 from controller.state import ClusterState
+from controller.steps import Steps, by_steps, in_steps
 from protocol.errors import ErrorCode, InvalidRequest, KafkaError
 from protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -45,13 +46,16 @@ _TYPE_NAMES: Final = {2**63 - 1: "a LONG", 2**31 - 1: "an INT"}
 _Entity = dict[str, str | None]
 
 
+@in_steps
 def alter_client_quotas(
     state: ClusterState, request: AlterClientQuotasRequest
-) -> Result[AlterClientQuotasResponse]:
+) -> Steps[AlterClientQuotasResponse]:
     """Set and remove quotas of entities. Raises PolicyViolation for too many records."""
     records: list[r.MetadataRecord] = []
     outcomes: dict[frozenset[tuple[str, str | None]], EntryDataResponse] = {}
-    for entry in request.entries:
+    for is_next_step, entry in by_steps(request.entries):
+        if is_next_step:
+            yield
         entity: _Entity = {part.entity_type: part.entity_name for part in entry.entity}
         key = frozenset(entity.items())
         error: KafkaError | None = None

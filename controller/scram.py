@@ -9,12 +9,14 @@ Source: ScramControlManager and ScramImage of Kafka 4.3.1.
 
 import hashlib
 import hmac
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import Final, NamedTuple
 
 from controller.metadata.record_versions import SCRAM_3_5_IV2
 from controller.result import Result, check_record_count
 from controller.state import ClusterState
+from controller.steps import Steps, by_steps, in_steps, listed
 from protocol.errors import (
     DuplicateResource,
     ErrorCode,
@@ -78,16 +80,19 @@ def credential(
     )
 
 
+@in_steps
 def alter_credentials(
     state: ClusterState, request: AlterUserScramCredentialsRequest
-) -> Result[AlterUserScramCredentialsResponse]:
+) -> Steps[AlterUserScramCredentialsResponse]:
     """Set and delete credentials; each user's alteration succeeds or fails alone.
 
     Raises PolicyViolation for too many alterations.
     """
     accepted: dict[str, _Alteration] = {}
     errors: dict[str, KafkaError] = {}
-    for alteration in _alterations(request):
+    for is_next_step, alteration in by_steps(_alterations(request)):
+        if is_next_step:
+            yield
         user = alteration.name
         if user in errors:
             continue
@@ -100,12 +105,12 @@ def alter_credentials(
         else:
             accepted[user] = alteration
     check_record_count(len(accepted))
-    return Result(
-        response=AlterUserScramCredentialsResponse(
-            results=[*(_result(user, None) for user in accepted), *(_result(*row) for row in errors.items())]
-        ),
-        records=[_record(each) for each in accepted.values()],
+    outcomes: Iterable[tuple[str, KafkaError | None]] = chain(
+        ((user, None) for user in accepted), errors.items()
     )
+    results = yield from listed(_result(*outcome) for outcome in outcomes)
+    records = yield from listed(map(_record, accepted.values()))
+    return Result(response=AlterUserScramCredentialsResponse(results=results), records=records)
 
 
 def _alterations(request: AlterUserScramCredentialsRequest) -> list[_Alteration]:

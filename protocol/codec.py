@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 
 from protocol.errors import MalformedMessage
 from protocol.messages import request_class, response_class
-from protocol.reader import reader_of
+from protocol.reader import reader_of, stepwise_reader_of
 from protocol.reading import MAX_ELEMENTS, MAX_RESPONSE_ELEMENTS
 from protocol.schema import Message, Request, Response
 from protocol.source import once
@@ -44,6 +44,11 @@ def prefix_decoder(cls: type[_M], version: int) -> Callable[[bytes | memoryview,
     memoryview; a message with records needs a memoryview, of which slices are no copies.
     """
     return _prefix_decoder(cls, version)
+
+
+def stepwise_decoder(cls: type[_M], version: int) -> Callable[[Bytes], Generator[None, None, _M]]:
+    """`decode_struct` of a message of any number of elements in short steps. The bytes must not change between two steps."""
+    return _stepwise_decoder(cls, version)
 
 
 def encoder(cls: type[_M], version: int) -> Callable[[_M], bytes]:
@@ -76,6 +81,20 @@ def _decoder(cls: type[Any], version: int) -> Callable[[Bytes], Any]:
             return read(memoryview(data), 0, budget)[0]
         except _UNREADABLE as error:
             raise _malformed(cls, version, error) from None
+
+    return decode
+
+
+@once
+def _stepwise_decoder(cls: type[Any], version: int) -> Callable[[Bytes], Generator[None, None, Any]]:
+    read, budget = stepwise_reader_of(cls, version), _budget(cls)
+
+    def decode(data: Bytes) -> Generator[None, None, Any]:  # an object of `cls`
+        try:
+            message, _ = yield from read(memoryview(data), 0, budget)
+        except _UNREADABLE as error:
+            raise _malformed(cls, version, error) from None
+        return message
 
     return decode
 
@@ -161,6 +180,11 @@ def encode_struct(cls: type[_M], version: int, message: _M) -> bytes:
 def decode_request(api_key: int, version: int, body: Bytes) -> Request:
     """The request in a frame's body."""
     return decoder(request_class(api_key), version)(body)
+
+
+def decode_request_in_steps(api_key: int, version: int, body: Bytes) -> Generator[None, None, Request]:
+    """`decode_request` in steps: see `stepwise_decoder`."""
+    return stepwise_decoder(request_class(api_key), version)(body)
 
 
 def encode_request(api_key: int, version: int, request: Request) -> bytes:

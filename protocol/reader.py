@@ -30,9 +30,9 @@ Example of compiled code, for an int32 and then a compact array of structs of at
 """
 
 from codecs import utf_8_decode
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from struct import unpack_from
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from protocol.plan import FIXED, LENGTH_BYTES, FieldPlan, StructPlan, element_of, plan_of, smallest_bytes
@@ -44,7 +44,9 @@ from protocol.reading import (
     few_unpackers,
     longer,
     skip_tags,
+    skip_tags_in_steps,
     uuid_of,
+    uuids_in_steps,
     uuids_of,
 )
 from protocol.source import Source, once
@@ -52,6 +54,11 @@ from protocol.varint import read_uvarint
 
 #: read(view, position, elements allowed) -> (message, position after it).
 Reader = Callable[[bytes | memoryview, int, int], tuple[Any, int]]
+#: The same, and yields between two elements whenever it has read `ELEMENTS_OF_STEP`.
+StepwiseReader = Callable[[bytes | memoryview, int, int], Generator[None, None, tuple[Any, int]]]
+
+#: The number of elements, of arrays of structs and strings, that a stepwise reader reads in one step: some 100 µs.
+ELEMENTS_OF_STEP: Final = 100
 
 
 @once
@@ -60,15 +67,25 @@ def reader_of(cls: type[Any], version: int) -> Reader:
     return _Compiler(plan_of(cls, version)).compile(f"reader of {cls.__name__} v{version}")
 
 
+@once
+def stepwise_reader_of(cls: type[Any], version: int) -> StepwiseReader:
+    """The same message as `reader_of`, in steps. The bytes must not change in between."""
+    return _Compiler(plan_of(cls, version), stepwise=True).compile(
+        f"stepwise reader of {cls.__name__} v{version}"
+    )
+
+
 _HELPERS = (
     read_uvarint,
     longer,
     skip_tags,
+    skip_tags_in_steps,
     bad_length,
     bad_count,
     bad_tag,
     uuid_of,
     uuids_of,
+    uuids_in_steps,
     utf_8_decode,
     unpack_from,
 )
@@ -81,8 +98,9 @@ class _Compiler:
     the length that follows, or its first byte.
     """
 
-    def __init__(self, plan: StructPlan) -> None:
+    def __init__(self, plan: StructPlan, *, stepwise: bool = False) -> None:
         self._plan = plan
+        self._stepwise = stepwise
         self._source = Source("def read(data, p, budget):")
         self._source.globals.update({helper.__name__: helper for helper in _HELPERS}, new=object.__new__)
         #: Fixed-size fields not unpacked yet: `struct` codes, targets, and the statements after the unpacking.
@@ -90,13 +108,17 @@ class _Compiler:
         self._targets: list[str] = []
         self._afterwards: list[str] = []
 
-    def compile(self, title: str) -> Reader:
+    def compile(self, title: str) -> Callable[..., Any]:
         """The reader of the plan."""
         source = self._source
         source.line("size = len(data)")
+        if self._stepwise:
+            source.line(f"left = {ELEMENTS_OF_STEP}")
         message = self._struct(self._plan)
         self._flush()
         source.line(f"return {message}, p")
+        if self._stepwise:
+            source.line("yield")  # never reached: makes a generator of a reader without arrays, too
         return source.compile("read", title)
 
     def _struct(self, plan: StructPlan) -> str:
@@ -129,13 +151,15 @@ class _Compiler:
         with source.block(f"if {count}:"):
             source.line(f"if {count} > 127: {count}, p = longer(data, p, {count})")
             if not plan.tagged:
-                source.line(f"p, budget = skip_tags(data, p, {count}, budget)")
+                skip = "yield from skip_tags_in_steps" if self._stepwise else "skip_tags"
+                source.line(f"p, budget = {skip}(data, p, {count}, budget)")
                 return
             last, tag, end = source.name("last"), source.name("tag"), source.name("end")
             source.line(f"budget -= {count}")
             source.line(f"if budget < 0 or {count} > (size - p) // 2: bad_count('tagged fields', {count})")
             source.line(f"{last} = -1")
             with source.block(f"for _ in range({count}):"):
+                self._step()
                 source.line(f"{tag} = data[p]; {end} = data[p + 1]")
                 with source.block(f"if {tag} > 127 or {end} > 127:"):
                     source.line(f"{tag}, p = read_uvarint(data, p)")
@@ -282,7 +306,8 @@ class _Compiler:
         if isinstance(field.kind, str) and field.kind in FIXED:
             code, size = FIXED[field.kind]
             if field.kind == "uuid":
-                source.line(f"{target} = uuids_of(data, p, {count})")
+                uuids = "yield from uuids_in_steps" if self._stepwise else "uuids_of"
+                source.line(f"{target} = {uuids}(data, p, {count})")
             else:
                 unpackers = few_unpackers(code)
                 few = f"{source.refer('few', unpackers)}[{count}](data, p)"
@@ -293,6 +318,7 @@ class _Compiler:
         items = source.name("items")
         source.line(f"{target} = {items} = []")
         with source.block(f"for _ in range({count}):"):
+            self._step()
             if isinstance(field.kind, StructPlan):
                 item = self._struct(field.kind)
                 self._flush()
@@ -300,6 +326,14 @@ class _Compiler:
                 item = source.name("item")
                 self._value(element_of(field), item, is_flexible)
             source.line(f"{items}.append({item})")
+
+    def _step(self) -> None:
+        """Yield before the next element if the step has had its elements."""
+        if self._stepwise:
+            with self._source.block("if not left:"):
+                self._source.line(f"left = {ELEMENTS_OF_STEP}")
+                self._source.line("yield")
+            self._source.line("left -= 1")
 
 
 _SIZES = {"s": 16} | dict(FIXED.values()) | {"B": 1}

@@ -3,7 +3,7 @@
 The functions that `protocol.reader` generates call these by name.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from struct import Struct
 from typing import Any, Final, NoReturn
 from uuid import UUID, SafeUUID
@@ -20,6 +20,8 @@ MAX_RESPONSE_ELEMENTS: Final = 20_000_000
 MAX_STRING_BYTES: Final = 0x7FFF
 #: Size of the UUID cache, 200 bytes each; one more clears it.
 MAX_REMEMBERED_UUIDS: Final = 4096
+#: UUIDs, or tagged fields, that are read in one step where reading is divided into steps.
+_OF_STEP: Final = 200
 
 _new_uuid = UUID.__new__
 _set_int = UUID.int.__set__  # type: ignore[attr-defined, misc]
@@ -65,6 +67,17 @@ def uuids_of(data: memoryview | bytes, position: int, count: int) -> list[UUID]:
     return [uuid_of(bytes(data[at : at + 16])) for at in range(position, position + 16 * count, 16)]
 
 
+def uuids_in_steps(data: memoryview | bytes, position: int, count: int) -> Generator[None, None, list[UUID]]:
+    """The same, of any number in short steps."""
+    found: list[UUID] = []
+    while len(found) < count:
+        some = min(count - len(found), _OF_STEP)
+        found += uuids_of(data, position + 16 * len(found), some)
+        if some == _OF_STEP:
+            yield
+    return found
+
+
 def longer(data: memoryview, position: int, first: int) -> tuple[int, int]:
     """The rest of a varint whose first byte, before `position`, has the continuation bit.
 
@@ -81,18 +94,33 @@ def longer(data: memoryview, position: int, first: int) -> tuple[int, int]:
 
 def skip_tags(data: memoryview, position: int, count: int, budget: int) -> tuple[int, int]:
     """Skip `count` tagged fields, none of which is defined: (position after them, budget left)."""
+    skipping = skip_tags_in_steps(data, position, count, budget)
+    while True:
+        try:
+            next(skipping)
+        except StopIteration as done:
+            end, left = done.value
+            return end, left
+
+
+def skip_tags_in_steps(
+    data: memoryview, position: int, count: int, budget: int
+) -> Generator[None, None, tuple[int, int]]:
+    """The same, of any number in short steps."""
     budget -= count
     last = -1
     size = len(data)
     if budget < 0 or count > (size - position) // 2:
         bad_count("tagged fields", count)
-    for _ in range(count):
+    for number in range(1, count + 1):
         tag, position = read_uvarint(data, position)
         length, position = read_uvarint(data, position)
         position += length
         if tag <= last or position > size:
             bad_tag(tag)
         last = tag
+        if not number % _OF_STEP:
+            yield
     return position, budget
 
 

@@ -5,8 +5,9 @@ sender still expects a row for everything that it has named.
 Source: getErrorResponse of the request classes of Kafka 4.3.1.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Generator, Iterable, Mapping
+from itertools import islice
+from typing import Any, Final, TypeVar
 
 from protocol.api_keys import ApiKey
 from protocol.errors import KafkaError
@@ -28,12 +29,31 @@ from protocol.messages import elect_leaders as elections
 from protocol.messages import incremental_alter_configs as altered
 from protocol.schema import Request, Response
 
+_T = TypeVar("_T")
+
+#: Builds a response, of any number of rows, in steps.
+_Building = Generator[None, None, Response]
+
+#: Rows that are made in one step: some 200 us.
+_ROWS_OF_STEP: Final = 200
+
 
 def refuse(request: Request, error: KafkaError) -> Response:
     """The error response; raises `error` itself if the response has no error field."""
+    building = refuse_in_steps(request, error)
+    while True:
+        try:
+            next(building)
+        except StopIteration as done:
+            response: Response = done.value
+            return response
+
+
+def refuse_in_steps(request: Request, error: KafkaError) -> Generator[None, None, Response]:
+    """The same, of any number of rows in short steps."""
     build = _BUILDERS.get(request.__api_key__)
     if build is not None:
-        return build(request, error)
+        return (yield from build(request, error))
     response: Any = response_class(request.__api_key__)()
     if not hasattr(response, "error_code"):
         raise error
@@ -44,39 +64,50 @@ def refuse(request: Request, error: KafkaError) -> Response:
     return made
 
 
-def _create_topics(request: create_topics.CreateTopicsRequest, error: KafkaError) -> Response:
-    rows = [
+def _listed(rows: Iterable[_T]) -> Generator[None, None, list[_T]]:
+    """All rows, in steps."""
+    found: list[_T] = []
+    left = iter(rows)
+    while some := list(islice(left, _ROWS_OF_STEP)):
+        if found:
+            yield
+        found += some
+    return found
+
+
+def _create_topics(request: create_topics.CreateTopicsRequest, error: KafkaError) -> _Building:
+    rows = yield from _listed(
         create_topics.CreatableTopicResult(
             name=topic.name, error_code=error.code, error_message=error.message
         )
         for topic in request.topics
-    ]
+    )
     return create_topics.CreateTopicsResponse(topics=rows)
 
 
-def _delete_topics(request: delete_topics.DeleteTopicsRequest, error: KafkaError) -> Response:
+def _delete_topics(request: delete_topics.DeleteTopicsRequest, error: KafkaError) -> _Building:
     named = [delete_topics.DeleteTopicState(name=name) for name in request.topic_names]
-    rows = [
+    rows = yield from _listed(
         delete_topics.DeletableTopicResult(
             name=topic.name, topic_id=topic.topic_id, error_code=error.code, error_message=error.message
         )
         for topic in [*named, *request.topics]
-    ]
+    )
     return delete_topics.DeleteTopicsResponse(responses=rows)
 
 
-def _create_partitions(request: create_partitions.CreatePartitionsRequest, error: KafkaError) -> Response:
-    rows = [
+def _create_partitions(request: create_partitions.CreatePartitionsRequest, error: KafkaError) -> _Building:
+    rows = yield from _listed(
         create_partitions.CreatePartitionsTopicResult(
             name=topic.name, error_code=error.code, error_message=error.message
         )
         for topic in request.topics
-    ]
+    )
     return create_partitions.CreatePartitionsResponse(results=rows)
 
 
-def _alter_configs(request: replaced.AlterConfigsRequest, error: KafkaError) -> Response:
-    rows = [
+def _alter_configs(request: replaced.AlterConfigsRequest, error: KafkaError) -> _Building:
+    rows = yield from _listed(
         replaced.AlterConfigsResourceResponse(
             resource_type=each.resource_type,
             resource_name=each.resource_name,
@@ -84,14 +115,14 @@ def _alter_configs(request: replaced.AlterConfigsRequest, error: KafkaError) -> 
             error_message=error.message,
         )
         for each in request.resources
-    ]
+    )
     return replaced.AlterConfigsResponse(responses=rows)
 
 
 def _incremental_alter_configs(
     request: altered.IncrementalAlterConfigsRequest, error: KafkaError
-) -> Response:
-    rows = [
+) -> _Building:
+    rows = yield from _listed(
         altered.AlterConfigsResourceResponse(
             resource_type=each.resource_type,
             resource_name=each.resource_name,
@@ -99,35 +130,36 @@ def _incremental_alter_configs(
             error_message=error.message,
         )
         for each in request.resources
-    ]
+    )
     return altered.IncrementalAlterConfigsResponse(responses=rows)
 
 
-def _create_acls(request: create_acls.CreateAclsRequest, error: KafkaError) -> Response:
-    rows = [
+def _create_acls(request: create_acls.CreateAclsRequest, error: KafkaError) -> _Building:
+    rows = yield from _listed(
         create_acls.AclCreationResult(error_code=error.code, error_message=error.message)
         for _ in request.creations
-    ]
+    )
     return create_acls.CreateAclsResponse(results=rows)
 
 
-def _delete_acls(request: delete_acls.DeleteAclsRequest, error: KafkaError) -> Response:
-    rows = [
+def _delete_acls(request: delete_acls.DeleteAclsRequest, error: KafkaError) -> _Building:
+    rows = yield from _listed(
         delete_acls.DeleteAclsFilterResult(error_code=error.code, error_message=error.message)
         for _ in request.filters
-    ]
+    )
     return delete_acls.DeleteAclsResponse(filter_results=rows)
 
 
-def _alter_client_quotas(request: quotas.AlterClientQuotasRequest, error: KafkaError) -> Response:
-    rows = [
+def _alter_client_quotas(request: quotas.AlterClientQuotasRequest, error: KafkaError) -> _Building:
+    rows = yield from _listed(
         quotas.EntryDataResponse(error_code=error.code, error_message=error.message, entity=entry.entity)
         for entry in request.entries
-    ]
+    )
     return quotas.AlterClientQuotasResponse(entries=rows)
 
 
-def _describe_client_quotas(_request: Request, error: KafkaError) -> Response:
+def _describe_client_quotas(_request: Request, error: KafkaError) -> _Building:
+    yield
     return describe_client_quotas.DescribeClientQuotasResponse(
         error_code=error.code, error_message=error.message, entries=None
     )
@@ -135,60 +167,59 @@ def _describe_client_quotas(_request: Request, error: KafkaError) -> Response:
 
 def _alter_user_scram_credentials(
     request: scram.AlterUserScramCredentialsRequest, error: KafkaError
-) -> Response:
-    users = {each.name for each in request.deletions} | {each.name for each in request.upsertions}
-    rows = [
+) -> _Building:
+    users: set[str] = set()
+    for each in (request.deletions, request.upsertions):
+        users.update((yield from _listed(row.name for row in each)))
+    rows = yield from _listed(
         scram.AlterUserScramCredentialsResult(user=user, error_code=error.code, error_message=error.message)
         for user in sorted(users)
-    ]
+    )
     return scram.AlterUserScramCredentialsResponse(results=rows)
 
 
-def _elect_leaders(request: elections.ElectLeadersRequest, error: KafkaError) -> Response:
-    rows = [
-        elections.ReplicaElectionResult(
-            topic=topic.topic,
-            partition_result=[
-                elections.PartitionResult(
-                    partition_id=index, error_code=error.code, error_message=error.message
-                )
-                for index in topic.partitions
-            ],
+def _elect_leaders(request: elections.ElectLeadersRequest, error: KafkaError) -> _Building:
+    rows: list[elections.ReplicaElectionResult] = []
+    for number, topic in enumerate(request.topic_partitions or ()):
+        if number % _ROWS_OF_STEP == _ROWS_OF_STEP - 1:
+            yield
+        partitions = yield from _listed(
+            elections.PartitionResult(partition_id=index, error_code=error.code, error_message=error.message)
+            for index in topic.partitions
         )
-        for topic in request.topic_partitions or ()
-    ]
+        rows.append(elections.ReplicaElectionResult(topic=topic.topic, partition_result=partitions))
     return elections.ElectLeadersResponse(error_code=error.code, replica_election_results=rows)
 
 
 def _alter_partition_reassignments(
     request: reassignments.AlterPartitionReassignmentsRequest, error: KafkaError
-) -> Response:
-    rows = [
-        reassignments.ReassignableTopicResponse(
-            name=topic.name,
-            partitions=[
-                reassignments.ReassignablePartitionResponse(
-                    partition_index=partition.partition_index,
-                    error_code=error.code,
-                    error_message=error.message,
-                )
-                for partition in topic.partitions
-            ],
+) -> _Building:
+    rows: list[reassignments.ReassignableTopicResponse] = []
+    for number, topic in enumerate(request.topics):
+        if number % _ROWS_OF_STEP == _ROWS_OF_STEP - 1:
+            yield
+        partitions = yield from _listed(
+            reassignments.ReassignablePartitionResponse(
+                partition_index=partition.partition_index,
+                error_code=error.code,
+                error_message=error.message,
+            )
+            for partition in topic.partitions
         )
-        for topic in request.topics
-    ]
+        rows.append(reassignments.ReassignableTopicResponse(name=topic.name, partitions=partitions))
     return reassignments.AlterPartitionReassignmentsResponse(
         error_code=error.code, error_message=error.message, responses=rows
     )
 
 
-def _update_features(_request: Request, error: KafkaError) -> Response:
+def _update_features(_request: Request, error: KafkaError) -> _Building:
     # No rows: one error stands for all features. The sentence is Kafka's.
     message = f"The update failed for all features since the following feature had an error: {error.message}"
+    yield
     return update_features.UpdateFeaturesResponse(error_code=error.code, error_message=message)
 
 
-_BUILDERS: Final[Mapping[int, Callable[[Any, KafkaError], Response]]] = {
+_BUILDERS: Final[Mapping[int, Callable[[Any, KafkaError], _Building]]] = {
     ApiKey.CREATE_TOPICS: _create_topics,
     ApiKey.DELETE_TOPICS: _delete_topics,
     ApiKey.CREATE_PARTITIONS: _create_partitions,

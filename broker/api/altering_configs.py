@@ -6,25 +6,30 @@ response are combined in the order of the request.
 Source: ConfigAdminManager.preprocess of Kafka 4.3.1.
 """
 
-import asyncio
-from collections import Counter
 from collections.abc import Callable
 from copy import copy
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, TypeVar
 
-from broker.api.long_answers import ROWS_OF_STEP
+from broker.api.long_answers import ROWS_OF_STEP, counted, listed, result_in_turns
 from broker.membership.controller_channel import RequestHandler
 from broker.request_context import RequestContext
 from broker.services import BrokerServices
 from protocol.errors import ErrorCode, InvalidRequest, KafkaError
 from protocol.messages import alter_configs, incremental_alter_configs
 from protocol.metadata.image import ConfigResource, ConfigResourceType
+from runtime.turns import HasTurns
+
+R = TypeVar("R")
 
 Request = alter_configs.AlterConfigsRequest | incremental_alter_configs.IncrementalAlterConfigsRequest
 Resource = alter_configs.AlterConfigsResource | incremental_alter_configs.AlterConfigsResource
 
 #: BROKER_LOGGER is no resource of the metadata log: log levels last until the process ends.
 BROKER_LOGGER = 8
+#: There are some hundred keys. All those of a resource are checked in one turn of the loop.
+_MAX_KEYS: Final = 1_000
+#: Outcomes of the controller that are noted in one turn of the loop.
+_OUTCOMES_OF_STEP: Final = 1_000
 _FORWARDED = {ConfigResourceType.TOPIC, ConfigResourceType.CLIENT_METRICS, ConfigResourceType.GROUP}
 
 
@@ -44,23 +49,33 @@ class AltersConfigs(Protocol):
     def controller(self) -> RequestHandler:
         """The channel of forwarded requests."""
 
+    @property
+    def runtime(self) -> HasTurns:
+        """The turns of the loop."""
+
 
 async def alter(
-    request: Request, context: RequestContext, broker: AltersConfigs, *, check: Callable[[Resource], bool]
-) -> list[Outcome]:
-    """Check each resource here, forward the remaining ones, and return all outcomes in the order of the request.
+    request: Request,
+    context: RequestContext,
+    broker: AltersConfigs,
+    outcome: Callable[..., R],
+    *,
+    check: Callable[[Resource], bool],
+) -> list[R]:
+    """Check each resource here, forward the remaining ones, and return an `outcome` of each in the order of the request.
 
     `check` validates one resource: it returns True if the resource is done, False if it is forwarded to
     the controller, and raises KafkaError for an invalid one.
     """
     outcomes: dict[tuple[int, str], Outcome] = {}
     remaining: list[Resource] = []
-    names = Counter(_name(resource) for resource in request.resources)
+    turns = broker.runtime.turns
+    names = await result_in_turns(counted(_name(resource) for resource in request.resources), broker.runtime)
     left = ROWS_OF_STEP
     for resource in request.resources:
         if not left:
             left = ROWS_OF_STEP
-            await asyncio.sleep(0)
+            await turns.share()
         left -= 1
         try:
             if names[_name(resource)] > 1:
@@ -76,10 +91,13 @@ async def alter(
         forwarded = copy(request)
         forwarded.resources = remaining  # type: ignore[assignment]  # resources of its own kind
         response = await broker.controller.request(context.api_key, forwarded, context)
-        for row in response.responses:
+        for number, row in enumerate(response.responses):
             name = row.resource_type, row.resource_name
             outcomes[name] = Outcome(row.error_code, row.error_message, *name)
-    return [outcomes[_name(resource)] for resource in request.resources]
+            if number % _OUTCOMES_OF_STEP == _OUTCOMES_OF_STEP - 1:
+                await turns.share()
+    answered = (outcome(**outcomes[_name(resource)]._asdict()) for resource in request.resources)
+    return await result_in_turns(listed(answered), broker.runtime)
 
 
 def stored_overrides(resource: Resource, broker: BrokerServices) -> dict[str, str]:
@@ -102,6 +120,8 @@ def _name(resource: Resource) -> tuple[int, str]:
 
 
 def _check_keys(resource: Resource) -> None:
+    if len(resource.configs) > _MAX_KEYS:
+        raise InvalidRequest(f"{len(resource.configs)} configurations of one resource are too many")
     keys = [config.name for config in resource.configs]
     if len(set(keys)) < len(keys):
         raise InvalidRequest("Error due to duplicate config keys")

@@ -18,15 +18,18 @@ _SHORT: Final = 16_384
 
 
 def answer_each(
-    names: Sequence[str], answer: Callable[[str], R], convert: Callable[[list[R]], S], broker: BrokerServices
+    names: Sequence[str],
+    answer: Callable[[str], R],
+    convert: Callable[[list[R]], S | Awaitable[S]],
+    broker: BrokerServices,
 ) -> S | Awaitable[S]:
     """`convert` of the answers to all names, in order. The answers of a long request are not from one moment."""
     return at_once_or_in_turns(_answer(names, answer, convert), broker.runtime, broker.long_answers)
 
 
 def _answer(
-    names: Sequence[str], answer: Callable[[str], R], convert: Callable[[list[R]], S]
-) -> Generator[None, None, S]:
+    names: Sequence[str], answer: Callable[[str], R], convert: Callable[[list[R]], S | Awaitable[S]]
+) -> Generator[None, None, S | Awaitable[S]]:
     is_short = len(names) <= _FEW and sum(map(len, names)) <= _SHORT
     rows: list[R] = []
     for name in names:

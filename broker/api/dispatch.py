@@ -9,25 +9,33 @@ Source: KafkaApis.handle and RequestChannel of Kafka 4.3.1.
 import asyncio
 import logging
 from collections.abc import Awaitable
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from broker.api import Api, api, import_steps, is_import_long, modules
 from broker.api.k18_api_versions import unsupported_version
 from broker.api.kept_answers import MOST_REQUEST_BYTES, Asked, KeptAnswers
-from broker.api.long_answers import at_once_or_in_turns
+from broker.api.long_answers import at_once_or_in_turns, result_in_turns
 from broker.api.request_head import RequestHead, request_head
-from broker.network import Buffers, Connection, Reply, ReplyOfReads
+from broker.network import Buffers, Connection, Reply, ReplyInTurns, ReplyOfReads
 from broker.request_context import RequestContext
 from broker.request_stats import RequestCounter, RequestStats
 from broker.services import BrokerServices
 from protocol.api_keys import KAFKA_VERSIONS, ApiKey
-from protocol.codec import decode_request, encode_response, encode_response_in_steps
+from protocol.codec import (
+    decode_request,
+    decode_request_in_steps,
+    encode_response,
+    encode_response_in_steps,
+)
 from protocol.errors import KafkaError, MalformedMessage, UnknownServerError
 from protocol.framing import RequestHeader, parse_request_header, response_header
 from protocol.refusals import refuse
 from protocol.schema import Request, Response
 
 logger = logging.getLogger(__name__)
+
+#: A longer body may have more elements than are decoded in a millisecond: it is decoded in turns of the loop.
+LONG_BODY_BYTES: Final = 8 * 1024
 
 
 class Dispatcher:
@@ -118,16 +126,43 @@ class Dispatcher:
             state = served.depends_on(self._broker)
             if (encoded := self._kept.find(asked, state)) is not None:
                 return _buffers(header, version, encoded)
-        message = decode_request(key, version, body)
+        elif len(body) > LONG_BODY_BYTES:
+            return ReplyInTurns(self._handle_long(served, bytes(body), header, context))
+        return self._respond(served, decode_request(key, version, body), header, context, asked, state)
+
+    async def _handle_long(
+        self, served: Api, body: bytes, header: RequestHeader, context: RequestContext
+    ) -> Reply:
+        """As `_handle`; decodes in turns of the loop, in which other requests are handled."""
+        decoding = decode_request_in_steps(header.api_key, header.api_version, body)
+        message = await result_in_turns(decoding, self._broker.runtime)
+        return self._respond(served, message, header, context, is_long=True)
+
+    def _respond(
+        self,
+        served: Api,
+        message: Request,
+        header: RequestHeader,
+        context: RequestContext,
+        asked: Asked | None = None,
+        state: object = None,
+        *,
+        is_long: bool = False,
+    ) -> Reply:
+        """Handle the message. `asked`: keep the answer, as one that depends on `state`; `is_long`: it may have many rows."""
+        assert served.handle is not None
+        key, version = header.api_key, header.api_version
         try:
             response = served.handle(message, context, self._broker)
         except Exception as error:  # noqa: BLE001 a handler's bug must not end the connections of others
             return _answer(header, version, _refusal(served, message, context, error))
         if isinstance(response, Awaitable):
-            reply = self._wait(response, header, served, message, context)
+            reply = self._wait(response, header, served, message, context, is_long=is_long)
             return ReplyOfReads(reply) if served.only_reads else reply
         if response is None:
             return None
+        if is_long:
+            return self._encode(response, header, version)
         encoded = encode_response(key, version, response)
         if asked is not None:
             self._kept.keep(asked, state, encoded)
@@ -140,6 +175,8 @@ class Dispatcher:
         served: Api,
         message: Request,
         context: RequestContext,
+        *,
+        is_long: bool,
     ) -> Buffers | None:
         try:
             answer = await response
@@ -147,11 +184,15 @@ class Dispatcher:
             answer = _refusal(served, message, context, error)
         if answer is None:
             return None
-        if not served.is_encoded_in_turns:
+        if not (is_long or served.is_encoded_in_turns):
             return _answer(header, context.version, answer)
-        encoding = encode_response_in_steps(header.api_key, context.version, answer)
+        return await self._encode(answer, header, context.version)
+
+    async def _encode(self, answer: Response, header: RequestHeader, version: int) -> Buffers:
+        """The response, of any number of rows."""
+        encoding = encode_response_in_steps(header.api_key, version, answer)
         encoded = at_once_or_in_turns(encoding, self._broker.runtime)
-        return _buffers(header, context.version, encoded if isinstance(encoded, bytes) else await encoded)
+        return _buffers(header, version, encoded if isinstance(encoded, bytes) else await encoded)
 
 
 def _next_head(head: RequestHead | None, found: RequestHead | None) -> RequestHead | None:

@@ -10,12 +10,10 @@ purgatory (Kafka's DelayedRemoteListOffsets), for timeout_ms or remote.list.offs
 several turns of the loop.
 """
 
-import asyncio
-from collections import Counter
 from typing import Final, NamedTuple
 
 from broker.api import Api
-from broker.api.long_answers import ROWS_OF_STEP
+from broker.api.long_answers import ROWS_OF_STEP, counted, result_in_turns
 from broker.reads.delayed_remote_list_offsets import OffsetLookUp
 from broker.reads.list_offsets import Search, is_searched, offset_for_timestamp
 from broker.replicas.partition import Partition
@@ -47,7 +45,11 @@ from protocol.special_timestamps import (
 )
 from protocol.types import TopicPartition
 from runtime import Pool
+from runtime.turns import MAX_STEPS
 from storage.index import TimestampOffset
+
+#: Rows of one step count as so many steps of a turn.
+_STEPS: Final = MAX_STEPS // 4
 
 READ_COMMITTED: Final = 1
 #: Replica ids: a consumer, or a debugging tool, which may also send to followers.
@@ -88,15 +90,17 @@ async def _find_locally(
     request: ListOffsetsRequest, context: RequestContext, broker: BrokerServices, pending: "_Pending"
 ) -> list[ListOffsetsTopicResponse]:
     """Begin all look-ups of the remote tier, which are added to `pending`, and answer the other rows."""
-    named = Counter((topic.name, row.partition_index) for topic in request.topics for row in topic.partitions)
+    rows_of_all = ((topic.name, row.partition_index) for topic in request.topics for row in topic.partitions)
+    named = await result_in_turns(counted(rows_of_all), broker.runtime)
     topics = []
     left = ROWS_OF_STEP
     for topic in request.topics:
+        left = max(0, left - 1)
         rows: list[ListOffsetsPartitionResponse] = []
         for asked in topic.partitions:
             if not left:
                 left = ROWS_OF_STEP
-                await asyncio.sleep(0)
+                await broker.runtime.turns.share(steps=_STEPS)
             left -= 1
             response = ListOffsetsPartitionResponse(partition_index=asked.partition_index)
             rows.append(response)
@@ -112,6 +116,9 @@ async def _find_locally(
             except KafkaError as error:
                 response.error_code = _code(error, context.version)
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=rows))
+        if not left:
+            left = ROWS_OF_STEP
+            await broker.runtime.turns.share(steps=_STEPS)
     return topics
 
 

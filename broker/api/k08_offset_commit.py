@@ -7,10 +7,12 @@ Differs from Kafka: nothing; the throttle time is 0.
 Touches: broker.metadata (read only), broker.groups, the offsets topic. Waits for the replicas.
 """
 
+from collections.abc import Awaitable, Generator
 from dataclasses import replace
 from uuid import UUID
 
 from broker.api import Api
+from broker.api.long_answers import ROWS_OF_STEP, at_once_or_in_turns
 from broker.groups.answers import Answer, after
 from broker.groups.coordinator import commit_error
 from broker.request_context import RequestContext
@@ -19,6 +21,7 @@ from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.offset_commit import (
     OffsetCommitRequest,
+    OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
@@ -33,21 +36,39 @@ _TopicKey = tuple[UUID, str]
 
 def handle(
     request: OffsetCommitRequest, context: RequestContext, broker: BrokerServices
-) -> Answer[OffsetCommitResponse]:
+) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
     """Commit the offsets of existing partitions; an error of one partition does not affect the others."""
+    return at_once_or_in_turns(_answer(request, context, broker), broker.runtime)
+
+
+def _answer(
+    request: OffsetCommitRequest, context: RequestContext, broker: BrokerServices
+) -> Generator[None, None, Answer[OffsetCommitResponse]]:
     known: list[OffsetCommitRequestTopic] = []
     refused: dict[_TopicKey, list[OffsetCommitResponsePartition]] = {}
+    left = ROWS_OF_STEP
     for asked in request.topics:
         rows, error = _resolve(asked, context.version, broker)
         key = (asked.topic_id, asked.name)
-        there = [row for row in asked.partitions if row.partition_index in rows]
+        there: list[OffsetCommitRequestPartition] = []
+        unknown = refused.setdefault(key, [])
+        left -= 1
+        for row in asked.partitions:
+            if row.partition_index in rows:
+                there.append(row)
+            else:
+                unknown.append(
+                    OffsetCommitResponsePartition(partition_index=row.partition_index, error_code=error)
+                )
+            left -= 1
+            if left <= 0:
+                left = ROWS_OF_STEP
+                yield
         if there:
             known.append(OffsetCommitRequestTopic(topic_id=asked.topic_id, name=asked.name, partitions=there))
-        refused.setdefault(key, []).extend(
-            OffsetCommitResponsePartition(partition_index=row.partition_index, error_code=error)
-            for row in asked.partitions
-            if row.partition_index not in rows
-        )
+        if left <= 0:
+            left = ROWS_OF_STEP
+            yield
     if not known:
         return _merge(OffsetCommitResponse(), refused)
     answer = broker.groups.commit_offsets(replace(request, topics=known), version=context.version)
@@ -89,4 +110,6 @@ def _merge(
     return response
 
 
-API = Api(key=ApiKey.OFFSET_COMMIT, versions=range(2, 11), handle=handle, refuse=refuse)
+API = Api(
+    key=ApiKey.OFFSET_COMMIT, versions=range(2, 11), handle=handle, refuse=refuse, is_encoded_in_turns=True
+)

@@ -12,11 +12,11 @@ moment.
 """
 
 from asyncio import Future
-from collections.abc import Awaitable, Generator
+from collections.abc import Awaitable, Generator, Iterator
 from uuid import UUID
 
 from broker.api import Api
-from broker.api.long_answers import ROWS_OF_STEP, at_once_or_in_turns
+from broker.api.long_answers import ROWS_OF_STEP, at_once_or_in_turns, listed
 from broker.groups.answers import Answer, after, after_all
 from broker.request_context import RequestContext
 from broker.services import BrokerServices
@@ -51,11 +51,11 @@ def _answer(
     request: OffsetFetchRequest, context: RequestContext, broker: BrokerServices
 ) -> Generator[None, None, OffsetFetchResponse | Awaitable[OffsetFetchResponse]]:
     has_groups = context.version >= _FIRST_VERSION_WITH_GROUPS
-    groups = _distinct(request.groups if has_groups else [_single_group(request)])
+    groups = yield from _distinct(request.groups if has_groups else [_single_group(request)])
     answers: list[Answer[OffsetFetchResponseGroup]] = []
     left = ROWS_OF_STEP
     for group in groups:
-        answer = _fetch(group, request.require_stable, context, broker)
+        answer = yield from _fetch(group, request.require_stable, context, broker)
         answers.append(answer)
         left -= 1 + _row_count(answer)
         if left < 0:
@@ -73,12 +73,15 @@ def _row_count(answer: Answer[OffsetFetchResponseGroup]) -> int:
     return sum([len(topic.partitions) for topic in answer.topics])
 
 
-def _distinct(groups: list[OffsetFetchRequestGroup]) -> list[OffsetFetchRequestGroup]:
+def _distinct(
+    groups: list[OffsetFetchRequestGroup],
+) -> Generator[None, None, list[OffsetFetchRequestGroup]]:
     """Each group once, and in it each partition once: a short request must not cause a multiple of a long response.
 
     A request for some partitions of a group and for all of them returns all.
     """
     wanted: dict[str, dict[tuple[UUID, str], dict[int, None]] | None] = {}
+    left = ROWS_OF_STEP
     for group in groups:
         topics = wanted.setdefault(group.group_id, {})
         if group.topics is None:
@@ -87,22 +90,33 @@ def _distinct(groups: list[OffsetFetchRequestGroup]) -> list[OffsetFetchRequestG
             for topic in group.topics:
                 partitions = topics.setdefault((topic.topic_id, topic.name), {})
                 partitions.update(dict.fromkeys(topic.partition_indexes))
-    return [
-        OffsetFetchRequestGroup(group_id=group_id, topics=None if topics is None else _topics(topics))
-        for group_id, topics in wanted.items()
-    ]
+                left -= 1
+                if left <= 0:
+                    left = ROWS_OF_STEP
+                    yield
+        left -= 1
+        if left <= 0:
+            left = ROWS_OF_STEP
+            yield
+    found: list[OffsetFetchRequestGroup] = []
+    for group_id, topics in wanted.items():
+        named = None if topics is None else (yield from listed(_topics(topics)))
+        found.append(OffsetFetchRequestGroup(group_id=group_id, topics=named))
+        if not len(found) % ROWS_OF_STEP:
+            yield
+    return found
 
 
-def _topics(wanted: dict[tuple[UUID, str], dict[int, None]]) -> list[OffsetFetchRequestTopics]:
-    return [
+def _topics(wanted: dict[tuple[UUID, str], dict[int, None]]) -> Iterator[OffsetFetchRequestTopics]:
+    return (
         OffsetFetchRequestTopics(topic_id=topic_id, name=name, partition_indexes=list(partitions))
         for (topic_id, name), partitions in wanted.items()
-    ]
+    )
 
 
 def _fetch(
     group: OffsetFetchRequestGroup, require_stable: bool, context: RequestContext, broker: BrokerServices
-) -> Answer[OffsetFetchResponseGroup]:
+) -> Generator[None, None, Answer[OffsetFetchResponseGroup]]:
     has_ids = context.version >= _FIRST_VERSION_WITH_TOPIC_IDS
     if group.topics is None:
         answer = broker.groups.fetch_offsets(group, require_stable=require_stable)
@@ -110,7 +124,9 @@ def _fetch(
     unknown: list[OffsetFetchResponseTopics] = []
     if has_ids:
         known = []
-        for asked in group.topics:
+        for number, asked in enumerate(group.topics):
+            if number % ROWS_OF_STEP == ROWS_OF_STEP - 1:
+                yield
             topic = broker.metadata.topic_by_id(asked.topic_id)
             if topic is None:
                 unknown.append(_unknown_topic(asked))

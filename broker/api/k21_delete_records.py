@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Generator
 from typing import Final
 
 from broker.api import Api
-from broker.api.long_answers import at_once_or_in_turns
+from broker.api.long_answers import ROWS_OF_STEP, at_once_or_in_turns
 from broker.replicas.delayed_produce import DeleteRecordsPartitionStatus
 from broker.request_context import RequestContext
 from broker.services import BrokerServices
@@ -46,7 +46,9 @@ def _delete_each(
     pending: list[tuple[DeleteRecordsPartitionResult, DeleteRecordsPartitionStatus]] = []
     topics = []
     left = _DELETIONS_OF_STEP
-    for topic in request.topics:
+    for number, topic in enumerate(request.topics):
+        if number % ROWS_OF_STEP == ROWS_OF_STEP - 1:
+            yield
         rows: list[DeleteRecordsPartitionResult] = []
         for asked in topic.partitions:
             if not left:

@@ -7,7 +7,6 @@ a resource that is named twice is described once.
 Touches: broker.config, broker.metadata (read only). Requests for many resources take several turns of the loop.
 """
 
-import asyncio
 from collections.abc import Callable, Collection, Iterable
 from functools import cache, partial
 from typing import Final, Protocol
@@ -40,6 +39,7 @@ from protocol.messages.describe_configs import (
 )
 from protocol.metadata.image import ConfigResource, ConfigResourceType
 from protocol.topic_names import check_topic_name
+from runtime.turns import HasTurns
 
 _LOGGER_TYPE = 0
 #: The number of resources that are described in one turn of the loop: a millisecond for topics.
@@ -65,6 +65,10 @@ class DescribesConfigs(Protocol):
     def metadata(self) -> MetadataCache:
         """Its metadata cache."""
 
+    @property
+    def runtime(self) -> HasTurns:
+        """The turns of its loop."""
+
 
 async def handle(
     request: DescribeConfigsRequest, context: RequestContext, broker: DescribesConfigs
@@ -78,7 +82,7 @@ async def handle(
     for (resource_type, name), wanted in resources.items():
         results.append(_describe(resource_type, name, wanted, broker, make))
         if len(results) % RESOURCES_A_TURN == 0:
-            await asyncio.sleep(0)
+            await broker.runtime.turns.share()
     return DescribeConfigsResponse(results=results)
 
 

@@ -35,9 +35,8 @@ async def handle(
             validate_broker_alter(broker.config, resource.resource_name, overrides)
         return False
 
-    outcomes = await alter(request, context, broker, check=check)
     return AlterConfigsResponse(
-        responses=[AlterConfigsResourceResponse(**outcome._asdict()) for outcome in outcomes]
+        responses=await alter(request, context, broker, AlterConfigsResourceResponse, check=check)
     )
 
 

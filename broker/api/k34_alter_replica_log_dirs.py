@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from broker.api import Api
-from broker.api.long_answers import at_once_or_in_turns
+from broker.api.long_answers import ROWS_OF_STEP, at_once_or_in_turns
 from broker.request_context import RequestContext
 from broker.services import BrokerServices
 from protocol.api_keys import ApiKey
@@ -42,10 +42,21 @@ def _move_each(
     request: AlterReplicaLogDirsRequest, broker: BrokerServices
 ) -> Generator[None, None, AlterReplicaLogDirsResponse]:
     wanted: dict[TopicPartition, Path] = {}
+    left = ROWS_OF_STEP
     for directory in request.dirs:
         path = Path(directory.path)
+        left -= 1
         for topic in directory.topics:
-            wanted.update((TopicPartition(topic.name, index), path) for index in topic.partitions)
+            left -= 1
+            for index in topic.partitions:
+                wanted[TopicPartition(topic.name, index)] = path
+                left -= 1
+                if left <= 0:
+                    left = ROWS_OF_STEP
+                    yield
+        if left <= 0:
+            left = ROWS_OF_STEP
+            yield
     topics: dict[str, AlterReplicaLogDirTopicResult] = {}
     left = _MOVES_OF_STEP
     for topic_partition, path in wanted.items():

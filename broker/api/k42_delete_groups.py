@@ -4,10 +4,14 @@ Who asks: admin clients (kafka-consumer-groups.sh --delete); sent to the groups'
 Versions: v0-2.
 Differs from Kafka: nothing; the throttle time is 0.
 Touches: broker.groups, the offsets topic. Waits for the replication of the tombstones.
+Long requests take several turns of the loop.
 """
 
+from collections.abc import Awaitable
+
 from broker.api import Api
-from broker.groups.answers import Answer, after_all
+from broker.api.answering_each import answer_each
+from broker.groups.answers import after_all
 from broker.request_context import RequestContext
 from broker.services import BrokerServices
 from protocol.api_keys import ApiKey
@@ -16,10 +20,14 @@ from protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsRes
 
 def handle(
     request: DeleteGroupsRequest, context: RequestContext, broker: BrokerServices
-) -> Answer[DeleteGroupsResponse]:
+) -> DeleteGroupsResponse | Awaitable[DeleteGroupsResponse]:
     """One row for each distinct name."""
-    answers = [broker.groups.delete(group_id) for group_id in dict.fromkeys(request.groups_names)]
-    return after_all(answers, lambda rows: DeleteGroupsResponse(results=rows))
+    return answer_each(
+        list(dict.fromkeys(request.groups_names)),
+        broker.groups.delete,
+        lambda answers: after_all(answers, lambda rows: DeleteGroupsResponse(results=rows)),
+        broker,
+    )
 
 
 API = Api(key=ApiKey.DELETE_GROUPS, versions=range(3), handle=handle, is_encoded_in_turns=True)

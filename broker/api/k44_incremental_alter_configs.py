@@ -50,9 +50,8 @@ async def handle(
             validate_broker_alter(broker.config, resource.resource_name, overrides)
         return False
 
-    outcomes = await alter(request, context, broker, check=check)
     return IncrementalAlterConfigsResponse(
-        responses=[AlterConfigsResourceResponse(**outcome._asdict()) for outcome in outcomes]
+        responses=await alter(request, context, broker, AlterConfigsResourceResponse, check=check)
     )
 
 

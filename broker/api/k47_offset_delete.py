@@ -6,7 +6,10 @@ Differs from Kafka: nothing; the throttle time is 0.
 Touches: broker.metadata (read only), broker.groups, the offsets topic. Waits for the replication of the tombstones.
 """
 
+from collections.abc import Awaitable, Generator
+
 from broker.api import Api
+from broker.api.long_answers import ROWS_OF_STEP, at_once_or_in_turns
 from broker.groups.answers import Answer, after
 from broker.request_context import RequestContext
 from broker.services import BrokerServices
@@ -14,6 +17,7 @@ from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.offset_delete import (
     OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,
@@ -23,19 +27,36 @@ from protocol.messages.offset_delete import (
 
 def handle(
     request: OffsetDeleteRequest, context: RequestContext, broker: BrokerServices
-) -> Answer[OffsetDeleteResponse]:
+) -> OffsetDeleteResponse | Awaitable[OffsetDeleteResponse]:
     """Delete existing offsets; the response has a row for each requested partition."""
+    return at_once_or_in_turns(_answer(request, broker), broker.runtime)
+
+
+def _answer(
+    request: OffsetDeleteRequest, broker: BrokerServices
+) -> Generator[None, None, Answer[OffsetDeleteResponse]]:
     known: list[OffsetDeleteRequestTopic] = []
     refused: dict[str, list[OffsetDeleteResponsePartition]] = {}
+    left = ROWS_OF_STEP
     for asked in request.topics:
         topic = broker.metadata.topic(asked.name)
         there = topic.partitions if topic is not None else {}
-        rows = [row for row in asked.partitions if row.partition_index in there]
+        rows: list[OffsetDeleteRequestPartition] = []
+        left -= 1
+        for row in asked.partitions:
+            if row.partition_index in there:
+                rows.append(row)
+            else:
+                refused.setdefault(asked.name, []).append(_unknown(row.partition_index))
+            left -= 1
+            if left <= 0:
+                left = ROWS_OF_STEP
+                yield
         if rows:
             known.append(OffsetDeleteRequestTopic(name=asked.name, partitions=rows))
-        for row in asked.partitions:
-            if row.partition_index not in there:
-                refused.setdefault(asked.name, []).append(_unknown(row.partition_index))
+        if left <= 0:
+            left = ROWS_OF_STEP
+            yield
     answer = broker.groups.delete_offsets(OffsetDeleteRequest(group_id=request.group_id, topics=known))
     return after(answer, lambda response: _merge(response, refused))
 
@@ -59,4 +80,4 @@ def _merge(
     return response
 
 
-API = Api(key=ApiKey.OFFSET_DELETE, versions=range(1), handle=handle)
+API = Api(key=ApiKey.OFFSET_DELETE, versions=range(1), handle=handle, is_encoded_in_turns=True)

@@ -6,9 +6,10 @@ Differs from Kafka: nothing known.
 Touches: broker.metadata (read only).
 """
 
-from collections import Counter
+from collections.abc import Awaitable, Generator
 
 from broker.api import Api
+from broker.api.long_answers import at_once_or_in_turns, counted, listed
 from broker.request_context import RequestContext
 from broker.services import BrokerServices
 from protocol.api_keys import ApiKey
@@ -23,16 +24,21 @@ from protocol.messages.describe_user_scram_credentials import (
 
 def handle(
     request: DescribeUserScramCredentialsRequest, context: RequestContext, broker: BrokerServices
-) -> DescribeUserScramCredentialsResponse:
+) -> DescribeUserScramCredentialsResponse | Awaitable[DescribeUserScramCredentialsResponse]:
     """A row for each requested user; an empty or null list means all users."""
+    return at_once_or_in_turns(_answer(request, broker), broker.runtime, broker.long_answers)
+
+
+def _answer(
+    request: DescribeUserScramCredentialsRequest, broker: BrokerServices
+) -> Generator[None, None, DescribeUserScramCredentialsResponse]:
     infos: dict[str, list[CredentialInfo]] = {}
     for (user, mechanism), credential in broker.metadata.image.scram_credentials.items():
         info = CredentialInfo(mechanism=mechanism, iterations=credential.iterations)
         infos.setdefault(user, []).append(info)
-    times = Counter([each.name for each in request.users or ()] or list(infos))
-    return DescribeUserScramCredentialsResponse(
-        results=[_result(user, count, infos.get(user, [])) for user, count in times.items()],
-    )
+    times = yield from counted((each.name for each in request.users) if request.users else list(infos))
+    results = yield from listed(_result(user, count, infos.get(user, [])) for user, count in times.items())
+    return DescribeUserScramCredentialsResponse(results=results)
 
 
 def _result(user: str, count: int, infos: list[CredentialInfo]) -> DescribeUserScramCredentialsResult:
@@ -55,4 +61,6 @@ def _result(user: str, count: int, infos: list[CredentialInfo]) -> DescribeUserS
     )
 
 
-API = Api(key=ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, versions=range(1), handle=handle)
+API = Api(
+    key=ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, versions=range(1), handle=handle, is_encoded_in_turns=True
+)

@@ -8,16 +8,21 @@ Encoding in steps: `protocol.codec.stepwise_encoder`.
 """
 
 import asyncio
-from collections.abc import Awaitable, Coroutine, Generator, Iterator
+from collections import Counter
+from collections.abc import Awaitable, Coroutine, Generator, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, nullcontext
+from itertools import islice
 from typing import Any, Final, TypeAlias, TypeVar
 
 from runtime.turns import MAX_STEPS, HasTurns, in_turns
 
 R = TypeVar("R")
+T = TypeVar("T")
 
 #: The number of rows of one step, and so of an answer that is given at once: 0.1 to 0.5 ms.
 ROWS_OF_STEP: Final = 100
+#: Names that are only counted in one step.
+_NAMES_OF_STEP: Final = 1000
 
 #: Yields between two steps, and returns the answer, which may have to be waited for.
 Work: TypeAlias = Generator[None, None, R | Awaitable[R]]
@@ -41,18 +46,45 @@ def at_once_or_in_turns(
     return _rest_in_turns(work, runtime, lock or nullcontext())
 
 
+def listed(rows: Iterable[T]) -> Generator[None, None, list[T]]:
+    """All rows, made in steps."""
+    found: list[T] = []
+    left = iter(rows)
+    while some := list(islice(left, ROWS_OF_STEP)):
+        if found:
+            yield
+        found += some
+    return found
+
+
+def counted(names: Iterable[T]) -> Generator[None, None, Counter[T]]:
+    """How often each name occurs, in steps."""
+    counter: Counter[T] = Counter()
+    left = iter(names)
+    while some := list(islice(left, _NAMES_OF_STEP)):
+        if counter:
+            yield
+        counter.update(some)
+    return counter
+
+
+async def result_in_turns(work: Generator[None, None, R], runtime: HasTurns) -> R:
+    """What the work returns, all of whose steps are done in turns of the loop. Raises what a step raises."""
+    results: list[R] = []
+
+    def steps() -> Iterator[None]:
+        results.append((yield from work))
+
+    await in_turns(runtime, steps())
+    return results[0]
+
+
 def _rest_in_turns(
     work: Work[R], runtime: HasTurns, lock: AbstractAsyncContextManager[None]
 ) -> Coroutine[Any, Any, R]:
-    answers: list[R | Awaitable[R]] = []
-
-    def steps() -> Iterator[None]:
-        answers.append((yield from work))
-
     async def rest() -> R:
         async with lock:
-            await in_turns(runtime, steps())
-        (answer,) = answers
+            answer = await result_in_turns(work, runtime)
         return await answer if isinstance(answer, Awaitable) else answer
 
     return rest()

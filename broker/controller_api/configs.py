@@ -59,9 +59,8 @@ async def alter_incrementally(
             alter_loggers(operations)
         return True
 
-    outcomes = await alter(request, context, services, check=check)
     return IncrementalAlterConfigsResponse(
-        responses=[AlterConfigsResourceResponse(**outcome._asdict()) for outcome in outcomes]
+        responses=await alter(request, context, services, AlterConfigsResourceResponse, check=check)
     )
 
 
@@ -76,9 +75,8 @@ async def replace(
             _check_cordoned(_stored(resource.resource_name, services), wanted)
         return False
 
-    outcomes = await alter(request, context, services, check=check)
     return AlterConfigsResponse(
-        responses=[ReplacedConfigsResourceResponse(**outcome._asdict()) for outcome in outcomes]
+        responses=await alter(request, context, services, ReplacedConfigsResourceResponse, check=check)
     )
 
 

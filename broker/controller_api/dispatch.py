@@ -14,15 +14,23 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from broker.api import k20_delete_topics
+from broker.api.dispatch import LONG_BODY_BYTES
 from broker.api.k18_api_versions import unsupported_version
+from broker.api.long_answers import at_once_or_in_turns, result_in_turns
 from broker.controller_api import api_versions, configs, describe_cluster
 from broker.controller_api.services import QUORUM_REQUESTS, ControllerServices
 from broker.membership.envelope import has_not_controller_error, unwrap_request, wrap_response
-from broker.network import Buffers, Connection, Reply
+from broker.network import Buffers, Connection, Reply, ReplyInTurns
 from broker.request_context import RequestContext
 from broker.request_stats import RequestStats
 from protocol.api_keys import KAFKA_VERSIONS, ApiKey
-from protocol.codec import decode_request, encode_response, scatter_encoder
+from protocol.codec import (
+    decode_request,
+    decode_request_in_steps,
+    encode_response,
+    encode_response_in_steps,
+    scatter_encoder,
+)
 from protocol.errors import ErrorCode, KafkaError, MalformedMessage, UnknownServerError
 from protocol.framing import RequestHeader, parse_request_header, response_header
 from protocol.messages import response_class
@@ -70,7 +78,7 @@ class ControllerDispatcher:
         if not counter.left:
             counter.begin_round()
         # Copied: a waiting request outlasts the frame, and a decoded message may hold slices (records, envelopes).
-        message = decode_request(key, version, bytes(frame[body_at:]))
+        body = bytes(frame[body_at:])
         context = RequestContext(
             key,
             version,
@@ -79,18 +87,37 @@ class ControllerDispatcher:
             connection.client_host,
             connection.listener_name,
         )
-        local = _LOCAL.get(key)
-        if local is None:
+        if key not in _LOCAL:
             assert counter.times is not None, key
             connection.time_reply(counter.times)
-        else:
+        if len(body) > LONG_BODY_BYTES and key not in _WITH_RECORDS:
+            return ReplyInTurns(self._handle_long(header, body, context))
+        return self._respond(header, decode_request(key, version, body), context)
+
+    async def _handle_long(self, header: RequestHeader, body: bytes, context: RequestContext) -> Reply:
+        """Decode in turns of the loop, and respond."""
+        decoding = decode_request_in_steps(header.api_key, header.api_version, body)
+        return self._respond(header, await result_in_turns(decoding, self._services.runtime), context)
+
+    def _respond(self, header: RequestHeader, message: Any, context: RequestContext) -> Reply:  # noqa: ANN401
+        if (local := _LOCAL.get(header.api_key)) is not None:
             return _encoded(header, self._answered(local, message, context))
         if isinstance(message, EnvelopeRequest):
             return self._open_envelope(header, message, context)
         return self._wait(header, self._decide(message, context))
 
     async def _wait(self, header: RequestHeader, response: Awaitable[Any]) -> Buffers:
-        return _encoded(header, await response)
+        message = await response
+        if header.api_key in _WITH_RECORDS:
+            return _encoded(header, message)
+        head = response_header(header.api_key, header.api_version, header.correlation_id)
+        return [head, await self._encode(header, message)]
+
+    async def _encode(self, header: RequestHeader, message: Any) -> bytes:  # noqa: ANN401
+        """A response of any number of rows, in turns of the loop if they are many."""
+        encoding = encode_response_in_steps(header.api_key, header.api_version, message)
+        encoded = at_once_or_in_turns(encoding, self._services.runtime)
+        return encoded if isinstance(encoded, bytes) else await encoded
 
     def _answered(
         self,
@@ -120,7 +147,10 @@ class ControllerDispatcher:
         self, header: RequestHeader, envelope: EnvelopeRequest, context: RequestContext
     ) -> Buffers:
         try:
-            inner = unwrap_request(envelope, context.listener_name)
+            opening = at_once_or_in_turns(
+                unwrap_request(envelope, context.listener_name), self._services.runtime
+            )
+            inner = await opening if isinstance(opening, Awaitable) else opening
             if inner.context.api_key not in self._served:
                 raise KafkaError(f"API {inner.context.api_key} is not served by controllers")
         except KafkaError as error:
@@ -129,7 +159,7 @@ class ControllerDispatcher:
         response = await self._decide(inner.message, inner.context, is_forwarded=True)
         if has_not_controller_error(response):
             return _encoded(header, EnvelopeResponse(error_code=ErrorCode.not_controller))
-        encoded = encode_response(inner.header.api_key, inner.header.api_version, response)
+        encoded = await self._encode(inner.header, response)
         return _encoded(header, EnvelopeResponse(response_data=wrap_response(inner.header, encoded)))
 
     def _refusal(self, message: Any, context: RequestContext, error: Exception) -> Any:  # noqa: ANN401
@@ -140,8 +170,6 @@ class ControllerDispatcher:
         if not isinstance(error, KafkaError):
             logger.error("%s of client %r failed", key.name, context.client_id, exc_info=error)
             error = UnknownServerError()
-        if key in self._services.controller_apis:
-            return self._services.refuse(key, message, error)
         return refuse(message, error)
 
 

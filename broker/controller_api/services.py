@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from broker.config import BrokerConfig
 from broker.membership.controller_channel import LeaderWatch, LocalController
 from broker.metadata_cache import MetadataCache
 from protocol.api_keys import ApiKey
-from protocol.errors import KafkaError
+from runtime import Runtime
 
 #: The quorum's own requests: every node of the quorum handles them, the leader and the others.
 QUORUM_REQUESTS: Final = frozenset(
@@ -51,6 +51,7 @@ class ControllerServices:
 
     node_id: int
     cluster_id: str
+    runtime: Runtime
     #: Returns this node's static properties, overridden by the dynamic configurations.
     current_config: Callable[[], BrokerConfig]
     #: The committed metadata; a combined node's broker role uses the same cache.
@@ -59,8 +60,6 @@ class ControllerServices:
     controller: LocalController
     #: The API keys that `controller` handles, besides those of the quorum.
     controller_apis: frozenset[int]
-    #: Makes the response to a request that was refused as a whole, from (api_key, request, error).
-    refuse: Callable[[int, Any, KafkaError], Any]
 
     @property
     def config(self) -> BrokerConfig:

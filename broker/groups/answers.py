@@ -63,8 +63,12 @@ def after_all(answers: "Sequence[Answer[A]]", convert: Callable[[list[A]], B]) -
         return collect()
     converted: Future[B] = waiting[0].get_loop().create_future()
 
+    left = len(waiting)
+
     def count(_: "Future[A]") -> None:
-        if not converted.done() and all(answer.done() for answer in waiting):
+        nonlocal left
+        left -= 1
+        if not left and not converted.done():
             converted.set_result(collect())
 
     for answer in waiting:

@@ -7,13 +7,21 @@ The principal is encoded as its version and Kafka's DefaultPrincipalData, as by 
 Source: ForwardingManager, EnvelopeUtils, RequestChannel.Request.buildResponseSend of Kafka 4.3.1.
 """
 
+from collections.abc import Generator
 from functools import cache
 from ipaddress import ip_address
+from itertools import islice
 from typing import Any, Final, NamedTuple, get_args, get_type_hints
 
 from broker.request_context import RequestContext
 from protocol.api_keys import KAFKA_VERSIONS, ApiKey
-from protocol.codec import decode_request, decode_response, decode_struct, encode_request, encode_struct
+from protocol.codec import (
+    decode_request_in_steps,
+    decode_response,
+    decode_struct,
+    encode_request,
+    encode_struct,
+)
 from protocol.errors import (
     ErrorCode,
     InvalidRequest,
@@ -63,6 +71,8 @@ _PRINCIPAL_VERSION: Final = 0
 _VERSION_BYTES: Final = 2
 _IP_ADDRESS_BYTES: Final = (4, 16)
 _NO_ADDRESS: Final = bytes(4)
+#: A response may have hundreds of thousands of rows.
+_CHECKED_ROWS: Final = 10
 
 
 class Forwarded(NamedTuple):
@@ -83,8 +93,8 @@ def wrap_request(message: Request, context: RequestContext) -> EnvelopeRequest:
     )
 
 
-def unwrap_request(envelope: EnvelopeRequest, listener_name: str) -> Forwarded:
-    """The request that an envelope holds.
+def unwrap_request(envelope: EnvelopeRequest, listener_name: str) -> Generator[None, None, Forwarded]:
+    """The request that an envelope holds, decoded in steps.
 
     Raises PrincipalDeserializationFailure, InvalidRequest for an invalid envelope, and
     UnsupportedVersion for a request in it that cannot be parsed.
@@ -101,7 +111,7 @@ def unwrap_request(envelope: EnvelopeRequest, listener_name: str) -> Forwarded:
             raise InvalidRequest(f"API {key} is not enabled or is not eligible for forwarding")
         if version not in KAFKA_VERSIONS[ApiKey(key)]:
             raise UnsupportedVersion(f"API {key} v{version} is not served")
-        message = decode_request(key, version, frame[body_at:])
+        message = yield from decode_request_in_steps(key, version, frame[body_at:])
     except MalformedMessage as error:
         raise UnsupportedVersion(f"The request in the envelope cannot be read: {error}") from error
     context = RequestContext(
@@ -125,13 +135,16 @@ def unwrap_response(data: bytes | None, context: RequestContext) -> Response:
 
 
 def has_not_controller_error(response: Any) -> bool:  # noqa: ANN401 a response, or a row of one
-    """Whether the response, or a row of it, has the error NOT_CONTROLLER."""
+    """Whether the response, or a row of it, has the error NOT_CONTROLLER.
+
+    A controller that is not active refuses a request as a whole: the first rows of each list have the error.
+    """
     if getattr(response, "error_code", 0) == ErrorCode.not_controller:
         return True
     return any(
         has_not_controller_error(row)
         for name in _rows_with_errors(type(response))  # type: ignore[arg-type]  # classes are hashable
-        for row in getattr(response, name) or ()
+        for row in islice(getattr(response, name) or (), _CHECKED_ROWS)
     )
 
 

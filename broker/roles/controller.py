@@ -50,12 +50,12 @@ class ControllerRole:
         services = ControllerServices(
             node_id=config.node_id,
             cluster_id=cluster_id,
+            runtime=self._runtime,
             current_config=cluster_config.refresh,
             metadata=role.metadata,
             leader=role.leader,
             controller=role.local,
             controller_apis=frozenset(CONTROLLER_APIS),
-            refuse=lambda key, request, error: CONTROLLER_APIS[key].refuse(request, error),
         )
 
         def on_metadata(delta: MetadataDelta, image: MetadataImage) -> None:

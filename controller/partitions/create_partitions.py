@@ -3,12 +3,12 @@
 Source: ReplicationControlManager.createPartitions of Kafka 4.3.1.
 """
 
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from controller.partitions import assignments
 from controller.result import Result, check_record_count
 from controller.state import ClusterState
+from controller.steps import NAMES_OF_STEP, Steps, by_steps, counted, in_steps, listed
 from protocol.errors import (
     ErrorCode,
     InvalidPartitions,
@@ -28,17 +28,20 @@ from protocol.metadata.image import TopicImage
 from protocol.metadata.records import MetadataRecord, PartitionRecord
 
 
+@in_steps
 def create_partitions(
     state: ClusterState, request: CreatePartitionsRequest
-) -> Result[CreatePartitionsResponse]:
+) -> Steps[CreatePartitionsResponse]:
     """Grow each topic to the requested count, or leave it as it is. Raises PolicyViolation for too many partitions."""
-    times = Counter(topic.name for topic in request.topics)
-    _check_size(state, [topic for topic in request.topics if times[topic.name] == 1])
+    times = yield from counted(topic.name for topic in request.topics)
+    yield from _check_size(state, (topic for topic in request.topics if times[topic.name] == 1))
     records: list[MetadataRecord] = []
-    results = [
+    results = yield from listed(
         _result(name, InvalidRequest("Duplicate topic name.")) for name, count in times.items() if count > 1
-    ]
-    for topic in request.topics:
+    )
+    for is_next_step, topic in by_steps(request.topics):
+        if is_next_step:
+            yield
         if times[topic.name] > 1:
             continue
         try:
@@ -52,10 +55,12 @@ def create_partitions(
     )
 
 
-def _check_size(state: ClusterState, topics: Iterable[CreatePartitionsTopic]) -> None:
+def _check_size(state: ClusterState, topics: Iterable[CreatePartitionsTopic]) -> Iterator[None]:
     """Checked before any of them is placed: a small request can name any number of partitions."""
     total = 0
-    for topic in topics:
+    for is_next_step, topic in by_steps(topics, size=NAMES_OF_STEP):
+        if is_next_step:
+            yield
         if (known := state.image.topics_by_name.get(topic.name)) is not None:
             total += max(topic.count - len(known.partitions), 0)
     check_record_count(total)

@@ -10,7 +10,7 @@ Versions: v0 is PREFERRED only, v1 adds the election type and the error of the w
 Source: ReplicationControlManager.electLeaders of Kafka 4.3.1.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from enum import IntEnum
 
 from controller.partitions.draft import AlikeChanges, Draft
@@ -18,6 +18,7 @@ from controller.partitions.leader_election import Election
 from controller.partitions.partition_change import directory_of, preferred_leader
 from controller.result import Result, check_record_count
 from controller.state import ClusterState
+from controller.steps import ROWS_OF_STEP, Steps, in_steps
 from protocol.errors import (
     ElectionNotNeeded,
     EligibleLeadersNotAvailable,
@@ -43,7 +44,8 @@ class ElectionType(IntEnum):
     UNCLEAN = 1
 
 
-def elect_leaders(state: ClusterState, request: ElectLeadersRequest) -> Result[ElectLeadersResponse]:
+@in_steps
+def elect_leaders(state: ClusterState, request: ElectLeadersRequest) -> Steps[ElectLeadersResponse]:
     """Hold the elections. Raises InvalidRequest for an unknown type, PolicyViolation if there are too many."""
     if request.topic_partitions is not None and not request.topic_partitions:
         return Result(response=ElectLeadersResponse())
@@ -54,10 +56,10 @@ def elect_leaders(state: ClusterState, request: ElectLeadersRequest) -> Result[E
     draft = Draft(state)
     if request.topic_partitions is None:
         everything = [(name, list(topic.partitions)) for name, topic in state.image.topics_by_name.items()]
-        results = list(_results(draft, everything, election, reports_not_needed=False))
+        results = yield from _results(draft, everything, election, reports_not_needed=False)
     else:
         named = [(topic.topic, topic.partitions) for topic in request.topic_partitions]
-        results = list(_results(draft, named, election, reports_not_needed=True))
+        results = yield from _results(draft, named, election, reports_not_needed=True)
     check_record_count(len(draft.records))
     return Result(
         response=ElectLeadersResponse(replica_election_results=results),
@@ -72,11 +74,19 @@ def _results(
     election: ElectionType,
     *,
     reports_not_needed: bool,
-) -> Iterator[ReplicaElectionResult]:
+) -> Generator[None, None, list[ReplicaElectionResult]]:
     changes = election_changes(draft, election)
+    results: list[ReplicaElectionResult] = []
+    left = ROWS_OF_STEP
     for topic, indexes in wanted:
-        rows = []
+        rows: list[PartitionResult] = []
+        results.append(ReplicaElectionResult(topic=topic, partition_result=rows))
+        left -= 1
         for index in indexes:
+            if left <= 0:
+                left = ROWS_OF_STEP
+                yield
+            left -= 1
             try:
                 elect_leader(changes, topic, index, election)
             except ElectionNotNeeded as error:
@@ -86,7 +96,10 @@ def _results(
                 rows.append(_row(index, error))
             else:
                 rows.append(_row(index, None))
-        yield ReplicaElectionResult(topic=topic, partition_result=rows)
+        if left <= 0:
+            left = ROWS_OF_STEP
+            yield
+    return results
 
 
 def election_changes(draft: Draft, election: ElectionType) -> AlikeChanges:

@@ -15,7 +15,7 @@ Replication throttles are configurations of brokers and topics; they are not use
 Source: ReplicationControlManager, PartitionReassignmentReplicas and PartitionReassignmentRevert of Kafka 4.3.1.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from uuid import UUID
 
 from controller.partitions import assignments
@@ -24,6 +24,7 @@ from controller.partitions.leader_election import Election
 from controller.partitions.partition_change import directory_of
 from controller.result import Result, check_record_count
 from controller.state import ClusterState
+from controller.steps import NAMES_OF_STEP, Steps, by_steps, in_steps
 from protocol.errors import (
     ErrorCode,
     InvalidReplicaAssignment,
@@ -48,23 +49,24 @@ from protocol.messages.list_partition_reassignments import (
 from protocol.metadata.image import PartitionImage, TopicImage
 
 
+@in_steps
 def alter_partition_reassignments(
     state: ClusterState, request: AlterPartitionReassignmentsRequest
-) -> Result[AlterPartitionReassignmentsResponse]:
+) -> Steps[AlterPartitionReassignmentsResponse]:
     """Begin, replace or (with replicas None) cancel reassignments. Raises PolicyViolation if there are too many."""
     if not request.topics:
         return Result(response=AlterPartitionReassignmentsResponse())
     draft = Draft(state)
-    responses = [
-        ReassignableTopicResponse(
-            name=topic.name,
-            partitions=[
-                _row(partition, _alter(draft, topic.name, partition, request))
-                for partition in topic.partitions
-            ],
-        )
-        for topic in request.topics
-    ]
+    responses: list[ReassignableTopicResponse] = []
+    for is_next_step, topic in by_steps(request.topics):
+        if is_next_step:
+            yield
+        response = ReassignableTopicResponse(name=topic.name)
+        responses.append(response)
+        for is_later, partition in by_steps(topic.partitions):
+            if is_later:
+                yield
+            response.partitions.append(_row(partition, _alter(draft, topic.name, partition, request)))
     check_record_count(len(draft.records))
     return Result(
         response=AlterPartitionReassignmentsResponse(
@@ -176,32 +178,42 @@ def _row(target: ReassignablePartition, error: KafkaError | None) -> Reassignabl
     )
 
 
+@in_steps
 def list_partition_reassignments(
     state: ClusterState, request: ListPartitionReassignmentsRequest
-) -> Result[ListPartitionReassignmentsResponse]:
+) -> Steps[ListPartitionReassignmentsResponse]:
     """The reassignments in progress: of all partitions (topics None), or of the named ones."""
     named: Iterable[tuple[TopicImage | None, Iterable[int]]]
     if request.topics is None:
-        named = [(topic, topic.partitions) for topic in state.image.topics_by_name.values()]
+        named = [(topic, list(topic.partitions)) for topic in state.image.topics_by_name.values()]
     else:
-        named = [
+        named = (
             (state.image.topics_by_name.get(topic.name), topic.partition_indexes) for topic in request.topics
-        ]
-    ongoing = [
-        OngoingTopicReassignment(name=topic.name, partitions=rows)
-        for topic, indexes in named
-        if topic is not None and (rows := list(_ongoing(topic, indexes)))
-    ]
+        )
+    ongoing: list[OngoingTopicReassignment] = []
+    for is_next_step, (topic, indexes) in by_steps(named):
+        if is_next_step:
+            yield
+        if topic is not None and (rows := (yield from _ongoing(topic, indexes))):
+            ongoing.append(OngoingTopicReassignment(name=topic.name, partitions=rows))
     return Result(response=ListPartitionReassignmentsResponse(error_message=None, topics=ongoing))
 
 
-def _ongoing(topic: TopicImage, indexes: Iterable[int]) -> Iterable[OngoingPartitionReassignment]:
-    for index in indexes:
+def _ongoing(
+    topic: TopicImage, indexes: Iterable[int]
+) -> Generator[None, None, list[OngoingPartitionReassignment]]:
+    rows: list[OngoingPartitionReassignment] = []
+    for is_next_step, index in by_steps(indexes, size=NAMES_OF_STEP):
+        if is_next_step:
+            yield
         partition = topic.partitions.get(index)
         if partition is not None and is_reassigning(partition):
-            yield OngoingPartitionReassignment(
-                partition_index=index,
-                replicas=list(partition.replicas),
-                adding_replicas=list(partition.adding_replicas),
-                removing_replicas=list(partition.removing_replicas),
+            rows.append(
+                OngoingPartitionReassignment(
+                    partition_index=index,
+                    replicas=list(partition.replicas),
+                    adding_replicas=list(partition.adding_replicas),
+                    removing_replicas=list(partition.removing_replicas),
+                )
             )
+    return rows

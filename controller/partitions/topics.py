@@ -4,7 +4,7 @@ Source: ControllerApis.createTopics/deleteTopics and ReplicationControlManager o
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from uuid import UUID
 
 from controller import configs
@@ -12,6 +12,7 @@ from controller.effective_configs import resolve_all
 from controller.partitions import assignments
 from controller.result import MAX_RECORDS_PER_USER_OPERATION, Result, check_record_count
 from controller.state import ClusterState, unify_collision_chars
+from controller.steps import NAMES_OF_STEP, Steps, by_steps, counted, in_steps, listed
 from protocol.errors import (
     ErrorCode,
     InvalidPartitions,
@@ -42,14 +43,17 @@ from storage import kafka_uuid
 METADATA_TOPIC = "__cluster_metadata"
 
 
-def create_topics(state: ClusterState, request: CreateTopicsRequest) -> Result[CreateTopicsResponse]:
+@in_steps
+def create_topics(state: ClusterState, request: CreateTopicsRequest) -> Steps[CreateTopicsResponse]:
     """Create the topics that are valid. Raises PolicyViolation for a request that is too large."""
-    _check_size(state, request.topics)
-    times = Counter(topic.name for topic in request.topics)
+    yield from _check_size(state, request.topics)
+    times = yield from counted(topic.name for topic in request.topics)
     records: list[MetadataRecord] = []
     results: list[CreatableTopicResult] = []
     rows = _ConfigRows(state)
-    for topic in request.topics:
+    for is_next_step, topic in by_steps(request.topics):
+        if is_next_step:
+            yield
         if times[topic.name] > 1:
             continue
         try:
@@ -60,26 +64,28 @@ def create_topics(state: ClusterState, request: CreateTopicsRequest) -> Result[C
             continue
         records += topic_records
         results.append(_created(topic, topic_records, rows))
-    results += [
+    results += yield from listed(
         _failed(name, InvalidRequest("Duplicate topic name.")) for name, count in times.items() if count > 1
-    ]
+    )
     check_record_count(len(records))
     return Result(
         response=CreateTopicsResponse(topics=results), records=() if request.validate_only else records
     )
 
 
-def _check_size(state: ClusterState, topics: Iterable[CreatableTopic]) -> None:
+def _check_size(state: ClusterState, topics: Iterable[CreatableTopic]) -> Iterator[None]:
     total = 0
-    for topic in topics:
+    for is_next_step, topic in by_steps(topics, size=NAMES_OF_STEP):
+        if is_next_step:
+            yield
         if topic.assignments:
             total += len(topic.assignments)
         elif topic.num_partitions == -1:
             total += state.settings.num_partitions
         else:
             total += max(topic.num_partitions, 0)
-    if total > MAX_RECORDS_PER_USER_OPERATION:
-        raise PolicyViolation("Excessively large number of partitions per request.")
+        if total > MAX_RECORDS_PER_USER_OPERATION:
+            raise PolicyViolation("Excessively large number of partitions per request.")
 
 
 def _check_name(state: ClusterState, name: str) -> None:
@@ -198,18 +204,21 @@ def _failed(name: str, error: KafkaError) -> CreatableTopicResult:
     return CreatableTopicResult(name=name, error_code=error.code, error_message=error.message)
 
 
+@in_steps
 def delete_topics(  # noqa: C901  (a list of contradictions, each in two lines)
     state: ClusterState, request: DeleteTopicsRequest
-) -> Result[DeleteTopicsResponse]:
+) -> Steps[DeleteTopicsResponse]:
     """Delete topics by name or by id. Raises TopicDeletionDisabled, PolicyViolation for too many.
 
     A topic that is named twice, by name, by id or by both, is not deleted.
     """
     if not state.settings.delete_topic_enable:
         raise TopicDeletionDisabled()
-    names, ids = Counter(request.topic_names), Counter[UUID]()
+    names, ids = (yield from counted(request.topic_names)), Counter[UUID]()
     rows: list[DeletableTopicResult] = []
-    for topic in request.topics:
+    for is_next_step, topic in by_steps(request.topics):
+        if is_next_step:
+            yield
         if topic.name is not None and topic.topic_id != ZERO_UUID:
             rows.append(
                 _refused(topic.name, topic.topic_id, "You may not specify both topic name and topic id.")
@@ -221,7 +230,9 @@ def delete_topics(  # noqa: C901  (a list of contradictions, each in two lines)
         else:
             rows.append(_refused(None, ZERO_UUID, "Neither topic name nor id were specified."))
     wanted: dict[UUID, str] = {}
-    for topic_id, times in ids.items():
+    for is_next_step, (topic_id, times) in by_steps(ids.items()):
+        if is_next_step:
+            yield
         found = state.image.topics_by_id.get(topic_id)
         if times > 1:
             rows.append(_refused(None, topic_id, "Duplicate topic id."))
@@ -229,7 +240,9 @@ def delete_topics(  # noqa: C901  (a list of contradictions, each in two lines)
             rows.append(_row(None, topic_id, UnknownTopicId("This server does not host this topic ID.")))
         else:
             wanted[topic_id] = found.name
-    for name, times in names.items():
+    for is_next_step, (name, times) in by_steps(names.items()):
+        if is_next_step:
+            yield
         found = state.image.topics_by_name.get(name)
         if times > 1:
             rows.append(_refused(name, ZERO_UUID, "Duplicate topic name."))
