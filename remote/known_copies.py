@@ -53,11 +53,10 @@ class KnownCopies:
                     self.copies[change.segment_id] = copy.updated(change)
             case RemotePartitionDeleteMetadata():
                 self.partitions.add(change.partition)
+                is_finished = change.state is RemotePartitionDeleteState.DELETE_PARTITION_FINISHED
+                if is_finished and any(each.partition == change.partition for each in self.copies):
+                    return  # begun while the remover wrote this record: refused
                 self.deletions[change.partition] = change.state
-                if change.state is RemotePartitionDeleteState.DELETE_PARTITION_FINISHED:
-                    for segment_id in [each for each in self.copies if each.partition == change.partition]:
-                        del self.copies[segment_id]
-                        self.deleted.add(segment_id)
 
     def by_partition(self) -> dict[TopicIdPartition, list[RemoteLogSegmentMetadata]]:
         """The copies of each partition by start offset."""

@@ -20,6 +20,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Self, assert_never
+from uuid import UUID
 
 from protocol.remote.records import RemoteLogSegmentState
 from remote.column_codec import ColumnReader, ColumnWriter
@@ -231,6 +232,15 @@ class RemoteLogMetadataCache:
         """The copy with this id, in any state; None: it is unknown, or deleted."""
         slot = self._columns.find(segment_id.id)
         return None if slot is None else self._columns[slot]
+
+    def with_id(self, segment_id: UUID) -> RemoteLogSegmentMetadata | None:
+        """As `find`, by the id alone."""
+        slot = self._columns.find(segment_id)
+        return None if slot is None else self._columns[slot]
+
+    def segment_ids(self) -> Iterator[UUID]:
+        """The ids of all copies as of the call. Cost: a copy of 17 bytes each, then 1 us each."""
+        return self._columns.segment_ids()
 
     def segment(self, *, epoch: int, offset: int) -> RemoteLogSegmentMetadata | None:
         """The finished copy that holds `offset` of `epoch`; None: there is none. Cost: O(log n)."""

@@ -20,16 +20,18 @@ Source: KIP-405. Kafka 4.3.1 has the states and the record, and writes none: the
 once what it finds; what a broker that is down or a store that fails leaves is never deleted.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 from uuid import UUID
 
 from protocol.remote.records import RemoteLogSegmentState, RemotePartitionDeleteState
 from remote.segment_metadata import RemoteLogSegmentMetadata
 
-#: Copies of a step: what a remover does before it reads the list again. A step is repeated if it is interrupted.
+#: Copies of a step of either kind, and those that are read for it: 5 ms.
 MAX_COPIES: Final = 100
+MAX_LOOKED: Final = 1000
+_NEVER_MS: Final = 2**63
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -41,16 +43,17 @@ class WriteState:
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class DeleteCopies:
-    """Delete each copy, and store its states DELETE_SEGMENT_STARTED and DELETE_SEGMENT_FINISHED."""
+    """Delete copies; `PartitionDeletion.on_removed` follows."""
 
+    #: For each: store its states DELETE_SEGMENT_STARTED and DELETE_SEGMENT_FINISHED, and remove its objects in between.
     copies: Sequence[RemoteLogSegmentMetadata]
+    #: Remove what is there of these, and store nothing.
+    unfinished: Sequence[RemoteLogSegmentMetadata]
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
-class RemoveObjects:
-    """Remove what is there of each copy, and store nothing; `PartitionDeletion.on_removed` follows."""
-
-    copies: Sequence[RemoteLogSegmentMetadata]
+class LookFurther:
+    """Nothing is to be done for the copies that were read; continue at once, in another turn of the loop."""
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -60,58 +63,113 @@ class Wait:
     until_ms: int
 
 
-Step = WriteState | DeleteCopies | RemoveObjects | Wait
+Step = WriteState | DeleteCopies | LookFurther | Wait
+
+
+class Copies(Protocol):
+    """All copies of the partition, as of the topic's records."""
+
+    def __len__(self) -> int: ...
+
+    def segment_ids(self) -> Iterator[UUID]:
+        """Those of now."""
+
+    def with_id(self, segment_id: UUID) -> RemoteLogSegmentMetadata | None:
+        """None: there is none any more."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Unfinished:
+    #: When nothing can write it any more.
+    due_ms: int
+    is_removed: bool = False
 
 
 class PartitionDeletion:
-    """The decisions of one remover for one partition. `now_ms` is of a monotonic clock."""
+    """The decisions of one remover for one partition. `now_ms` is of a monotonic clock.
+
+    It goes through all copies in rounds, so that each is read a few times, however many there are; a step reads at most
+    `MAX_LOOKED` of them. What has failed is tried again in the next round.
+    """
 
     def __init__(self, *, unfinished_ms: int) -> None:
         """`unfinished_ms`: the longest time that a copy is written after its partition is deleted."""
         self._unfinished_ms = unfinished_ms
-        #: When each unfinished copy was first seen.
-        self._seen_ms: dict[UUID, int] = {}
-        #: Unfinished copies whose objects were removed once.
-        self._removed: set[UUID] = set()
+        #: The unfinished copies: of the round before, and of this one.
+        self._known: dict[UUID, _Unfinished] = {}
+        self._seen: dict[UUID, _Unfinished] = {}
+        #: What is left of the round; None: a new one begins.
+        self._round: Iterator[UUID] | None = None
+        #: Whether this round has done something: another one follows.
+        self._has_acted = False
+        #: The least of the copies of this round that are not due yet.
+        self._first_due_ms = _NEVER_MS
 
-    def next_step(
-        self,
-        state: RemotePartitionDeleteState | None,
-        copies: Sequence[RemoteLogSegmentMetadata],
-        *,
-        now_ms: int,
-    ) -> Step:
+    def next_step(self, state: RemotePartitionDeleteState | None, copies: Copies, *, now_ms: int) -> Step:
         """The next step, from the partition's state and all its copies as of the topic's records."""
         if state is not RemotePartitionDeleteState.DELETE_PARTITION_STARTED:
             return WriteState(state=_next_state(state))
-        unfinished = [each for each in copies if _is_unfinished(each)]
-        self._keep({each.segment_id.id for each in unfinished}, now_ms)
-        due = [each for each in copies if self._due_ms(each) <= now_ms][:MAX_COPIES]
-        if due:
-            return DeleteCopies(copies=due)
-        remaining = [each for each in unfinished if each.segment_id.id not in self._removed][:MAX_COPIES]
-        if remaining:
-            return RemoveObjects(copies=remaining)
-        if unfinished:
-            return Wait(until_ms=min(map(self._due_ms, unfinished)))
-        return WriteState(state=RemotePartitionDeleteState.DELETE_PARTITION_FINISHED)
+        due: list[RemoteLogSegmentMetadata] = []
+        unfinished: list[RemoteLogSegmentMetadata] = []
+        for _ in range(MAX_LOOKED):
+            round_ = self._round or self._begin_round(copies)
+            if (segment_id := next(round_, None)) is None:
+                if due or unfinished:
+                    break
+                if not self._has_acted:
+                    return self._at_the_end(copies)
+                self._round = None
+                continue
+            if (copy := copies.with_id(segment_id)) is not None:
+                self._look_at(copy, due, unfinished, now_ms)
+            if max(len(due), len(unfinished)) >= MAX_COPIES:
+                break
+        if not due and not unfinished:
+            return LookFurther()
+        self._has_acted = True
+        return DeleteCopies(copies=due, unfinished=unfinished)
+
+    def _begin_round(self, copies: Copies) -> Iterator[UUID]:
+        self._known, self._seen = self._seen, {}
+        self._round = round_ = copies.segment_ids()
+        self._has_acted = False
+        self._first_due_ms = _NEVER_MS
+        return round_
+
+    def _at_the_end(self, copies: Copies) -> Step:
+        """Of a round in which there was nothing to be done."""
+        self._round = None
+        if not len(copies):
+            return WriteState(state=RemotePartitionDeleteState.DELETE_PARTITION_FINISHED)
+        if not self._seen:
+            return LookFurther()  # they were begun after the round
+        return Wait(until_ms=self._first_due_ms)
+
+    def _look_at(
+        self,
+        copy: RemoteLogSegmentMetadata,
+        due: list[RemoteLogSegmentMetadata],
+        unfinished: list[RemoteLogSegmentMetadata],
+        now_ms: int,
+    ) -> None:
+        if copy.state is not RemoteLogSegmentState.COPY_SEGMENT_STARTED:
+            due.append(copy)
+            return
+        segment_id = copy.segment_id.id
+        found = self._known.get(segment_id) or _Unfinished(due_ms=now_ms + self._unfinished_ms)
+        self._seen[segment_id] = found
+        if found.due_ms <= now_ms:
+            due.append(copy)
+            return
+        self._first_due_ms = min(self._first_due_ms, found.due_ms)
+        if not found.is_removed:
+            unfinished.append(copy)
 
     def on_removed(self, copies: Collection[RemoteLogSegmentMetadata]) -> None:
-        """RemoveObjects has succeeded for these."""
-        self._removed.update(each.segment_id.id for each in copies)
-
-    def _due_ms(self, copy: RemoteLogSegmentMetadata) -> int:
-        if not _is_unfinished(copy):
-            return 0
-        return self._seen_ms[copy.segment_id.id] + self._unfinished_ms
-
-    def _keep(self, unfinished: set[UUID], now_ms: int) -> None:
-        self._seen_ms = {each: self._seen_ms.get(each, now_ms) for each in unfinished}
-        self._removed &= unfinished
-
-
-def _is_unfinished(copy: RemoteLogSegmentMetadata) -> bool:
-    return copy.state is RemoteLogSegmentState.COPY_SEGMENT_STARTED
+        """The objects of these unfinished copies are removed."""
+        for each in copies:
+            if (found := self._seen.get(each.segment_id.id)) is not None:
+                found.is_removed = True
 
 
 def _next_state(state: RemotePartitionDeleteState | None) -> RemotePartitionDeleteState:

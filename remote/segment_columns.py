@@ -20,13 +20,16 @@ from storage.leader_epoch_cache import EpochEntry
 _ID_BYTES: Final = 16
 _FREE: Final = -1
 _NO_ID: Final = ZERO_UUID.bytes
+#: Of `find`: slots before the last one that was found where the search begins, and the bytes of that search.
+_BEFORE: Final = 16
+_NEAR_BYTES: Final = 256 * _ID_BYTES
 
 
 class SegmentColumns:
     """The metadata of one partition's copies, by slot."""
 
     __slots__ = (
-        "_broker_ids", "_custom_metadata", "_end_offsets", "_epochs", "_event_timestamps", "_first_epochs", "_free",
+        "_broker_ids", "_custom_metadata", "_end_offsets", "_epochs", "_event_timestamps", "_first_epochs", "_found", "_free",
         "_has_no_transaction_index", "_ids", "_max_timestamps", "_partition", "_sizes", "_start_offsets", "_states",
     )  # fmt: skip
 
@@ -47,6 +50,8 @@ class SegmentColumns:
         self._epochs: dict[int, tuple[EpochEntry, ...]] = {}
         self._custom_metadata: dict[int, bytes] = {}
         self._free: list[int] = []
+        #: Where `find` begins.
+        self._found = 0
 
     def __len__(self) -> int:
         return len(self._states) - len(self._free)
@@ -56,12 +61,30 @@ class SegmentColumns:
         return (slot for slot, state in enumerate(self._states) if state != _FREE)
 
     def find(self, segment_id: UUID) -> int | None:
-        """The slot of a copy. Cost: a search in 16 bytes for each copy, 1 us for 1,000 copies."""
-        at = self._ids.find(segment_id.bytes)
+        """The slot of a copy. Cost: a search in 16 bytes for each copy, 1 us for 1,000 copies.
+
+        Near the one that was found before, none: who goes through all copies, as to delete them, finds the next one at once.
+        """
+        sought, near = segment_id.bytes, self._found * _ID_BYTES
+        at = self._ids.find(sought, near, near + _NEAR_BYTES)
         # Not one that was found across two ids, nor, for the zero id, a free slot.
-        while at >= 0 and (at % _ID_BYTES or self._states[at // _ID_BYTES] == _FREE):
-            at = self._ids.find(segment_id.bytes, at + 1)
-        return at // _ID_BYTES if at >= 0 else None
+        if at < 0 or at % _ID_BYTES or self._states[at // _ID_BYTES] == _FREE:
+            at = self._ids.find(sought)
+            while at >= 0 and (at % _ID_BYTES or self._states[at // _ID_BYTES] == _FREE):
+                at = self._ids.find(sought, at + 1)
+        if at < 0:
+            return None
+        self._found = max(at // _ID_BYTES - _BEFORE, 0)
+        return at // _ID_BYTES
+
+    def segment_ids(self) -> Iterator[UUID]:
+        """The ids of all copies as of the call, by slot. Cost: 17 bytes for each slot, then 1 us for each copy."""
+        ids, states = bytes(self._ids), self._states[:]
+        return (
+            UUID(bytes=ids[slot * _ID_BYTES : (slot + 1) * _ID_BYTES])
+            for slot, state in enumerate(states)
+            if state != _FREE
+        )
 
     def add(self, metadata: RemoteLogSegmentMetadata) -> int:
         """Store a copy that is not there yet; returns its slot."""

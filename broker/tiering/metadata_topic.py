@@ -97,7 +97,8 @@ class BrokerMetadataTopic:
         if count != settings.partition_count:
             raise MetadataTopicUnusable(
                 f"{TOPIC} has {count} partitions, but rlmm.config.remote.log.metadata.topic.num.partitions is "
-                f"{settings.partition_count}: set it to {count} on all brokers"
+                f"{settings.partition_count}: set it to the number that the topic was created with on all brokers, {count} unless "
+                "partitions were added to it since"
             )
         if self._topic_config(TOPIC).is_compacted:
             raise MetadataTopicUnusable(

@@ -1,7 +1,7 @@
 """PartitionRemover: carries out the steps of `remote.partition_deletion` for one partition, until it has no copies.
 
 A step that fails is repeated after a back-off with jitter, without end: the records of the copies stay until their objects
-are gone. Calls of the store run in threads, each with a deadline; one that is abandoned may still delete, which is wanted.
+are gone. While other partitions wait, one that has failed some times lets them go first. Calls of the store run in threads, each with a deadline; one that is abandoned may still delete, which is wanted.
 """
 
 import asyncio
@@ -13,9 +13,8 @@ from protocol.remote.records import RemoteLogSegmentState, RemotePartitionDelete
 from remote.errors import RetriableRemoteStorageError
 from remote.log_manager.backoff import backoff_ms
 from remote.log_manager.settings import RemoteLogManagerSettings
-from remote.metadata_manager import RemoteLogMetadataManager
 from remote.metrics import RemoteStorageMetrics
-from remote.partition_deletion import DeleteCopies, PartitionDeletion, RemoveObjects, Step, Wait, WriteState
+from remote.partition_deletion import DeleteCopies, LookFurther, PartitionDeletion, Step, Wait, WriteState
 from remote.segment_metadata import (
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
@@ -23,6 +22,7 @@ from remote.segment_metadata import (
     TopicIdPartition,
 )
 from remote.storage_manager import RemoteStorageManager
+from remote.topic_metadata.manager import TopicBasedRemoteLogMetadataManager
 from runtime import Pool, Runtime
 
 _LOG: Final = getLogger(__name__)
@@ -36,6 +36,9 @@ MAX_COPIES: Final = 5
 _READING_S: Final = 0.2
 #: The longest pause: leaders change, and another remover may have finished.
 _MAX_WAIT_S: Final = 30.0
+#: Failures in a row after which a partition lets others go first; and after which a last leader gives up, half an hour later.
+_ATTEMPTS: Final = 5
+_LAST_ATTEMPTS: Final = 60
 
 
 class PartitionRemover:
@@ -46,7 +49,7 @@ class PartitionRemover:
         *,
         node_id: int,
         runtime: Runtime,
-        metadata: RemoteLogMetadataManager,
+        metadata: TopicBasedRemoteLogMetadataManager,
         store: RemoteStorageManager,
         settings: Callable[[], RemoteLogManagerSettings],
         metrics: RemoteStorageMetrics,
@@ -63,50 +66,101 @@ class PartitionRemover:
         #: Those that only wait until copies are not written any more; see `remote.partition_deletion`.
         self.waiting: set[TopicIdPartition] = set()
 
-    async def run(self, partition: TopicIdPartition, overview: Overview) -> None:
-        """Returns when the partition has no copies, or when the overview is another broker's."""
+    async def run(
+        self,
+        partition: TopicIdPartition,
+        overview: Overview,
+        *,
+        failures: int = 0,
+        others_wait: Callable[[], bool] = lambda: False,
+    ) -> int:
+        """Returns 0 when the partition has no copies, or when the overview is another broker's.
+
+        `failures`: as the run before, which has returned their number: while `others_wait`, it ends after some.
+        """
         deletion = PartitionDeletion(unfinished_ms=self._settings().transfer_deadline_ms)
-        failures = 0
         try:
             while (partitions := overview()) is not None:
                 if partition not in partitions:
                     _LOG.info("%s: all copies in the remote tier are deleted", partition)
-                    return
-                try:
-                    await self._step(partition, partitions[partition], deletion)
+                    return 0
+                if await self._try_step(partition, partitions[partition], deletion, failures):
                     failures = 0
-                except Exception as error:  # noqa: BLE001 (whatever a plugin raises: the step is repeated)
-                    failures += 1
-                    _LOG.log(
-                        WARNING if failures == 1 else DEBUG,
-                        "%s: its topic is deleted, its copies in the remote tier cannot be, attempt %d: %s",
-                        partition, failures, error,
-                    )  # fmt: skip
-                    await asyncio.sleep(backoff_ms(failures, self._settings(), self._runtime.random) / 1000)
+                    continue
+                failures += 1
+                if failures % _ATTEMPTS == 0 and others_wait():
+                    return failures
+            return 0
         finally:
             self.waiting.discard(partition)
             self._metadata.on_stop_partitions([partition])
+
+    async def run_as_last_leader(self, partition: TopicIdPartition) -> None:
+        """Delete the copies of a partition that this broker led when its topic was deleted, as Kafka's brokers do.
+
+        For partitions whose metadata are led by a broker of Kafka, which removes nothing. Where a remover has begun, it is left
+        alone. No state of the deletion is stored. Gives up after some attempts: objects may be left (`ottla tier orphans`).
+        """
+        deletion = PartitionDeletion(unfinished_ms=self._settings().transfer_deadline_ms)
+        failures = 0
+        try:
+            while failures < _LAST_ATTEMPTS and not self._metadata.is_being_deleted(partition):
+                state = RemotePartitionDeleteState.DELETE_PARTITION_STARTED
+                if not await self._try_step(partition, state, deletion, failures, is_state_stored=False):
+                    failures += 1
+                elif self._is_empty(partition):
+                    return
+                else:
+                    failures = 0
+        finally:
+            self.waiting.discard(partition)
+            self._metadata.on_stop_partitions([partition])
+
+    def _is_empty(self, partition: TopicIdPartition) -> bool:
+        return self._metadata.is_ready(partition) and not len(self._metadata.copies(partition))
+
+    async def _try_step(
+        self,
+        partition: TopicIdPartition,
+        state: RemotePartitionDeleteState | None,
+        deletion: PartitionDeletion,
+        failures: int,
+        *,
+        is_state_stored: bool = True,
+    ) -> bool:
+        """Whether it has succeeded; else after a back-off."""
+        try:
+            await self._step(partition, state, deletion, is_state_stored=is_state_stored)
+        except Exception as error:  # noqa: BLE001 (whatever a plugin raises: the step is repeated)
+            _LOG.log(
+                WARNING if failures == 0 else DEBUG,
+                "%s: its topic is deleted, its copies in the remote tier cannot be, attempt %d: %s",
+                partition, failures + 1, error,
+            )  # fmt: skip
+            await asyncio.sleep(backoff_ms(failures + 1, self._settings(), self._runtime.random) / 1000)
+            return False
+        return True
 
     async def _step(
         self,
         partition: TopicIdPartition,
         state: RemotePartitionDeleteState | None,
         deletion: PartitionDeletion,
+        *,
+        is_state_stored: bool,
     ) -> None:
         # Each time: the removal of this broker's own replica, now or later, ends the assignment.
         self._metadata.on_partition_leadership_changes(leaders=[], followers=[partition])
         if not self._metadata.is_ready(partition):
             await asyncio.sleep(_READING_S)
             return
-        copies = self._metadata.list_remote_log_segments(partition)
-        step = deletion.next_step(state, copies, now_ms=self._now_ms())
+        step = deletion.next_step(state, self._metadata.copies(partition), now_ms=self._now_ms())
         if not isinstance(step, Wait):
             self.waiting.discard(partition)
-        await self._carry_out(step, partition)
-        if isinstance(step, RemoveObjects):
-            deletion.on_removed(step.copies)
+        if not isinstance(step, WriteState) or is_state_stored:
+            await self._carry_out(step, partition, deletion)
 
-    async def _carry_out(self, step: Step, partition: TopicIdPartition) -> None:
+    async def _carry_out(self, step: Step, partition: TopicIdPartition, deletion: PartitionDeletion) -> None:
         match step:
             case WriteState():
                 await self._metadata.put_remote_partition_delete_metadata(
@@ -119,8 +173,10 @@ class PartitionRemover:
                 )
             case DeleteCopies():
                 await _for_each(step.copies, self._delete)
-            case RemoveObjects():
-                await _for_each(step.copies, self._remove_objects)
+                await _for_each(step.unfinished, self._remove_objects)
+                deletion.on_removed(step.unfinished)
+            case LookFurther():
+                await asyncio.sleep(0)
             case Wait():
                 wait_s = (step.until_ms - self._now_ms()) / 1000
                 self.waiting.add(partition)

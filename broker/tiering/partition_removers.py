@@ -14,12 +14,17 @@ not have the topic has replayed its deletion, since ids of topics are never used
 loads an old snapshot, deletes nothing of a live topic.
 
 After a change of leaders the old remover may do one step more: all steps may be done twice (`partition_remover`).
+
+Where a broker of Kafka leads the partition of `__remote_log_metadata`, it removes nothing: there the user partition's last
+leader does, as Kafka's does, once its image has replayed the deletion. It begins some seconds later, and leaves alone what a
+remover has begun.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial
 from logging import DEBUG, WARNING, getLogger
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 from uuid import UUID
 
 from broker.metadata_cache import MetadataCache
@@ -29,10 +34,11 @@ from protocol.remote.records import RemotePartitionDeleteState
 from remote.errors import RetriableRemoteStorageError
 from remote.segment_metadata import TopicIdPartition
 from remote.topic_metadata.manager import TopicBasedRemoteLogMetadataManager
-from remote.topic_metadata.partitioner import metadata_partition
+from remote.topic_metadata.overview import CopiesOverview
 from remote.topic_metadata.topic import TOPIC
 from runtime import Runtime
 from runtime.jitter import jittered
+from runtime.turns import in_turns
 
 _LOG: Final = getLogger(__name__)
 
@@ -40,6 +46,8 @@ _LOG: Final = getLogger(__name__)
 _CHECK_S: Final = 10.0
 #: The pause while overviews are being read.
 _READING_S: Final = 0.5
+#: After this pause a last leader begins: a remover has stored its first state by then.
+_LAST_LEADER_S: Final = 5.0
 #: The pauses after failures, and the failures in a row after which they are reported once.
 _FIRST_BACKOFF_S: Final = 0.5
 _MAX_BACKOFF_S: Final = 30.0
@@ -80,8 +88,15 @@ class PartitionRemovers:
         self._led: set[int] = set()
         #: Topics that are proven to be deleted, and have copies.
         self._deleted: set[UUID] = set()
+        #: Partitions of them without a remover, the next one last; those come first that have not failed yet.
+        self._queue: list[TopicIdPartition] = []
+        #: The failures in a row of partitions that have let others go first.
+        self._failures: dict[TopicIdPartition, int] = {}
         #: At most MAX_PARTITIONS that do not wait.
-        self._removers: dict[TopicIdPartition, asyncio.Task[None]] = {}
+        self._removers: dict[TopicIdPartition, asyncio.Task[int]] = {}
+        #: Those that this broker deletes as last leader.
+        self._as_last_leader: set[asyncio.Task[None]] = set()
+        self._permits = asyncio.Semaphore(MAX_PARTITIONS)
         self._service: asyncio.Task[None] | None = None
         self._has_work = asyncio.Event()
         cluster.on_change(self._on_metadata)
@@ -93,7 +108,10 @@ class PartitionRemovers:
 
     async def stop(self) -> None:
         """Stop all removers; the next leader of a metadata partition, or this broker's next start, continues."""
-        tasks = [*self._removers.values(), *([] if self._service is None else [self._service])]
+        self._queue.clear()
+        tasks: list[asyncio.Task[Any]] = [*self._removers.values(), *self._as_last_leader]
+        if self._service is not None:
+            tasks.append(self._service)
         for task in tasks:
             task.cancel()
         if tasks:
@@ -102,6 +120,23 @@ class PartitionRemovers:
     def _on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
         if delta.topics_deleted:
             self._has_work.set()
+
+    # -- as last leader
+
+    def on_last_leader(self, partition: TopicIdPartition) -> None:
+        """The topic of a tiered partition that this broker leads is deleted, as its image says."""
+        if self._service is not None:
+            task = self._runtime.create_task(
+                self._delete_as_last_leader(partition), name=f"last leader of {partition}"
+            )
+            self._as_last_leader.add(task)
+            task.add_done_callback(self._as_last_leader.discard)
+
+    async def _delete_as_last_leader(self, partition: TopicIdPartition) -> None:
+        await asyncio.sleep(_LAST_LEADER_S)
+        async with self._permits:
+            if partition not in self._removers and self._number_of(partition) not in self._led:
+                await self._remover.run_as_last_leader(partition)
 
     # -- which partitions
 
@@ -129,53 +164,78 @@ class PartitionRemovers:
         """Start the removers that are missing; False: not everything is known yet."""
         self._update_led()
         overviews = {number: self._metadata.overview(number) for number in self._led}
-        found = {
-            partition
-            for overview in overviews.values()
-            if overview is not None
-            for partition in overview.partitions
-            if partition.topic_id not in self._cluster.image.topics_by_id
-        }
+        found: list[TopicIdPartition] = []
+        await in_turns(self._runtime, self._find(overviews, found))
         suspects = {partition.topic_id for partition in found}
         self._deleted &= suspects
         if suspects - self._deleted:
             # Records of these copies are read: only now the barrier may begin.
             await self._barrier.wait()
             self._deleted |= suspects - self._cluster.image.topics_by_id.keys()
-        for partition in sorted(found - self._removers.keys()):
-            if len(self._removers) - len(self._remover.waiting) >= MAX_PARTITIONS:
-                break
-            if partition.topic_id in self._deleted:
-                self._start_remover(partition)
+        wanted = [each for each in found if each.topic_id in self._deleted and each not in self._removers]
+        self._failures = {each: self._failures[each] for each in wanted if each in self._failures}
+        self._queue = sorted(wanted, key=lambda each: (self._failures.get(each, 0), each), reverse=True)
+        self._start_removers()
         return None not in overviews.values()
+
+    def _find(
+        self, overviews: Mapping[int, CopiesOverview | None], found: list[TopicIdPartition]
+    ) -> Iterator[None]:
+        """The partitions that have copies, and whose topics the image does not have."""
+        for number, overview in overviews.items():
+            for partition in () if overview is None else list(overview.partitions):
+                is_known = partition.topic_id in self._cluster.image.topics_by_id
+                # Records in another metadata partition are not of a broker: no cache has them.
+                if not is_known and self._number_of(partition) == number:
+                    found.append(partition)
+                yield
+
+    def _number_of(self, partition: TopicIdPartition) -> int:
+        return self._metadata.metadata_partition_of(partition)
 
     def _update_led(self) -> None:
         topic = self._cluster.topic(TOPIC)
         partitions = {} if topic is None else topic.partitions
-        led = {number for number, each in partitions.items() if each.leader == self._node_id}
+        # No records are in partitions that were added to the topic.
+        count = self._metadata.partition_count
+        led = {
+            number for number, each in partitions.items() if each.leader == self._node_id and number < count
+        }
         for number in self._led - led:
             self._metadata.stop_overview(number)
         self._led = led
 
+    def _start_removers(self) -> None:
+        while self._queue and len(self._removers) - len(self._remover.waiting) < MAX_PARTITIONS:
+            self._start_remover(self._queue.pop())
+
     def _start_remover(self, partition: TopicIdPartition) -> None:
-        _LOG.info("%s: its topic is deleted; its copies in the remote tier are deleted", partition)
+        failures = self._failures.pop(partition, 0)
+        if not failures:
+            _LOG.info("%s: its topic is deleted; its copies in the remote tier are deleted", partition)
         task = self._runtime.create_task(
-            self._remover.run(partition, lambda: self._overview_of(partition)), name=f"remover of {partition}"
+            self._remover.run(
+                partition,
+                lambda: self._overview_of(partition),
+                failures=failures,
+                others_wait=lambda: bool(self._queue),
+            ),
+            name=f"remover of {partition}",
         )
         self._removers[partition] = task
-        task.add_done_callback(lambda _: self._on_end(partition))
+        task.add_done_callback(partial(self._on_end, partition))
 
     def _overview_of(
         self, partition: TopicIdPartition
     ) -> Mapping[TopicIdPartition, RemotePartitionDeleteState | None] | None:
         self._update_led()
-        topic = self._cluster.topic(TOPIC)
-        if topic is None:
-            return None
-        number = metadata_partition(partition, partition_count=len(topic.partitions))
+        number = self._number_of(partition)
         overview = self._metadata.overview(number) if number in self._led else None
         return None if overview is None else overview.partitions
 
-    def _on_end(self, partition: TopicIdPartition) -> None:
+    def _on_end(self, partition: TopicIdPartition, task: "asyncio.Task[int]") -> None:
         del self._removers[partition]
-        self._has_work.set()
+        if not task.cancelled() and task.exception() is None and (failures := task.result()):
+            self._failures[partition] = failures
+            self._queue.insert(0, partition)
+        self._start_removers()

@@ -141,7 +141,9 @@ class RemoteTier:
     def on_stopped(self, partition: Partition, *, is_topic_deleted: bool) -> None:
         """See TierListener."""
         if not self._is_stopped:
-            self.manager.stop_partition(id_of(partition))
+            has_led = self.manager.stop_partition(id_of(partition))
+            if has_led and is_topic_deleted and self.removers is not None:
+                self.removers.on_last_leader(id_of(partition))
         self.reads.on_role(partition)
         if is_topic_deleted:
             self.metrics.remove_topic(partition.topic_partition.topic)

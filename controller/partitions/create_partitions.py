@@ -26,6 +26,7 @@ from protocol.messages.create_partitions import (
 )
 from protocol.metadata.image import TopicImage
 from protocol.metadata.records import MetadataRecord, PartitionRecord
+from protocol.topic_names import REMOTE_LOG_METADATA
 
 
 @in_steps
@@ -76,6 +77,10 @@ def _add_partitions(state: ClusterState, wanted: CreatePartitionsTopic) -> list[
     if wanted.count < count:
         raise InvalidPartitions(
             f"The topic {wanted.name} currently has {count} partition(s); {wanted.count} would not be an increase."
+        )
+    if wanted.name == REMOTE_LOG_METADATA:
+        raise InvalidPartitions(
+            f"{wanted.name} keeps its {count} partition(s): with others, the metadata of tiered partitions would not be found."
         )
     additional = wanted.count - count
     if wanted.assignments is not None:

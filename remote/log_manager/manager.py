@@ -215,10 +215,12 @@ class RemoteLogManager:
             else:
                 lane.remove(state.id)
 
-    def stop_partition(self, partition: TopicIdPartition) -> None:
-        """This broker holds the partition no more. Its copies stay."""
-        if (state := self._partitions.get(partition)) is not None:
-            self._stop(state)
+    def stop_partition(self, partition: TopicIdPartition) -> bool:
+        """This broker holds the partition no more. Its copies stay. Returns whether it has led the partition, which is tiered."""
+        if (state := self._partitions.get(partition)) is None:
+            return False
+        self._stop(state)
+        return state.is_leader
 
     def _stop(self, state: PartitionState) -> None:
         state.is_active = False

@@ -2,8 +2,9 @@
 
 It follows all user partitions of a metadata partition, also those that this broker does not host, and keeps their ids only.
 A partition is in it from the first record of a copy on until DELETE_PARTITION_FINISHED, also if all its copies are deleted:
-a partition with copies is never missing, and what is too much costs one look. A copy that is recorded after
-DELETE_PARTITION_FINISHED, by a leader that did not know of the deletion yet, brings the partition back.
+a partition with copies is never missing, and what is too much costs one look. A copy that is recorded between
+DELETE_PARTITION_STARTED and DELETE_PARTITION_FINISHED, by a leader that did not know of the deletion yet, keeps the partition:
+the remover may have decided without it. One that is recorded later brings it back.
 
 For the broker that leads the metadata partition, and removes what deleted topics have left.
 Source: KIP-405, "Remote partition removers"; Kafka 4.3.1 has none.
@@ -33,6 +34,8 @@ _LOG: Final = getLogger(__name__)
 _ID_BYTES: Final = 16
 #: In the file only: no deletion has begun.
 _NOT_DELETED: Final = -1
+#: In the file only: added to the state of a partition with a copy that was begun during its deletion.
+_BEGUN: Final = 64
 
 
 class CopiesOverview(Subscriber):
@@ -43,6 +46,8 @@ class CopiesOverview(Subscriber):
     def __init__(self, metadata_partition: int) -> None:
         super().__init__(metadata_partition=metadata_partition)
         self._partitions: dict[TopicIdPartition, RemotePartitionDeleteState | None] = {}
+        #: Those in state DELETE_PARTITION_STARTED of which a copy was begun since.
+        self._begun: set[TopicIdPartition] = set()
 
     def __len__(self) -> int:
         return len(self._partitions)
@@ -60,6 +65,7 @@ class CopiesOverview(Subscriber):
     def clear(self) -> None:
         """No partitions."""
         self._partitions.clear()
+        self._begun.clear()
         self.unsaved_count += 1
 
     def apply(self, change: Change, *, offset: int) -> None:
@@ -67,6 +73,9 @@ class CopiesOverview(Subscriber):
         if isinstance(change, RemoteLogSegmentMetadata):
             if change.partition not in self._partitions:
                 self._partitions[change.partition] = None
+                self.unsaved_count += 1
+            elif self._partitions[change.partition] is RemotePartitionDeleteState.DELETE_PARTITION_STARTED:
+                self._begun.add(change.partition)
                 self.unsaved_count += 1
         elif isinstance(change, RemotePartitionDeleteMetadata):
             self._on_deletion(change, offset)
@@ -79,7 +88,11 @@ class CopiesOverview(Subscriber):
                 "offset %d: %s of %s is ignored, it is %s", offset, change.state.name, change.partition, old
             )
         elif change.state is RemotePartitionDeleteState.DELETE_PARTITION_FINISHED:
-            del self._partitions[change.partition]
+            if change.partition in self._begun:
+                self._begun.discard(change.partition)
+                self._partitions[change.partition] = None
+            else:
+                del self._partitions[change.partition]
             self.unsaved_count += 1
         else:
             self._partitions[change.partition] = change.state
@@ -91,8 +104,16 @@ class CopiesOverview(Subscriber):
         names = [each.topic_partition.topic.encode() for each in self._partitions]
         writer.put(b"".join(each.topic_id.bytes for each in self._partitions))
         writer.put(array("i", (each.topic_partition.partition for each in self._partitions)))
-        states = self._partitions.values()
-        writer.put(array("b", (_NOT_DELETED if each is None else each for each in states)))
+        states = self._partitions.items()
+        writer.put(
+            array(
+                "b",
+                (
+                    _NOT_DELETED if state is None else state + _BEGUN * (each in self._begun)
+                    for each, state in states
+                ),
+            )
+        )
         writer.put(array("i", map(len, names)))
         writer.put(b"".join(names))
         return writer.finished()
@@ -108,10 +129,15 @@ class CopiesOverview(Subscriber):
         if odd or sum(sizes) != len(names):
             raise ValueError(f"ids of {len(ids)} bytes, names of {len(names)} bytes")
         partitions: dict[TopicIdPartition, RemotePartitionDeleteState | None] = {}
+        begun = set()
         at = 0
         for index, (number, state, size) in enumerate(zip(numbers, states, sizes, strict=True)):
             topic_id = UUID(bytes=ids[index * _ID_BYTES : (index + 1) * _ID_BYTES])
             partition = TopicIdPartition.checked(topic_id, names[at : at + size].decode(), number)
             at += size
-            partitions[partition] = None if state == _NOT_DELETED else RemotePartitionDeleteState(state)
-        self._partitions = partitions
+            partitions[partition] = (
+                None if state == _NOT_DELETED else RemotePartitionDeleteState(state % _BEGUN)
+            )
+            if state >= _BEGUN:
+                begun.add(partition)
+        self._partitions, self._begun = partitions, begun

@@ -14,10 +14,11 @@ from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
 from protocol.errors import KafkaError
+from protocol.topic_names import REMOTE_LOG_METADATA
 from remote.errors import RemoteStorageError
 from remote.topic_metadata.settings import TopicSettings
 
-TOPIC: Final = "__remote_log_metadata"
+TOPIC: Final = REMOTE_LOG_METADATA
 
 
 class MetadataTopicUnusable(RemoteStorageError):

@@ -281,6 +281,17 @@ def test_a_topic_grows():
     assert machine.partition("t", 3).replicas == (2, 1)
 
 
+def test_the_metadata_of_the_remote_tier_keeps_its_partitions():
+    """Its readers find a partition's records by their number: with others, all that is tiered would be unknown."""
+    machine = Machine(brokers=[1])
+    machine.create("__remote_log_metadata", [1], [1])
+    before = len(machine.log)
+    assert grow(machine, to("__remote_log_metadata", 5)) == [
+        ("__remote_log_metadata", ErrorCode.invalid_partitions)
+    ]
+    assert len(machine.log) == before
+
+
 @pytest.mark.parametrize(
     ("wanted", "code"),
     [

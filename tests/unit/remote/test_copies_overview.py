@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from random import Random
 from uuid import UUID
 
 import pytest
@@ -15,6 +16,7 @@ from protocol.remote.records import RemotePartitionDeleteState as DeleteState
 from protocol.types import TopicPartition
 from remote.segment_metadata import RemotePartitionDeleteMetadata, TopicIdPartition
 from remote.topic_metadata.overview import CopiesOverview
+from remote.topic_metadata.subscriber import UserPartition
 
 ONE, TWO = partition(0), partition(1)
 MARKED, STARTED, FINISHED = DeleteState
@@ -49,7 +51,10 @@ async def overview_of(manager):
         ([deletion(MARKED), copy_of(1, 0, 10)], {ONE: MARKED}),
         ([copy_of(1, 0, 10), deletion(MARKED), deletion(STARTED), deletion(FINISHED)], {}),
         ([copy_of(1, 0, 10), deletion(MARKED), deletion(STARTED), deletion(FINISHED), deletion(FINISHED)], {}),
-        # A leader that did not know of the deletion has copied another segment.
+        # A leader that did not know of the deletion has copied another segment: before the remover's last record, or later.
+        ([copy_of(1, 0, 10), deletion(MARKED), deletion(STARTED), copy_of(2, 10, 20), deletion(FINISHED)], {ONE: None}),
+        ([copy_of(1, 0, 10), deletion(MARKED), deletion(STARTED), copy_of(2, 10, 20), deletion(FINISHED),
+          deletion(MARKED), deletion(STARTED), deletion(FINISHED)], {}),
         ([deletion(MARKED), deletion(STARTED), deletion(FINISHED), copy_of(2, 10, 20)], {ONE: None}),
     ],
 )  # fmt: skip
@@ -58,6 +63,33 @@ def test_what_is_in_the_overview(changes, expected):
     for offset, change in enumerate(changes):
         overview.apply(change, offset=offset)
     assert overview.partitions == expected
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_a_partition_that_a_cache_has_copies_of_is_never_missing(seed):
+    """Whatever leaders write between a remover's look and its last record; also after a restart from the snapshot."""
+    random = Random(seed)
+    overview, user = CopiesOverview(0), UserPartition(ONE, metadata_partition=0)
+    has_decided = False
+    for offset in range(100):
+        number = random.randrange(1, 4)
+        state = overview.partitions.get(ONE)
+        changes = [
+            copy_of(number, 0, 10),
+            *(to(number, each) for each in list(State)[1:]),
+            deletion(STARTED if state is MARKED else MARKED),
+        ]
+        change = random.choice(changes)
+        if has_decided and random.random() < 0.3:
+            change, has_decided = deletion(FINISHED), False
+        overview.apply(change, offset=offset)
+        user.apply(change, offset=offset)
+        has_decided = has_decided or (overview.partitions.get(ONE) is STARTED and not len(user.cache))
+        if random.random() < 0.1:
+            restored = CopiesOverview(0)
+            restored.restore(memoryview(overview.to_bytes()))
+            overview = restored
+        assert ONE in overview.partitions or not len(user.cache)
 
 
 names = st.from_regex("[ab._-]{3,10}", fullmatch=True)

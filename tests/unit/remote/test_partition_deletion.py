@@ -9,9 +9,10 @@ from protocol.remote.records import RemoteLogSegmentState as S
 from protocol.remote.records import RemotePartitionDeleteState as P
 from remote.partition_deletion import (
     MAX_COPIES,
+    MAX_LOOKED,
     DeleteCopies,
+    LookFurther,
     PartitionDeletion,
-    RemoveObjects,
     Wait,
     WriteState,
 )
@@ -21,7 +22,17 @@ WAIT_MS = 1000
 
 
 def copies(*states):
-    return [copy_of(number, number, number + 1, state=state) for number, state in enumerate(states, 1)]
+    return Listed(copy_of(number, number, number + 1, state=state) for number, state in enumerate(states, 1))
+
+
+class Listed(list):
+    """Copies as a cache has them."""
+
+    def segment_ids(self):
+        return iter([each.segment_id.id for each in self])
+
+    def with_id(self, segment_id):
+        return next((each for each in self if each.segment_id.id == segment_id), None)
 
 
 def short(step):
@@ -31,9 +42,15 @@ def short(step):
             return state.name.removeprefix("DELETE_PARTITION_")
         case Wait(until_ms=until_ms):
             return f"wait {until_ms}"
-        case DeleteCopies(copies=found) | RemoveObjects(copies=found):
-            verb = "delete" if isinstance(step, DeleteCopies) else "remove"
-            return " ".join([verb, *(str(each.segment_id.id.int) for each in found)])
+        case LookFurther():
+            return "look"
+        case DeleteCopies(copies=found, unfinished=unfinished):
+            verbs = ("delete", found), ("remove", unfinished)
+            return ", ".join(
+                " ".join([verb, *(str(each.segment_id.id.int) for each in some)])
+                for verb, some in verbs
+                if some
+            )
 
 
 @pytest.mark.parametrize(("state", "found", "step"), [
@@ -45,7 +62,7 @@ def short(step):
     # Another broker has begun: to expire it, or as the remover before this one.
     (P.DELETE_PARTITION_STARTED, [DELETING],    "delete 1"),
     (P.DELETE_PARTITION_STARTED, [STARTED],     "remove 1"),
-    (P.DELETE_PARTITION_STARTED, [STARTED, FINISHED, DELETING], "delete 2 3"),
+    (P.DELETE_PARTITION_STARTED, [STARTED, FINISHED, DELETING], "delete 2 3, remove 1"),
     # The deletion was finished, and then a leader that did not know of it has copied another segment.
     (P.DELETE_PARTITION_FINISHED, [STARTED],    "MARKED"),
 ])  # fmt: skip
@@ -66,7 +83,7 @@ def test_an_unfinished_copy_is_removed_at_once_and_again_when_nothing_can_write_
     assert step(300) == "wait 1100"
     found += [copy_of(2, 2, 3, state=STARTED)]
     assert step(1099) == "remove 2"
-    assert step(1100) == "delete 1"
+    assert step(1100) == "delete 1, remove 2"
     del found[0]
     deletion.on_removed(found)
     assert step(1101) == "wait 2099"
@@ -85,6 +102,48 @@ def test_a_step_is_bounded():
     many = copies(*[FINISHED] * (MAX_COPIES + 1))
     step = PartitionDeletion(unfinished_ms=WAIT_MS).next_step(P.DELETE_PARTITION_STARTED, many, now_ms=0)
     assert len(step.copies) == MAX_COPIES
+
+
+class Counted(dict):
+    """Copies by id, and how many were read."""
+
+    read_count = 0
+
+    def segment_ids(self):
+        return iter(list(self))
+
+    def with_id(self, segment_id):
+        self.read_count += 1
+        return self.get(segment_id)
+
+
+@pytest.mark.parametrize("share", [1, 2, 1000])
+def test_each_copy_is_read_a_few_times_however_many_there_are(share):
+    """One in `share` is unfinished."""
+    count = 5000
+    found = Counted(
+        (each.segment_id.id, each)
+        for each in copies(*(STARTED if number % share == 0 else FINISHED for number in range(count)))
+    )
+    deletion = PartitionDeletion(unfinished_ms=WAIT_MS)
+    steps, now_ms, most = 0, 0, 0
+    while True:
+        before = found.read_count
+        step = deletion.next_step(P.DELETE_PARTITION_STARTED, found, now_ms=now_ms)
+        most = max(most, found.read_count - before)
+        if isinstance(step, WriteState):
+            break
+        if isinstance(step, Wait):
+            now_ms = step.until_ms
+        elif isinstance(step, DeleteCopies):
+            for each in step.copies:
+                del found[each.segment_id.id]
+            deletion.on_removed(step.unfinished)
+        steps += 1
+    assert not found
+    assert most <= MAX_LOOKED
+    assert found.read_count < 6 * count
+    assert steps < 6 * count / MAX_COPIES
 
 
 class Story:
@@ -113,12 +172,12 @@ class Story:
                 self.objects.add(number)
 
     def step(self):
-        found = list(self.copies.values())
+        found = Listed(self.copies.values())
         match self.deletion.next_step(self.state, found, now_ms=self.now_ms):
             case WriteState(state=state):
                 assert state is not P.DELETE_PARTITION_FINISHED or not self.copies
                 self.state = state
-            case DeleteCopies(copies=found):
+            case DeleteCopies(copies=found, unfinished=unfinished):
                 for each in found[: self.random.randrange(len(found) + 1)]:  # it may fail in between
                     number = each.segment_id.id.int
                     self.objects.discard(number)
@@ -126,10 +185,12 @@ class Story:
                         del self.copies[number]
                     else:
                         self.copies[number] = copy_of(number, number, number + 1, state=DELETING)
-            case RemoveObjects(copies=found):
-                self.objects -= {each.segment_id.id.int for each in found}
-                if self.random.random() < 0.5:
-                    self.deletion.on_removed(found)
+                if self.random.random() < 0.7:
+                    self.objects -= {each.segment_id.id.int for each in unfinished}
+                    if self.random.random() < 0.7:
+                        self.deletion.on_removed(unfinished)
+            case LookFurther():
+                pass
             case Wait(until_ms=until_ms):
                 assert until_ms > self.now_ms
                 self.now_ms = self.random.choice([self.now_ms, until_ms])

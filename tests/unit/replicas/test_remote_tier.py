@@ -11,7 +11,7 @@ from broker.config import BrokerConfig
 from broker.config.load import standalone_profile
 from broker.tiering.remote_tier import RemoteTier
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from protocol.metadata.records import PartitionChangeRecord
+from protocol.metadata.records import PartitionChangeRecord, RemoveTopicRecord
 from protocol.types import TopicPartition
 from remote.errors import RemoteStorageError
 from remote.index_cache_files import DIRECTORY, IndexFiles
@@ -189,5 +189,35 @@ def test_more_reader_threads_begin_the_reads_that_wait(play):
         for each in reads:
             each.cancel()
         await asyncio.wait(reads)
+
+    play(story)
+
+
+class Removers:
+    """The part of PartitionRemovers that a role's end is reported to."""
+
+    def __init__(self):
+        self.last_led = []
+
+    def on_last_leader(self, partition):
+        self.last_led.append(str(partition.topic_partition))
+
+    async def stop(self):
+        pass
+
+
+@pytest.mark.parametrize("was_leader", [True, False])
+def test_the_last_leader_of_a_deleted_partition_is_reported(play, was_leader):
+    async def story(broker):
+        broker.remote.removers = removers = Removers()
+        await broker.write_segments(1)
+        if not was_leader:
+            broker.replay(
+                PartitionChangeRecord(
+                    topic_id=TOPIC_ID, partition_id=0, leader=2, isr=[1, 2], replicas=[1, 2]
+                )
+            )
+        broker.replay(RemoveTopicRecord(topic_id=TOPIC_ID))
+        assert removers.last_led == (["t-0"] if was_leader else [])
 
     play(story)

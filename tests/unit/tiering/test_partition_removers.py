@@ -33,7 +33,7 @@ from remote.segment_metadata import (
 from remote.storage_manager import LogSegmentData
 from remote.stores.local_directory import LocalDirectory
 from remote.topic_metadata.manager import TopicBasedRemoteLogMetadataManager
-from remote.topic_metadata.records import from_value
+from remote.topic_metadata.records import from_value, to_value
 from remote.topic_metadata.topic import TOPIC
 from runtime.simulated import SimulatedRuntime
 from storage.leader_epoch_cache import EpochEntry
@@ -189,8 +189,10 @@ class Cluster:
             while not condition():  # noqa: ASYNC110 (virtual time)
                 await asyncio.sleep(0.1)
 
-    async def until_deleted(self, *partitions):
-        await self.until(lambda: all(self.states(each)[-1:] == ["FINISHED"] for each in partitions))
+    async def until_deleted(self, *partitions, timeout_s=3600):
+        await self.until(
+            lambda: all(self.states(each)[-1:] == ["FINISHED"] for each in partitions), timeout_s
+        )
 
 
 class Broker:
@@ -235,13 +237,16 @@ class Broker:
 
 
 class FaultyDirectory(LocalDirectory):
-    """A store whose deletions fail while it is down."""
+    """A store whose deletions fail while it is down, or always for some topics."""
 
     failure = None
+    refused = ()
 
     def delete_log_segment_data(self, metadata):
         if self.failure is not None:
             raise self.failure
+        if metadata.partition.topic_partition.topic in self.refused:
+            raise RemoteStorageError("403")
         super().delete_log_segment_data(metadata)
 
 
@@ -490,6 +495,116 @@ def test_many_partitions(play):
             cluster.delete(1)
             await cluster.until_deleted(*(partition(1, each) for each in range(30)))
             assert cluster.objects() == set()
+
+    play(story)
+
+
+@pytest.mark.logs("its topic is deleted, its copies in the remote tier cannot be")
+def test_partitions_whose_objects_cannot_be_deleted_let_others_go_first(play):
+    async def story(cluster):
+        cluster.create_tiered(1, 10, leader=1)
+        cluster.create_tiered(2, 6, leader=1)
+        cluster.store.refused = ("t1",)
+        async with cluster.running(1):
+            for number in range(10):
+                await cluster.copy(cluster.brokers[1], partition(1, number))
+            for number in range(6):
+                await cluster.copy(cluster.brokers[1], partition(2, number))
+            cluster.delete(1)
+            await asyncio.sleep(20)
+            began = cluster.runtime.monotonic()
+            cluster.delete(2)
+            await cluster.until_deleted(*(partition(2, number) for number in range(6)))
+            assert cluster.runtime.monotonic() - began < 300
+            # And none of them is forgotten.
+            cluster.store.refused = ()
+            await cluster.until_deleted(*(partition(1, number) for number in range(10)))
+            assert cluster.objects() == set()
+
+    play(story)
+
+
+def test_records_in_a_metadata_partition_that_is_not_theirs_are_no_work(play, caplog):
+    """No broker writes them there: the remover's cache would not have them."""
+    caplog.set_level("INFO")
+
+    async def story(cluster):
+        async with cluster.running(1):
+            right = cluster.brokers[1].metadata.metadata_partition_of(partition(7))
+            copy = RemoteLogSegmentMetadata(
+                segment_id=RemoteLogSegmentId(partition(7), UUID(int=1)), start_offset=0, end_offset=1,
+                max_timestamp_ms=0, broker_id=1, event_timestamp_ms=0, segment_size_bytes=10,
+                leader_epochs=(EpochEntry(0, 0),),
+            )  # fmt: skip
+            await cluster.topic.append((right + 1) % METADATA_PARTITIONS, to_value(copy))
+            await asyncio.sleep(100)
+            assert cluster.states(partition(7)) == []
+            assert "its topic is deleted" not in caplog.text
+
+    play(story)
+
+
+def test_partitions_that_are_added_to_the_metadata_topic_change_nothing(play):
+    """Kafka's controller accepts them. The records of a partition stay where they are found: by the configured number."""
+
+    async def story(cluster):
+        cluster.create_tiered(1, 8, leader=1)
+        async with cluster.running(1):
+            for number in range(8):
+                await cluster.copy(cluster.brokers[1], partition(1, number))
+            cluster.commit(
+                *(
+                    r.PartitionRecord(
+                        topic_id=UUID(int=999), partition_id=number, replicas=[1, 2], isr=[1, 2], leader=1,
+                        leader_epoch=0, partition_epoch=0,
+                    )
+                    for number in range(METADATA_PARTITIONS, METADATA_PARTITIONS + 4)
+                )
+            )  # fmt: skip
+            cluster.delete(1)
+            await cluster.until_deleted(*(partition(1, number) for number in range(8)), timeout_s=100)
+            assert cluster.objects() == set()
+
+    play(story)
+
+
+@pytest.mark.parametrize("is_kafkas", [True, False])
+def test_the_last_leader_deletes_where_no_remover_does(play, is_kafkas):
+    """Broker 2, Kafka's or not, leads the metadata topic; broker 1 led the deleted partitions."""
+
+    async def story(cluster):
+        cluster.create_tiered(1, 12, leader=1)
+        cluster.elect(leader=2)
+        async with cluster.running(*([1] if is_kafkas else [1, 2])):
+            for number in range(12):
+                await cluster.copy(cluster.brokers[1], partition(1, number))
+                await cluster.copy(cluster.brokers[1], partition(1, number))
+            cluster.delete(1)
+            for number in range(12):
+                cluster.brokers[1].removers.on_last_leader(partition(1, number))
+            await cluster.until(lambda: not cluster.objects(), timeout_s=30)
+            await asyncio.sleep(60)
+            own = cluster.brokers[1].metrics.all_topics.remote_delete_requests
+            assert own == (24 if is_kafkas else 0)
+            expected = [] if is_kafkas else ["MARKED", "STARTED", "FINISHED"]
+            assert all(cluster.states(partition(1, number)) == expected for number in range(12))
+
+    play(story)
+
+
+@pytest.mark.logs("its topic is deleted, its copies in the remote tier cannot be")
+def test_a_last_leader_tries_for_a_while(play):
+    async def story(cluster):
+        cluster.create_tiered(1, 1, leader=1)
+        cluster.elect(leader=2)
+        async with cluster.running(1):
+            await cluster.copy(cluster.brokers[1], partition(1))
+            cluster.store.failure = RetriableRemoteStorageError("503")
+            cluster.delete(1)
+            cluster.brokers[1].removers.on_last_leader(partition(1))
+            await asyncio.sleep(300)
+            cluster.store.failure = None
+            await cluster.until(lambda: not cluster.objects(), timeout_s=60)
 
     play(story)
 
