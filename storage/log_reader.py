@@ -23,6 +23,7 @@ from storage.log_availability import LogAvailability
 from storage.log_files import LogFiles
 from storage.log_offsets import LogOffsets
 from storage.segment import Segment
+from storage.segment_times import LOOK_UP_BYTES
 from storage.segments import Segments
 from storage.transaction_index import AbortedTransaction
 from storage.warming import warm_up, warm_up_times
@@ -292,16 +293,21 @@ class LogReader:
         """The first record whose timestamp is at least `timestamp`, before offset `end`; None if there is none.
 
         Of a tiered log: the first one in local segments. None also after a cancellation.
-        Decompresses one or a few batches: call it in a thread if they may be large. Raises InvalidRecord for a batch that
-        exceeds the topic's bounds.
+        Decompresses one or a few batches, and reads up to `LOOK_UP_BYTES` for records that are later than their headers
+        claim: call it in a thread. Raises InvalidRecord for a batch that exceeds the topic's bounds.
         """
+        left = LOOK_UP_BYTES
         try:
             for segment in self._files.segments:
                 if is_cancelled():
                     return None
-                if segment.indexes.largest.timestamp < timestamp:
+                if left > 0 and _was_written_since(segment, timestamp):
+                    start = segment.times.known.position
+                    segment.times.read(segment.log, end=min(segment.size, start + left))
+                    left -= segment.times.known.position - start
+                if segment.largest_known_ms < timestamp:
                     continue
-                found = segment.reader.find_timestamp(
+                found = segment.find_timestamp(
                     timestamp,
                     start_offset=self._offsets.log_start_offset,
                     bounds=self._bounds,
@@ -321,11 +327,26 @@ class LogReader:
         As `offset_for_timestamp`.
         """
         try:
-            segment = max(self._files.segments, key=lambda segment: segment.indexes.largest.timestamp)
-            return segment.reader.find_largest_timestamp(bounds=self._bounds, is_cancelled=is_cancelled)
+            segment = max(self._files.segments, key=lambda segment: segment.largest_known_ms)
+            if segment.largest_known_ms < 0:
+                return None
+            return segment.find_timestamp(
+                segment.largest_known_ms,
+                start_offset=segment.base_offset,
+                bounds=self._bounds,
+                is_cancelled=is_cancelled,
+            )
         except OSError as error:
             raise self._availability.read_failed(error) from error
 
     @property
     def _bounds(self) -> Bounds:
         return Bounds(max_record_bytes=self._files.config.max_decompressed_message_bytes)
+
+
+def _was_written_since(segment: Segment, timestamp: int) -> bool:
+    """Whether the segment may have records of that time or later: no record counts as of after its append."""
+    try:
+        return segment.files.modified_ms() >= timestamp
+    except FileNotFoundError:  # deleted meanwhile
+        return False

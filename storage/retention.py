@@ -103,10 +103,9 @@ def waits_for_disk(segments: Segments, *, limits: Limits, offsets: LogOffsets, n
         if segment.indexes.largest.timestamp >= oldest_kept_ms:
             break
         if not limits.must_be_copied and segment.waits_for_times(oldest_kept_ms):
-            position, largest = segment.times.known()
-            if position < segment.size:
+            if segment.times.known.position < segment.size:
                 return True
-            if largest >= oldest_kept_ms:
+            if segment.times.known.largest >= oldest_kept_ms:
                 break
     return False
 

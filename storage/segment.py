@@ -21,17 +21,18 @@ Invariants: the offsets of the batches grow from the base offset on, and the ind
 Source: LogSegment of Kafka.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Final, Protocol
 
 from protocol.errors import CorruptMessage, UnsupportedForMessageFormat
 from protocol.records.batch import BatchHeader
+from protocol.records.record import Bounds
 from storage import file_names
 from storage.file_records import FileRecords
 from storage.files import Buffer, Files
-from storage.index import MAX_RELATIVE_OFFSET, CorruptIndex
+from storage.index import MAX_RELATIVE_OFFSET, CorruptIndex, TimestampOffset
 from storage.segment_files import SegmentFiles
 from storage.segment_indexes import SegmentIndexes, SegmentSettings
 from storage.segment_reader import SegmentReader
@@ -251,6 +252,38 @@ class Segment:
         if claimed + CLAIMED_EARLY_MS >= self.files.modified_ms():
             return claimed
         return max(claimed, self.times.read(self.log, end=self.size))
+
+    @property
+    def largest_known_ms(self) -> int:
+        """The largest timestamp by headers, or by records as far as they were read; -1 without any. May read the disk."""
+        return max(self.indexes.largest.timestamp, self.times.known.largest)
+
+    def find_timestamp(
+        self, timestamp: int, *, start_offset: int, bounds: Bounds, is_cancelled: Callable[[], bool]
+    ) -> TimestampOffset | None:
+        """The first record from `start_offset` on whose timestamp is at least `timestamp`, as far as it is known.
+
+        By the headers, and in batches whose records are later than their headers claim. [any thread]
+        """
+        found = self.reader.find_timestamp(
+            timestamp, start_offset=start_offset, bounds=bounds, is_cancelled=is_cancelled
+        )
+        for position, largest in self.times.known.understated:
+            if largest >= timestamp:
+                header = self.log.header_at(position)
+                if found is not None and found.offset < header.base_offset:
+                    break
+                sooner = self.reader.find_in_batch(
+                    header,
+                    position,
+                    timestamp,
+                    start_offset=start_offset,
+                    bounds=bounds,
+                    is_cancelled=is_cancelled,
+                )
+                if sooner is not None:
+                    return sooner
+        return found
 
     # -- truncation --------------------------------------------------------------------------------
 

@@ -114,27 +114,36 @@ class SegmentReader:
                 return None
             if header.max_timestamp < timestamp or header.last_offset < start_offset:
                 continue
-            for offset, found in times_of(self._log.pread(position, header.size_bytes), bounds):
-                if not offset & 0xFFF and is_cancelled():  # a batch may have a million records
-                    return None
-                if found >= timestamp and offset >= start_offset:
-                    epoch = header.partition_leader_epoch
-                    return TimestampOffset(found, offset, epoch if epoch >= 0 else None)
+            found = self.find_in_batch(
+                header,
+                position,
+                timestamp,
+                start_offset=start_offset,
+                bounds=bounds,
+                is_cancelled=is_cancelled,
+            )
+            if found is not None:
+                return found
         return None
 
-    def find_largest_timestamp(
-        self, *, bounds: Bounds = ANY_BATCH, is_cancelled: Callable[[], bool] = lambda: False
+    def find_in_batch(
+        self,
+        header: BatchHeader,
+        position: int,
+        timestamp: int,
+        *,
+        start_offset: int,
+        bounds: Bounds,
+        is_cancelled: Callable[[], bool],
     ) -> TimestampOffset | None:
-        """The first record that has the segment's largest timestamp. As `find_timestamp`."""
-        largest = self._indexes.largest
-        if largest.timestamp < 0:
-            return None
-        return self.find_timestamp(
-            largest.timestamp,
-            start_offset=self._files.base_offset,
-            bounds=bounds,
-            is_cancelled=is_cancelled,
-        )
+        """`find_timestamp` in the batch at `position`."""
+        for offset, found in times_of(self._log.pread(position, header.size_bytes), bounds):
+            if not offset & 0xFFF and is_cancelled():  # a batch may have a million records
+                return None
+            if found >= timestamp and offset >= start_offset:
+                epoch = header.partition_leader_epoch
+                return TimestampOffset(found, offset, epoch if epoch >= 0 else None)
+        return None
 
     # -- reading -----------------------------------------------------------------------------------
 

@@ -11,10 +11,14 @@ The headers of batches claim their largest timestamps. A leader checks those of 
 So the records are read only of what was written long after its time, as a mirror or a restore does. A record whose
 timestamp is after its append counts as of its append.
 
+What was read serves look-ups by time, too, which read some themselves (`LOOK_UP_BYTES`): a batch whose records are later
+than its header claims is found by them.
+
 Source: none in Kafka, which checks every record when it is produced.
 """
 
 from contextlib import suppress
+from typing import Final, NamedTuple
 
 from protocol.errors import CorruptMessage, KafkaError, UnsupportedForMessageFormat
 from protocol.records.batch import NO_TIMESTAMP
@@ -22,7 +26,24 @@ from protocol.records.record import times_of
 from storage.file_records import FileRecords
 from storage.validation import FULLY_CHECKED
 
-__all__ = ["SegmentTimes", "largest_in"]
+__all__ = ["LOOK_UP_BYTES", "SegmentTimes"]
+
+#: Most bytes of batches that one look-up by time reads for what their headers do not say.
+LOOK_UP_BYTES: Final = 8 * 1024 * 1024
+#: Most batches of a segment that are kept with the times of their records.
+_MAX_UNDERSTATED: Final = 10_000
+
+
+class _Known(NamedTuple):
+    """What the batches before a position have."""
+
+    position: int = 0
+    largest: int = NO_TIMESTAMP
+    #: Position and largest timestamp of the batches whose headers claim less, in their order.
+    understated: tuple[tuple[int, int], ...] = ()
+
+
+_NOTHING: Final = _Known()
 
 
 class SegmentTimes:
@@ -32,42 +53,47 @@ class SegmentTimes:
 
     def __init__(self) -> None:
         self._generation = 0
-        #: The generation, and up to which position the records' largest timestamp is known. Replaced as a whole.
-        self._known = (0, 0, NO_TIMESTAMP)
+        #: With the generation of what it is true. Replaced as a whole.
+        self._known = (0, _NOTHING)
 
     def forget(self) -> None:
         """The segment has been truncated."""
         self._generation += 1
 
-    def known(self) -> tuple[int, int]:
-        """A position, and the largest timestamp of the records before it."""
-        generation, position, largest = self._known
-        return (position, largest) if generation == self._generation else (0, NO_TIMESTAMP)
+    @property
+    def known(self) -> _Known:
+        """What has been read."""
+        generation, known = self._known
+        return known if generation == self._generation else _NOTHING
 
     def read(self, log: FileRecords, *, end: int) -> int:
         """The largest timestamp of all records in `log`, the file of the segment, before `end`. [any thread]
 
-        Cost: 0.3 us for each record that was not read before, and its decompression.
+        Only whole batches are read, so that `end` may be anywhere. Cost: 0.3 us for each record that was not read before,
+        and its decompression.
         """
-        generation = self._generation
-        position, largest = self.known()
-        if position < end:
-            largest = max(largest, largest_in(log, position=position, end=end))
-            self._known = (generation, end, largest)
-        return largest
+        generation, known = self._generation, self.known
+        if known.position < end:
+            known = _read_on(known, log, end)
+            self._known = (generation, known)
+        return known.largest
 
 
-def largest_in(log: FileRecords, *, position: int = 0, end: int) -> int:
-    """The largest timestamp of the records in the batches from `position` on; -1 for none. [any thread]
-
-    A batch whose records cannot be read counts as what its header claims; what follows a damaged header is not read.
-    """
-    largest = NO_TIMESTAMP
-    with suppress(CorruptMessage, UnsupportedForMessageFormat):
+def _read_on(known: _Known, log: FileRecords, end: int) -> _Known:
+    """A batch whose records cannot be read counts as what its header claims; what follows a damaged header is not read."""
+    position, largest, found = known
+    understated = list(found)
+    try:
         for header, at in log.headers(position, end=end):
-            largest = max(largest, header.max_timestamp)
+            claimed = real = header.max_timestamp
             if header.records_count > FULLY_CHECKED and not header.is_log_append_time:
                 with suppress(KafkaError):
                     times = times_of(log.pread(at, header.size_bytes))
-                    largest = max(largest, max((timestamp for _, timestamp in times), default=largest))
-    return largest
+                    real = max(claimed, max((timestamp for _, timestamp in times), default=claimed))
+            largest = max(largest, real)
+            if real > claimed and len(understated) < _MAX_UNDERSTATED:
+                understated.append((at, real))
+            position = at + header.size_bytes
+    except (CorruptMessage, UnsupportedForMessageFormat):
+        pass  # a part of a batch, or damage
+    return _Known(position, largest, tuple(understated))

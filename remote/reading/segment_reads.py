@@ -100,16 +100,25 @@ class SegmentReads:
     ) -> TimestampOffset | None:
         """The first record in [start_offset, end_offset) whose timestamp is at least `timestamp`.
 
-        Decompresses the batches that may hold it. None also after a cancellation. Raises as `read`.
+        Decompresses the batches that may hold it: by their headers; or all, where no header has that time, but the copy's
+        metadata, which is of the records (`storage.segment_times`). None also after a cancellation. Raises as `read`.
         """
         with closing(self._indexes.time_index(copy, time_index_path)) as times:
-            hint = times.lookup(timestamp)
+            hint, claimed = times.lookup(timestamp), times.last.timestamp
+        opens_all = 0 <= claimed < timestamp <= copy.max_timestamp_ms
+        first_offset = start_offset if opens_all else max(hint.offset, start_offset)
         with closing(_IndexHints(self._indexes, copy, index_path)) as hints:
-            start = Continuation(copy.start_offset, hints.start(max(hint.offset, start_offset)))
+            start = Continuation(copy.start_offset, hints.start(first_offset))
             for piece in self._pieces(copy, hints, start, SEARCH_BYTES):
                 if is_cancelled():
                     return None
-                found = _first_record(piece, timestamp, start_offset=start_offset, is_cancelled=is_cancelled)
+                found = _first_record(
+                    piece,
+                    timestamp,
+                    start_offset=start_offset,
+                    opens_all=opens_all,
+                    is_cancelled=is_cancelled,
+                )
                 if found is not None:
                     return found if found.offset < end_offset else None
                 if len(piece.batches) and piece.batches.next_offsets[-1] >= end_offset:
@@ -288,14 +297,19 @@ def _chunk(
 
 
 def _first_record(
-    piece: _Piece, timestamp: int, *, start_offset: int, is_cancelled: Callable[[], bool]
+    piece: _Piece,
+    timestamp: int,
+    *,
+    start_offset: int,
+    opens_all: bool,
+    is_cancelled: Callable[[], bool],
 ) -> TimestampOffset | None:
     view, begin = piece.body, 0
     for end in piece.batches.ends:
         if is_cancelled():
             return None
         header = read_header(view, begin)
-        if header.max_timestamp >= timestamp and header.last_offset >= start_offset:
+        if (opens_all or header.max_timestamp >= timestamp) and header.last_offset >= start_offset:
             for offset, found in times_of(view[begin:end]):
                 if not offset & 0xFFF and is_cancelled():  # a batch may have a million records
                     return None

@@ -1,13 +1,17 @@
-"""Record batches that are small, have a right CRC, and take seconds or gigabytes to open without bounds."""
+"""Batches with a right CRC whose header is not true, or that take seconds or gigabytes to open without bounds."""
 
 from collections.abc import Iterator
 
-from protocol.records.builder import assemble
+from protocol.records.batch import read_header
+from protocol.records.builder import assemble, build_batch
 from protocol.records.compression import MAX_DECOMPRESSED_BYTES, Compression, compress
-from protocol.records.record import MAX_RECORDS
+from protocol.records.record import MAX_RECORDS, Record, payload_of
 from protocol.records.varint import varint
+from storage.validation import FULLY_CHECKED
 
 NOW_MS = 1_700_000_000_000
+#: Records of a batch that is not opened when it is produced.
+MANY = FULLY_CHECKED + 1
 #: Without key and value.
 SMALLEST_RECORD = bytes.fromhex("0c 00 00 00 01 01 00")
 
@@ -50,3 +54,20 @@ def bombs(codec: Compression) -> Iterator[tuple[bytes, int, bool]]:
     # Frames, members or streams behind each other, each of which is within the bounds.
     half = len(record) // 2
     yield compress(codec, record[:half]) + compress(codec, record[half:]), 1, True
+
+
+def understated_batch(
+    count: int = MANY,
+    *,
+    base_ms: int,
+    last_ms: int,
+    claimed_ms: int,
+    codec: Compression = Compression.NONE,
+) -> bytearray:
+    """Records of `base_ms`, but the last but one, of `last_ms`, whose header claims `claimed_ms`, as kafka-go's Conn does."""
+    deltas = [*range(count - 2), last_ms - base_ms, 0]
+    true = build_batch([Record(at, base_ms + delta, None, b"v") for at, delta in enumerate(deltas)])
+    payload = payload_of(read_header(true), true)
+    return bytearray(
+        batch_of(payload, count=count, codec=codec, base_timestamp=base_ms, max_timestamp=claimed_ms)
+    )

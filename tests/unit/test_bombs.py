@@ -20,7 +20,7 @@ from protocol.records.compression import MAX_DECOMPRESSED_BYTES, Compression
 from protocol.records.control import end_transaction_marker
 from protocol.records.record import OF_BROKERS, payload_of
 from remote.reading import segment_reads
-from storage import compaction, segment_times
+from storage import compaction
 from storage.cleaned_transactions import CleanedTransactions
 from storage.files import Files
 from storage.log_config import LogConfig
@@ -54,13 +54,16 @@ def look_up(batch: bytes, folder: Path) -> None:
     for search in (lambda: log.reader.offset_for_timestamp(NOW_MS), log.reader.max_timestamp_offset):
         with pytest.raises(KafkaError):
             search()
-    assert segment_times.largest_in(log.segments.active.log, end=len(batch)) == NOW_MS
+    segment = log.segments.active
+    assert segment.times.read(segment.log, end=segment.size) == NOW_MS
 
 
 def remote_look_up(batch: bytes, folder: Path) -> None:
     piece = SimpleNamespace(body=memoryview(batch), batches=SimpleNamespace(ends=[len(batch)]))
     with pytest.raises(KafkaError):
-        segment_reads._first_record(piece, NOW_MS, start_offset=0, is_cancelled=lambda: False)
+        segment_reads._first_record(
+            piece, NOW_MS, start_offset=0, opens_all=False, is_cancelled=lambda: False
+        )
 
 
 def compact(batch: bytes, folder: Path) -> None:

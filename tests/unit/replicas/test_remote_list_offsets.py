@@ -12,6 +12,7 @@ from protocol.errors import ErrorCode
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from remote.reading.settings import RemoteReadSettings
 from runtime import Pool
+from tests.harness.bombs import MANY, understated_batch
 from tests.harness.faulty_store import Fault, refuse
 
 EARLIEST, LATEST, MAX, LOCAL, TIERED_END, PENDING = -2, -1, -3, -4, -5, -6
@@ -39,6 +40,17 @@ def test_offsets_of_both_tiers(simulation, tiered, timestamp, answer):
     """Offsets 0 to 5, each in a segment with its own timestamp; 0 to 5 are copied, 4 and 5 are local, too."""
     tiered.fill(6, local_from=4)
     assert list_offsets(simulation, tiered, (0, timestamp, 0)) == [(ErrorCode.none, *answer)]
+
+
+@pytest.mark.parametrize("timestamp", [NOW_MS + 700, NOW_MS + 1000, MAX])
+def test_records_in_a_copy_are_found_that_no_header_claims(simulation, tiered, timestamp):
+    tiered.fill(1)
+    sent = understated_batch(base_ms=NOW_MS, last_ms=NOW_MS + 1000, claimed_ms=NOW_MS + 60)
+    tiered.partition().as_leader().append_records(memoryview(sent), required_acks=-1, now_ms=NOW_MS)
+    tiered.partition().log.roll(NOW_MS)
+    tiered.fill(0)
+    found = list_offsets(simulation, tiered, (0, timestamp, 0))
+    assert found == [(ErrorCode.none, NOW_MS + 1000, MANY - 1, 0)]
 
 
 # KIP-734

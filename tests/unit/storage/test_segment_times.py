@@ -4,35 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from protocol.records.batch import read_header
-from protocol.records.builder import build_batch
 from protocol.records.compression import Compression
-from protocol.records.record import Record, payload_of
-from storage import segment_times
+from storage import log_reader, segment_times
 from storage.files import Files
 from storage.log_config import LogConfig
-from storage.validation import FULLY_CHECKED
-from tests.harness.bombs import batch_of
+from tests.harness.bombs import MANY, batch_of, understated_batch
 from tests.unit.storage.storage_support import NOW_MS, open_log
 
 HOUR_MS = 3_600_000
-MANY = FULLY_CHECKED + 1
 CONFIG = LogConfig(segment_bytes=2**20, retention_ms=24 * HOUR_MS)
-
-
-def produced(count=MANY, *, base_ms, last_ms, claimed_ms, codec=Compression.NONE) -> bytearray:
-    """Records of `base_ms`, but for one, whose header claims `claimed_ms`."""
-    deltas = [*range(count - 2), last_ms - base_ms, 0]
-    made = build_batch([Record(at, base_ms + delta, None, b"v") for at, delta in enumerate(deltas)])
-    return bytearray(
-        batch_of(
-            payload_of(read_header(made), made),
-            count=count,
-            codec=codec,
-            base_timestamp=base_ms,
-            max_timestamp=claimed_ms,
-        )
-    )
 
 
 @pytest.fixture
@@ -68,20 +48,20 @@ OLD, NEW = NOW_MS - 48 * HOUR_MS, NOW_MS - HOUR_MS
     (NEW,    OLD + 60,   OLD,    1),
 ])  # fmt: skip
 def test_retention(log, codec, last_ms, claimed_ms, written_ms, removed):
-    append(log, produced(base_ms=OLD, last_ms=last_ms, claimed_ms=claimed_ms, codec=codec))
+    append(log, understated_batch(base_ms=OLD, last_ms=last_ms, claimed_ms=claimed_ms, codec=codec))
     Files().set_modified_ms(log.segments.active.path_of(".log"), written_ms)
     assert retain(log) == removed
 
 
 def test_a_thread_reads_the_records_once_for_the_loop(log, monkeypatch):
-    append(log, produced(base_ms=OLD, last_ms=NEW, claimed_ms=OLD + 60))
+    append(log, understated_batch(base_ms=OLD, last_ms=NEW, claimed_ms=OLD + 60))
     assert log.start.retention_waits_for_disk(NOW_MS)
     log.start.warm_up_retention(NOW_MS)
     with monkeypatch.context() as patched:
         patched.setattr(segment_times, "times_of", lambda batch: pytest.fail("the loop reads records"))
         assert not log.start.retention_waits_for_disk(NOW_MS)
         assert log.apply_retention(NOW_MS) == 0
-    append(log, produced(base_ms=OLD, last_ms=OLD, claimed_ms=OLD + 60))
+    append(log, understated_batch(base_ms=OLD, last_ms=OLD, claimed_ms=OLD + 60))
     assert log.start.retention_waits_for_disk(NOW_MS), "more has been appended"
     assert retain(log) == 0
     assert retain(log, NOW_MS + 24 * HOUR_MS) == 1
@@ -89,8 +69,8 @@ def test_a_thread_reads_the_records_once_for_the_loop(log, monkeypatch):
 
 @pytest.mark.logs("below the high watermark")
 def test_what_was_read_is_forgotten_when_the_segment_is_truncated(log):
-    append(log, produced(base_ms=OLD, last_ms=OLD, claimed_ms=OLD + 60))
-    append(log, produced(base_ms=OLD, last_ms=NEW, claimed_ms=OLD + 60))
+    append(log, understated_batch(base_ms=OLD, last_ms=OLD, claimed_ms=OLD + 60))
+    append(log, understated_batch(base_ms=OLD, last_ms=NEW, claimed_ms=OLD + 60))
     assert retain(log) == 0
     log.truncate_to(MANY, now_ms=NOW_MS)
     log.update_high_watermark(MANY)
@@ -104,7 +84,7 @@ def test_what_was_read_is_forgotten_when_the_segment_is_truncated(log):
     (NOW_MS, NOW_MS - 5, NOW_MS - 5),
 ])  # fmt: skip
 def test_a_copy_expires_by_its_records(log, last_ms, claimed_ms, proven_ms):
-    append(log, produced(base_ms=OLD, last_ms=last_ms, claimed_ms=claimed_ms))
+    append(log, understated_batch(base_ms=OLD, last_ms=last_ms, claimed_ms=claimed_ms))
     segment = log.segments.active
     Files().set_modified_ms(segment.path_of(".log"), NOW_MS)
     assert segment.proven_timestamp_ms() == proven_ms
@@ -122,5 +102,42 @@ def test_tiered_segments_go_by_their_headers(tmp_path):
     """Locally, when they are copied: that deletes nothing."""
     config = replace(CONFIG, remote_storage_enable=True, local_retention_ms=HOUR_MS * 24, retention_ms=None)
     log = open_log(tmp_path / "orders-0", config=config)
-    append(log, produced(base_ms=OLD, last_ms=NEW, claimed_ms=OLD + 60))
+    append(log, understated_batch(base_ms=OLD, last_ms=NEW, claimed_ms=OLD + 60))
     assert not log.start.retention_waits_for_disk(NOW_MS)
+
+
+@pytest.mark.parametrize("codec", Compression)
+def test_a_look_up_finds_what_a_header_does_not_claim(log, codec):
+    append(log, understated_batch(base_ms=OLD, last_ms=OLD, claimed_ms=OLD + 60, codec=codec))
+    append(log, understated_batch(base_ms=OLD, last_ms=NEW, claimed_ms=OLD + 60, codec=codec))
+    offset = 2 * MANY - 2
+    for at in (NEW - HOUR_MS, NEW):
+        assert log.reader.offset_for_timestamp(at) == (NEW, offset, 0)
+    assert log.reader.max_timestamp_offset() == (NEW, offset, 0)
+    assert log.reader.offset_for_timestamp(NEW + 1) is None
+    # A later batch is found by its header, the one before it by its records.
+    append(log, understated_batch(base_ms=NEW, last_ms=NEW, claimed_ms=NEW, codec=codec))
+    assert log.reader.offset_for_timestamp(NEW - 1) == (NEW, offset, 0)
+    assert log.reader.offset_for_timestamp(OLD) == (OLD, 0, 0)
+    log.maybe_increment_log_start_offset(offset + 1)
+    assert log.reader.offset_for_timestamp(NEW - 1).offset == 2 * MANY
+
+
+def test_a_look_up_reads_a_bounded_part_and_the_next_one_continues(log, monkeypatch):
+    for _ in range(5):
+        append(log, understated_batch(base_ms=OLD, last_ms=OLD, claimed_ms=OLD + 60))
+    append(log, understated_batch(base_ms=OLD, last_ms=NEW, claimed_ms=OLD + 60))
+    segment = log.segments.active
+    monkeypatch.setattr(log_reader, "LOOK_UP_BYTES", segment.size // 2)
+    found = [log.reader.offset_for_timestamp(NEW) for _ in range(3)]
+    assert found[0] is None
+    assert found[-1] == (NEW, 6 * MANY - 2, 0)
+    monkeypatch.setattr(segment_times, "times_of", lambda batch: pytest.fail("it is read again"))
+    assert log.reader.offset_for_timestamp(NEW) == found[-1]
+
+
+def test_a_look_up_reads_nothing_of_what_was_written_before(log, monkeypatch):
+    append(log, understated_batch(base_ms=OLD, last_ms=NEW, claimed_ms=OLD + 60))
+    Files().set_modified_ms(log.segments.active.path_of(".log"), OLD + HOUR_MS)
+    monkeypatch.setattr(segment_times, "times_of", lambda batch: pytest.fail("it is read"))
+    assert log.reader.offset_for_timestamp(OLD + 2 * HOUR_MS) is None
