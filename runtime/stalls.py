@@ -28,6 +28,7 @@ import time
 import traceback
 from collections.abc import Sequence
 from itertools import pairwise
+from types import FrameType
 from typing import Final, NamedTuple
 
 from runtime.processor_times import StolenTime, ThreadClock, Usage, stolen_since
@@ -158,6 +159,8 @@ class StallWatch:
         was_stopped = self._has_slept_since(posted)
         frame = sys._current_frames().get(self._loop_thread_id)
         stack = "".join(traceback.format_stack(frame)).rstrip() if frame is not None else "  (no Python code)"
+        # Tests have no first start to excuse: `BOUND_VARIABLE` has no report interval.
+        is_import = bool(self._report_interval_s) and is_importing(frame)
         is_over = self._answered.wait(_PATIENCE_S)
         after, own_after = self._clock.read(), own.read()
         now_s = self._answered_at_s if is_over else time.monotonic()
@@ -183,6 +186,7 @@ class StallWatch:
                 f"({running_s * 1000:.0f} ms running, {queued_s * 1000:.0f} ms waiting for a processor, the rest blocked)",
                 stack if is_own or was_stopped else None,
                 was_stopped=was_stopped,
+                is_import=is_import,
             )
             self._reported_at, self._unreported_count = now_s, 0
         while not is_over and not self._is_stopping.is_set():
@@ -196,10 +200,16 @@ class StallWatch:
         used_s = now.process_s - posted.usage.process_s + now.queued_s - posted.usage.queued_s
         return late_s >= self._bound_s and used_s < late_s
 
-    def _report(self, what: str, stack: str | None, *, was_stopped: bool) -> None:
+    def _report(self, what: str, stack: str | None, *, was_stopped: bool, is_import: bool) -> None:
         more = f" {self._unreported_count} more since the last report." if self._unreported_count else ""
         if stack is None:
             log.info("A turn of the event loop %s: the machine is busy with other work.%s", what, more)
+        elif is_import:
+            log.info(
+                "A turn of the event loop %s: modules were imported, which a first start compiles.%s",
+                what,
+                more,
+            )
         elif was_stopped:
             log.info(
                 "A turn of the event loop %s: the process was stopped, or C code has blocked while it held the "
@@ -218,6 +228,15 @@ class StallWatch:
                 stack,
                 extra=_HAS_LINES,
             )
+
+
+def is_importing(frame: FrameType | None) -> bool:
+    """Whether the code imports a module."""
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def longest_turn_s(start_s: float, began_s: Sequence[float], end_s: float) -> float:

@@ -19,7 +19,7 @@ partition whenever one is assigned; and an unexpected error ends it for good.
 
 import asyncio
 from collections.abc import Iterator
-from logging import WARNING, getLogger
+from logging import DEBUG, INFO, WARNING, getLogger
 from typing import Final
 from uuid import UUID
 
@@ -413,7 +413,14 @@ class MetadataPartitionReader:
 
     async def _back_off(self, error: RemoteStorageError | None, failures: int) -> None:
         if error is not None:
-            report = _LOG.warning if failures == _REPORTED_FAILURES else _LOG.info
-            report("%s-%d cannot be read, attempt %d: %s", TOPIC, self.partition, failures, error)
+            # In each election, and at each stop, all partitions have no leader for a moment.
+            level = (
+                DEBUG
+                if failures < _REPORTED_FAILURES
+                else WARNING
+                if failures == _REPORTED_FAILURES
+                else INFO
+            )
+            _LOG.log(level, "%s-%d cannot be read, attempt %d: %s", TOPIC, self.partition, failures, error)
         pause_s = min(_FIRST_BACKOFF_S * 2 ** min(failures - 1, 20), _MAX_BACKOFF_S)
         await asyncio.sleep(jittered(pause_s, self._runtime.random))

@@ -1,6 +1,7 @@
 """The watch over the event loop: turns that take too long, with the code that took the time."""
 
 import asyncio
+import importlib
 import logging
 import os
 import re
@@ -14,7 +15,7 @@ import pytest
 from runtime import Pool
 from runtime.processor_times import stolen_since
 from runtime.production import run
-from runtime.stalls import BOUND_VARIABLE, StallWatch, longest_turn_s
+from runtime.stalls import BOUND_VARIABLE, StallWatch, is_importing, longest_turn_s
 from tests.harness.processes import PATIENCE_S
 
 
@@ -42,6 +43,24 @@ def test_a_blocked_loop_is_reported_with_the_stack_of_what_blocks_it(bound_ms, c
         assert 0.02 <= runtime.stalls.longest_s < 10
 
     run(main)
+
+
+def test_imports_of_a_first_start_are_one_line(tmp_path, monkeypatch, caplog):
+    (tmp_path / "imported_by_the_test.py").write_text(
+        "import sys\nfrom runtime.stalls import is_importing\nfound = is_importing(sys._getframe())\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert importlib.import_module("imported_by_the_test").found
+    assert not is_importing(sys._getframe())
+
+    async def main(runtime):
+        runtime.stalls._report("took long", "a stack", was_stopped=False, is_import=True)
+
+    with caplog.at_level(logging.INFO, "runtime.stalls"):
+        run(main)
+    (line,) = [each for each in caplog.records if "took long" in each.getMessage()]
+    assert line.levelno == logging.INFO
+    assert "stack" not in line.getMessage()
 
 
 def test_a_c_function_that_holds_the_interpreters_lock_is_detected(bound_ms):
