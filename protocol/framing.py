@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from protocol.api_keys import is_flexible, response_header_version
 from protocol.errors import MalformedMessage
+from protocol.reading import LENIENT
 from protocol.varint import read_uvarint
 
 #: Tagged fields in a request header. Kafka's clients send none.
@@ -50,10 +51,7 @@ def parse_request_header(frame: memoryview) -> tuple[RequestHeader, int]:
         end = position + length
         if end > size:
             raise MalformedMessage(f"a client id of {length} bytes in a frame of {size}")
-        try:
-            client_id = str(frame[position:end], "utf-8")
-        except UnicodeDecodeError:
-            raise MalformedMessage("a client id that is not UTF-8") from None
+        client_id = str(frame[position:end], "utf-8", LENIENT)
         position = end
     if is_flexible(api_key, api_version):
         position = _skip_tags(frame, position)
@@ -64,14 +62,12 @@ def _skip_tags(frame: memoryview, position: int) -> int:
     count, position = read_uvarint(frame, position)
     if count > MAX_HEADER_TAGS:
         raise MalformedMessage(f"{count} tagged fields in a request header")
-    last = -1
     for _ in range(count):
         tag, position = read_uvarint(frame, position)
         length, position = read_uvarint(frame, position)
         position += length
-        if tag <= last or position > len(frame):
-            raise MalformedMessage(f"tagged field {tag} of a request header is out of order or out of bounds")
-        last = tag
+        if position > len(frame):
+            raise MalformedMessage(f"tagged field {tag} of a request header is out of bounds")
     return position
 
 

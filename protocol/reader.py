@@ -6,8 +6,10 @@ checks every length against the remaining bytes before it uses it:
 - an array has no more elements than the remaining bytes can hold, and all arrays and tagged fields of a
   message together no more than `MAX_ELEMENTS`: an element costs Python some hundred bytes, whatever it
   costs the sender (CVE-2026-111108);
-- tags ascend strictly; those that this version does not define are skipped and not kept (CVE-2026-111115);
-- a string has at most `MAX_STRING_BYTES` bytes, all of them UTF-8; null is accepted only in nullable fields.
+- tagged fields that this version does not define are skipped and not kept (CVE-2026-111115). As in Kafka's reader they may
+  have any order, the last one of a tag counts, and the stated size of a defined one is ignored;
+- a string has at most `MAX_STRING_BYTES` bytes; null is accepted only in nullable fields. What is not UTF-8 is replaced as
+  by Java (`protocol.reading.replaced_as_by_java`).
 
 All other malformed bytes cause IndexError or struct.error, which `protocol.codec` turns into
 MalformedMessage. Bytes after the message are ignored, as in Kafka.
@@ -37,6 +39,7 @@ from uuid import UUID
 
 from protocol.plan import FIXED, LENGTH_BYTES, FieldPlan, StructPlan, element_of, plan_of, smallest_bytes
 from protocol.reading import (
+    LENIENT,
     MAX_STRING_BYTES,
     bad_count,
     bad_length,
@@ -154,10 +157,9 @@ class _Compiler:
                 skip = "yield from skip_tags_in_steps" if self._stepwise else "skip_tags"
                 source.line(f"p, budget = {skip}(data, p, {count}, budget)")
                 return
-            last, tag, end = source.name("last"), source.name("tag"), source.name("end")
+            tag, end = source.name("tag"), source.name("end")
             source.line(f"budget -= {count}")
             source.line(f"if budget < 0 or {count} > (size - p) // 2: bad_count('tagged fields', {count})")
-            source.line(f"{last} = -1")
             with source.block(f"for _ in range({count}):"):
                 self._step()
                 source.line(f"{tag} = data[p]; {end} = data[p + 1]")
@@ -167,8 +169,6 @@ class _Compiler:
                 with source.block("else:"):
                     source.line("p += 2")
                 source.line(f"{end} += p")
-                source.line(f"if {tag} <= {last} or {end} > size: bad_tag({tag})")
-                source.line(f"{last} = {tag}")
                 word = "if"
                 for field in plan.tagged:
                     with source.block(f"{word} {tag} == {field.tag}:"):
@@ -176,8 +176,8 @@ class _Compiler:
                         self._flush()
                     word = "elif"
                 with source.block("else:"):
+                    source.line(f"if {end} > size: bad_tag({tag})")
                     source.line(f"p = {end}")
-                source.line(f"if p != {end}: bad_tag({tag})")
 
     def _value(self, field: FieldPlan, target: str, is_flexible: bool) -> None:
         """Read a field's value into `target`."""
@@ -250,7 +250,7 @@ class _Compiler:
         too_long = f"{length} > {MAX_STRING_BYTES} or " if kind == "string" and is_flexible else ""
         wrong = f"{too_long}{end} > size"
         value = {
-            "string": f"utf_8_decode(data[p:{end}], None, True)[0]",
+            "string": f"utf_8_decode(data[p:{end}], {LENIENT!r}, True)[0]",
             "bytes": f"bytes(data[p:{end}])",
             "records": f"data[p:{end}]",
         }[kind]

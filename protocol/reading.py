@@ -3,6 +3,7 @@
 The functions that `protocol.reader` generates call these by name.
 """
 
+from codecs import register_error
 from collections.abc import Callable, Generator
 from struct import Struct
 from typing import Any, Final, NoReturn
@@ -18,6 +19,11 @@ MAX_ELEMENTS: Final = 500_000
 MAX_RESPONSE_ELEMENTS: Final = 20_000_000
 #: Kafka's bound for every string.
 MAX_STRING_BYTES: Final = 0x7FFF
+#: The name of the error handler of strings.
+LENIENT: Final = "as-by-java"
+#: The first byte of a surrogate, and the lowest and highest second one.
+_SURROGATES: Final = 0xED
+_SECOND_BYTES: Final = (b"\xa0", b"\xbf")
 #: Size of the UUID cache, 200 bytes each; one more clears it.
 MAX_REMEMBERED_UUIDS: Final = 4096
 #: UUIDs, or tagged fields, that are read in one step where reading is divided into steps.
@@ -93,7 +99,7 @@ def longer(data: memoryview, position: int, first: int) -> tuple[int, int]:
 
 
 def skip_tags(data: memoryview, position: int, count: int, budget: int) -> tuple[int, int]:
-    """Skip `count` tagged fields, none of which is defined: (position after them, budget left)."""
+    """Skip `count` tagged fields, none of which is defined, in any order: (position after them, budget left)."""
     skipping = skip_tags_in_steps(data, position, count, budget)
     while True:
         try:
@@ -108,7 +114,6 @@ def skip_tags_in_steps(
 ) -> Generator[None, None, tuple[int, int]]:
     """The same, of any number in short steps."""
     budget -= count
-    last = -1
     size = len(data)
     if budget < 0 or count > (size - position) // 2:
         bad_count("tagged fields", count)
@@ -116,12 +121,31 @@ def skip_tags_in_steps(
         tag, position = read_uvarint(data, position)
         length, position = read_uvarint(data, position)
         position += length
-        if tag <= last or position > size:
+        if position > size:
             bad_tag(tag)
-        last = tag
         if not number % _OF_STEP:
             yield
     return position, budget
+
+
+def replaced_as_by_java(error: UnicodeError) -> tuple[str, int]:
+    """The error handler of strings: U+FFFD for bytes that are not UTF-8, as Java's String decodes them, and so Kafka.
+
+    Both replace the longest beginning of a character at once. Only a surrogate (ED A0 to ED BF) is one in Java, and none
+    in Python. A string that would exceed the limit of the wire format, as each byte may become three, is malformed.
+    """
+    assert isinstance(error, UnicodeDecodeError), error
+    data, start, end = error.object, error.start, error.end
+    if len(data) > MAX_STRING_BYTES // 3:
+        raise MalformedMessage(f"a string of {len(data)} bytes that are not UTF-8")
+    if data[start] == _SURROGATES and _SECOND_BYTES[0] <= data[start + 1 : start + 2] <= _SECOND_BYTES[1]:
+        end = start + 2
+        if data[end : end + 1] and data[end] & 0xC0 == 0x80:
+            end += 1
+    return "\ufffd", end
+
+
+register_error(LENIENT, replaced_as_by_java)
 
 
 def bad_length(name: str, length: int) -> NoReturn:
@@ -135,5 +159,5 @@ def bad_count(name: str, count: int) -> NoReturn:
 
 
 def bad_tag(tag: int) -> NoReturn:
-    """A tagged field out of order, or one whose value does not have the stated size."""
-    raise MalformedMessage(f"tagged field {tag} is out of order or out of bounds")
+    """A tagged field that is longer than the remaining bytes."""
+    raise MalformedMessage(f"tagged field {tag} is out of bounds")

@@ -20,6 +20,7 @@ from protocol.messages.metadata import MetadataRequest
 from protocol.plan import plan_of
 from protocol.reading import MAX_ELEMENTS
 from protocol.varint import encode_uvarint
+from tests.harness.not_utf8 import NOT_UTF8
 
 few = settings(max_examples=EXAMPLES, deadline=None, database=None)
 HUGE = b"\xff\xff\xff\xff\x0f"  # as a varint, 2**32 - 1
@@ -115,13 +116,10 @@ def test_no_length_is_trusted(key):
     "00",                                      # null where null is not allowed
     "ffffffff0f",                              # six bytes that ask for four thousand million topics
     "02 00 02 00000007 00",                    # a name that is null
-    "02 03 c328 02 00000007 00",               # not UTF-8
     "02 ffff03 61 02 00000007 00",             # a string longer than the rest
     "02 02 61 00 00",                          # an inner array that is null
     "02 02 61 02 00000007",                    # ends before the tagged fields
     "02 02 61 02 00000007 01 00 05 61",        # a tagged field longer than the rest
-    "02 02 61 02 00000007 02 05 00 05 00",     # the same tag twice
-    "02 02 61 02 00000007 02 06 00 05 00",     # tags that descend
     "02 02 61 02 00000007 ffffffff0f",         # more tagged fields than bytes
     "02 02 61 02 00000007 01 ffffffff7f 00",   # no tag has that many bits
 ])  # fmt: skip
@@ -137,11 +135,8 @@ def test_malformed_arrays_of_topics(text):
 
 
 @pytest.mark.parametrize("text", [
-    "01 00 7f 02 63",           # longer than the rest
+    "01 00 02 09 63",           # a known one, longer than the rest
     "01 07 7f",                 # so is one that is not known
-    "02 00 02 0263 00 02 0263", # twice
-    "02 07 00 00 02 0263",      # a known one behind a greater one
-    "02 09 00 07 00",           # unknown ones that descend
     "7f",                       # more than the bytes can hold
 ])  # fmt: skip
 def test_malformed_tagged_fields_where_some_are_known(text):
@@ -152,13 +147,37 @@ def test_malformed_tagged_fields_where_some_are_known(text):
         decode_request(ApiKey.FETCH, 12, plain[:-1] + bytes.fromhex(text))
 
 
-def test_a_known_tag_must_fill_its_size():
+@pytest.mark.parametrize(("text", "cluster_id"), [
+    ("01 00 02 0263", "c"),
+    ("01 00 7f 0263", "c"),             # the size of a known field is ignored
+    ("02 00 02 0263 00 02 0264", "d"),  # twice: the last one
+    ("02 07 00 00 02 0263", "c"),       # behind a greater one
+    ("02 09 00 07 00", None),           # unknown ones that descend
+    ("01 00 03 03 c328", "\ufffd("),    # not UTF-8
+])  # fmt: skip
+def test_tagged_fields_as_kafka_reads_them(text, cluster_id):
     plain = encode_request(ApiKey.FETCH, 12, request_class(ApiKey.FETCH)())
-    assert plain[-1] == 0
-    assert decode_request(ApiKey.FETCH, 12, plain[:-1] + b"\x01\x00\x02\x02c").cluster_id == "c"
-    for size in (1, 3):
-        with pytest.raises(MalformedMessage):
-            decode_request(ApiKey.FETCH, 12, plain[:-1] + bytes((1, 0, size)) + b"\x02cc")
+    assert decode_request(ApiKey.FETCH, 12, plain[:-1] + bytes.fromhex(text)).cluster_id == cluster_id
+
+
+@pytest.mark.parametrize(("text", "decoded"), NOT_UTF8)
+def test_what_is_not_utf8_is_replaced_as_by_java(text, decoded):
+    data = bytes.fromhex(text)
+    plain = encode_request(ApiKey.HEARTBEAT, 3, request_class(ApiKey.HEARTBEAT)())
+    assert plain[:2] == b"\0\0"
+    asked = decode_request(ApiKey.HEARTBEAT, 3, len(data).to_bytes(2, "big") + data + plain[2:])
+    assert asked.group_id == decoded
+
+
+def test_a_string_that_would_be_too_long_to_be_returned_is_malformed():
+    plain = encode_request(ApiKey.HEARTBEAT, 3, request_class(ApiKey.HEARTBEAT)())
+    for size, is_malformed in ((10_922, False), (10_923, True)):
+        data = size.to_bytes(2, "big") + b"\xff" * size + plain[2:]
+        if is_malformed:
+            with pytest.raises(MalformedMessage):
+                decode_request(ApiKey.HEARTBEAT, 3, data)
+        else:
+            assert len(decode_request(ApiKey.HEARTBEAT, 3, data).group_id.encode()) <= 0x7FFF
 
 
 def test_an_unknown_tag_at_the_very_end_has_to_be_there():
