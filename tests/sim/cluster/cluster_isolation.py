@@ -6,6 +6,9 @@
     read_uncommitted   0 1 2 3 5 6        everything but markers
     read_committed     0 2 3              up to the last stable offset, 5, as the second transaction of P is open
 
+A ledger that begins in the middle of a log, or goes on behind a gap, does not know which transactions are open there: what it
+first sees of a producer may be the rest of one. That is so until the first marker of this producer.
+
 Nothing of the brokers' own producer state is used.
 """
 
@@ -19,6 +22,8 @@ from storage.transaction_index import AbortedTransaction
 @dataclass(slots=True, eq=False)
 class _Transaction:
     first_offset: int
+    #: Whether nothing of it is before `first_offset`.
+    is_whole: bool = True
     #: None while it is open.
     is_committed: bool | None = None
 
@@ -34,7 +39,18 @@ class Isolation:
     markers: set[int] = field(default_factory=set)
     #: In the order of their markers; without the last stable offset.
     aborted: list[AbortedTransaction] = field(default_factory=list)
+    #: The offsets of the markers of those that may have begun before their first offset.
+    begun_before: set[int] = field(default_factory=set)
     committed_count: int = 0
+    #: Whether there is nothing before the batches; else the producers that have had a marker since.
+    _knows_all: bool = True
+    _known: set[int] = field(default_factory=set)
+
+    def skip(self) -> None:
+        """What is before the next batch is unknown: transactions may have begun there, and ended."""
+        self._open.clear()
+        self._known.clear()
+        self._knows_all = False
 
     def add(self, header: BatchHeader, data: memoryview) -> None:
         """The next committed batch."""
@@ -42,18 +58,24 @@ class Isolation:
             self.markers.add(header.base_offset)
             self._end(header, data)
         elif header.is_transactional:
-            transaction = self._open.setdefault(header.producer_id, _Transaction(header.base_offset))
+            is_whole = self._knows_all or header.producer_id in self._known
+            transaction = self._open.setdefault(
+                header.producer_id, _Transaction(header.base_offset, is_whole)
+            )
             self._of.update(dict.fromkeys(range(header.base_offset, header.next_offset), transaction))
 
     def _end(self, header: BatchHeader, data: memoryview) -> None:
         marker = end_transaction_marker(data) if header.producer_id >= 0 else None
         transaction = self._open.pop(header.producer_id, None)
+        self._known.add(header.producer_id)
         if marker is None or transaction is None:
             return
         transaction.is_committed = marker.is_commit
         if marker.is_commit:
             self.committed_count += 1
         else:
+            if not transaction.is_whole:
+                self.begun_before.add(header.base_offset)
             self.aborted.append(
                 AbortedTransaction(header.producer_id, transaction.first_offset, header.base_offset, -1)
             )

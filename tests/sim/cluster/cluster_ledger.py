@@ -63,6 +63,7 @@ class Ledger:
         start = log.local_log_start_offset
         if start > self.end:
             self.known_from = start
+            self.isolation.skip()
         for header, data in log.reader.records_since(max(self.end, start), end=end):
             if header.base_offset < self.end or header.base_offset >= end:
                 continue

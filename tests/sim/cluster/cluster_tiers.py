@@ -327,15 +327,28 @@ def _is_decided(
 ) -> bool:
     """Whether all transactions in the copy have ended, and the index has those that were aborted in it.
 
-    Of one that began before the log start, a replica that was emptied and fetches from there may know a part, or nothing.
+    Of one that began before the log start, a replica that was emptied and fetches from there may know a part, or nothing. One
+    that may have begun before the ledger did has the offset of its first batch there, or another before the ledger.
     """
     start = max(ledger.known_from, log_start_offset)
+    aborted = ledger.isolation.aborted
     expected = [
         each
-        for each in ledger.isolation.aborted
+        for each in aborted
         if copy.start_offset <= each.last_offset < copy.end_offset and each.first_offset >= start
     ]
-    found = [each._replace(last_stable_offset=-1) for each in index if each.first_offset >= start]
+    begun_before = {
+        (each.producer_id, each.last_offset): each
+        for each in expected
+        if each.last_offset in ledger.isolation.begun_before
+    }
+    found = []
+    for each in index:
+        known = begun_before.get((each.producer_id, each.last_offset))
+        if known is not None and each.first_offset < ledger.known_from:
+            found.append(known)
+        elif each.first_offset >= start:
+            found.append(each._replace(last_stable_offset=-1))
     return copy.end_offset <= ledger.last_stable_offset and found == expected
 
 

@@ -1,0 +1,95 @@
+"""The judge's own model of transactions where it has not seen the beginning of a log."""
+
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from cluster_ledger import Ledger
+from cluster_tiers import _is_decided
+
+from protocol.records.batch import batches
+from protocol.records.builder import build_batch, simple_records
+from protocol.records.control import EndTransactionMarker, build_end_transaction_marker
+from storage.transaction_index import AbortedTransaction
+
+
+@dataclass
+class Found:
+    """A log that a ledger reads, from its local start on: "a" a record of producer 1, "A" the abort of its transaction."""
+
+    text: str
+    start: int
+
+    @property
+    def local_log_start_offset(self) -> int:
+        return self.start
+
+    @property
+    def high_watermark(self) -> int:
+        return len(self.text)
+
+    @property
+    def reader(self) -> "Found":
+        return self
+
+    def records_since(self, start: int, *, end: int) -> Any:
+        for offset in range(start, end):
+            [batch] = batches(memoryview(batch_of(self.text[offset], offset)))
+            yield batch
+
+
+def batch_of(letter: str, offset: int) -> bytes:
+    producer_id = "abc".index(letter.lower())
+    if letter.isupper():
+        marker = EndTransactionMarker(is_commit=False, coordinator_epoch=0, timestamp=1)
+        return build_end_transaction_marker(
+            marker, producer_id=producer_id, producer_epoch=0, base_offset=offset
+        )
+    return build_batch(
+        simple_records([(b"k", b"v")], timestamp=1, base_offset=offset),
+        base_offset=offset,
+        producer_id=producer_id,
+        producer_epoch=0,
+        base_sequence=0,
+        is_transactional=True,
+    )
+
+
+def aborted(producer_id: int, first: int, last: int) -> AbortedTransaction:
+    return AbortedTransaction(producer_id, first, last, 7)
+
+
+@pytest.mark.parametrize(
+    ("text", "known_from", "index", "is_right"),
+    [
+        # log       seen   index of [2, 4)      right
+        ("abaA",    0, [aborted(0, 0, 3)],  False),  # b is open
+        ("aaaA",    0, [aborted(0, 0, 3)],  True),
+        ("aaaA",    0, [aborted(0, 1, 3)],  False),
+        ("aaaA",    0, [],                  False),
+        ("aaaA",    2, [aborted(0, 0, 3)],  True),   # began before the judge looked
+        ("aaaA",    2, [aborted(0, 2, 3)],  True),   # as far as it knows
+        ("aaaA",    2, [aborted(0, 3, 3)],  False),
+        ("aaaA",    2, [],                  False),  # is missing, all the same
+        ("aaaA",    2, [aborted(1, 0, 3)],  False),
+        ("aAbB",    2, [aborted(1, 2, 3)],  True),
+        ("aAaA",    1, [aborted(0, 2, 3)],  True),   # the marker before it shows where it began
+        ("aAaA",    1, [aborted(0, 0, 3)],  False),
+    ],
+)  # fmt: skip
+def test_a_transaction_that_began_before_the_ledger(text, known_from, index, is_right):
+    ledger = Ledger()
+    ledger.commit(Found(text, known_from))  # type: ignore[arg-type]
+    copy: Any = SimpleNamespace(start_offset=2, end_offset=4)
+    assert _is_decided(ledger, copy, index, log_start_offset=0) is is_right
+
+
+def test_a_gap_may_have_ended_what_was_open():
+    """Else a transaction would stay open, and no copy behind it be decided."""
+    ledger = Ledger()
+    ledger.commit(Found("ab", 0))  # type: ignore[arg-type]
+    assert ledger.last_stable_offset == 0
+    ledger.commit(Found("abABbB", 4))  # type: ignore[arg-type]
+    assert ledger.last_stable_offset == 6
+    assert ledger.isolation.aborted == [AbortedTransaction(1, 4, 5, -1)]
