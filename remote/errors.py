@@ -4,6 +4,7 @@
     +- RetriableRemoteStorageError    a transient failure: no connection, 503, time-out; the caller retries with back-off
     |  +- MetadataNotReady            the metadata of the partition's copies is still being read
     +- RemoteResourceNotFound         the object is not in the store
+    +- DamagedSegment                 a local segment is damaged, and is not copied
 
 Source: RemoteStorageException, RetriableRemoteStorageException and RemoteResourceNotFoundException of Kafka 4.3.1.
 """
@@ -23,3 +24,7 @@ class MetadataNotReady(RetriableRemoteStorageError):
 
 class RemoteResourceNotFound(RemoteStorageError):
     """The segment, index or metadata is not in the remote tier."""
+
+
+class DamagedSegment(RemoteStorageError):
+    """A segment has a batch that is damaged; the message names the file, the position and the offset."""

@@ -148,7 +148,9 @@ async def _measure(runtime: ProductionRuntime) -> dict[str, Any]:
     configs = dict(each.split("=", 1) for each in sys.argv[3:])
     segment = _Segment(folder)
     own = load_storage_manager(class_name, configs)
-    worker = runtime.worker(WORKER_MODULE, Setup(class_name=class_name, class_path=None, configs=configs))
+    worker = runtime.worker(
+        WORKER_MODULE, Setup(class_name=class_name, class_path=None, configs=configs, checks_batches=False)
+    )
     result: dict[str, Any] = {}
     with closing(WorkerStore(own, worker)) as worker_store:
         stores: dict[str, RemoteStorageManager | None] = {

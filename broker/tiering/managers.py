@@ -7,32 +7,38 @@ from collections.abc import Callable
 
 from broker.config import BrokerConfig
 from remote import plugins
+from remote.checked_copies import CheckedCopies
 from remote.metadata_manager import RemoteLogMetadataManager
 from remote.storage_manager import RemoteStorageManager
 from remote.transfers.messages import Setup
 from remote.transfers.worker_store import WORKER_MODULE, WorkerStore
 from runtime.workers import Worker
+from storage.files import Files
 
 #: `Runtime.worker`.
 StartWorker = Callable[[str, object], Worker | None]
 
 
-def create_storage_manager(config: BrokerConfig, start_worker: StartWorker) -> RemoteStorageManager:
+def create_storage_manager(
+    config: BrokerConfig, start_worker: StartWorker, files: Files
+) -> RemoteStorageManager:
     """The configured storage manager. Raises InvalidConfig. Imports a plugin, which may take a second. [any thread]
 
     Its copies run in a process of their own, and its deletions in another one, which `start_worker` (of a Runtime) prepares,
-    if that is enabled and the runtime has other processes.
+    if that is enabled and the runtime has other processes; else threads read the segments by `files`. Either checks them
+    before a copy.
     """
     name = config.get("remote.log.storage.manager.class.name")
     path = config.get("remote.log.storage.manager.class.path")
     configs = storage_manager_settings(config)
     store = plugins.load_storage_manager(name, configs, class_path=path)
+    checked = CheckedCopies(store, files)
     if not config.get("remote.log.storage.manager.process.enable"):
-        return store
+        return checked
     setup = Setup(class_name=name, class_path=path, configs=configs)
     copies, deletions = (start_worker(WORKER_MODULE, setup) for _ in range(2))
     if copies is None or deletions is None:
-        return store
+        return checked
     return WorkerStore(store, copies=copies, deletions=deletions)
 
 

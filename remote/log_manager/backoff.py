@@ -22,5 +22,13 @@ def backoff_ms(failures: int, settings: RemoteLogManagerSettings, random: "Rando
     """
     assert failures > 0, failures
     doubled = settings.retry_backoff_ms << min(failures - 1, _MAX_DOUBLINGS)
-    pause_ms = min(doubled, settings.retry_backoff_max_ms)
+    return _with_jitter(min(doubled, settings.retry_backoff_max_ms), settings, random)
+
+
+def longest_backoff_ms(settings: RemoteLogManagerSettings, random: "Random") -> int:
+    """The pause after a failure that a repetition would meet again."""
+    return _with_jitter(settings.retry_backoff_max_ms, settings, random)
+
+
+def _with_jitter(pause_ms: int, settings: RemoteLogManagerSettings, random: "Random") -> int:
     return max(1, round(jittered(pause_ms, random, jitter=settings.retry_jitter)))

@@ -19,13 +19,15 @@ from collections.abc import Callable, Coroutine, Hashable
 from dataclasses import dataclass
 from enum import Enum, auto
 from heapq import heappop, heappush
-from logging import DEBUG, WARNING, getLogger
+from logging import DEBUG, ERROR, WARNING, getLogger
 from typing import Any, Final, Generic, TypeVar
 
 from protocol.errors import KafkaError
-from remote.errors import RemoteStorageError
-from remote.log_manager.backoff import backoff_ms
+from remote.errors import RemoteResourceNotFound, RemoteStorageError, RetriableRemoteStorageError
+from remote.log_manager.backoff import backoff_ms, longest_backoff_ms
+from remote.log_manager.segment_transfers import TransferAbandoned, TransferCancelled
 from remote.log_manager.settings import RemoteLogManagerSettings
+from remote.metadata_cache import IllegalStateTransition
 from runtime import Runtime
 from runtime.turns import MAX_STEPS, TURN_S
 
@@ -269,7 +271,10 @@ class Lane(Generic[K]):
 
     def _fail(self, key: K, entry: _Entry, error: BaseException) -> None:
         entry.failures += 1
-        pause_ms = backoff_ms(entry.failures, self._settings(), self._runtime.random)
+        if _is_permanent(error):
+            pause_ms = longest_backoff_ms(self._settings(), self._runtime.random)
+        else:
+            pause_ms = backoff_ms(entry.failures, self._settings(), self._runtime.random)
         if isinstance(error, NotYet):
             _LOG.debug("%s of %s waits: %s", self._name, key, error)
         else:
@@ -278,9 +283,9 @@ class Lane(Generic[K]):
         self._wait_for(key, entry, pause_ms)
 
     def _log(self, key: K, entry: _Entry, error: BaseException, pause_ms: int) -> None:
-        """The first failure in a row is a warning, with its stack if its kind is not known."""
+        """The first failure in a row is a warning, with its stack if its kind is not known; an error, if it is for good."""
         _LOG.log(
-            DEBUG if entry.is_failing else WARNING,
+            DEBUG if entry.is_failing else ERROR if _is_permanent(error) else WARNING,
             "%s of %s has failed, the next attempt is in %d ms: %s",
             self._name,
             key,
@@ -288,3 +293,14 @@ class Lane(Generic[K]):
             error,
             exc_info=None if isinstance(error, RemoteStorageError | KafkaError) else error,
         )
+
+
+def _is_permanent(error: BaseException) -> bool:
+    """Whether a repetition fails until an operator changes something: the store refuses the request, or its contents.
+
+    Not an object or a state that another leader has changed meanwhile, nor a call that has not ended in time.
+    """
+    passing = (
+        RetriableRemoteStorageError, RemoteResourceNotFound, IllegalStateTransition, TransferAbandoned, TransferCancelled
+    )  # fmt: skip
+    return isinstance(error, RemoteStorageError) and not isinstance(error, passing)

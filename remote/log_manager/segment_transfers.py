@@ -84,6 +84,10 @@ class SegmentTransfers(Protocol):
         """The deletions and verifications that were abandoned and still occupy a thread, or wait for one."""
 
 
+#: Less time than this counts as none: a clock may have no such step.
+_LEAST_S: Final = 0.001
+
+
 @dataclass(slots=True, frozen=True)
 class _Ended:
     """How a call of the store has ended."""
@@ -173,7 +177,7 @@ class ThreadTransfers:
         while not call.done():
             used_s = self._runtime.monotonic() - began_s - (transfer.throttled_s if transfer else 0.0)
             left_s = self._deadline_ms() / 1000 - used_s
-            if left_s <= 0:
+            if left_s < _LEAST_S:
                 return False
             await asyncio.wait([call], timeout=left_s)
         return True

@@ -27,6 +27,9 @@ _OVERHEAD_OF_BATCH_BYTES: Final = 24
 class CorruptCopy(RetriableRemoteStorageError):
     """The store's bytes are not those of the segment: another attempt may get the right ones."""
 
+    #: The whole, verified batches before the damaged one; None: nothing of the body can be used.
+    sound: "Batches | None" = None
+
 
 class Batches:
     """Where the batches of a body begin and end, in the body and by offset."""
@@ -59,9 +62,27 @@ def parse(
     """The whole batches of `body`, the bytes of the copy from `position` on; a part of a batch at the end is left out.
 
     `indexed` are batches that must be there, by the offset index: what begins at their positions. All offsets are
-    at or behind `after_offset`. Raises CorruptCopy. Cost: 40 us per MiB for the checksums, 2 us for each batch.
+    at or behind `after_offset`. Raises CorruptCopy, with the batches before the damage, if the index agrees with them.
+    Cost: 40 us per MiB for the checksums, 2 us for each batch.
     """
-    found, at = Batches(), 0
+    found, damage = Batches(), None
+    try:
+        _parse(copy, body, found, position=position, after_offset=after_offset)
+    except CorruptCopy as error:
+        damage = error
+    for entry in indexed:
+        _check_indexed(copy, found, entry, position=position)
+    if damage is not None:
+        damage.sound = found
+        raise damage
+    return found
+
+
+def _parse(
+    copy: RemoteLogSegmentMetadata, body: memoryview, found: Batches, *, position: int, after_offset: int
+) -> None:
+    """Add the batches to `found`, up to the first that is damaged."""
+    at = 0
     next_offset = max(after_offset, copy.start_offset)
     try:
         while len(body) - at >= HEADER_SIZE_BYTES:
@@ -85,9 +106,6 @@ def parse(
             at = end
     except (CorruptMessage, UnsupportedForMessageFormat) as error:
         raise CorruptCopy(f"{copy.segment_id}: no batch at {position + at}: {error}") from error
-    for entry in indexed:
-        _check_indexed(copy, found, entry, position=position)
-    return found
 
 
 def _check_indexed(

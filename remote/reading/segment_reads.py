@@ -169,16 +169,28 @@ class SegmentReads:
     def _pieces(
         self, copy: RemoteLogSegmentMetadata, hints: "_IndexHints", start: Continuation, max_bytes: int
     ) -> Iterator[_Piece]:
-        """Ranges of the copy from `start` to its end, each with at least one whole batch."""
+        """Ranges of the copy from `start` to its end, each with at least one whole batch.
+
+        A damaged batch ends them: the sound ones before it come first, then CorruptCopy is raised.
+        """
         after_offset, position = start
         size = copy.segment_size_bytes
         wanted = max_bytes
         while position < size:
             end = hints.end(position, wanted)
             body = self._fetch(copy, position, end)
-            batches = parse(
-                copy, body, position=position, indexed=hints.between(position, end), after_offset=after_offset
-            )
+            try:
+                batches = parse(
+                    copy,
+                    body,
+                    position=position,
+                    indexed=hints.between(position, end),
+                    after_offset=after_offset,
+                )
+            except CorruptCopy as error:
+                if error.sound is not None and len(error.sound):
+                    yield _Piece(position, body, error.sound)
+                raise
             if len(batches):
                 yield _Piece(position, body, batches)
                 after_offset = batches.next_offsets[-1]

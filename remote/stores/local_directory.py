@@ -2,6 +2,9 @@
 
     <dir>/kafka-tiered-storage/<key>            the keys of `remote.stores.object_storage`
 
+A folder whose name is longer than a file system allows, as with a topic's name of more than 230 characters, is two: the first
+200 characters and a tilde, which no name of a topic has, and in it the rest.
+
 Brokers of Kafka with LocalTieredStorage may share the directory. A file is written under its final name: it is not read
 before its metadata says that the copy is finished, and by then all of it is flushed to the disk: the files of a copy together,
 as one at a time costs a commit of the file system's journal for each.
@@ -32,6 +35,10 @@ DIR: Final = "dir"
 
 #: A folder and a name.
 _KEY_PARTS: Final = 2
+#: NAME_MAX of Linux; of a longer name, so much is the outer folder's.
+_MAX_NAME_BYTES: Final = 255
+_OUTER_BYTES: Final = 200
+_OUTER_END: Final = "~"
 #: A full disk may have room later; a directory that was removed by another broker is created again.
 _TRANSIENT: Final = (errno.ENOSPC, errno.EDQUOT, errno.EAGAIN, errno.EINTR, errno.ESTALE, errno.ETIMEDOUT)
 #: `copy_file_range` is not for these two files: they are on different kinds of file systems, or one is not a file.
@@ -66,7 +73,7 @@ class LocalDirectory(ObjectStorage):
         super().copy_log_segment_data(metadata, data)
         without = IndexType.TRANSACTION if data.transaction_index is None else None
         keys = (key_of(metadata), *(key_of(metadata, each) for each in IndexType if each is not without))
-        _flush([self._root / key for key in keys])
+        _flush([_path_of(self._root, key) for key in keys])
 
 
 class DirectoryStore:
@@ -81,8 +88,9 @@ class DirectoryStore:
         with _storage_errors(key):
             if not path.parent.exists():
                 # Another broker may have removed it, with the partition's last segment.
-                path.parent.mkdir(exist_ok=True)
-                _fsync(self._root)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                for directory in _outer(path.parent, self._root):
+                    _fsync(directory)
             target = path.open("wb", buffering=0)
         with target:
             for start, end in _pieces(source):
@@ -106,15 +114,17 @@ class DirectoryStore:
                 path.unlink(missing_ok=True)
         for directory in directories:
             with _storage_errors(str(directory)), suppress(FileNotFoundError):
-                _remove_if_empty(directory)
+                for each in (directory, *_outer(directory, self._root)):
+                    if each == self._root or not _remove_if_empty(each):
+                        break
 
     def list(self, prefix: str = "") -> Iterator[ListedObject]:
         """All files that are there now; those that are removed meanwhile are left out."""
         with _storage_errors(prefix):
-            for directory in sorted(self._root.iterdir()):
-                if f"{directory.name}/".startswith(prefix[: prefix.find("/") + 1]):
+            for folder, directory in _folders(self._root):
+                if f"{folder}/".startswith(prefix[: prefix.find("/") + 1]):
                     for path in _files_in(directory):
-                        key = f"{directory.name}/{path.name}"
+                        key = f"{folder}/{path.name}"
                         with suppress(FileNotFoundError):
                             if key.startswith(prefix):
                                 found = path.stat()
@@ -128,7 +138,30 @@ class DirectoryStore:
         parts = key.split("/")
         if len(parts) != _KEY_PARTS or "\0" in key or any(each in ("", ".", "..") for each in parts):
             raise RemoteStorageError(f"{key!r} is no name of an object in a directory")
-        return self._root / key
+        return _path_of(self._root, key)
+
+
+def _path_of(root: Path, key: str) -> Path:
+    folder, name = key.split("/")
+    if len(folder.encode()) <= _MAX_NAME_BYTES:
+        return root / folder / name
+    return root / f"{folder[:_OUTER_BYTES]}{_OUTER_END}" / folder[_OUTER_BYTES:] / name
+
+
+def _outer(directory: Path, root: Path) -> Iterator[Path]:
+    """The folders that hold `directory`, up to the root."""
+    while directory != root:
+        directory = directory.parent
+        yield directory
+
+
+def _folders(root: Path) -> Iterator[tuple[str, Path]]:
+    """The folders by their names in keys, in order."""
+    found = {each.name: each for each in root.iterdir()}
+    for name in [each for each in found if each.endswith(_OUTER_END)]:
+        outer = found.pop(name)
+        found |= {f"{name.removesuffix(_OUTER_END)}{inner.name}": inner for inner in _files_in(outer)}
+    yield from sorted(found.items())
 
 
 def _files_in(directory: Path) -> list[Path]:
@@ -212,15 +245,16 @@ def _copy_in_kernel(file: BinaryIO, target: FileIO, start: int, end: int) -> int
         raise
 
 
-def _remove_if_empty(directory: Path) -> None:
+def _remove_if_empty(directory: Path) -> bool:
     try:
         directory.rmdir()
     except OSError as error:
         if error.errno != errno.ENOTEMPTY:
             raise
         _fsync(directory)
-    else:
-        _fsync(directory.parent)
+        return False
+    _fsync(directory.parent)
+    return True
 
 
 def _fsync(path: Path) -> None:

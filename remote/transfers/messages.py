@@ -17,6 +17,8 @@ class Setup:
     class_name: str | None
     class_path: str | None
     configs: Mapping[str, object]
+    #: Whether the batches of a segment are checked before it is copied (`remote.checked_copies`).
+    checks_batches: bool = True
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)

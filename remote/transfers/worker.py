@@ -5,15 +5,19 @@ It has a storage manager of its own, made from the same class name and settings 
 
 from dataclasses import replace
 
+from remote.checked_copies import CheckedCopies
 from remote.plugins import load_storage_manager
 from remote.transfers.messages import CopyRequest, DeleteRequest, Raised, Setup, Succeeded
 from runtime.worker_main import serve
 from runtime.workers import Ask, CallCancelled, Handler
+from storage.files import Files
 
 
 def make_handler(setup: Setup) -> Handler:
     """Handles CopyRequest and DeleteRequest. Raises InvalidConfig."""
     store = load_storage_manager(setup.class_name, setup.configs, class_path=setup.class_path)
+    if setup.checks_batches:
+        store = CheckedCopies(store, Files())
 
     def handle(request: CopyRequest | DeleteRequest, ask: Ask) -> Succeeded | Raised:
         try:

@@ -165,6 +165,18 @@ def test_verify_notices_a_log_that_is_cut_off(tier, tiered):
     cut.write_bytes(with_it)
 
 
+def test_verify_reads_the_batches_if_it_is_asked_to(tier, tiered):
+    assert tier.run("verify", "--data").splitlines()[-1].endswith("in the store: nothing is wrong")
+    damaged = tier.objects(tiered, ".log")[4]
+    sound = damaged.read_bytes()
+    damaged.write_bytes(sound[:-1] + bytes([sound[-1] ^ 1]))
+    tier.run("verify")
+    [message] = [row["message"] for row in tier.rows("verify", "--data", status=1) if row["kind"] == "error"]
+    assert "of [4, 5) cannot be read" in message
+    assert "is damaged from offset 4 on" in message
+    damaged.write_bytes(sound)
+
+
 def fake_copy(folder: Path, segment_id: str = "AAAAAAAAAAAAAAAAAAAABw") -> list[Path]:
     """The objects of a copy that no metadata names."""
     folder.mkdir(exist_ok=True)

@@ -18,6 +18,7 @@ from typing import Final
 from broker.replicas.partition import Partition
 from protocol.remote.records import RemoteLogSegmentState, RemotePartitionDeleteState
 from remote.auxiliary_state import AuxiliaryStates
+from remote.checked_copies import CheckedCopies
 from remote.log_manager.manager import RemoteLogManager
 from remote.log_manager.settings import RemoteLogManagerSettings
 from remote.metrics import RemoteStorageMetrics
@@ -120,7 +121,7 @@ class BrokerTier:
         self.store = DiskReader(tier.store, files, lambda: runtime)
         self.manager = RemoteLogManager(
             node_id=node_id,
-            store=self.store,
+            store=CheckedCopies(self.store, files()),
             metadata=self.metadata,
             runtime=runtime,
             settings=lambda: self.settings,

@@ -12,6 +12,7 @@ import click
 
 from broker.commands.bootstrap import ClusterError
 from broker.commands.tier import lines
+from broker.commands.tier.batches import damaged_copies
 from broker.commands.tier.cluster_client import ClusterClient
 from broker.commands.tier.comparison import Finding, Orphan, OrphanKind, certain, findings, orphans
 from broker.commands.tier.listing import Listing, list_topics
@@ -67,12 +68,17 @@ def show_topics(
 
 @tier.command("verify")
 @with_target
+@click.option(
+    "--data", "is_data", is_flag=True, help="Read all finished copies from the store, and check each batch."
+)
 @click.option("--json", "is_json", is_flag=True, help="One JSON object a line.")
-def verify(*, bootstrap: str, tier: str | None, properties: Path | None, is_json: bool) -> None:
+def verify(
+    *, bootstrap: str, tier: str | None, properties: Path | None, is_data: bool, is_json: bool
+) -> None:
     """Compare the store with the metadata. Nothing is changed.
 
-    Errors: a finished copy lacks objects or has another size, offsets are in no tier. Notes: unfinished copies, objects that
-    no metadata names. What changes while the command runs is no error: both sides are read twice if need be.
+    Errors: a finished copy lacks objects or has another size, offsets are in no tier; with --data also a batch that is
+    damaged. Notes: unfinished copies, objects that no metadata names. What changes while the command runs is no error: both sides are read twice if need be.
     The exit status is 1 if there are errors.
     """
     target = Target.of(bootstrap, tier, properties)
@@ -91,6 +97,10 @@ def verify(*, bootstrap: str, tier: str | None, properties: Path | None, is_json
                 for each in findings(seen.known, seen.stored, seen.logs)
                 if each in before or not each.is_error
             ]
+        if is_data:
+            found += await runtime.run_blocking(
+                damaged_copies, storage, seen.known, progress, pool=Pool.REMOTE_READS
+            )
         return seen, found
 
     seen, found = target.ask_both(compare)

@@ -1,10 +1,11 @@
 """Lane: one kind of task for many partitions; in virtual time (KIP-405, remote.log.manager.task.*)."""
 
 import asyncio
+from logging import WARNING
 
 import pytest
 
-from remote.errors import RetriableRemoteStorageError
+from remote.errors import RemoteStorageError, RetriableRemoteStorageError
 from remote.log_manager.backoff import backoff_ms
 from remote.log_manager.lane import Lane, NotYet
 from remote.log_manager.settings import RemoteLogManagerSettings
@@ -143,6 +144,23 @@ def test_failures_are_retried_with_back_off_and_logged_once_in_a_row(runtime, ca
 
     play(runtime, story)
     assert len([each for each in caplog.records if each.levelname == "WARNING"]) == 1
+
+
+@pytest.mark.logs("has failed, the next attempt")
+def test_what_a_store_refuses_for_good_is_one_error_and_tried_again_rarely(runtime, caplog):
+    tasks = Tasks(runtime, retry_backoff_ms=500, retry_backoff_max_ms=4000)
+    tasks.left, tasks.failures = {"a": 1}, {"a": 3}
+    tasks.error = RemoteStorageError("the name is too long")
+
+    async def story():
+        service = runtime.supervise(tasks.lane.run, name="lane")
+        tasks.lane.add("a")
+        await asyncio.sleep(60)
+        assert tasks.times_of("a") == [0, 5, 10, 15]
+        service.cancel()
+
+    play(runtime, story)
+    assert [each.levelname for each in caplog.records if each.levelno >= WARNING] == ["ERROR"]
 
 
 @pytest.mark.logs("has failed, the next attempt")

@@ -42,6 +42,22 @@ class TestContract(RemoteStorageManagerContract):
         manager.delete_log_segment_data(copied.metadata)
         assert list(root.iterdir()) == []
 
+    @pytest.mark.parametrize("size", [220, 230, 231, 232, 249])
+    def test_topic_names_of_every_length(self, manager, segment, size, tmp_path):
+        """A file system has no name of more than 255 characters; a folder of a longer one is two."""
+        root = tmp_path / "tier" / "kafka-tiered-storage"
+        copied = segment(11, topic="x" * size, size=100).copy_to(manager)
+        other = segment(12, topic="x" * (size - 1) + "y", size=100).copy_to(manager)
+        assert read(manager.fetch_log_segment(copied.metadata, start_position=0)) == copied.log
+        listed = [each.key for each in manager.store.list()]
+        assert listed == sorted(listed)
+        assert {key_of(copied.metadata), key_of(other.metadata)} < set(listed)
+        only = [each.segment_id for each in manager.list_objects(copied.metadata.partition)]
+        assert set(only) == {copied.metadata.segment_id}
+        for each in (copied, other):
+            manager.delete_log_segment_data(each.metadata)
+        assert list(root.iterdir()) == []
+
     def test_the_directory_of_a_partition_stays_until_its_last_segment_is_deleted(
         self, manager, segment, tmp_path
     ):

@@ -128,6 +128,26 @@ def test_what_is_not_the_segment_is_never_returned(simulation, twins, effect):
     assert len(read(simulation, twins, 1))
 
 
+def test_the_sound_batches_before_a_damaged_one_are_returned(simulation, twins, tmp_path):
+    """Then the error: at the damaged batch, and no sooner."""
+    for _ in range(4):
+        twins.producer.append(value=b"x" * 10)
+    twins.producer.roll()
+    assert len(twins.offload(4)) == 1
+    (path,) = tmp_path.rglob("kafka-tiered-storage/*/*.log")
+    body = bytearray(path.read_bytes())
+    body[3 * (len(body) // 4) - 1] ^= 1
+    path.write_bytes(body)
+    chunk = read(simulation, twins, 0, max_bytes=10**6)
+    assert (len(chunk), chunk.start_offset, chunk.end_offset) == (2, 0, 2)
+    found = chunk.read(0, max_bytes=10**6, max_offset=4, min_one_message=True)
+    assert [offset for offset, *_ in values_of(found.records)] == [0, 1]
+    assert len(read(simulation, twins, 1, max_bytes=10**6)) == 1
+    for _ in range(2):  # with the index and without
+        with pytest.raises(RemoteStorageError, match="has a wrong checksum"):
+            read(simulation, twins, 2, max_bytes=10**6)
+
+
 def test_another_range_of_the_same_segment_is_noticed(simulation, twins):
     """A store that ignores the range sends the beginning of the segment: whole, valid batches, but not these."""
     twins.producer.logs[0].update_config(twins.log.config)

@@ -9,6 +9,7 @@ from broker.tiering.managers import create_storage_manager
 from protocol.errors import InvalidConfig
 from remote.stores import s3_settings
 from remote.tier_text import PARAMETERS, metadata_topic_properties, tier_properties
+from storage.files import Files
 
 CLASS = "remote.log.storage.manager.class.name"
 ENABLED = {"remote.log.storage.system.enable": "true"}
@@ -68,7 +69,7 @@ def test_a_standalone_broker(tmp_path):
     assert config.remote_log_storage_system_enable
     assert config.texts["rlmm.config.remote.log.metadata.topic.replication.factor"] == "1"
     assert config.texts["rlmm.config.remote.log.metadata.topic.min.isr"] == "1"
-    manager = create_storage_manager(config, lambda module, setup: None)
+    manager = create_storage_manager(config, lambda module, setup: None, Files())
     assert (tmp_path / "tier" / "kafka-tiered-storage").is_dir()
     manager.close()
     own = ["rlmm.config.remote.log.metadata.topic.min.isr=2", "rsm.config.dir=/elsewhere"]

@@ -16,7 +16,12 @@ import psutil
 import pytest
 
 from protocol.types import TopicPartition
-from remote.errors import RemoteResourceNotFound, RemoteStorageError, RetriableRemoteStorageError
+from remote.errors import (
+    DamagedSegment,
+    RemoteResourceNotFound,
+    RemoteStorageError,
+    RetriableRemoteStorageError,
+)
 from remote.plugins import load_storage_manager
 from remote.segment_metadata import TopicIdPartition
 from remote.testing import RemoteStorageManagerContract, Segment, read
@@ -29,7 +34,7 @@ MIB = 1024 * 1024
 
 
 def open_store(class_name, configs, *, silence_s=60.0):
-    setup = Setup(class_name=class_name, class_path=None, configs=configs)
+    setup = Setup(class_name=class_name, class_path=None, configs=configs, checks_batches=False)
     copies, deletions = (SpawnedWorker(WORKER_MODULE, setup, niceness=10) for _ in range(2))
     store = load_storage_manager(class_name, configs)
     return closing(WorkerStore(store, copies=copies, deletions=deletions, silence_s=silence_s))
@@ -69,6 +74,19 @@ def test_copies_run_in_a_process_of_low_priority_which_the_first_one_starts(tmp_
         assert priority == min(os.getpriority(os.PRIO_PROCESS, 0) + 10, 19)
         assert read(store.fetch_log_segment(copied.metadata, start_position=0)) == copied.log
     assert not is_running(process_id)
+
+
+def test_a_damaged_segment_is_not_copied(tmp_path):
+    """The worker checks its batches: here bytes that are none."""
+    setup = Setup(class_name="directory", class_path=None, configs={"dir": str(tmp_path / "tier")})
+    copies, deletions = (SpawnedWorker(WORKER_MODULE, setup, niceness=10) for _ in range(2))
+    reader = load_storage_manager(setup.class_name, setup.configs)
+    with (
+        closing(WorkerStore(reader, copies=copies, deletions=deletions)) as store,
+        pytest.raises(DamagedSegment, match="is damaged from offset 0 on"),
+    ):
+        segment_in(tmp_path).copy_to(store)
+    assert not list(tmp_path.rglob("tier/*/*/*.log"))
 
 
 def test_a_killed_worker_is_a_retriable_error_and_the_next_copy_starts_another(tmp_path):

@@ -15,10 +15,12 @@ from broker.tiering.settings import (
     remote_read_settings,
 )
 from protocol.errors import InvalidConfig
+from remote.checked_copies import CheckedCopies
 from remote.log_manager.settings import RemoteLogManagerSettings
 from remote.stores.local_directory import LocalDirectory
 from remote.transfers.worker_store import WorkerStore
 from runtime.spawned_worker import SpawnedWorker
+from storage.files import Files
 
 
 def config(**changes):
@@ -114,12 +116,11 @@ def test_the_storage_manager(tmp_path):
         "remote.log.storage.system.enable": "true",
         "remote.log.storage.manager.class.name": "directory",
     }
-    assert isinstance(
-        create_storage_manager(config(**enabled, **{"rsm.config.dir": str(tmp_path)}), no_worker),
-        LocalDirectory,
-    )
+    store = create_storage_manager(config(**enabled, **{"rsm.config.dir": str(tmp_path)}), no_worker, Files())
+    assert isinstance(store, CheckedCopies)
+    assert isinstance(store.store, LocalDirectory)
     with pytest.raises(InvalidConfig, match=r"rsm.config.dir is None: set it to a directory"):
-        create_storage_manager(config(**enabled), no_worker)
+        create_storage_manager(config(**enabled), no_worker, Files())
 
 
 def no_worker(module, setup):
@@ -132,13 +133,13 @@ def test_the_storage_manager_has_a_process_of_its_own_unless_that_is_disabled(tm
         "remote.log.storage.manager.class.name": "directory",
         "rsm.config.dir": str(tmp_path),
     }
-    enabled = create_storage_manager(config(**settings), spawned)
+    enabled = create_storage_manager(config(**settings), spawned, Files())
     assert isinstance(enabled, WorkerStore)
     assert enabled.copies.process_id is enabled.deletions.process_id is None
     assert enabled.copies is not enabled.deletions
     enabled.close()
     disabled = {**settings, "remote.log.storage.manager.process.enable": "false"}
-    assert isinstance(create_storage_manager(config(**disabled), spawned), LocalDirectory)
+    assert isinstance(create_storage_manager(config(**disabled), spawned, Files()), CheckedCopies)
 
 
 def spawned(module, setup):

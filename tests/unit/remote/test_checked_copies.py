@@ -1,0 +1,147 @@
+"""A damaged segment is not copied, and what is damaged in the store is found (KIP-405)."""
+
+import asyncio
+
+import pytest
+
+from remote.checked_copies import CheckedCopies, check_batches, check_stored, problem_of
+from remote.errors import DamagedSegment
+from remote.storage_manager import LogSegmentData
+from remote.stores.local_directory import LocalDirectory
+from runtime.simulated import Simulation
+from storage.files import Files
+from tests.unit.remote.remote_support import copy_of
+from tests.unit.remote.test_remote_log_manager import FINISHED, OneLeader
+from tests.unit.storage.storage_support import batch
+
+
+def segment(*sizes):
+    """Batches of one record each from offset 0 on."""
+    data = b""
+    for offset, size in enumerate(sizes):
+        one = batch(value=b"x" * size)
+        one[:8] = offset.to_bytes(8)
+        data += one
+    return data
+
+
+SMALL = segment(100, 100, 100)
+SIZE = len(SMALL) // 3
+
+
+def flipped(data, position):
+    return data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :]
+
+
+def damage_of(data, *, size=None):
+    """The message about the segment, whose metadata has `size`; None: it is sound."""
+    copy = copy_of(1, 0, 3)
+    object.__setattr__(copy, "segment_size_bytes", len(data) if size is None else size)
+    try:
+        check_batches(copy, lambda count, at: data[at : at + count], of="f.log")
+    except DamagedSegment as error:
+        return str(error)
+    return None
+
+
+def test_sound_segments():
+    assert damage_of(SMALL) is None
+    assert damage_of(segment(100, 3_000_000, 2_000_000)) is None  # larger than a piece
+    assert damage_of(b"") is None
+
+
+@pytest.mark.parametrize(
+    ("data", "offset"),
+    [
+        (flipped(SMALL, 70), 0),
+        (flipped(SMALL, SIZE + 70), 1),
+        (flipped(SMALL, 2 * SIZE - 1), 1),
+        (flipped(SMALL, 2 * SIZE + 16), 2),  # the magic
+        (flipped(SMALL, 2 * SIZE + 8), 2),  # the length
+        (flipped(SMALL, 2 * SIZE + 11), 2),
+        (flipped(SMALL, 2 * SIZE + 6), 2),  # the base offset
+        (SMALL[:-1], 2),
+        (SMALL[: 2 * SIZE + 20], 2),
+        (SMALL[:SIZE] + SMALL[:SIZE], 1),  # offsets that do not grow
+        (segment(100, 3_000_000)[:-9], 1),
+        (b"\0" * 500, 0),
+    ],
+)
+def test_damage_is_found_with_its_offset(data, offset):
+    assert f"f.log is damaged from offset {offset} on" in damage_of(data)
+
+
+def test_a_file_that_ends_early():
+    assert "ends at" in damage_of(SMALL, size=len(SMALL) + 100)
+
+
+def test_the_stores_bytes_are_checked(tmp_path):
+    store = LocalDirectory()
+    store.configure({"dir": str(tmp_path / "tier")})
+    (tmp_path / "f").write_bytes(SMALL)
+    copy = copy_of(1, 0, 3)
+    object.__setattr__(copy, "segment_size_bytes", len(SMALL))
+    some = tmp_path / "f"
+    data = LogSegmentData(
+        log_segment=some, offset_index=some, time_index=some, transaction_index=None, producer_snapshot=some,
+        leader_epoch_index=b"",
+    )  # fmt: skip
+    checked = CheckedCopies(store, Files())
+    checked.copy_log_segment_data(copy, data)
+    check_stored(checked, copy)
+    assert problem_of(store, copy) is None
+    (path,) = (tmp_path / "tier").rglob("*.log")
+    path.write_bytes(flipped(SMALL, SIZE + 70))
+    assert "from offset 1 on" in problem_of(store, copy)
+    path.unlink()
+    assert "No such file" in problem_of(store, copy)
+    some.write_bytes(flipped(SMALL, 70))
+    with pytest.raises(DamagedSegment, match="from offset 0 on"):
+        checked.copy_log_segment_data(copy, data)
+    assert not list((tmp_path / "tier").rglob("*.log"))
+
+
+def damage(leader, base_offset):
+    path = leader.log.directory / f"{base_offset:020}.log"
+    files = leader.broker.files
+    fd = files.open(path, write=True)
+    data = files.read(path)
+    files.pwrite(fd, flipped(data, len(data) - 2), 0)
+    files.close(fd)
+    return path
+
+
+@pytest.mark.logs("copying stops before offset")
+def test_a_damaged_segment_is_not_copied_and_reported_once_in_a_leader_epoch(tmp_path, caplog):
+    def errors():
+        return [each.getMessage() for each in caplog.records if each.levelname == "ERROR"]
+
+    async def story():
+        leader = OneLeader(simulation, tmp_path)
+        leader.write_segment("a")
+        await asyncio.sleep(10)
+        leader.alter(remote_log_copy_disable="true")
+        for value in "bcd":
+            leader.write_segment(value)
+        path = damage(leader, 1)
+        leader.alter(remote_log_copy_disable="false")
+        await asyncio.sleep(600)
+        assert leader.copies() == [(0, 1, FINISHED)]
+        assert len(leader.tier.objects()) == 1
+        (error,) = errors()
+        assert str(path) in error
+        assert "from offset 1 on" in error
+        assert leader.own.metrics.topic("orders").remote_copy_errors == 1
+        leader.log.apply_retention(leader.broker.runtime.now_ms())
+        assert leader.log.local_log_start_offset <= 1
+        # Another leader may have a sound one; this one looks again.
+        leader.cluster.elect(leader.partition.topic_partition, 1)
+        await asyncio.sleep(60)
+        assert len(errors()) == 2
+        # DeleteRecords: what is behind is copied.
+        leader.log.maybe_increment_log_start_offset(2)
+        await asyncio.sleep(120)
+        assert [start for start, _, state in leader.copies() if state is FINISHED][-2:] == [2, 3]
+
+    with Simulation(seed=1) as simulation:
+        simulation.run(story())
