@@ -388,10 +388,10 @@ def _open(
     level = _level(target, config)
     if found.has_gaps or header.is_log_append_time or found.first_timestamp != header.base_timestamp:
         rebuilt = build_batch(
-            [
+            (
                 record._replace(offset=offset)
                 for offset, record in enumerate(parse_payload(payload, header), start=first_offset)
-            ],
+            ),
             base_offset=first_offset,
             leader_epoch=leader_epoch,
             compression=target,

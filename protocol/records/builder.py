@@ -46,7 +46,7 @@ def simple_records(
 
 
 def build_batch(
-    records: Sequence[Record],
+    records: Iterable[Record],
     *,
     base_offset: int = 0,
     last_offset: int | None = None,
@@ -67,12 +67,15 @@ def build_batch(
     all records. The base timestamp is the first record's, or `delete_horizon_ms` if given (KIP-534).
     About 1.5 us a record.
     """
-    assert records, "a batch of no records is made by build_empty_batch"
-    base_timestamp = records[0].timestamp if delete_horizon_ms is None else delete_horizon_ms
-    pieces: list[bytes] = []
+    base_timestamp = delete_horizon_ms
+    payload = bytearray()  # not a list of pieces: a million records would be a hundred megabytes
+    count = 0
     previous_offset = base_offset - 1
     max_timestamp = NO_TIMESTAMP
     for offset, timestamp, key, value, headers in records:
+        if base_timestamp is None:
+            base_timestamp = timestamp
+        count += 1
         assert offset > previous_offset, f"{offset=} does not follow {previous_offset=}"
         previous_offset = offset
         max_timestamp = max(max_timestamp, timestamp)
@@ -86,10 +89,11 @@ def build_batch(
                 _headers(headers) if headers else b"\x00",
             )
         )
-        pieces.append(varint(len(body)))
-        pieces.append(body)
+        payload += varint(len(body))
+        payload += body
+    assert count, "a batch of no records is made by build_empty_batch"
     return assemble(
-        compress(compression, b"".join(pieces), level=compression_level),
+        compress(compression, payload, level=compression_level),
         base_offset=base_offset,
         leader_epoch=leader_epoch,
         attributes=compression
@@ -98,12 +102,12 @@ def build_batch(
         | (CONTROL_FLAG if is_control else 0)
         | (DELETE_HORIZON_FLAG if delete_horizon_ms is not None else 0),
         last_offset_delta=(previous_offset if last_offset is None else last_offset) - base_offset,
-        base_timestamp=base_timestamp,
+        base_timestamp=base_timestamp or 0,
         max_timestamp=max_timestamp if log_append_time_ms is None else log_append_time_ms,
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         base_sequence=base_sequence,
-        records_count=len(records),
+        records_count=count,
     )
 
 

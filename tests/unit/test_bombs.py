@@ -29,7 +29,7 @@ from storage.verify import metadata_log
 from storage.verify.batches import BatchCheck
 from storage.verify.compare import _difference
 from storage.verify.findings import Findings
-from tests.harness.bombs import NOW_MS, batch_of, bombs
+from tests.harness.bombs import NOW_MS, SMALLEST_RECORD, batch_of, bombs
 from tests.unit.storage.storage_support import open_log
 
 ROOT = Path(__file__).parents[2]
@@ -180,6 +180,19 @@ def test_bombs_are_refused_with_bounded_memory(place, codec, tmp_path):
         finally:
             tracemalloc.stop()
         assert peak < 1.5 * MAX_DECOMPRESSED_BYTES + 4 * len(batch), (number, peak)
+
+
+def test_a_batch_is_rebuilt_without_an_object_for_each_record():
+    count = 20_000
+    batch = batch_of(SMALLEST_RECORD * count, count=count)  # all at offset 0: they are written again
+    tracemalloc.start()
+    try:
+        validate(
+            batch, first_offset=0, now_ms=NOW_MS, config=LogConfig(compression_type="gzip"), leader_epoch=0
+        )
+        assert tracemalloc.get_traced_memory()[1] < 60 * count
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("codec", [codec for codec in Compression if codec is not Compression.NONE])
