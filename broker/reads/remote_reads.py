@@ -68,7 +68,13 @@ class RemoteReads:
         self.reader = reader
         self.settings = settings
         self.slots = ReadSlots(runtime, settings)
-        self._chunks = ChunkReads(reader, runtime=runtime, slots=self.slots, quota=quota)
+        self._chunks = ChunkReads(
+            reader,
+            runtime=runtime,
+            slots=self.slots,
+            quota=quota,
+            wait_ms=lambda: settings().fetch_max_wait_ms,
+        )
         make_purgatory = partial(
             DelayedOperationPurgatory,
             call_later=runtime.call_later,

@@ -2,7 +2,7 @@
 
     absent --get--> reading --ok--> in the cache, until it is consumed, displaced or expired
                        |
-                       +--fails--> repeated, with backoff, a few times --> failed --get--> reading, after a backoff
+                       +--fails--> repeated, with backoff, while a request waits --> failed --get--> reading, after a backoff
 
 A read goes on when the request that began it does not wait any longer, and answers the next one: with a store that is
 slower than remote.fetch.max.wait.ms consumers make progress nevertheless. A read that has failed keeps its error for
@@ -37,8 +37,8 @@ _LOG = getLogger(__name__)
 
 #: Memory for chunks; 10 reading threads have at most 40 MiB besides.
 CHUNKS_BYTES: Final = 64 * 1024 * 1024
-#: Attempts of one read, and the backoff between them: twice as long after each. With jitter.
-_ATTEMPTS: Final = 3
+#: The backoff between two attempts of one read: twice as long after each, with jitter, until the last request that waits
+#: for it times out (KIP-405).
 _BACKOFF_MS: Final = 50
 #: Between a read that has failed and the next one, at first and at most.
 _FAILED_BACKOFF_MS: Final = 500
@@ -110,8 +110,16 @@ class ChunkReads:
     """See the module. Belongs to the event loop."""
 
     def __init__(
-        self, reader: RemoteLogReader, *, runtime: Runtime, slots: ReadSlots, quota: FetchQuota
+        self,
+        reader: RemoteLogReader,
+        *,
+        runtime: Runtime,
+        slots: ReadSlots,
+        quota: FetchQuota,
+        wait_ms: Callable[[], int],
     ) -> None:
+        """`wait_ms`: the longest time that a request waits for a read."""
+        self._wait_ms = wait_ms
         self._reader = reader
         self._runtime = runtime
         self._slots = slots
@@ -317,23 +325,26 @@ class ChunkReads:
         self.on_done(read)
 
     async def _repeated(self, read: PendingRead, attempt: Callable[[], Coroutine[Any, Any, Chunk]]) -> Chunk:
-        """The result of the first attempt that succeeds. Raises the error of the last one."""
+        """The result of the first attempt that succeeds. Raises the error of the last one that a request waits for."""
         if read.failure_count:
-            await self._pause(_FAILED_BACKOFF_MS, read.failure_count, max_ms=_FAILED_BACKOFF_MAX_MS)
-        for number in range(1, _ATTEMPTS):
+            await sleep(self._backoff_ms(_FAILED_BACKOFF_MS, read.failure_count) / 1000)
+        attempts = 0
+        while True:
             try:
                 async with self._slots.enter():
                     return await attempt()
             except RetriableRemoteStorageError as error:
+                attempts += 1
+                pause_ms = self._backoff_ms(_BACKOFF_MS, attempts)
+                if self._now_ms() + pause_ms > read.used_ms + self._wait_ms():
+                    raise
                 read.error = error
                 clear_frames(error.__traceback__)
-            await self._pause(_BACKOFF_MS, number, max_ms=_FAILED_BACKOFF_MAX_MS)
-        async with self._slots.enter():
-            return await attempt()
+            await sleep(pause_ms / 1000)
 
-    async def _pause(self, first_ms: int, number: int, *, max_ms: int) -> None:
-        delay_ms = min(max_ms, first_ms * 2 ** min(number - 1, 20))
-        await sleep(delay_ms / 1000 * (0.8 + 0.4 * self._runtime.random.random()))
+    def _backoff_ms(self, first_ms: int, number: int) -> float:
+        doubled_ms: float = min(_FAILED_BACKOFF_MAX_MS, first_ms * 2 ** min(number - 1, 20))
+        return doubled_ms * (0.8 + 0.4 * self._runtime.random.random())
 
     def _on_late(self, read: PendingRead) -> None:
         read.error = RetriableRemoteStorageError(f"the store has not answered within {READ_DEADLINE_MS} ms")

@@ -249,7 +249,7 @@ def test_what_is_read_in_an_old_leader_epoch_is_not_kept(simulation, twins):
     """The log may have been truncated meanwhile: the read is repeated."""
     twins.runtime.pools[Pool.REMOTE_READS].blocking_s = lambda: 0.1
     slots = ReadSlots(twins.runtime, lambda: twins.settings)
-    reads = ChunkReads(twins.reader, runtime=twins.runtime, slots=slots, quota=NoQuota())
+    reads = ChunkReads(twins.reader, runtime=twins.runtime, slots=slots, quota=NoQuota(), wait_ms=lambda: 500)
 
     def get():
         return reads.get(twins.partition, 0, max_bytes=1000, is_read_committed=False, has_waited=False)
@@ -285,7 +285,7 @@ def test_a_read_that_has_failed_holds_no_memory(simulation, twins, monkeypatch):
 
     monkeypatch.setattr(twins.reader._segments.memory, "take", take)
     slots = ReadSlots(twins.runtime, lambda: twins.settings)
-    reads = ChunkReads(twins.reader, runtime=twins.runtime, slots=slots, quota=NoQuota())
+    reads = ChunkReads(twins.reader, runtime=twins.runtime, slots=slots, quota=NoQuota(), wait_ms=lambda: 500)
 
     async def main():
         twins.store.faults += [
@@ -299,9 +299,38 @@ def test_a_read_that_has_failed_holds_no_memory(simulation, twins, monkeypatch):
             )
             await asyncio.sleep(2)
         assert all(each.is_done and each.error is not None for each in failed)
-        assert len(taken) == 9
+        assert len(taken) >= 9
         for each in taken:
             each.append(0)  # not possible while there are views
+
+    simulation.run(main())
+    reads.close()
+
+
+@pytest.mark.logs("cannot be read from the remote tier")
+@pytest.mark.parametrize(("wait_ms", "attempts"), [(0, 1), (500, 4), (5000, 7)])
+def test_a_read_that_fails_is_repeated_while_a_request_waits(simulation, twins, wait_ms, attempts):
+    """KIP-405: "retried with Exponential Back-Off, until the original consumer fetch request timeout"."""
+    slots = ReadSlots(twins.runtime, lambda: twins.settings)
+    reads = ChunkReads(
+        twins.reader, runtime=twins.runtime, slots=slots, quota=NoQuota(), wait_ms=lambda: wait_ms
+    )
+
+    def get():
+        return reads.get(twins.partition, 0, max_bytes=1000, is_read_committed=False, has_waited=False)
+
+    async def main():
+        twins.store.faults += [Fault("segment", refuse(503), times=100)]
+        first = get()
+        while not first.is_done:
+            assert first.error is None or "503" in str(first.error)
+            await asyncio.sleep(0.01)
+        count = sum(call.operation == "segment" for call in twins.store.calls)
+        assert abs(count - attempts) <= (attempts > 1)
+        twins.store.faults.clear()
+        assert get() is first
+        await asyncio.sleep(5)
+        assert not isinstance(get(), PendingRead)
 
     simulation.run(main())
     reads.close()
