@@ -202,7 +202,7 @@ class AuxiliaryStates:
                 return read()
             except RemoteStorageError as error:
                 return error  # not raised in the task, whose caller may have given up
-            except Exception as error:  # noqa: BLE001 - a plugin may raise errors of its own; Kafka's follower retries, too
+            except BaseException as error:  # noqa: BLE001 - a plugin may raise what it likes; Kafka's follower retries, too
                 return RemoteStorageError(f"{copy.segment_id}: {error!r}")
 
         try:

@@ -91,12 +91,12 @@ class Supervisor:
                 await run()
                 return
             except asyncio.CancelledError as error:
-                if _is_cancelled():
+                if is_cancelled():
                     raise
                 # A future that it awaited was cancelled, not the service: without this it would end silently.
                 failure: BaseException = error
             except Exception as error:
-                if _is_cancelled():
+                if is_cancelled():
                     raise  # the clean-up of a cancelled run has failed: the service ends all the same
                 failure = error
             if self._loop.time() - started_at > MAX_BACKOFF_S:
@@ -126,7 +126,7 @@ class Supervisor:
             listener(failure)
 
 
-def _is_cancelled() -> bool:
-    """Whether the current task was cancelled."""
+def is_cancelled() -> bool:
+    """Whether the current task was cancelled; a CancelledError without that is of something that it has awaited."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

@@ -43,6 +43,8 @@ class LogFlusher:
         self._last_flushed_ms = now_ms
         #: End offset of the closed segments that wait for their flush; None without any.
         self._closed_end: int | None = None
+        #: Whether a flush has moved the recovery point, to the end of a batch.
+        self._has_flushed = False
 
     # -- when a flush is due -----------------------------------------------------------------------
 
@@ -59,8 +61,19 @@ class LogFlusher:
 
     @property
     def committable_end(self) -> int:
-        """End of the records that this replica counts as having, for acks and the high watermark; exclusive."""
-        return self._offsets.recovery_point if self.is_due else self._offsets.log_end_offset
+        """End of the records that this replica counts as having, for acks and the high watermark; exclusive.
+
+        The recovery point of a checkpoint may be within a batch (`LogCheckpoints.recovery_point_to_write`), where no high
+        watermark may be: before the first flush of this process nothing more counts.
+        """
+        offsets = self._offsets
+        if not self.is_due:
+            return offsets.log_end_offset
+        return (
+            offsets.recovery_point
+            if self._has_flushed
+            else min(offsets.recovery_point, offsets.high_watermark)
+        )
 
     def due_end(self, now_ms: int) -> int | None:
         """The end offset of the flush that is due now; None without one."""
@@ -140,7 +153,10 @@ class LogFlusher:
         if self._files.generation == generation:
             if active is not self._files.segments.active:
                 end = min(end, active.base_offset)
-            offsets.advance_recovery_point(max(offsets.recovery_point, min(end, offsets.log_end_offset)))
+            end = min(end, offsets.log_end_offset)
+            if end > offsets.recovery_point:
+                offsets.advance_recovery_point(end)
+                self._has_flushed = True
             if self._closed_end is not None and self._closed_end <= offsets.recovery_point:
                 self._closed_end = None
 

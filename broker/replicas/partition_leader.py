@@ -178,7 +178,7 @@ class PartitionLeader:
             if len(state.maximal_isr) == 1 and self.advance_high_watermark():
                 partition.notify()
         elif log.maybe_increment_high_watermark(
-            offsets.recovery_point if is_flush_due else offsets.log_end_offset
+            log.flusher.committable_end if is_flush_due else offsets.log_end_offset
         ):
             # Not `Partition.notify`, which also notes the log start offset: an append does not move it.
             partition.watchers.notify()

@@ -29,6 +29,7 @@ from remote.log_manager.segment_transfers import TransferAbandoned, TransferCanc
 from remote.log_manager.settings import RemoteLogManagerSettings
 from remote.metadata_cache import IllegalStateTransition
 from runtime import Runtime
+from runtime.supervision import is_cancelled
 from runtime.turns import MAX_STEPS, TURN_S
 
 _LOG: Final = getLogger(__name__)
@@ -243,7 +244,7 @@ class Lane(Generic[K]):
         try:
             has_more = await work
         except asyncio.CancelledError as error:
-            if (task := asyncio.current_task()) is None or task.cancelling():
+            if is_cancelled():
                 raise
             failure = error  # something that the work has awaited was cancelled, not the work
         except Exception as error:  # noqa: BLE001 (of any kind: it is retried)

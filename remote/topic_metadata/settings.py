@@ -27,12 +27,16 @@ class TopicSettings:
 
     @property
     def configs(self) -> Mapping[str, str]:
-        """The configuration of the topic that is created."""
+        """The configuration of the topic that is created.
+
+        Each record is flushed by all in-sync replicas before it is acknowledged: a local segment is removed because of it.
+        """
         return MappingProxyType(
             {
                 "cleanup.policy": "delete",
                 "retention.ms": str(-1 if self.retention_ms is None else self.retention_ms),
                 "min.insync.replicas": str(self.min_in_sync_replicas),
+                "flush.messages": "1",
                 "remote.storage.enable": "false",
             }
         )

@@ -9,6 +9,8 @@ process that dies meanwhile may take effect later. A broker never lists objects,
 stale lists are not simulated.
 """
 
+import asyncio
+import concurrent.futures
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import Context
@@ -28,6 +30,19 @@ from storage.files import Files
 
 #: For `remote.log.storage.manager.class.name`.
 CLASS_NAME = "cluster_bucket.BucketStorage"
+
+
+#: How long a silent call lasts.
+SILENCE_S = 30.0
+#: What a call may raise that is no error of a store. Not KeyboardInterrupt, by which a developer ends a simulation.
+_CRASHES = (
+    asyncio.CancelledError,
+    concurrent.futures.CancelledError,
+    SystemExit,
+    GeneratorExit,
+    StopIteration,
+    RuntimeError,
+)
 
 
 class Disk(Protocol):
@@ -54,6 +69,10 @@ class Weather:
     #: A call waits for `hang_s`, and goes on then.
     hanging: float = 0.0
     hang_s: float = 8.0
+    #: A call raises what is no Exception, as the client of a store may that has a loop or a pool of its own.
+    crashing: float = 0.0
+    #: A call waits for `SILENCE_S`: for longer than all deadlines.
+    silent: float = 0.0
     #: The store has the whole request, and carries it out a little later, whether its process still lives or not.
     late: float = 0.0
     #: The longest time until then: shorter than the deadline of a call.
@@ -149,6 +168,10 @@ class Bucket:
         if weather.is_out:
             runtime.pause_thread(draw.choice((0.0, 0.0, 0.3, 1.0)))
             self._fail("out", RetriableRemoteStorageError("no connection to the store"))
+        if self._happens("crashing", weather.crashing):
+            raise draw.choice(_CRASHES)("the client of the store has failed")
+        if self._happens("silent", weather.silent):
+            runtime.pause_thread(SILENCE_S)
         if self._happens("hanging", weather.hanging):
             runtime.pause_thread(weather.hang_s * draw.uniform(0.5, 1.5))
         else:
@@ -160,6 +183,8 @@ class Bucket:
 
     def _after(self, runtime: Runtime) -> None:
         runtime.pause_thread(self._random.choice((0.0, 0.1, 1.0)) * self.weather.delay_s)
+        if self._happens("crashing", self.weather.crashing / 2):
+            raise self._random.choice(_CRASHES)("the client of the store has failed, after the request")
         if self._happens("unacknowledged", self.weather.unacknowledged):
             kind = self._random.choice((RetriableRemoteStorageError, RemoteStorageError))
             raise kind("the connection was closed before the response")

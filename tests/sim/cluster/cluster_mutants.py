@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
+from cluster_blackout_mutants import metadata_of_copies_are_not_flushed
 from cluster_local_log_mutants import local_retention_changes_no_row
 from cluster_tier_mutants import (
     copied_before_it_is_finished,
@@ -339,5 +340,8 @@ MUTANTS = [
     Mutant(copies_of_any_epoch_count, "tiered_branches", range(1, 10), "RemoteEndIsCopied"),
     Mutant(
         the_remote_end_outlives_a_truncation, "tiered_branches", range(49, 59), "AssertionError in _check"
+    ),
+    Mutant(
+        metadata_of_copies_are_not_flushed, "tiered_blackouts", range(2, 12), "NoCommittedRecordLostGlobally"
     ),
 ]

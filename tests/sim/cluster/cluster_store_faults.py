@@ -40,6 +40,14 @@ class StoreFaults:
         """Calls end after their deadline only."""
         self._rate("hanging")
 
+    def crashing(self) -> None:
+        """Calls raise what is no error: cancellations, exits."""
+        self._rate("crashing")
+
+    def silent(self) -> None:
+        """Some calls end long after every deadline."""
+        self._rate("silent")
+
     def late(self) -> None:
         """Calls take effect later, also if their process dies meanwhile."""
         self._rate("late")

@@ -6,6 +6,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from cluster_blackouts import tiered_blackouts
 from cluster_groups import groups
 from cluster_local_logs import tier_aware_settings
 from cluster_nemesis import Nemesis
@@ -303,6 +304,7 @@ STORIES: dict[str, Story] = {
         tiered_branches,
         tiered_clocks,
         tiered_switches,
+        tiered_blackouts,
     )
 }
 

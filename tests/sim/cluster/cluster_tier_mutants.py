@@ -45,16 +45,15 @@ def copied_before_it_is_finished() -> Iterator[None]:
 @contextmanager
 def log_start_after_the_deletion() -> Iterator[None]:
     """The log start offset advances when the expired copies are deleted."""
-    expire = ExpirationTask._expire
+    expire = ExpirationTask._delete_expired
 
-    async def late(self: ExpirationTask, state: PartitionState, found: Any) -> bool:
-        result = await expire(self, state, replace(found, log_start_offset=None))
+    async def late(self: ExpirationTask, state: PartitionState, found: Any) -> None:
+        await expire(self, state, replace(found, log_start_offset=None))
         if found.log_start_offset is not None and state.leads:
             log = state.partition.log
             log.maybe_increment_log_start_offset(min(found.log_start_offset, log.high_watermark))
-        return result
 
-    with patch.object(ExpirationTask, "_expire", late):
+    with patch.object(ExpirationTask, "_delete_expired", late):
         yield
 
 

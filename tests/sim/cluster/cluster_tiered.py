@@ -213,4 +213,5 @@ WORLDS: dict[str, dict[str, Any]] = {
     # Enough brokers for the metadata, where one replica of the topic is left.
     "tiered_branches": {"brokers": 5, "controllers": 1, "is_combined": False, "settings": _SETTINGS},
     "tiered_switches": {"settings": _SETTINGS},
+    "tiered_blackouts": {"settings": _SETTINGS},
 }

@@ -52,6 +52,7 @@ SEEDS = {
     "tiered_branches": 3,
     "tiered_clocks": 3,
     "tiered_switches": 3,
+    "tiered_blackouts": 4,
 }
 #: More of them, behind those.
 MORE = int(os.environ.get("OTTLA_SIM_SEEDS", "0"))

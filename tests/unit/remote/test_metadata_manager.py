@@ -372,6 +372,8 @@ def test_impossible_settings(name, value, part):
 
 
 def test_the_topic_is_created_as_kafka_does(scene):
+    """But with `flush.messages`: a local segment is removed because of a record of it."""
+
     async def story(brokers):
         _, topic = brokers.start(PARTITION)
         await asyncio.sleep(1)
@@ -381,6 +383,7 @@ def test_the_topic_is_created_as_kafka_does(scene):
             "cleanup.policy": "delete",
             "retention.ms": "-1",
             "min.insync.replicas": "2",
+            "flush.messages": "1",
             "remote.storage.enable": "false",
         }
 

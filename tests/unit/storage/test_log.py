@@ -617,6 +617,22 @@ def test_flush_messages(tmp_path):
     assert (log.recovery_point, log.flusher.committable_end, log.flusher.is_due) == (4, 6, False)
 
 
+def test_the_recovery_point_of_a_checkpoint_is_no_end_of_what_is_committed(tmp_path):
+    """With `flush.messages`, after a crash: that recovery point may be within a batch."""
+    config = LogConfig(flush_messages=1)
+    log = open_log(tmp_path / "l", config=config)
+    fill(log, 2)
+    log.flush()
+    log.close_files()
+    # As `LogCheckpoints.recovery_point_to_write` has it of an active segment with indexes.
+    after = open_log(tmp_path / "l", config=config, is_clean=False, recovery_point=3)
+    assert (after.log_end_offset, after.recovery_point, after.flusher.is_due) == (4, 3, True)
+    assert after.flusher.committable_end == after.offsets.high_watermark == 0
+    after.flush()
+    assert after.flusher.committable_end == 4
+    after.close_files()
+
+
 def test_a_roll_waits_for_nothing(tmp_path):
     """Also of a segment whose batches are flushed: its indexes are, with the next flush."""
     files = CountingFiles()
