@@ -344,6 +344,10 @@ class FaultyFiles(Files):
         self._open[fd] = node, path
         return fd
 
+    def open_to_keep(self, path: Path) -> int:
+        # These descriptors are numbered in order, and are none of the process.
+        return self.open(path, write=True)
+
     def close(self, fd: int) -> None:
         node, _ = self._open.pop(fd)
         self._locked.discard(node)
