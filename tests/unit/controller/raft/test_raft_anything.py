@@ -31,9 +31,9 @@ from protocol.messages.update_raft_voter import Listener as UpdatedListener
 
 pytestmark = pytest.mark.logs("")
 
-IDS = st.sampled_from([-1, 0, 1, 2, 3, 9])
-EPOCHS = st.integers(-1, 6)
-OFFSETS = st.integers(-1, 6) | st.sampled_from([2**63 - 1])
+IDS = st.sampled_from([-1, 0, 1, 2, 3, 9, 2**31 - 1, -(2**31)])
+EPOCHS = st.integers(-1, 6) | st.sampled_from([2**31 - 1, 2**31 - 2, -(2**31)])
+OFFSETS = st.integers(-1, 6) | st.sampled_from([2**63 - 1, -(2**63)])
 CLUSTERS = st.sampled_from([CLUSTER_ID, None, "other"])
 DIRECTORIES = st.sampled_from([directory(id) for id in (-1000, 1, 2, 3, 9)])
 NAMES = st.sampled_from([TOPIC, TOPIC, TOPIC, "t"])
