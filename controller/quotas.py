@@ -42,6 +42,9 @@ _USER_AND_CLIENT_KEYS: Final[Mapping[str, int | None]] = {
 _IP_KEYS: Final[Mapping[str, int | None]] = {"connection_creation_rate": 2**31 - 1}
 _TYPE_NAMES: Final = {2**63 - 1: "a LONG", 2**31 - 1: "an INT"}
 
+#: All parts of an entity are checked in one turn of the loop.
+_MOST_PARTS: Final = 100
+
 #: Type -> name, as in a request; of a type that is named twice the last row is used, as in Kafka.
 _Entity = dict[str, str | None]
 
@@ -56,6 +59,8 @@ def alter_client_quotas(
     for is_next_step, entry in by_steps(request.entries):
         if is_next_step:
             yield
+        if len(entry.entity) > _MOST_PARTS:
+            raise InvalidRequest(f"An entity with {len(entry.entity)} parts; there are three types of them")
         entity: _Entity = {part.entity_type: part.entity_name for part in entry.entity}
         key = frozenset(entity.items())
         error: KafkaError | None = None

@@ -31,12 +31,14 @@ rows (`broker.reads.repeated_fetches`), and which every change of their partitio
 Many rows are read in turns of the event loop (`broker.reads.fetch`).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final, cast
 from uuid import UUID
 
 from broker.api import Api, Buffers, Repeated, Reply
 from broker.api.current_leader import name_leaders
+from broker.api.long_answers import listed, result_in_turns
+from broker.network import ReplyInTurns
 from broker.reads.fetch import fetch
 from broker.reads.fetch_contexts import FetchContext, new_context
 from broker.reads.fetch_params import FetchParams
@@ -74,16 +76,24 @@ _ERRORS_WITH_LEADER: Final = frozenset({ErrorCode.not_leader_or_follower, ErrorC
 
 def handle_raw(body: memoryview, context: RequestContext, broker: BrokerServices) -> Reply:
     """Look up the fetch session, read its partitions, respond or wait."""
-    request = codec.decode(context.version, body)
+    decoding = codec.decode_in_steps(context.version, body)
+    try:
+        next(decoding)
+    except StopIteration as done:
+        request: FetchRequest = done.value
+        by_id = context.version >= 13
+        requested, forgotten = list(_requested(request, by_id=by_id)), list(_forgotten(request, by_id=by_id))
+        return _fetch(request, request.session_epoch, requested, forgotten, context, broker)
+    return ReplyInTurns(_decode_and_fetch(bytes(body), context, broker))
+
+
+async def _decode_and_fetch(body: bytes, context: RequestContext, broker: BrokerServices) -> Reply:
+    """As `handle_raw`, of many rows: these are decoded in turns of the loop."""
+    request = await result_in_turns(codec.decode_in_steps(context.version, memoryview(body)), broker.runtime)
     by_id = context.version >= 13
-    return _fetch(
-        request,
-        request.session_epoch,
-        _requested(request, by_id=by_id),
-        _forgotten(request, by_id=by_id),
-        context,
-        broker,
-    )
+    requested = await result_in_turns(listed(_requested(request, by_id=by_id)), broker.runtime)
+    forgotten = await result_in_turns(listed(_forgotten(request, by_id=by_id)), broker.runtime)
+    return _fetch(request, request.session_epoch, requested, forgotten, context, broker)
 
 
 def repeated(version: int, body: memoryview) -> Repeated | None:
@@ -224,20 +234,20 @@ def _client(request: FetchRequest, context: RequestContext, broker: BrokerServic
     )
 
 
-def _requested(request: FetchRequest, *, by_id: bool) -> list[tuple[PartitionKey, RequestRow]]:
-    return [
+def _requested(request: FetchRequest, *, by_id: bool) -> Iterator[tuple[PartitionKey, RequestRow]]:
+    return (
         ((topic.topic_id if by_id else topic.topic, row.partition), row)
         for topic in request.topics
         for row in topic.partitions
-    ]
+    )
 
 
-def _forgotten(request: FetchRequest, *, by_id: bool) -> list[PartitionKey]:
-    return [
+def _forgotten(request: FetchRequest, *, by_id: bool) -> Iterator[PartitionKey]:
+    return (
         (topic.topic_id if by_id else topic.topic, index)
         for topic in request.forgotten_topics_data
         for index in topic.partitions
-    ]
+    )
 
 
 def _topic_response(topic: str | UUID, rows: list[Row]) -> FetchableTopicResponse:

@@ -60,6 +60,8 @@ def _answer(
             left -= 1
             rows.append(answer_partition(topic.topic, asked, broker, is_consumer=is_consumer))
         topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=rows))
+        if not len(topics) % ROWS_OF_STEP:
+            yield
     return OffsetForLeaderEpochResponse(topics=topics)
 
 

@@ -68,6 +68,16 @@ def counted(names: Iterable[T]) -> Generator[None, None, Counter[T]]:
     return counter
 
 
+def at_once(work: Generator[None, None, R]) -> R:
+    """What the work returns, all of whose steps are done now."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as done:
+            result: R = done.value
+            return result
+
+
 async def result_in_turns(work: Generator[None, None, R], runtime: HasTurns) -> R:
     """What the work returns, all of whose steps are done in turns of the loop. Raises what a step raises."""
     results: list[R] = []

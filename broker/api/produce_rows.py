@@ -6,11 +6,14 @@
 Source: ProduceResponse.PartitionResponse of Kafka 4.3.1.
 """
 
+from collections.abc import Generator
+from itertools import islice
 from typing import Final, cast
 from uuid import UUID
 
 from broker.api import Buffers
 from broker.api.current_leader import name_leaders
+from broker.api.long_answers import ROWS_OF_STEP, at_once
 from broker.replicas.hosted_partitions import PartitionKey
 from broker.replicas.partition import Partition
 from broker.request_context import RequestContext
@@ -49,6 +52,9 @@ _EXPECTED_ERRORS: Final = frozenset(
 _TOO_LARGE: Final = frozenset({ErrorCode.message_too_large, ErrorCode.record_list_too_large})
 
 _MAGIC_AT: Final = 16
+
+#: Rows that the reason of a closed connection names, at most.
+_NAMED_FAILURES: Final = 10
 
 _NO_LEADER = LeaderIdAndEpoch()  # shared by all rows without an error; never modified
 
@@ -127,13 +133,13 @@ def _without_errors(answers: list[AnsweredTopic]) -> list[tuple[str | UUID, list
 
 def close_on_error(answers: list[AnsweredTopic]) -> None:
     """With acks=0. Raises UnansweredError if a row has an error."""
-    failed = [
+    failures = (
         f"{key}-{row.index}: {ErrorCode(row.error_code).name}"
         for key, rows in answers
         for row in rows
         if isinstance(row, PartitionProduceResponse)
-    ]
-    if failed:
+    )
+    if failed := list(islice(failures, _NAMED_FAILURES)):
         raise UnansweredError(f"Produce with acks=0 failed: {', '.join(failed)}")
 
 
@@ -142,28 +148,48 @@ def encode(answers: list[AnsweredTopic], context: RequestContext, broker: Broker
     appended = _without_errors(answers)
     if appended is not None:
         return [codec.encode_appended(context.version, context.correlation_id, appended)]
+    return at_once(encode_in_steps(answers, context, broker))
+
+
+def encode_in_steps(
+    answers: list[AnsweredTopic], context: RequestContext, broker: BrokerServices
+) -> Generator[None, None, Buffers]:
+    """The same bytes, of any number of rows in short steps."""
     response = ProduceResponse()
+    refused: list[tuple[PartitionKey, PartitionProduceResponse]] = []
+    left = ROWS_OF_STEP
     for key, rows in answers:
-        topic = TopicProduceResponse(partition_responses=[with_error_fields(row) for row in rows])
+        topic = TopicProduceResponse()
         if isinstance(key, UUID):
             topic.topic_id = key
         else:
             topic.name = key
         response.responses.append(topic)
+        left -= 1
+        for each in rows:
+            row = with_error_fields(each)
+            topic.partition_responses.append(row)
+            if row.error_code == ErrorCode.not_leader_or_follower:
+                refused.append(((key, row.index), row))
+            left -= 1
+            if left <= 0:
+                left = ROWS_OF_STEP
+                yield
+        if left <= 0:
+            left = ROWS_OF_STEP
+            yield
     if context.version >= 10:
-        _name_leaders(response, context, broker)
+        _name_leaders(refused, response, context, broker)
     header = response_header(ApiKey.PRODUCE, context.version, context.correlation_id)
-    return [header, codec.encode_response(context.version, response)]
+    return [header, (yield from codec.encode_response_in_steps(context.version, response))]
 
 
-def _name_leaders(response: ProduceResponse, context: RequestContext, broker: BrokerServices) -> None:
-    by_id = context.version >= 13
-    refused: list[tuple[PartitionKey, PartitionProduceResponse]] = [
-        ((topic.topic_id if by_id else topic.name, row.index), row)
-        for topic in response.responses
-        for row in topic.partition_responses
-        if row.error_code == ErrorCode.not_leader_or_follower
-    ]
+def _name_leaders(
+    refused: list[tuple[PartitionKey, PartitionProduceResponse]],
+    response: ProduceResponse,
+    context: RequestContext,
+    broker: BrokerServices,
+) -> None:
     response.node_endpoints = name_leaders(
         refused, context, broker, leader=LeaderIdAndEpoch, endpoint=NodeEndpoint
     )

@@ -11,14 +11,14 @@ error. Both have one layout in all of these versions, and are read and written b
     `read_usual_response`     `decode_response`          the same
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from struct import Struct
 from struct import error as struct_error
 from typing import Final, NamedTuple
 from uuid import UUID
 
 from protocol.api_keys import ApiKey
-from protocol.codec import decoder, scatter_encoder
+from protocol.codec import decoder, scatter_encoder, stepwise_decoder
 from protocol.errors import MalformedMessage
 from protocol.framing import response_header
 from protocol.local_log import LocalLogState
@@ -181,6 +181,11 @@ def decode(version: int, body: memoryview) -> FetchRequest:
     Cost: 2 to 4 microseconds for one partition, 0.35 for each additional one.
     """
     return decoder(FetchRequest, version)(body)
+
+
+def decode_in_steps(version: int, body: memoryview) -> Generator[None, None, FetchRequest]:
+    """The same, of any number of rows in short steps; few rows are decoded in the first one."""
+    return stepwise_decoder(FetchRequest, version)(body)
 
 
 class _Requests:

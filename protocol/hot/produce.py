@@ -1,16 +1,16 @@
 """Produce (key 0), v3-13: requests whose records stay in the frame, and their responses."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from functools import cache, lru_cache
 from struct import Struct
 from struct import error as struct_error
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from protocol.codec import decoder, encoder
+from protocol.codec import decoder, encoder, stepwise_decoder, stepwise_encoder
 from protocol.errors import MalformedMessage
 from protocol.messages.produce import ProduceRequest, ProduceResponse
-from protocol.reading import MAX_ELEMENTS, longer, uuid_of
+from protocol.reading import longer, uuid_of
 from protocol.varint import encode_uvarint
 
 #: What is to be appended to one partition: its index, and the records.
@@ -23,6 +23,9 @@ _MOST_NAME_BYTES: Final = 0x7F
 
 #: Larger bodies, without their records, do not have their topic kept: it need not exist, and its name may have 32 KB.
 _MOST_ROW_HEAD_BYTES: Final = 512
+
+#: Topics and rows, together, of a request that is read at once: half a millisecond. `decode_in_steps` reads larger ones.
+_MOST_READ_AT_ONCE: Final = 1_000
 
 #: Beginnings of responses that are kept, with the names of their topics.
 _MOST_CACHED: Final = 1024
@@ -82,9 +85,19 @@ def decode(version: int, body: memoryview) -> ProduceRequest:
     return _decoder(version)(body)
 
 
+def decode_in_steps(version: int, body: memoryview) -> Generator[None, None, ProduceRequest]:
+    """The same, of any number of rows in short steps; few rows are decoded in the first one."""
+    return stepwise_decoder(ProduceRequest, version)(body)
+
+
 def encode_response(version: int, response: ProduceResponse) -> bytes:
     """A response's body."""
     return _encoder(version)(response)
+
+
+def encode_response_in_steps(version: int, response: ProduceResponse) -> Generator[None, None, bytes]:
+    """The same, of any number of rows in short steps."""
+    return stepwise_encoder(ProduceResponse, version)(response)
 
 
 @cache
@@ -175,8 +188,8 @@ def _topics(body: memoryview, position: int) -> list[ProducedTopic] | None:
     (topics_count,) = _COUNT.unpack_from(body, position)
     position += 4
     topics: list[ProducedTopic] = []
-    budget = MAX_ELEMENTS - topics_count
-    if topics_count < 0:
+    budget = _MOST_READ_AT_ONCE - topics_count
+    if topics_count < 0 or budget < 0:
         return None
     for _ in range(topics_count):
         (length,) = _NAME_LENGTH.unpack_from(body, position)
@@ -208,9 +221,9 @@ def _compact_topics(body: memoryview, position: int, *, by_id: bool) -> list[Pro
     size = len(body)
     topics_count, position = _compact_count(body, position)
     topics: list[ProducedTopic] = []
-    if not topics_count:
+    budget = _MOST_READ_AT_ONCE + 1 - topics_count
+    if not topics_count or budget < 0:
         return None
-    budget = MAX_ELEMENTS + 1 - topics_count
     for _ in range(topics_count - 1):
         name: str | UUID
         if by_id:

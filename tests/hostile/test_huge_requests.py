@@ -1,0 +1,143 @@
+"""Legal requests of any length: the turns of the event loop are measured while each of them is handled.
+
+All arrays of all APIs that are served have many elements, one array at a time. A node in virtual time handles them, as a broker and
+as a controller that opens an envelope. A turn is judged by the thread's own processor time, so that a busy machine does not matter.
+"""
+
+import asyncio
+import gc
+import time
+from dataclasses import replace
+
+import pytest
+from huge import arrays, huge
+
+from broker.api import modules
+from broker.config.load import load_config
+from broker.main import collect_briefly
+from broker.membership.envelope import FORWARDABLE, wrap_request
+from broker.node import Node
+from broker.request_context import RequestContext
+from protocol.api_keys import KAFKA_VERSIONS, ApiKey
+from protocol.codec import encode_request
+from protocol.framing import request_header
+from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from protocol.messages.delete_topics import DeleteTopicsRequest
+from protocol.messages.find_coordinator import FindCoordinatorRequest
+from runtime.simulated import SimulatedRuntime
+from runtime.virtual_loop import VirtualLoop
+from tests.harness.wire import WireClient
+
+#: With ten times as many elements turns are as long: what grows with them takes more than `BOUND_S` with so many.
+COUNT = 40_000
+#: The longest turn, in seconds of the thread's time: 2 ms, a step, and a collection of young objects.
+BOUND_S = 0.02
+#: What these name is looked up at one moment, or refused as a whole: 1 us an element at most.
+AT_ONE_MOMENT = {
+    (ApiKey.METADATA, "topics"),
+    (ApiKey.DESCRIBE_TOPIC_PARTITIONS, "topics"),
+    (ApiKey.OFFSET_FETCH, "groups"),
+    (ApiKey.LEAVE_GROUP, "members"),
+    (ApiKey.DESCRIBE_QUORUM, "topics"),
+    (ApiKey.DESCRIBE_QUORUM, "topics.partitions"),
+    (ApiKey.UPDATE_FEATURES, "feature_updates"),
+}
+#: They would end this node, or change the quorum.
+_EXCLUDED = {ApiKey.UNREGISTER_BROKER, ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER}
+SERVED = sorted(modules().keys() - _EXCLUDED)
+FORWARDED = sorted(FORWARDABLE & modules().keys() - _EXCLUDED)
+
+
+class MeasuredNode:
+    """A broker and controller on virtual time, and the longest turn of its loop."""
+
+    def __init__(self, folder, monkeypatch):
+        self.longest_s = 0.0
+        self.runtime = SimulatedRuntime(seed=1)
+        # Virtual time stands still in a turn.
+        monkeypatch.setattr(self.runtime.turns, "_monotonic", time.thread_time)
+        real = VirtualLoop._run_once
+
+        def run_once(loop):
+            before = time.thread_time()
+            real(loop)
+            self.longest_s = max(self.longest_s, time.thread_time() - before)
+
+        monkeypatch.setattr(VirtualLoop, "_run_once", run_once)
+        self._folder = folder
+
+    async def start(self):
+        config = load_config(data_dir=self._folder, overrides=["offsets.topic.num.partitions=1"])
+        self.node = await Node.start(self.runtime, config)
+        self.address = self.node.listeners[0].host, self.node.listeners[0].port
+        client = await WireClient.connect(*self.address)
+        topics = [CreatableTopic(name="n0", num_partitions=1, replication_factor=1)]
+        await client.request(ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(topics=topics, timeout_ms=1000))
+        await client.request(ApiKey.FIND_COORDINATOR, 4, FindCoordinatorRequest(coordinator_keys=["n0"]))
+        await client.close()
+        await asyncio.sleep(1)
+
+    async def longest_turn_s(self, address, frame):
+        """While this request is handled, up to its response or the end of the connection."""
+        reader, writer = await asyncio.open_connection(*address)
+        writer.write(len(frame).to_bytes(4, "big") + frame)
+        self.longest_s = 0.0
+        try:
+            await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
+        except asyncio.IncompleteReadError:
+            pass  # malformed, or with an error for which the response has no field
+        finally:
+            writer.close()
+        await asyncio.sleep(0.1)
+        return self.longest_s
+
+
+@pytest.fixture
+def node(tmp_path, monkeypatch):
+    measured = MeasuredNode(tmp_path / "data", monkeypatch)
+    # As in the broker (`broker.main`): modules and caches are not searched for garbage again.
+    gc.collect()
+    gc.freeze()
+    thresholds = gc.get_threshold()
+    collect_briefly()
+    yield measured
+    gc.set_threshold(*thresholds)
+    gc.unfreeze()
+    measured.runtime.simulation.close()
+
+
+def in_envelope(frame):
+    """As a broker forwards the request of a client."""
+    context = RequestContext(ApiKey.DELETE_TOPICS, 6, 1, "huge", "127.0.0.1", "PLAINTEXT")
+    envelope = replace(wrap_request(DeleteTopicsRequest(), context), request_data=frame)
+    version = KAFKA_VERSIONS[ApiKey.ENVELOPE][-1]
+    return request_header(ApiKey.ENVELOPE, version, 1, "broker") + encode_request(
+        ApiKey.ENVELOPE, version, envelope
+    )
+
+
+@pytest.mark.logs("")
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("is_enveloped", [False, True])
+def test_no_turn_grows_with_a_request(node, is_enveloped):
+    async def main():
+        await node.start()
+        address = node.address
+        if is_enveloped:
+            listener = node.node.controller_listeners[0]
+            address = listener.host, listener.port
+        found = {}
+        for key in FORWARDED if is_enveloped else SERVED:
+            version = KAFKA_VERSIONS[ApiKey(key)][-1]
+            for path in arrays(key, version):
+                # The first request of an API imports its handler, and compiles its codecs.
+                for count in (1_000, COUNT):
+                    frame = huge(key, version, path, count)
+                    turn_s = await node.longest_turn_s(address, in_envelope(frame) if is_enveloped else frame)
+                is_of_one_moment = (key, ".".join(path)) in AT_ONE_MOMENT
+                if turn_s > BOUND_S + is_of_one_moment * COUNT * 1e-6:
+                    found[ApiKey(key).name, ".".join(path)] = round(turn_s * 1000)
+        await node.node.stop()
+        return found
+
+    assert node.runtime.run(main()) == {}
