@@ -96,7 +96,7 @@ def test_a_leader_that_does_not_know_its_offset_delays_no_other_partition(simula
 def test_an_out_of_range_follower_that_cannot_use_the_remote_tier(
     simulation, monkeypatch, has_tier, is_tiered
 ):
-    """It begins at the leader's log start, as without KIP-1023: a compacted topic, or a broker without remote tier."""
+    """It begins at the leader's log start, as without KIP-1023: a topic that is not tiered, or a broker without remote tier."""
     auxiliary = TieredCluster.auxiliary
     monkeypatch.setattr(TieredCluster, "auxiliary", lambda *args: auxiliary(*args) if has_tier else None)
 
@@ -105,7 +105,7 @@ def test_an_out_of_range_follower_that_cannot_use_the_remote_tier(
             leader, follower = cluster.brokers.values()
             tier_more(cluster)
             if not is_tiered:
-                cluster.configs |= {"cleanup.policy": "compact"}
+                cluster.configs |= {"remote.storage.enable": "false"}
             leader.partition(at(0)).as_leader().delete_records(3)
             await start(follower)
             await until(lambda: end(follower) == 5)

@@ -39,7 +39,6 @@ def fill(log, count):
 @pytest.mark.parametrize(("config", "topic"), [
     (OFF, "orders"),
     (replace(ON, remote_storage_enable=False), "orders"),
-    (replace(ON, cleanup_policy=("compact",)), "orders"),
     (ON, "__consumer_offsets"),
 ])  # fmt: skip
 def test_elections_do_not_ask_for_every_local_log(tmp_path, config, topic):
