@@ -104,6 +104,9 @@ class IndexCache:
         entry.use_count += 1
         try:
             yield entry.path
+        except OSError:
+            self._distrust(entry.path.parent)
+            raise
         finally:
             entry.use_count -= 1
             if not entry.use_count:
@@ -114,6 +117,12 @@ class IndexCache:
         entry = self._entries.get((copy.segment_id.id, index_type))
         if entry is not None and not entry.use_count:
             self._remove([entry])
+
+    def _distrust(self, directory: Path) -> None:
+        """A file of the directory cannot be read: each is verified, or fetched again, before it is used."""
+        for entry in self._entries.values():
+            if entry.path.parent == directory:
+                entry.is_verified = False
 
     def remove_segments(self, segment_ids: Collection[UUID]) -> None:
         """These segments are deleted: their indexes are not used any more."""
@@ -183,12 +192,22 @@ class IndexCache:
         key = (copy.segment_id.id, index_type)
         entry = self._entries.get(key)
         if entry is not None:
-            if await self._runtime.run_blocking(self.files.is_valid, entry.path, pool=Pool.REMOTE_READS):
-                entry.is_verified = True
-                return
-            _LOG.warning("%s is damaged: the index is fetched again", entry.path)
-            if self._entries.get(key) is entry:
-                self._remove([entry])
+            try:
+                is_valid = await self._runtime.run_blocking(
+                    self.files.is_valid, entry.path, pool=Pool.REMOTE_READS
+                )
+            except OSError:
+                # Its directory has failed: the file is left there, for the next start.
+                if self._entries.get(key) is entry:
+                    del self._entries[key]
+                    self._size_bytes -= entry.size_bytes
+            else:
+                if is_valid:
+                    entry.is_verified = True
+                    return
+                _LOG.warning("%s is damaged: the index is fetched again", entry.path)
+                if self._entries.get(key) is entry:
+                    self._remove([entry])
         if (removing := self._removing.get(key)) is not None:
             await shield(removing)
         found = await self._runtime.run_blocking(self.files.fetch, copy, index_type, pool=Pool.REMOTE_READS)

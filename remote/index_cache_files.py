@@ -1,10 +1,13 @@
-"""The files of the index cache: `remote-log-index-cache` in the first log directory, named as Kafka names them.
+"""The files of the index cache: `remote-log-index-cache` in a log directory, named as Kafka names them.
 
     <start offset>_<segment id>.index .timeindex .txnindex              the index, as the store has it
     <start offset>_<segment id>.index.crc32c ...                        its checksum and size, as text
 
 The checksum is written before the index gets its name: an index without one was not completely written. Nothing is
 flushed: after a crash a file that the disk has lost does not have its checksum.
+
+The first log directory has them. When it fails, the next one that works takes new ones: the indexes of healthy directories'
+partitions must not depend on it.
 
 Everything here waits for the disk or for the store: it runs in threads.
 
@@ -57,19 +60,29 @@ class CachedIndex(NamedTuple):
 class IndexFiles:
     """See the module. [any thread]"""
 
-    def __init__(self, directory: Path, *, files: Files, store: RemoteStorageManager) -> None:
-        """`directory` is the cache's own, and created by `open`."""
-        self.directory = directory
+    def __init__(self, directory: Path, *others: Path, files: Files, store: RemoteStorageManager) -> None:
+        """`directory` is the cache's own, and created by `open`; `others`: where it moves when that fails."""
+        #: The first one has new indexes.
+        self._directories: tuple[Path, ...] = (directory, *others)
         self.files = files
         self._store = store
+
+    @property
+    def directory(self) -> Path:
+        """Where new indexes are written."""
+        return self._directories[0]
 
     def open(self) -> list[CachedIndex]:
         """What an earlier process has left, the oldest first; incomplete files are removed. Raises OSError.
 
-        Of several files for one index, as a copied directory may have under other start offsets, the newest is kept.
+        Of several files for one index, as a copied directory may have under other start offsets, the newest is kept. What
+        was written to another directory, while this one had failed, is removed.
         """
         files, directory = self.files, self.directory
         files.make_dir(directory)
+        for other in self._directories[1:]:
+            with suppress(OSError):
+                files.remove_tree(other)
         names = files.list(directory)
         known = set(names)
         found: dict[tuple[UUID, IndexType], tuple[int, CachedIndex]] = {}
@@ -110,12 +123,37 @@ class IndexFiles:
         return checksum == _checksum_text(crc32c(data), len(data))
 
     def fetch(self, copy: RemoteLogSegmentMetadata, index_type: IndexType) -> CachedIndex:
-        """Copy an index from the store. Raises RemoteStorageError, OSError.
+        """Copy an index from the store, into the first directory that works. Raises RemoteStorageError, OSError.
 
         A transaction index that the store does not have counts as empty: metadata of Kafka before 3.9 does not say
         whether there is one.
         """
-        path = self.directory / f"{copy.start_offset}_{to_text(copy.segment_id.id)}.{index_type.value}"
+        directories, failure = self._directories, None
+        for directory in directories:
+            try:
+                if failure is not None:
+                    self.files.make_dir(directory)
+                found = self._fetch_into(directory, copy, index_type)
+            except OSError as error:
+                failure = failure or error
+                continue
+            if failure is not None:
+                others = [each for each in directories if each != directory]
+                self._directories = (directory, *others)
+                _LOG.warning(
+                    "%s fails: indexes of the remote tier are written to %s from now on: %s",
+                    directories[0],
+                    directory,
+                    failure,
+                )
+            return found
+        assert failure is not None, directories
+        raise failure
+
+    def _fetch_into(
+        self, directory: Path, copy: RemoteLogSegmentMetadata, index_type: IndexType
+    ) -> CachedIndex:
+        path = directory / f"{copy.start_offset}_{to_text(copy.segment_id.id)}.{index_type.value}"
         temporary, checksum = (path.with_name(path.name + suffix) for suffix in (_TEMPORARY, _CHECKSUM))
         try:
             size_bytes, crc = self._fetch(copy, index_type, temporary)

@@ -11,7 +11,7 @@ from broker.config.definitions import BROKER_CONFIGS
 from broker.config.group_bounds import check_group_defaults
 from broker.config.listeners import SecurityProtocol, not_served
 from broker.config.names import base_key
-from broker.config.parsed_config import ParsedConfig
+from broker.config.parsed_config import ParsedConfig, absolute_path
 from protocol.config_def import InvalidConfigValue, NotServed
 from protocol.errors import InvalidConfig
 from storage.log_config import SERVER_SYNONYMS, check_local_retention, check_topic_values
@@ -187,8 +187,8 @@ def _check_logs(config: ParsedConfig) -> None:
             f"more than {_MIN_DEDUPE_BYTES_PER_THREAD} for each of log.cleaner.threads ({threads})",
         )
     cordoned = config.get("cordoned.log.dirs") or ()
-    known = {"*"} if "*" in cordoned else set(config.log_dirs)
-    if not set(cordoned) <= known:
+    known = set(map(absolute_path, config.log_dirs))
+    if set(cordoned) != {"*"} and not set(map(absolute_path, cordoned)) <= known:
         raise InvalidConfigValue(
             "cordoned.log.dirs", ",".join(cordoned), "* alone, or a list of entries of log.dirs"
         )

@@ -5,6 +5,7 @@ more than what is here.
 Source: AbstractKafkaConfig of Kafka 4.3.1.
 """
 
+import os
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
@@ -23,7 +24,7 @@ from protocol.config_def import ConfigValue
 from protocol.errors import InvalidConfig
 from storage.log_config import SERVER_SYNONYMS, LogConfig, default_topic_values
 
-__all__ = ["ParsedConfig"]
+__all__ = ["ParsedConfig", "absolute_path"]
 
 _LOOPBACK = "127.0.0.1"
 
@@ -275,3 +276,8 @@ def _parse(texts: Mapping[str, str]) -> dict[str, ConfigValue]:
         if key.is_required and name not in texts:
             raise InvalidConfig(f"Configuration {name} is missing: {key.documentation}")
     return values
+
+
+def absolute_path(path: str) -> str:
+    """The path as it is compared with others: `data`, `./data` and the absolute path are one directory. Follows no link."""
+    return os.path.abspath(path)  # noqa: PTH100 (`Path.absolute` leaves `..` as it is)

@@ -10,14 +10,18 @@ Source: DynamicLogConfig, LogManager.nextLogDirs, BrokerLifecycleManager of Kafk
 from pathlib import Path
 
 from broker.config import BrokerConfig
+from broker.config.parsed_config import absolute_path
 from protocol.metadata.features import CORDONED_DIRECTORIES_4_3_IV0
 from protocol.metadata.image import MetadataImage
 
 
 def cordoned_paths(config: BrokerConfig) -> frozenset[Path]:
-    """The entries of log.dirs that are cordoned."""
+    """The entries of log.dirs that are cordoned, as log.dirs names them."""
     names = config.get("cordoned.log.dirs") or ()
-    return frozenset(map(Path, config.log_dirs if "*" in names else names))
+    if "*" in names:
+        return frozenset(map(Path, config.log_dirs))
+    cordoned = set(map(absolute_path, names))
+    return frozenset(Path(each) for each in config.log_dirs if absolute_path(each) in cordoned)
 
 
 def is_known_to(image: MetadataImage) -> bool:

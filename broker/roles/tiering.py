@@ -74,7 +74,7 @@ async def open_remote_tier(
         config=config,
         store=store,
         metadata=metadata,
-        index_files=IndexFiles(online[0] / INDEX_CACHE, files=files, store=store),
+        index_files=IndexFiles(*(each / INDEX_CACHE for each in online), files=files, store=store),
         topic_overrides=lambda topic: role.metadata.image.topic_config(topic),
     )
     if isinstance(metadata, TopicBasedRemoteLogMetadataManager):

@@ -1,11 +1,14 @@
 """A node's own properties: where they come from, what they mean, and which ones do not start."""
 
+from pathlib import Path
+
 import pytest
 
 from broker.config import BrokerConfig, Listener, SecurityProtocol
 from broker.config.listeners import with_bound_addresses
 from broker.config.load import load_config, parse_settings, read_properties, standalone_profile
 from broker.config.notices import infos, warnings
+from broker.membership.cordoning import cordoned_paths
 from protocol.config_def import ConfigSource
 from protocol.errors import InvalidConfig
 
@@ -87,6 +90,7 @@ def config(**changes):
     ({"log_cleaner_min_compaction_lag_ms": "5", "log_cleaner_max_compaction_lag_ms": "4"}, "must not be above"),
     ({"cordoned_log_dirs": "/c"},             "entries of log.dirs"),
     ({"cordoned_log_dirs": "*,/a"},           "alone"),
+    ({"log_dirs": "a,b", "cordoned_log_dirs": "/a"}, "entries of log.dirs"),
     # Replication and groups
     ({"replica_fetch_wait_max_ms": "50000"},  r"at most replica.socket.timeout.ms \(30000\)"),
     ({"replica_lag_time_max_ms": "100"},      r"at most replica.lag.time.max.ms \(100\)"),
@@ -364,3 +368,24 @@ def test_where_others_find_a_controller(changes, described):
 def test_acls_may_be_stored():
     node = config(authorizer_class_name="org.apache.kafka.metadata.authorizer.StandardAuthorizer")
     assert any("not enforced" in warning for warning in warnings(node))
+
+
+@pytest.mark.parametrize(("log_dirs", "cordoned", "paths"), [
+    ("/a,/b",        "/a",          {"/a"}),
+    ("/a,/b",        "/b/,/x/../a", {"/a", "/b"}),
+    ("/a,/b",        "*",           {"/a", "/b"}),
+    ("/a/,/b",       "/a",          {"/a"}),
+    ("a,./b,../c",   "a",           {"a"}),
+    ("a,./b,../c",   "./a,b",       {"a", "b"}),
+    ("a,./b,../c",   "{cwd}/b",     {"b"}),
+    ("a,./b,../c",   "{cwd}/../c",  {"../c"}),
+    ("{cwd}/a,/b",   "a",           {"{cwd}/a"}),
+    ("a,b",          "",            set()),
+])  # fmt: skip
+def test_cordoned_directories_are_compared_as_paths(log_dirs, cordoned, paths):
+    """DescribeLogDirs shows the absolute path of an entry of log.dirs, whatever that is written like."""
+    cwd = str(Path.cwd())
+    texts = {"log_dirs": log_dirs.format(cwd=cwd)}
+    if cordoned:
+        texts["cordoned_log_dirs"] = cordoned.format(cwd=cwd)
+    assert cordoned_paths(config(**texts)) == {Path(each.format(cwd=cwd)) for each in paths}

@@ -48,9 +48,9 @@ async def use(cache, copy, index_type=IndexType.OFFSET):
         return path.read_bytes()
 
 
-def restarted(simulation, twins):
+def restarted(simulation, twins, *directories):
     cache = IndexCache(
-        IndexFiles(twins.cache.files.directory, files=Files(), store=twins.store),
+        IndexFiles(*directories or (twins.cache.files.directory,), files=Files(), store=twins.store),
         runtime=twins.runtime,
         settings=lambda: twins.settings,
     )
@@ -291,3 +291,62 @@ def test_an_index_is_fetched_again_after_its_removal_is_complete(simulation, twi
     assert simulation.run(main()) == data
     simulation.run(asyncio.sleep(1))
     assert simulation.run(use(twins.cache, twins.copies[0])) == data
+
+
+# The log directory of the cache fails
+
+
+@pytest.mark.logs("fails: indexes of the remote tier are written to")
+def test_when_its_directory_fails_the_next_one_has_new_indexes(simulation, twins, tmp_path, caplog):
+    """Those that were in the failed one are fetched again: the first use of one may fail, and no other."""
+    first, second = tmp_path / "a" / DIRECTORY, tmp_path / "b" / DIRECTORY
+    cache = IndexCache(
+        IndexFiles(first, tmp_path / "broken" / "x" / DIRECTORY, second, files=Files(), store=twins.store),
+        runtime=twins.runtime,
+        settings=lambda: twins.settings,
+    )
+    (tmp_path / "broken").write_text("no directory")
+    simulation.run(cache.start())
+    known, others = twins.copies[:3], twins.copies[3:]
+    for copy in known:
+        simulation.run(use(cache, copy))
+    (tmp_path / "a").rename(tmp_path / "a.gone")
+    (tmp_path / "a").write_text("no directory")
+    with pytest.raises(OSError, match="Not a directory"):
+        simulation.run(use(cache, known[0]))
+    for copy in (*known, *others, *known):
+        assert simulation.run(use(cache, copy)) is not None
+    assert cache.files.directory == second
+    assert len(list(second.glob("*.index"))) == 5
+    assert len(cache) == 5
+    warnings = [each for each in caplog.records if "are written to" in each.getMessage()]
+    assert len(warnings) == 1
+    cache.close()
+
+
+@pytest.mark.logs("fails: indexes of the remote tier are written to")
+def test_when_all_directories_fail_the_use_does(simulation, twins, tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    cache = IndexCache(
+        IndexFiles(tmp_path / "a" / DIRECTORY, tmp_path / "b" / DIRECTORY, files=Files(), store=twins.store),
+        runtime=twins.runtime,
+        settings=lambda: twins.settings,
+    )
+    simulation.run(cache.start())
+    for name in ("a", "b"):
+        (tmp_path / name).rename(tmp_path / f"{name}.gone")
+        (tmp_path / name).write_text("no directory")
+    for _ in range(2):
+        with pytest.raises(OSError, match="Not a directory"):
+            simulation.run(use(cache, twins.copies[0]))
+    (tmp_path / "b").unlink()
+    (tmp_path / "b").mkdir()
+    simulation.run(use(cache, twins.copies[0]))
+    cache.close()
+    # At the next start the first directory is there again: nothing stays in the others.
+    (tmp_path / "a").unlink()
+    assert (
+        restarted(simulation, twins, tmp_path / "a" / DIRECTORY, tmp_path / "b" / DIRECTORY).size_bytes == 0
+    )
+    assert list((tmp_path / "b").iterdir()) == []
