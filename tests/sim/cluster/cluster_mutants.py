@@ -10,6 +10,10 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from cluster_blackout_mutants import metadata_of_copies_are_not_flushed
+from cluster_configuration_mutants import (
+    a_compacted_default_ends_tiering,
+    total_retention_without_delete,
+)
 from cluster_local_log_mutants import local_retention_changes_no_row
 from cluster_tier_mutants import (
     copied_before_it_is_finished,
@@ -338,6 +342,8 @@ MUTANTS = [
     ),
     Mutant(copies_are_read_to_their_end, "tiered_branches", range(1, 15), "-poll"),
     Mutant(copies_of_any_epoch_count, "tiered_branches", range(1, 10), "RemoteEndIsCopied"),
+    Mutant(a_compacted_default_ends_tiering, "tiered_configurations", range(2, 12), "LogStartIsTheLeaders"),
+    Mutant(total_retention_without_delete, "tiered_configurations", range(10), "LogStartIsTheLeaders"),
     Mutant(
         the_remote_end_outlives_a_truncation, "tiered_branches", range(49, 59), "AssertionError in _check"
     ),

@@ -7,6 +7,8 @@ from random import Random
 from typing import Any
 
 from cluster_blackouts import tiered_blackouts
+from cluster_configurations import WORLDS as CONFIGURATION_WORLDS
+from cluster_configurations import tiered_configurations
 from cluster_groups import groups
 from cluster_local_logs import tier_aware_settings
 from cluster_nemesis import Nemesis
@@ -305,6 +307,7 @@ STORIES: dict[str, Story] = {
         tiered_clocks,
         tiered_switches,
         tiered_blackouts,
+        tiered_configurations,
     )
 }
 
@@ -322,6 +325,7 @@ WORLDS: dict[str, dict[str, Any]] = {
     "directories": {"settings": {"log.dirs": "/disk/a,/disk/b,/disk/c"}},
     "left_directories": {"settings": {"log.dirs": "/disk/a,/disk/b,/disk/c"}},
     **TIERED_WORLDS,
+    **CONFIGURATION_WORLDS,
     "retention": {
         "settings": {
             "log.initial.task.delay.ms": 100,

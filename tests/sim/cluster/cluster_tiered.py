@@ -11,12 +11,12 @@ from cluster_violated import Violated
 from cluster_world import World
 
 #: A few records are a segment.
-_SEGMENTS: dict[str, object] = {"internal_segment_bytes": 500, "index_interval_bytes": 100}
-_SMALL: dict[str, object] = {**_SEGMENTS, "remote_storage_enable": "true", "local_retention_bytes": 600}
+SEGMENTS: dict[str, object] = {"internal_segment_bytes": 500, "index_interval_bytes": 100}
+_SMALL: dict[str, object] = {**SEGMENTS, "remote_storage_enable": "true", "local_retention_bytes": 600}
 
 _PREFIX = "rlmm.config.remote.log.metadata"
 #: What every node of a tiered cluster has.
-_SETTINGS: dict[str, object] = {
+SETTINGS: dict[str, object] = {
     "remote.log.storage.system.enable": "true",
     "remote.log.storage.manager.class.name": CLASS_NAME,
     "remote.log.storage.manager.process.enable": "false",
@@ -182,8 +182,8 @@ async def tiered_branches(world: World) -> None:
 
 async def tiered_switches(world: World) -> None:
     """Tiering is switched on for topics that exist, and off with the deletion of all copies (KIP-950), again and again."""
-    await world.create_topic("switched", retention_bytes=4000, **_SEGMENTS)
-    await world.create_topic("backfilled", local_retention_bytes=600, **_SEGMENTS)
+    await world.create_topic("switched", retention_bytes=4000, **SEGMENTS)
+    await world.create_topic("backfilled", local_retention_bytes=600, **SEGMENTS)
     for topic in ("switched", "backfilled"):
         world.produce(topic)
         world.consume(topic)
@@ -204,14 +204,14 @@ async def tiered_switches(world: World) -> None:
 
 #: What their worlds have to have.
 WORLDS: dict[str, dict[str, Any]] = {
-    "tiered": {"settings": {**_SETTINGS, "log.dirs": "/disk/a,/disk/b"}},
-    "tiered_transactions": {"settings": _SETTINGS},
-    "tiered_store": {"settings": _SETTINGS},
-    "tiered_clocks": {"settings": _SETTINGS},
+    "tiered": {"settings": {**SETTINGS, "log.dirs": "/disk/a,/disk/b"}},
+    "tiered_transactions": {"settings": SETTINGS},
+    "tiered_store": {"settings": SETTINGS},
+    "tiered_clocks": {"settings": SETTINGS},
     # As in `unclean`.
-    "tiered_unclean": {"controllers": 1, "is_combined": False, "settings": _SETTINGS},
+    "tiered_unclean": {"controllers": 1, "is_combined": False, "settings": SETTINGS},
     # Enough brokers for the metadata, where one replica of the topic is left.
-    "tiered_branches": {"brokers": 5, "controllers": 1, "is_combined": False, "settings": _SETTINGS},
-    "tiered_switches": {"settings": _SETTINGS},
-    "tiered_blackouts": {"settings": _SETTINGS},
+    "tiered_branches": {"brokers": 5, "controllers": 1, "is_combined": False, "settings": SETTINGS},
+    "tiered_switches": {"settings": SETTINGS},
+    "tiered_blackouts": {"settings": SETTINGS},
 }

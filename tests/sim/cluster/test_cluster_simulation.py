@@ -53,6 +53,7 @@ SEEDS = {
     "tiered_clocks": 3,
     "tiered_switches": 3,
     "tiered_blackouts": 4,
+    "tiered_configurations": 3,
 }
 #: More of them, behind those.
 MORE = int(os.environ.get("OTTLA_SIM_SEEDS", "0"))
