@@ -6,8 +6,9 @@ A removed copy's slot is used again.
 """
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain, islice
+from operator import lt
 from typing import Final, Self
 from uuid import UUID
 
@@ -20,6 +21,7 @@ from storage.leader_epoch_cache import EpochEntry
 _ID_BYTES: Final = 16
 _FREE: Final = -1
 _NO_ID: Final = ZERO_UUID.bytes
+_STATES: Final = frozenset({_FREE, *RemoteLogSegmentState} - {RemoteLogSegmentState.DELETE_SEGMENT_FINISHED})
 #: Of `find`: slots before the last one that was found where the search begins, and the bytes of that search.
 _BEFORE: Final = 16
 _NEAR_BYTES: Final = 256 * _ID_BYTES
@@ -203,7 +205,55 @@ class SegmentColumns:
         for slot, size in zip(slots, sizes, strict=True):
             found._custom_metadata[slot], values = bytes(values[:size]), values[size:]
         found._free = [slot for slot, state in enumerate(found._states) if state == _FREE]
+        found._check()
         return found
+
+    def _check(self) -> None:
+        """Raise ValueError unless each copy could have been added. Cost: 0.2 us for each slot."""
+        if not self._states:
+            return
+        if not (
+            set(self._states) <= _STATES
+            and min(self._start_offsets) >= 0
+            and min(self._sizes) >= 0
+            and min(self._first_epochs) >= 0
+            and all(map(lt, self._start_offsets, self._end_offsets))
+        ):
+            raise ValueError("columns that no copy has")
+        for slot in self._custom_metadata:
+            self._check_used(slot)
+        for slot in self._epochs:
+            self._check_used(slot)
+            _ = self[slot]
+
+    def _check_used(self, slot: int) -> None:
+        if not 0 <= slot < len(self._states) or self._states[slot] == _FREE:
+            raise ValueError(f"{slot=} of {len(self._states)}")
+
+    def check_referenced(
+        self, epoch: int, slots: Iterable[int], starts: Iterable[int], ends: Iterable[int]
+    ) -> None:
+        """Raise ValueError unless these are finished copies, which have these ranges of the epoch. Cost: 0.4 us each."""
+        for slot, start, end in zip(slots, starts, ends, strict=True):
+            self._check_used(slot)
+            if self._states[slot] != RemoteLogSegmentState.COPY_SEGMENT_FINISHED:
+                raise ValueError(f"{slot=} of epoch {epoch} is not finished")
+            if (epoch, start, end) not in self.epoch_ranges(slot):
+                raise ValueError(f"{slot=} has not [{start}, {end}) of epoch {epoch}")
+
+    def check_unreferenced(self, epoch: int, slots: Iterable[int]) -> None:
+        """Raise ValueError unless these are copies that have the epoch."""
+        for slot in slots:
+            self._check_used(slot)
+            if epoch not in {each.epoch for each in self.epochs(slot)}:
+                raise ValueError(f"{slot=} does not have epoch {epoch}")
+
+    def epoch_numbers(self) -> set[int]:
+        """Those of all copies."""
+        later = {entry.epoch for entries in self._epochs.values() for entry in entries}
+        return later.union(
+            epoch for epoch, state in zip(self._first_epochs, self._states, strict=True) if state != _FREE
+        )
 
     @property
     def _columns(self) -> "tuple[array[int], ...]":

@@ -18,7 +18,7 @@ partition whenever one is assigned; and an unexpected error ends it for good.
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from logging import DEBUG, INFO, WARNING, getLogger
 from typing import Final
 from uuid import UUID
@@ -190,6 +190,15 @@ class MetadataPartitionReader:
         async with self._applying:
             await in_turns(self._runtime, self._apply_to_tail(found, generation))
         self._advance()
+        if generation == self._generation and found.next == position:
+            self._ask_again()
+
+    def _ask_again(self) -> None:
+        """The log has no more records: an end behind that is of before it was truncated, or not replicated yet."""
+        for each in self._subscribers:
+            if each.ready_at is not None and self.applied(each).offset < each.ready_at and each.is_at_tail:
+                each.ready_at = None
+                self._has_newcomers.set()
 
     def _apply_to_tail(self, found: MetadataRecords, generation: int) -> Iterator[None]:
         for offset, epoch, value in found.records:
@@ -247,8 +256,11 @@ class MetadataPartitionReader:
         if unknown:
             self._refreshed.clear()
             topic_id = self._topic.topic_id
-            end = await self._topic.end_offset(self.partition)
-            lost = await self._lost(unknown, end)
+            ends = await self._ends_of_epochs(unknown)
+            end = await self._topic.end_offset(
+                self.partition
+            )  # the last wait: it must not be of before a restart
+            lost = self._lost(unknown, ends, end)
             for each in unknown:
                 if each in lost and not each.is_at_tail:
                     each.restart()
@@ -264,14 +276,19 @@ class MetadataPartitionReader:
         await self._catch_up(min(each.next_offset for each in behind), behind)
         return True
 
-    async def _lost(self, subscribers: list[Subscriber], end: int) -> set[Subscriber]:
-        """Those whose state has records that the leader's log does not have. Requests: one for each of their epochs."""
+    async def _ends_of_epochs(self, subscribers: list[Subscriber]) -> dict[int, tuple[int, int] | None]:
+        """Where the epochs of their last records end in the leader's log. Requests: one for each."""
         epochs = {each.last_epoch for each in subscribers if not each.is_at_tail}
-        ends = {
+        return {
             epoch: await self._topic.end_of_epoch(self.partition, epoch)
             for epoch in epochs
             if epoch is not None
         }
+
+    def _lost(
+        self, subscribers: list[Subscriber], ends: Mapping[int, tuple[int, int] | None], end: int
+    ) -> set[Subscriber]:
+        """Those whose state has records that the leader's log does not have."""
         lost = set()
         for each in subscribers:
             if (epoch := each.last_epoch) is not None and (known := ends.get(epoch)) is not None:
