@@ -57,7 +57,7 @@ from storage.log_files import LogFiles
 from storage.log_offsets import LogOffsets
 from storage.producer_state import BatchMetadata, ProducerState, ProducerStateManager
 from storage.topic_configs import MAX_LONG
-from storage.validation import FULLY_CHECKED, QUICK_BYTES, is_framed
+from storage.validation import FULLY_CHECKED, QUICK_BYTES, is_framed, is_one_record
 
 __all__ = ["UsualAppend", "usual_fields"]
 
@@ -132,6 +132,8 @@ def usual_fields(records: memoryview, bounds: UsualBounds, *, now_ms: int) -> tu
         return None
     if count > FULLY_CHECKED:
         return fields if attributes or is_framed(records, count) else None
+    if count == 1 and not attributes and first_timestamp == max_timestamp and is_one_record(records):
+        return fields
     payload = bytes(records[HEADER_SIZE_BYTES:])
     if attributes:
         if size_bytes > QUICK_BYTES:

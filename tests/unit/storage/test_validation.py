@@ -19,11 +19,11 @@ from protocol.errors import (
 from protocol.records.batch import HEADER_SIZE_BYTES, crc_is_valid, crc_of, read_header
 from protocol.records.builder import build_batch
 from protocol.records.compression import Compression
-from protocol.records.record import Record, records
+from protocol.records.record import Record, largest_timestamp, records
 from storage.appending import AppendOrigin
 from storage.log_config import LogConfig
 from storage.record_checks import MAX_RECORD_ERRORS
-from storage.validation import FULLY_CHECKED, InvalidRecords, InvalidTimestamps, validate
+from storage.validation import FULLY_CHECKED, InvalidRecords, InvalidTimestamps, is_one_record, validate
 
 NOW = 1_700_000_000_000
 HOUR_MS = 3_600_000
@@ -356,6 +356,24 @@ def test_gaps_inside(codec):
     assert result.is_rebuilt
     assert result.header.next_offset == 1003
     assert_sound(result)
+
+
+@given(
+    st.none() | st.binary(max_size=70),
+    st.none() | st.binary(max_size=5) | st.sampled_from([bytes(63), bytes(64), bytes(4000), bytes(9000)]),
+    st.booleans(),
+    st.data(),
+)
+def test_one_record_is_sound(key, value, is_mutated, data):
+    batch = produced([Record(0, NOW, key, value)])
+    if is_mutated:
+        at = data.draw(st.integers(HEADER_SIZE_BYTES, len(batch) - 1))
+        batch[at] ^= 1 << data.draw(st.integers(0, 7))
+    found = is_one_record(memoryview(batch))
+    if not is_mutated:
+        assert found == (value is not None and len(key or b"") < 64 and len(value) < 5000)
+    payload = bytes(batch[HEADER_SIZE_BYTES:])
+    assert not found or largest_timestamp(payload, count=1, base_timestamp=NOW) == NOW
 
 
 # Random input
