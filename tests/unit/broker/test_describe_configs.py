@@ -14,6 +14,7 @@ from protocol.messages.describe_configs import (
     DescribeConfigsResource,
     DescribeConfigsResponse,
 )
+from tests.harness.loop_turns import loop_turns
 
 TOPIC, BROKER = 2, 4
 
@@ -24,6 +25,7 @@ class Node:
     node_id = 1
 
     def __init__(self):
+        self.runtime = SimpleNamespace(turns=loop_turns())
         self.config = BrokerConfig(standalone_profile())
         image = SimpleNamespace(config=lambda at: {"retention.ms": "7"} if at.name == "t1" else {})
         self.metadata = SimpleNamespace(image=image, topic=lambda name: None if name == "unknown" else name)

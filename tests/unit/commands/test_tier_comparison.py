@@ -103,13 +103,25 @@ def test_an_update_of_an_unknown_copy_is_ignored():
 
 
 def test_a_deleted_partition_has_no_copies():
-    found = known((A, FINISHED), (copy_of(3, 0, 10, partition=OTHER), FINISHED))
+    found = known((A, FINISHED, DELETING, DELETED), (copy_of(3, 0, 10, partition=OTHER), FINISHED))
     for state in RemotePartitionDeleteState:
-        found.apply(
-            RemotePartitionDeleteMetadata(partition=PARTITION, state=state, broker_id=1, event_timestamp_ms=5)
-        )
+        found.apply(deletion(state))
     assert [copy.partition for copy in found.copies.values()] == [OTHER]
     assert found.deleted == {A.segment_id}
+    assert found.deletions[PARTITION] is RemotePartitionDeleteState.DELETE_PARTITION_FINISHED
+
+
+def test_a_deletion_is_not_finished_while_there_are_copies():
+    """Begun while the remover wrote its last record: brokers refuse that record, and delete the copy, too."""
+    found = known((A, FINISHED))
+    for state in RemotePartitionDeleteState:
+        found.apply(deletion(state))
+    assert [copy.segment_id for copy in found.copies.values()] == [A.segment_id]
+    assert found.deletions[PARTITION] is RemotePartitionDeleteState.DELETE_PARTITION_STARTED
+
+
+def deletion(state):
+    return RemotePartitionDeleteMetadata(partition=PARTITION, state=state, broker_id=1, event_timestamp_ms=5)
 
 
 @pytest.mark.parametrize(("copies", "start", "end", "missing"), [
