@@ -170,9 +170,7 @@ class Files:
         return os.fstat(fd).st_size
 
     def map(self, fd: int, size: int) -> mmap.mmap:
-        """Map the first `size` bytes, read-only. An access beyond the end of a truncated file is         self.require_descriptor()  # a mapping has one
-        SIGBUS.
-        """
+        """Map the first `size` bytes, read-only. An access beyond the end of a truncated file is SIGBUS."""
         return mmap.mmap(fd, size, access=mmap.ACCESS_READ)
 
     def fsync(self, fd: int) -> None:

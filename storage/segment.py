@@ -289,6 +289,7 @@ class Segment:
 
     def truncate_to(self, offset: int, *, now_ms: int) -> None:
         """Remove the batch that holds `offset` and all after it."""
+        self.log.prepare_reading()  # also if only reserved descriptors are left: the log's truncation has begun
         found = self.reader.find(offset)
         self.times.forget()
         self.indexes.begin_truncation(offset)

@@ -612,6 +612,24 @@ def test_too_many_open_files_are_no_fault_of_a_disk(tmp_path, monkeypatch):
     manager.shutdown(NOW_MS, broker_epoch=1)
 
 
+def test_a_truncation_that_has_begun_has_the_reserved_descriptors(tmp_path, monkeypatch):
+    """Else later segments are gone, and the log ends where it did before."""
+    log = open_log(tmp_path / str(A))
+    append(log, 40)
+    log.close()
+    log = open_log(tmp_path / str(A))
+    assert len(log.segments) > 2
+    end = log.segments.first.base_offset + 3
+    assert end < log.segments.end_of(log.segments.first)
+    with monkeypatch.context() as patch:
+        patch.setattr("storage.files._unreserved", lambda: 0)
+        log.truncate_to(end, now_ms=NOW_MS)
+    assert log.log_end_offset == end
+    append(log)
+    assert offsets_in(log) == list(range(end + 1))
+    log.close()
+
+
 def _no_descriptor(self, path, **_):
     raise OSError(errno.ENFILE, os.strerror(errno.ENFILE), str(path))
 
