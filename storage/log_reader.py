@@ -11,6 +11,7 @@ Source: the read methods of UnifiedLog and LocalLog of Kafka 4.3.1.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from typing import NamedTuple
 
 from protocol.errors import CorruptMessage, KafkaError, OffsetMovedToTieredStorage, OffsetOutOfRange
@@ -205,14 +206,14 @@ class LogReader:
                     files=self._files.file_system,
                 )
 
-    def warm_up_times(self, kept_from_ms: int, *, of_records: bool) -> None:
+    def warm_up_times(self, kept_from_ms: int, *, of_records: bool, most: int | None = None) -> None:
         """Read into the page cache the timestamps of the segments that may be older than `kept_from_ms`. [any thread]
 
-        With `of_records` also those of their records, where these decide. Raises KafkaStorageError for a failing disk.
+        Only of the first `most` segments. With `of_records` also those of their records, where these decide. Raises KafkaStorageError for a failing disk.
         """
         with self._warming():
             warm_up_times(
-                self._files.segments,
+                islice(self._files.segments, most),
                 kept_from_ms=kept_from_ms,
                 of_records=of_records,
                 files=self._files.file_system,

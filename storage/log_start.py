@@ -59,18 +59,21 @@ class LogStart:
             has_remote_part=offsets.log_start_offset < offsets.local_log_start_offset,
         )
 
-    def retention_waits_for_disk(self, now_ms: int) -> bool:
-        """Whether `apply_retention` would read timestamps from files: then `warm_up_retention` first, in a thread."""
+    def retention_waits_for_disk(self, now_ms: int, *, most: int | None = None) -> bool:
+        """Whether `apply_retention` would read timestamps from files: then `warm_up_retention` first, in a thread.
+
+        `most`: as of `apply_retention`.
+        """
         return self._availability.is_writable and retention.waits_for_disk(
-            self._files.segments, limits=self._limits, offsets=self._offsets, now_ms=now_ms
+            self._files.segments, limits=self._limits, offsets=self._offsets, now_ms=now_ms, most=most
         )
 
-    def warm_up_retention(self, now_ms: int) -> None:
+    def warm_up_retention(self, now_ms: int, *, most: int | None = None) -> None:
         """Read into the page cache what `apply_retention` reads. Changes nothing. [any thread]
 
         Raises KafkaStorageError for a failing disk.
         """
-        retention.warm_up(self._reader, limits=self._limits, now_ms=now_ms)
+        retention.warm_up(self._reader, limits=self._limits, now_ms=now_ms, most=most)
 
     def is_retention_due(self, now_ms: int) -> bool:
         """Whether `apply_retention` would remove segments. Raises KafkaStorageError for a failing disk. Cost: 20 us."""
@@ -78,7 +81,7 @@ class LogStart:
             return False
         with self._availability:
             return not retention.due(
-                self._files.segments, limits=self._limits, offsets=self._offsets, now_ms=now_ms
+                self._files.segments, limits=self._limits, offsets=self._offsets, now_ms=now_ms, most=1
             ).is_empty
 
     def apply_retention(self, now_ms: int, *, most: int | None = None) -> int:
@@ -89,16 +92,24 @@ class LogStart:
         removed = 0
         with self._availability:
             while most is None or removed < most:
-                found = retention.due(files.segments, limits=limits, offsets=self._offsets, now_ms=now_ms)
+                found = retention.due(
+                    files.segments,
+                    limits=limits,
+                    offsets=self._offsets,
+                    now_ms=now_ms,
+                    most=None if most is None else most - removed,
+                )
                 if found.is_empty:
                     return removed
                 if found.rolls_active:
                     self._roll(now_ms)
-                if segments := found.segments if most is None else found.segments[: most - removed]:
-                    _LOG.info("%s: removing %d segments, as %s", files.directory, len(segments), found.reason)
-                    files.remove(segments, now_ms)
+                if found.segments:
+                    _LOG.info(
+                        "%s: removing %d segments, as %s", files.directory, len(found.segments), found.reason
+                    )
+                    files.remove(found.segments, now_ms)
                     self._reader.forget_bound()
-                    removed += len(segments)
+                    removed += len(found.segments)
                     # Not copied, perhaps: then no tier has these records, or those before them.
                     self._on_first_segments_removed(is_copied=limits.must_be_copied)
         return removed

@@ -88,7 +88,7 @@ class ScheduledTasks:
         found = []
         for _ in range(min(LOGS_A_CALL, len(self._retention_queue))):
             log = self._retention_queue.popleft()
-            if log.start.retention_waits_for_disk(now_ms) or _is_due(log, now_ms):
+            if log.start.retention_waits_for_disk(now_ms, most=SEGMENTS_OF_STEP) or _is_due(log, now_ms):
                 found.append(log)
             else:
                 _release_mappings(log)
@@ -128,7 +128,7 @@ def _retention_job(logs: deque[Log], now_ms: int) -> BackgroundJob:
 
     def run() -> None:
         with suppress(KafkaStorageError):  # logged by the log, which is offline
-            logs[0].start.warm_up_retention(now_ms)
+            logs[0].start.warm_up_retention(now_ms, most=SEGMENTS_OF_STEP)
 
     def finish() -> BackgroundJob | None:
         if _retain(logs[0], now_ms):

@@ -28,6 +28,7 @@ from storage.manager.log_manager import (
 )
 from storage.manager.meta_properties import MetaProperties, read
 from storage.manager.scheduled_tasks import SEGMENTS_OF_STEP
+from storage.segment import Segment
 from tests.unit.storage.storage_support import NOW_MS, batch, offsets_in, open_log
 
 pytestmark = pytest.mark.logs("Log directory")
@@ -310,7 +311,7 @@ def test_flush_ms(tmp_path):
     assert log.recovery_point == 1
 
 
-def test_retention_removes_a_few_segments_of_one_log_in_a_step(tmp_path):
+def test_retention_removes_a_few_segments_of_one_log_in_a_step(tmp_path, monkeypatch):
     """A hundred expiring logs, or one of a hundred segments, stop the event loop for no longer than a few do."""
     manager = open_manager(tmp_path)
     logs = [
@@ -326,14 +327,22 @@ def test_retention_removes_a_few_segments_of_one_log_in_a_step(tmp_path):
 
     before, removed = segment_count(), []
     assert before > 20
+    examined = []
+    largest_timestamp_ms = Segment.largest_timestamp_ms
+    monkeypatch.setattr(
+        Segment, "largest_timestamp_ms", lambda self: examined.append(self) or largest_timestamp_ms(self)
+    )
     jobs = manager.maintain(NOW_MS + 300_000)
     assert segment_count() == before
+    assert len(examined) <= len(logs) * SEGMENTS_OF_STEP
     for job in jobs:
         part = job
         while part is not None:
             part.run()
             left = [len(log.segments) for log in logs]
+            examined.clear()
             part = part.finish()
+            assert len(examined) <= 2 * SEGMENTS_OF_STEP, "not all segments in each step"
             removed.append(left)
     steps = [[one - other for one, other in zip(*pair, strict=True)] for pair in pairwise(removed)]
     assert max(map(sum, steps)) <= SEGMENTS_OF_STEP
