@@ -58,7 +58,11 @@ class Cleanup:
         return self._delete(self._shard.offsets.group_ids, deleted)
 
     def delete_lost_topics(self) -> Iterator[None]:
-        """Delete the offsets of topics that were deleted while no broker led this partition."""
+        """Delete the offsets of topics that were deleted while no broker led this partition.
+
+        Not while an open transaction has written the same offset, perhaps of a new topic with that name: a tombstone would
+        remove that one, too.
+        """
         found: list[GroupRecord] = []
         #: The ids of topics that exist; an offset without an id may be of any topic.
         present: set[int | None] = {None}
@@ -66,7 +70,7 @@ class Cleanup:
             if offset.topic_id not in present:
                 if self._shard.has_topic(UUID(int=offset.topic_id)):
                     present.add(offset.topic_id)
-                elif self._shard.offsets.get(at) is offset:
+                elif self._shard.offsets.get(at) is offset and not self._shard.offsets.is_pending(at):
                     found.append(tombstone(at))
             if number % _OFFSETS_A_STEP == 0 or len(found) == MAX_TOMBSTONES_A_BATCH:
                 # Before the next step, since a client may commit the same offset meanwhile.

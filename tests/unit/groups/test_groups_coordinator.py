@@ -493,6 +493,35 @@ def test_offsets_without_a_topic_id_are_kept():
     simulate(story)
 
 
+def test_an_open_transaction_keeps_its_offset_for_the_namesake_of_a_lost_topic():
+    log, other = MemoryLog(), MemoryLog()
+
+    async def commit_to_the_lost_topic(world):
+        await world.committed(7)
+
+    async def commit_to_its_namesake(world):
+        await world.committed(9, topic_id=UUID(int=2))
+
+    async def clean_up(world):
+        world.topics.replace("t", UUID(int=2))
+        await asyncio.sleep(METADATA_LAG_S)
+        await world.groups.shards.expire_all()
+
+    async def committed(world):
+        world.topics.replace("t", UUID(int=2))
+        assert await world.fetched() == [9]
+
+    simulate(commit_to_the_lost_topic, log)
+    simulate(commit_to_its_namesake, other)
+    pairs = [(record.key, record.value) for record in records(other.batches[PARTITION][0])]
+    written = {"producer_id": 9, "producer_epoch": 0, "base_sequence": 0, "is_transactional": True}
+    append(log, build_batch(simple_records(pairs, timestamp=0), **written))
+    simulate(clean_up, log)
+    marker = EndTransactionMarker(is_commit=True, coordinator_epoch=0, timestamp=0)
+    append(log, build_end_transaction_marker(marker, producer_id=9, producer_epoch=0))
+    simulate(committed, log)
+
+
 def test_many_offsets_of_a_lost_topic_are_deleted_in_bounded_batches():
     async def story(world):
         for number in range(250):
