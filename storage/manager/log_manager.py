@@ -225,15 +225,22 @@ class LogManager(LogTable):
         log.update_high_watermark(found.high_watermark)
         logs = self.future_logs if found.is_future else self.logs
         other = logs.setdefault(topic_partition, log)
-        if other is not log and self._choose(logs, other, log, now_ms) is other:
-            return None
+        if other is not log:
+            if self._choose(logs, other, log, now_ms) is other:
+                return None
+            self.cleaned_offsets.pop(topic_partition, None)  # of the other log
         if path.parent in self.offline_dirs:
             # The directory has failed with another log, in another thread, before this one was in the table.
             log.availability.take_offline(self.offline_dirs[path.parent])
             logs.pop(topic_partition, None)
             return None
         cleaned = found.cleaned_offset
-        if not found.is_future and cleaned is not None and cleaned <= log.log_end_offset:
+        if (
+            not found.is_future
+            and cleaned is not None
+            and cleaned <= log.log_end_offset
+            and logs.get(topic_partition) is log
+        ):
             self.cleaned_offsets[topic_partition] = cleaned
         return log
 

@@ -140,8 +140,10 @@ def test_of_two_logs_the_assigned_one_is_kept(tmp_path, assigned, run_parallel):
     for number, path in enumerate(paths):
         ids, random = [UUID(int=number + 1)], Random(number)
         manager = LogManager.open([path], directory_id=ids.pop, random=random, **options)
-        manager.get_or_create(PARTITIONS[0], topic_id=TOPIC_ID, now_ms=NOW_MS)
+        append(manager.get_or_create(PARTITIONS[0], topic_id=TOPIC_ID, now_ms=NOW_MS), 5)
         manager.shutdown(NOW_MS, broker_epoch=1)
+        if path.name != assigned:
+            (path / "cleaner-offset-checkpoint").write_text("0\n1\nt 0 4\n")
     manager = LogManager.lock(paths, directory_id=lambda: UUID(int=9), random=Random(1), **options)
     directory_id = manager.directory_ids[tmp_path / assigned]
     manager.load(
@@ -153,6 +155,7 @@ def test_of_two_logs_the_assigned_one_is_kept(tmp_path, assigned, run_parallel):
     assert manager.logs[PARTITIONS[0]].directory == tmp_path / assigned / "t-0"
     [stray] = tmp_path.glob("*/*-stray")
     assert stray.parent.name != assigned
+    assert manager.cleaned_offsets == {}, "of the stray"
 
 
 @pytest.mark.parametrize("run_parallel", [None, side_by_side])
