@@ -12,7 +12,7 @@ from replicas_support import NOW_MS, TOPIC_ID, batch, follower_fetches, image
 from broker.api import k00_produce, k02_list_offsets, k21_delete_records
 from broker.groups.config import OFFSETS_TOPIC, GroupConfig
 from broker.groups.coordinator import GroupCoordinator
-from broker.replicas.follower_actions import FollowerActions
+from broker.replicas.follower_actions import RETRY_S, FollowerActions
 from broker.replication.follower import Follower, ReplicaState
 from protocol.errors import CorruptMessage, ErrorCode, NotLeaderOrFollower
 from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
@@ -409,6 +409,29 @@ def test_a_truncation_that_waits_for_the_disk_ends_with_the_role(simulation, bro
     simulation.run(rest)
     assert follower.state is ReplicaState.TRUNCATING
     assert values(partition) == [b"a", b"b"]
+
+
+@pytest.mark.logs("cannot be truncated now")
+def test_a_truncation_for_which_no_descriptor_is_free_is_tried_again(simulation, broker, monkeypatch):
+    """Else the replica would send no request until the next leader epoch."""
+    (partition,) = create(broker)
+    for value in (b"a", b"b"):
+        partition.as_leader().append_records(batch(value), required_acks=1, now_ms=NOW_MS)
+    change_leader(broker, 2)
+    partition.log.files.close_descriptors()
+
+    async def story():
+        with monkeypatch.context() as patch:
+            patch.setattr("storage.files._unreserved", lambda: 0)
+            follower, rest = truncation(broker, partition, 1, is_wanted=lambda: True)
+            task = asyncio.ensure_future(rest)
+            await asyncio.sleep(2.5 * RETRY_S)
+            assert follower.state is ReplicaState.TRUNCATING
+        await task
+        assert follower.state is ReplicaState.FETCHING
+
+    simulation.run(story())
+    assert values(partition) == [b"a"]
 
 
 def test_a_truncation_that_is_cancelled_leaves_no_copy_of_the_log(simulation, broker, monkeypatch):
