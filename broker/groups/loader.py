@@ -6,6 +6,8 @@ decompressed there; records are replayed on the loop, in turns (`runtime.turns` 
 Source: Kafka's CoordinatorLoaderImpl.
 """
 
+import asyncio
+import logging
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final, Protocol
@@ -17,7 +19,12 @@ from protocol.records.compression import TooLargeToOpen
 from protocol.records.record import OF_BROKERS, payload_of
 from runtime import Pool, Runtime
 from runtime.turns import in_turns
+from storage.log_availability import TooManyOpenFiles
 
+logger = logging.getLogger(__name__)
+
+#: When a log is read again for which no descriptor was free: nothing else would load the partition before the next election.
+RETRY_S: Final = 1.0
 #: A batch within both sizes, compressed and decompressed, is decompressed on the loop: that takes a tenth of a
 #: millisecond, as much as the use of a thread.
 _SMALL_BATCH_BYTES: Final = 4 * 1024
@@ -78,9 +85,15 @@ async def _load(
         if offset >= end:
             break
         read = partial(current.read_for_replay, offset, max_bytes=buffer_bytes)
-        piece = _Piece(state, await runtime.run_blocking(read, pool=Pool.LOADING), is_wanted)
+        try:
+            data = await runtime.run_blocking(read, pool=Pool.LOADING)
+        except TooManyOpenFiles as error:
+            logger.warning("%s cannot be loaded now: %s", state.topic_partition, error)
+            await asyncio.sleep(RETRY_S)
+            continue
         if not is_wanted():
             break
+        piece = _Piece(state, data, is_wanted)
         await _replay(piece, state, runtime)
         count += piece.records_count
         if is_wanted() and state.next_offset in (None, offset):

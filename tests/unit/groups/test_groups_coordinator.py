@@ -7,6 +7,7 @@ import pytest
 
 from broker.groups.cleanup import MAX_TOMBSTONES_A_BATCH
 from broker.groups.coordinator_runtime import LOAD_WAIT_S
+from broker.groups.loader import RETRY_S
 from broker.groups.partitioner import partition_for
 from broker.groups.shard_runtime import METADATA_LAG_S
 from protocol.errors import (
@@ -26,6 +27,7 @@ from protocol.records.builder import build_batch, simple_records
 from protocol.records.control import EndTransactionMarker, build_end_transaction_marker
 from protocol.records.record import records
 from protocol.types import ZERO_UUID
+from storage.log_availability import TooManyOpenFiles
 from tests.unit.groups.coordinator_support import (
     COUNT,
     PARTITION,
@@ -158,6 +160,29 @@ def test_loading_a_partition_that_cannot_be_read_ends(monkeypatch, error):
         assert await world.committed(8) is E.not_coordinator
         listed = world.groups.list_groups(ListGroupsRequest())
         assert (E(listed.error_code), listed.groups) == (E.none, [])
+
+    simulate(story)
+
+
+@pytest.mark.logs("cannot be loaded now")
+def test_a_partition_for_which_no_descriptor_is_free_is_loaded_later(monkeypatch):
+    """Else its groups would have no coordinator until the next election."""
+
+    async def story(world):
+        await world.committed(7)
+        resign(world.groups.shards, PARTITION, 1)
+
+        def fails(*_, **__):
+            raise TooManyOpenFiles("no descriptor")
+
+        world.log.replicas.clear()
+        with monkeypatch.context() as patch:
+            patch.setattr(MemoryReplica, "read_for_replay", fails)
+            elect(world.groups.shards, PARTITION, 2)
+            await asyncio.sleep(2.5 * RETRY_S)
+            assert await world.fetched() is E.coordinator_load_in_progress
+        await asyncio.sleep(RETRY_S)
+        assert await world.fetched() == [7]
 
     simulate(story)
 
