@@ -37,13 +37,14 @@ from protocol.metadata.image import MetadataImage
 from protocol.types import TopicPartition
 from runtime import Runtime
 from storage import file_names
+from storage.log_availability import TooManyOpenFiles
 from storage.manager.log_manager import LogManager
 
 logger = logging.getLogger(__name__)
 
 #: Pause of all moves when there is nothing to copy, or the rate is exceeded.
 _REST_S: Final = 0.1
-#: Pause of a move after a bug (an unexpected exception).
+#: Pause of a move after a bug (an unexpected exception), and while no descriptor is free.
 _BACKOFF_MS: Final = 10_000
 
 
@@ -180,6 +181,9 @@ class LogMoves:
             await asyncio.sleep(0)
             if not move.is_cancelled:
                 self._complete(move)
+        except TooManyOpenFiles as error:
+            logger.warning("%s: the log directory move waits: %s", move.partition, error)
+            move.resumes_at_ms = self._runtime.now_ms() + _BACKOFF_MS
         except KafkaError as error:
             # A failing disk takes its directory offline; a damaged log stays until an operator repairs it.
             logger.error("%s: the log directory move has failed: %s", move.partition, error)

@@ -23,6 +23,7 @@ from protocol.records.builder import build_batch, simple_records
 from protocol.records.record import records
 from protocol.types import TopicPartition
 from runtime import Pool
+from storage.files import OutOfDescriptors
 from tests.harness.faulty_files import Loss
 from tests.harness.replicas import TOPIC_ID, ReplicaBroker, ReplicaCluster, until
 
@@ -187,6 +188,29 @@ def test_a_follower_moves_and_follows_on(simulation):
             write(leader, b"b")
             await until(lambda: leader.partition(ORDERS).log.high_watermark == 2)
             assert values(follower) == [b"a", b"b"]
+
+    simulation.run(story())
+
+
+@pytest.mark.logs("the log directory move waits")
+def test_a_move_for_which_no_descriptor_is_free_goes_on_later(simulation, monkeypatch):
+    def no_descriptor(self, path):
+        raise OutOfDescriptors(path)
+
+    async def story():
+        async with brokers(simulation) as cluster:
+            broker = cluster.brokers[1]
+            new = other(broker)
+            write(broker, b"a")
+            with monkeypatch.context() as patch:
+                assert move(broker, new) == ErrorCode.none
+                log = broker.partition(ORDERS).log
+                log.files.close_descriptors()
+                patch.setattr(type(log.files.file_system), "open_to_keep", no_descriptor)
+                await asyncio.sleep(15)
+            accept(cluster, broker, new)
+            await until(lambda: path_of(broker) == new)
+            assert values(broker) == [b"a"]
 
     simulation.run(story())
 
