@@ -8,14 +8,15 @@ and the log may be truncated: a look-up begins again where the local log started
 decides again whether it is part of the log (`broker.reads.remote_reads`).
 
 Source: RemoteLogManager.read, findOffsetByTimestamp and collectAbortedTransactions of Kafka 4.3.1. Differs: the largest
-timestamp (ListOffsets -3) is that of both tiers; a copy that goes on after the log's epochs is not read beyond them.
+timestamp (ListOffsets -3) is that of both tiers, from the log start on; a copy that goes on after the log's epochs is not
+read beyond them.
 """
 
 from asyncio import sleep
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from protocol.errors import OffsetOutOfRange
@@ -27,6 +28,7 @@ from remote.metrics import RemoteStorageMetrics
 from remote.reading.chunk import Chunk, CorruptCopy
 from remote.reading.copies_of_log import FoundCopy, agreed_end, find_copy
 from remote.reading.segment_reads import MAX_BATCH_BYTES, Continuation, SegmentReads
+from remote.segment_metadata import RemoteLogSegmentMetadata
 from remote.storage_manager import IndexType, RemoteStorageManager
 from runtime import Pool, Runtime
 from storage.index import CorruptIndex, TimestampOffset
@@ -38,6 +40,22 @@ _COPIES_IN_TURN: Final = 100
 _MAX_SUSPECTED: Final = 100
 
 T = TypeVar("T")
+
+
+class _Stretch(NamedTuple):
+    """What a copy has of the log, from `start_offset` on, and its largest timestamp: at first that of the whole copy."""
+
+    largest_ms: int
+    start_offset: int
+    found: FoundCopy
+
+
+def _later(known: _Stretch | None, other: _Stretch) -> _Stretch | None:
+    """The one with the larger timestamp; of equal ones the first. One without timestamps is none."""
+    if other.largest_ms < 0:
+        return known
+    both = [other] if known is None else [known, other]
+    return max(both, key=lambda each: (each.largest_ms, -each.start_offset))
 
 
 class RemoteLogReader:
@@ -262,22 +280,25 @@ class RemoteLogReader:
     async def max_timestamp_offset(
         self, partition: TieredPartition, *, is_cancelled: Callable[[], bool]
     ) -> TimestampOffset | None:
-        """The first record with the largest timestamp of both tiers (ListOffsets -3). Raises as above."""
-        log = partition.log
-        best: tuple[int, FoundCopy] | None = None
-        reached = log.offsets.log_start_offset
+        """The first record with the largest timestamp of both tiers (ListOffsets -3). Raises as above.
+
+        Reads the headers of a copy that is in the log in part only, if its largest timestamp may be that of the log.
+        """
+        offsets = partition.log.offsets
+        latest: _Stretch | None = None
+        parts: list[_Stretch] = []
+        reached = offsets.log_start_offset
         count = 0
-        while reached < partition.log.offsets.local_log_start_offset:
+        while reached < offsets.local_log_start_offset:
+            reached = max(reached, offsets.log_start_offset)
             found = self._copy_in_walk(partition, reached)
             if found is None:
                 break
-            largest = found.copy.max_timestamp_ms
-            if found.end_offset < found.copy.end_offset:
-                largest = await self._in_thread(
-                    self._segments.largest_timestamp, found.copy, found.end_offset
-                )
-            if largest >= 0 and (best is None or largest > best[0]):
-                best = largest, found
+            stretch = _Stretch(found.copy.max_timestamp_ms, reached, found)
+            if found.copy.start_offset < reached or found.end_offset < found.copy.end_offset:
+                parts.append(stretch)
+            else:
+                latest = _later(latest, stretch)
             reached = found.end_offset
             count += 1
             if not count % _COPIES_IN_TURN:
@@ -285,12 +306,15 @@ class RemoteLogReader:
         local = await self._runtime.run_blocking(
             partial(partition.log.reader.max_timestamp_offset, is_cancelled=is_cancelled), pool=Pool.LOOK_UPS
         )
-        if best is None or (local is not None and local.timestamp > best[0]):
+        for part in sorted(parts, key=lambda part: part.largest_ms, reverse=True):
+            known_ms = max(latest.largest_ms if latest else -1, local.timestamp if local else -1)
+            if part.largest_ms >= known_ms and not is_cancelled():
+                largest = await self._largest_of(part, is_cancelled=is_cancelled)
+                latest = _later(latest, part._replace(largest_ms=largest))
+        if latest is None or (local is not None and local.timestamp > latest.largest_ms):
             return local
-        largest, found = best
-        # As in a local segment: its largest timestamp may be that of a record before the log start.
         return await self._search(
-            found, largest, start_offset=found.copy.start_offset, is_cancelled=is_cancelled
+            latest.found, latest.largest_ms, start_offset=latest.start_offset, is_cancelled=is_cancelled
         )
 
     def _copy_in_walk(self, partition: TieredPartition, offset: int) -> FoundCopy | None:
@@ -316,15 +340,32 @@ class RemoteLogReader:
                 is_cancelled=is_cancelled,
             )
 
+        return await self._with_indexes(found.copy, find)
+
+    async def _largest_of(self, part: _Stretch, *, is_cancelled: Callable[[], bool]) -> int:
+        def find(index: Path, times: Path) -> int:
+            return self._segments.largest_timestamp(
+                part.found.copy,
+                index,
+                times,
+                start_offset=part.start_offset,
+                end_offset=part.found.end_offset,
+                is_cancelled=is_cancelled,
+            )
+
+        return await self._with_indexes(part.found.copy, find)
+
+    async def _with_indexes(self, copy: RemoteLogSegmentMetadata, find: Callable[[Path, Path], T]) -> T:
+        """What `find` returns for the paths of the copy's offset and time index."""
         try:
             async with (
-                self.index_cache.use(found.copy, IndexType.OFFSET) as index,
-                self.index_cache.use(found.copy, IndexType.TIMESTAMP) as times,
+                self.index_cache.use(copy, IndexType.OFFSET) as index,
+                self.index_cache.use(copy, IndexType.TIMESTAMP) as times,
             ):
                 return await self._in_thread(find, index, times)
         except (CorruptIndex, CorruptCopy) as error:
-            self.index_cache.discard(found.copy, IndexType.OFFSET)
-            self.index_cache.discard(found.copy, IndexType.TIMESTAMP)
+            self.index_cache.discard(copy, IndexType.OFFSET)
+            self.index_cache.discard(copy, IndexType.TIMESTAMP)
             raise RetriableRemoteStorageError(str(error)) from error
 
     async def _in_thread(self, function: Callable[..., T], *args: object) -> T:

@@ -323,19 +323,29 @@ class LogReader:
     def max_timestamp_offset(
         self, *, is_cancelled: Callable[[], bool] = lambda: False
     ) -> TimestampOffset | None:
-        """The first record with the largest timestamp of the local segments (ListOffsets -3); None for an empty log.
+        """The first record with the largest timestamp of the local segments (ListOffsets -3); None: there is none.
 
-        As `offset_for_timestamp`.
+        Of the records from the log start on: where the log starts within the segment that may have it, the headers of the
+        rest of that segment are read. As `offset_for_timestamp`.
         """
+        start_offset = self._offsets.log_start_offset
+        latest: Segment | None = None
+        largest = 0
         try:
-            segment = max(self._files.segments, key=lambda segment: segment.largest_known_ms)
-            if segment.largest_known_ms < 0:
+            # Of equal ones the first counts, and only the first segment may begin before the log start.
+            for segment in reversed(self._files.segments.from_offset(start_offset)):
+                if (found := segment.largest_known_ms) < largest:
+                    continue
+                if segment.base_offset < start_offset:
+                    found = segment.largest_known_from(
+                        start_offset, bounds=self._bounds, is_cancelled=is_cancelled
+                    )
+                if found >= largest:
+                    latest, largest = segment, found
+            if latest is None:
                 return None
-            return segment.find_timestamp(
-                segment.largest_known_ms,
-                start_offset=segment.base_offset,
-                bounds=self._bounds,
-                is_cancelled=is_cancelled,
+            return latest.find_timestamp(
+                largest, start_offset=start_offset, bounds=self._bounds, is_cancelled=is_cancelled
             )
         except OSError as error:
             raise self._availability.read_failed(error) from error

@@ -258,6 +258,14 @@ class Segment:
         """The largest timestamp by headers, or by records as far as they were read; -1 without any. May read the disk."""
         return max(self.indexes.largest.timestamp, self.times.known.largest)
 
+    def largest_known_from(
+        self, start_offset: int, *, bounds: Bounds, is_cancelled: Callable[[], bool]
+    ) -> int:
+        """`largest_known_ms` of the records at or after `start_offset`. Reads all headers from there on. [any thread]"""
+        return self.reader.find_largest_timestamp(
+            start_offset, known=dict(self.times.known.understated), bounds=bounds, is_cancelled=is_cancelled
+        )
+
     def find_timestamp(
         self, timestamp: int, *, start_offset: int, bounds: Bounds, is_cancelled: Callable[[], bool]
     ) -> TimestampOffset | None:

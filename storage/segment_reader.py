@@ -9,10 +9,10 @@ then, as a remote reader may.
 Source: LogSegment.read, findOffsetByTimestamp and translateOffset of Kafka.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from protocol.records.batch import HEADER_SIZE_BYTES, BatchHeader, first_size_bytes, read_header
+from protocol.records.batch import HEADER_SIZE_BYTES, NO_TIMESTAMP, BatchHeader, first_size_bytes, read_header
 from protocol.records.record import ANY_BATCH, Bounds, times_of
 from storage.file_records import BatchPosition, FileRecords
 from storage.files import WouldBlock
@@ -125,6 +125,35 @@ class SegmentReader:
             if found is not None:
                 return found
         return None
+
+    def find_largest_timestamp(
+        self,
+        start_offset: int,
+        *,
+        known: Mapping[int, int],
+        bounds: Bounds,
+        is_cancelled: Callable[[], bool],
+    ) -> int:
+        """The largest timestamp of the records at or after `start_offset`; -1 without any.
+
+        Reads the headers of all batches from there on, and the records of the one that begins before: its header also
+        counts those before `start_offset`. `known` has the largest timestamps of batches whose headers claim less, by their
+        positions. -1 also after a cancellation.
+        """
+        largest = NO_TIMESTAMP
+        start = self.find(start_offset)
+        for header, position in self._log.headers(start.position) if start else ():
+            if is_cancelled():
+                return NO_TIMESTAMP
+            if header.base_offset >= start_offset:
+                largest = max(largest, header.max_timestamp, known.get(position, NO_TIMESTAMP))
+                continue
+            for offset, timestamp in times_of(self._log.pread(position, header.size_bytes), bounds):
+                if not offset & 0xFFF and is_cancelled():
+                    return NO_TIMESTAMP
+                if offset >= start_offset:
+                    largest = max(largest, timestamp)
+        return largest
 
     def find_in_batch(
         self,

@@ -14,6 +14,7 @@ Source: RemoteLogManager.read and lookupTimestamp of Kafka 4.3.1, which leaves t
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -125,21 +126,42 @@ class SegmentReads:
                     return None
         return None
 
-    def largest_timestamp(self, copy: RemoteLogSegmentMetadata, end_offset: int) -> int:
-        """The largest timestamp before `end_offset`; -1: there is none. Reads all of the copy up to there.
+    def largest_timestamp(
+        self,
+        copy: RemoteLogSegmentMetadata,
+        index_path: Path,
+        time_index_path: Path,
+        *,
+        start_offset: int,
+        end_offset: int,
+        is_cancelled: Callable[[], bool],
+    ) -> int:
+        """The largest timestamp of the records in [start_offset, end_offset), for a copy of which only these are in the log.
 
-        For a copy of which only the beginning is part of the log. Raises RemoteStorageError.
+        By the headers, or the records, as `find_timestamp`; -1: there is none, also after a cancellation. Reads all of the
+        copy from `start_offset` on, unless the batch that its time index names is there. Raises as `read`.
         """
-        largest = -1
-        with closing(_IndexHints(self._indexes, copy, None)) as hints:
-            start = Continuation(copy.start_offset, 0)
+        with closing(self._indexes.time_index(copy, time_index_path)) as times:
+            claimed = times.last
+        opens_all = 0 <= claimed.timestamp < copy.max_timestamp_ms
+
+        def largest_of(piece: _Piece) -> int:
+            return _largest_timestamp(piece, start_offset, end_offset, opens_all=opens_all)
+
+        with closing(_IndexHints(self._indexes, copy, index_path)) as hints:
+            if not opens_all and start_offset <= claimed.offset < end_offset:
+                start = Continuation(copy.start_offset, hints.start(claimed.offset))
+                for piece in islice(self._pieces(copy, hints, start, SEARCH_BYTES), 1):
+                    if largest_of(piece) == claimed.timestamp:
+                        return claimed.timestamp
+            largest = -1
+            start = Continuation(copy.start_offset, hints.start(start_offset))
             for piece in self._pieces(copy, hints, start, 8 * SEARCH_BYTES):
-                begin = 0
-                for base_offset, end in zip(piece.batches.base_offsets, piece.batches.ends, strict=True):
-                    if base_offset >= end_offset:
-                        return largest
-                    largest = max(largest, read_header(piece.body, begin).max_timestamp)
-                    begin = end
+                if is_cancelled():
+                    return -1
+                largest = max(largest, largest_of(piece))
+                if piece.batches.next_offsets[-1] >= end_offset:
+                    break
         return largest
 
     def aborted_transactions(
@@ -306,6 +328,25 @@ def _chunk(
         end_offset=kept.next_offsets[-1],
         end_position=piece.position + end,
     )
+
+
+def _largest_timestamp(piece: _Piece, start_offset: int, end_offset: int, *, opens_all: bool) -> int:
+    """Of the records in [start_offset, end_offset); -1: there is none. A header counts for a batch that is in the range."""
+    found, largest, begin = piece.batches, -1, 0
+    for base_offset, next_offset, end in zip(found.base_offsets, found.next_offsets, found.ends, strict=True):
+        if base_offset >= end_offset:
+            break
+        if next_offset > start_offset:
+            if opens_all or base_offset < start_offset:
+                times = times_of(piece.body[begin:end])
+                of_batch = max(
+                    (timestamp for offset, timestamp in times if offset >= start_offset), default=-1
+                )
+            else:
+                of_batch = read_header(piece.body, begin).max_timestamp
+            largest = max(largest, of_batch)
+        begin = end
+    return largest
 
 
 def _first_record(

@@ -6,7 +6,8 @@ from uuid import UUID
 from hypothesis import strategies as st
 
 from protocol.records.batch import batches
-from protocol.records.record import records
+from protocol.records.builder import build_batch
+from protocol.records.record import Record, records
 from protocol.types import TopicPartition
 from remote.index_cache import IndexCache
 from remote.index_cache_files import DIRECTORY, IndexFiles
@@ -43,6 +44,11 @@ class Producer:
                 "producer_id": producer, "producer_epoch": 0, "base_sequence": sequence, "is_transactional": True
             }  # fmt: skip
         self._append(batch(count, value=value, timestamp=timestamp, **fields), AppendOrigin.CLIENT)
+
+    def append_at(self, times):
+        """One batch: a record at each of these times after NOW_MS."""
+        records = [Record(number, NOW_MS + time, None, b"x") for number, time in enumerate(times)]
+        self._append(build_batch(records), AppendOrigin.CLIENT)
 
     def end(self, producer, *, commit):
         self._append(marker(producer_id=producer, commit=commit), AppendOrigin.COORDINATOR)

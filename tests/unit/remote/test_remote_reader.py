@@ -248,14 +248,54 @@ def test_reads_are_those_of_an_untiered_twin(tmp_path_factory, steps, local, sta
                 )
                 assert found == expected, timestamp
             expected = twin.reader.max_timestamp_offset()
-            # Either may be a record before the log start, of a segment that goes on behind it.
-            if expected is None or expected.offset >= log.log_start_offset:
-                assert expected == await twins.reader.max_timestamp_offset(
-                    twins.partition, is_cancelled=lambda: False
-                )
+            assert expected == await twins.reader.max_timestamp_offset(
+                twins.partition, is_cancelled=lambda: False
+            )
 
         simulation.run(compare())
         twins.close()
+
+
+# KIP-734
+@pytest.mark.parametrize("local_from", [0, 4, 7, 10])
+def test_the_largest_timestamp_is_that_of_a_record_that_can_be_read(simulation, twins, local_from):
+    for times in ((3, 90, 50, 4), (50, 2), (1,), (40, 5, 40), (6,)):
+        twins.producer.append_at(times)
+        if times[0] in (1, 40):
+            twins.producer.roll()
+    twins.offload(local_from)
+    found = []
+    for start in range(12):
+        for log in twins.producer.logs:
+            log.maybe_increment_log_start_offset(start)
+        found.append(
+            simulation.run(twins.reader.max_timestamp_offset(twins.partition, is_cancelled=lambda: False))
+        )
+        assert found[-1] == twins.twin.reader.max_timestamp_offset(), start
+    #          log start  0  1  2  3  4  5  6  7  8  9  10
+    assert [each and each.offset for each in found] == [1, 1, 2, 4, 4, 7, 7, 7, 9, 9, 10, None]
+
+
+@pytest.mark.logs("below the high watermark")
+def test_a_part_of_a_copy_is_read_only_if_it_may_have_the_largest_timestamp(simulation, twins):
+    for times in ((1, 2), (3, 4), (5, 6)):
+        twins.producer.append_at(times)
+    twins.producer.roll()
+    twins.producer.append_at((7,))
+    twins.offload(6)
+    twins.log.maybe_increment_log_start_offset(1)
+
+    def find():
+        return simulation.run(twins.reader.max_timestamp_offset(twins.partition, is_cancelled=lambda: False))
+
+    assert find() == (NOW_MS + 7, 6, 0)
+    assert not twins.store.count("segment")
+    for log in twins.producer.logs:
+        log.truncate_to(6, now_ms=NOW_MS)
+    assert find() == (NOW_MS + 6, 5, 0)
+    assert twins.store.count("segment") == 2, (
+        "the batch that the time index names: its header, then the record"
+    )
 
 
 # -- unclean elections -------------------------------------------------------------------------------

@@ -53,6 +53,20 @@ def test_records_in_a_copy_are_found_that_no_header_claims(simulation, tiered, t
     assert found == [(ErrorCode.none, NOW_MS + 1000, MANY - 1, 0)]
 
 
+@pytest.mark.logs("log start offset advances")
+def test_records_in_a_part_of_a_copy_are_found_that_no_header_claims(simulation, tiered):
+    tiered.fill(1)
+    leader = tiered.partition().as_leader()
+    for last_ms in (NOW_MS + 2000, NOW_MS + 1000):
+        sent = understated_batch(base_ms=NOW_MS, last_ms=last_ms, claimed_ms=NOW_MS + 60)
+        leader.append_records(memoryview(sent), required_acks=-1, now_ms=NOW_MS)
+    tiered.partition().log.roll(NOW_MS)
+    tiered.fill(0)
+    tiered.partition().log.maybe_increment_log_start_offset(MANY)
+    found = list_offsets(simulation, tiered, (0, MAX, 0))
+    assert found == [(ErrorCode.none, NOW_MS + 1000, 2 * MANY - 1, 0)]
+
+
 # KIP-734
 def test_the_largest_timestamp_may_be_in_the_remote_tier(simulation, tiered):
     """Kafka 4.3.1 returns that of the local segments."""

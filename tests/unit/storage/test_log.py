@@ -332,6 +332,9 @@ def test_a_search_ends_with_its_client(log):
     (segment, *_) = log.segments
     assert segment.reader.find_timestamp(NOW_MS, start_offset=0, is_cancelled=lambda: True) is None
     assert log.reader.max_timestamp_offset(is_cancelled=lambda: True) is None
+    log.update_high_watermark(1)
+    log.maybe_increment_log_start_offset(1)
+    assert log.reader.max_timestamp_offset(is_cancelled=lambda: True) is None
 
 
 def test_a_search_has_the_bounds_of_the_topic(tmp_path):

@@ -123,6 +123,23 @@ def test_a_look_up_finds_what_a_header_does_not_claim(log, codec):
     assert log.reader.offset_for_timestamp(NEW - 1).offset == 2 * MANY
 
 
+def test_the_largest_timestamp_from_the_log_start_on_is_of_the_records(log):
+    largest_of_others_ms = OLD + MANY - 3
+    for last_ms in (NEW + 2, NEW, NEW + 1, OLD):
+        append(log, understated_batch(base_ms=OLD, last_ms=last_ms, claimed_ms=largest_of_others_ms))
+    assert log.reader.offset_for_timestamp(NOW_MS) is None  # it reads the records
+    last_but_one = MANY - 2
+    found = []
+    for start in (last_but_one, last_but_one + 1, 2 * MANY, 3 * MANY - 1):
+        log.maybe_increment_log_start_offset(start)
+        found.append(log.reader.max_timestamp_offset()[:2])
+    assert found == [
+        (NEW + 2, last_but_one),
+        *[(NEW + 1, 2 * MANY + last_but_one)] * 2,
+        (largest_of_others_ms, 4 * MANY - 3),
+    ]
+
+
 def test_a_look_up_reads_a_bounded_part_and_the_next_one_continues(log, monkeypatch):
     for _ in range(5):
         append(log, understated_batch(base_ms=OLD, last_ms=OLD, claimed_ms=OLD + 60))
