@@ -206,15 +206,24 @@ class LogReader:
                     files=self._files.file_system,
                 )
 
-    def warm_up_times(self, kept_from_ms: int, *, of_records: bool, most: int | None = None) -> None:
+    def warm_up_times(
+        self,
+        kept_from_ms: int,
+        *,
+        go_by_file: Callable[[int], bool],
+        of_records: bool,
+        most: int | None = None,
+    ) -> None:
         """Read into the page cache the timestamps of the segments that may be older than `kept_from_ms`. [any thread]
 
-        Only of the first `most` segments. With `of_records` also those of their records, where these decide. Raises KafkaStorageError for a failing disk.
+        Only of the first `most` segments. `go_by_file`: whether instead of such a timestamp the file's time decides. With
+        `of_records` also those of their records, where these decide. Raises KafkaStorageError for a failing disk.
         """
         with self._warming():
             warm_up_times(
                 islice(self._files.segments, most),
                 kept_from_ms=kept_from_ms,
+                go_by_file=go_by_file,
                 of_records=of_records,
                 files=self._files.file_system,
             )

@@ -62,11 +62,14 @@ class LogStart:
     def retention_waits_for_disk(self, now_ms: int, *, most: int | None = None) -> bool:
         """Whether `apply_retention` would read timestamps from files: then `warm_up_retention` first, in a thread.
 
-        `most`: as of `apply_retention`.
+        `most`: as of `apply_retention`. Raises KafkaStorageError for a failing disk.
         """
-        return self._availability.is_writable and retention.waits_for_disk(
-            self._files.segments, limits=self._limits, offsets=self._offsets, now_ms=now_ms, most=most
-        )
+        if not self._availability.is_writable:
+            return False
+        with self._availability:
+            return retention.waits_for_disk(
+                self._files.segments, limits=self._limits, offsets=self._offsets, now_ms=now_ms, most=most
+            )
 
     def warm_up_retention(self, now_ms: int, *, most: int | None = None) -> None:
         """Read into the page cache what `apply_retention` reads. Changes nothing. [any thread]

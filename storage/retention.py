@@ -6,6 +6,8 @@ the high watermark: the log start offset never passes it. The active segment is 
 (the log is rolled first), unless it is empty or due by the log start offset only.
 
 A segment is as old as its headers say, and its file; if it was written later, as its records say (`storage.segment_times`).
+For local retention a segment with a timestamp in the future is as old as its file: the clients' clocks do not decide how
+long the disk keeps what the remote tier has. Total retention keeps its records until they are old by their own time.
 
 A tiered log has two retentions (KIP-405). Total retention (`retention.ms`, `retention.bytes`) is for both tiers, and is the
 remote tier's to apply (`remote.expiration`): it advances the log start offset. Local retention (`local.retention.ms`,
@@ -21,10 +23,12 @@ With `remote.log.copy.disable` nothing is copied any more: total retention appli
 is not tiered, once it has removed everything that only the remote tier has. Until then a segment goes only if it is copied:
 it is newer than what is kept there. Kafka moves the log start over that.
 
-Source: UnifiedLog.deleteOldSegments, deletableSegments and isSegmentEligibleForDeletion of Kafka 4.3.1.
+Source: UnifiedLog.deleteOldSegments, deletableSegments and isSegmentEligibleForDeletion of Kafka 4.3.1; the file's time is
+that of Kafka 4.4 (KAFKA-20609).
 """
 
 from collections.abc import Callable
+from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
@@ -59,6 +63,8 @@ class Limits(NamedTuple):
     prefix: str = ""
     #: Whether a segment stays until it is copied, unless it is before the log start.
     must_be_copied: bool = False
+    #: Whether these are of the local tier only: what is removed is in the other one, or before the log start.
+    is_local: bool = False
 
     @classmethod
     def of(cls, config: LogConfig, *, is_tiered: bool, has_remote_part: bool = False) -> "Limits":
@@ -69,7 +75,11 @@ class Limits(NamedTuple):
         if is_tiered and not config.remote_log_copy_disable:
             # Also without `cleanup.policy=delete`: nothing expires then, but the local tier is only a part.
             return cls(
-                config.effective_local_retention_ms, config.effective_local_retention_bytes, "local.", True
+                config.effective_local_retention_ms,
+                config.effective_local_retention_bytes,
+                "local.",
+                must_be_copied=True,
+                is_local=True,
             )
         return cls(
             config.total_retention_ms,
@@ -80,6 +90,16 @@ class Limits(NamedTuple):
     def kept_from_ms(self, now_ms: int) -> int | None:
         """The oldest timestamp that is kept; None if nothing is removed by age."""
         return None if self.retention_ms is None else now_ms - self.retention_ms
+
+    def go_by_file(self, largest_ms: int, *, now_ms: int) -> bool:
+        """Whether a segment ages from when its file was last written, not from its largest timestamp (negative: none)."""
+        return largest_ms < 0 or (self.is_local and largest_ms > now_ms)
+
+
+def _time_ms(segment: Segment, limits: Limits, now_ms: int) -> int:
+    """The time from which a segment ages, by its headers or its file."""
+    largest_ms = segment.indexes.largest.timestamp
+    return segment.files.modified_ms() if limits.go_by_file(largest_ms, now_ms=now_ms) else largest_ms
 
 
 def _copied_end(offsets: LogOffsets, limits: Limits) -> int:
@@ -103,7 +123,10 @@ def waits_for_disk(
             break
         if segment.indexes.known_largest is None:
             return segment.size > 0
-        if segment.indexes.largest.timestamp >= oldest_kept_ms:
+        if (
+            segment.indexes.largest.timestamp >= oldest_kept_ms
+            and _time_ms(segment, limits, now_ms) >= oldest_kept_ms
+        ):
             break
         if not limits.must_be_copied and segment.waits_for_times(oldest_kept_ms):
             if segment.times.known.position < segment.size:
@@ -120,7 +143,12 @@ def warm_up(reader: LogReader, *, limits: Limits, now_ms: int, most: int | None 
     """
     oldest_kept_ms = limits.kept_from_ms(now_ms)
     if oldest_kept_ms is not None:
-        reader.warm_up_times(oldest_kept_ms, of_records=not limits.must_be_copied, most=most)
+        reader.warm_up_times(
+            oldest_kept_ms,
+            go_by_file=partial(limits.go_by_file, now_ms=now_ms),
+            of_records=not limits.must_be_copied,
+            most=most,
+        )
 
 
 def due(
@@ -173,7 +201,7 @@ def due(
         reason = f"they are older than {limits.prefix}retention.ms {limits.retention_ms}"
         found = leading(
             # Not what is copied: it is deleted here only.
-            (lambda segment: segment.largest_timestamp_ms() < oldest_kept_ms)
+            (lambda segment: _time_ms(segment, limits, now_ms) < oldest_kept_ms)
             if limits.must_be_copied
             else (lambda segment: segment.is_older_than(oldest_kept_ms)),
             reason,

@@ -5,7 +5,7 @@ loop's thread, which may append to it, truncate, close or delete it meanwhile. S
 Segment object of its own, and changes nothing but the page cache.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
@@ -32,10 +32,18 @@ def warm_up(segment: Segment, offset: int, *, max_bytes: int, files: Files) -> N
             separate.log.read_bytes(found.position, size=size)
 
 
-def warm_up_times(segments: Iterable[Segment], *, kept_from_ms: int, of_records: bool, files: Files) -> None:
+def warm_up_times(
+    segments: Iterable[Segment],
+    *,
+    kept_from_ms: int,
+    go_by_file: Callable[[int], bool],
+    of_records: bool,
+    files: Files,
+) -> None:
     """Read what `segment.indexes.largest` reads, of the oldest segments up to the first that ends at or after `kept_from_ms`.
 
-    With `of_records` also the timestamps of their records, where these decide (`storage.segment_times`).
+    A segment whose largest timestamp is one to `go_by_file` ends when its file was last written. With `of_records` also the
+    timestamps of their records, where these decide (`storage.segment_times`).
 
     [any thread] Raises as `warm_up`.
     """
@@ -48,7 +56,9 @@ def warm_up_times(segments: Iterable[Segment], *, kept_from_ms: int, of_records:
                 timestamp, offset, _ = separate.indexes.time_index.last
                 if timestamp >= 0:
                     separate.reader.find_by_index(offset)
-        if timestamp >= kept_from_ms:
+        if timestamp >= kept_from_ms and not (
+            go_by_file(timestamp) and segment.files.modified_ms() < kept_from_ms
+        ):
             return
         if of_records and segment.waits_for_times(kept_from_ms):
             end = segment.size

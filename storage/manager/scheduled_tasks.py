@@ -88,7 +88,7 @@ class ScheduledTasks:
         found = []
         for _ in range(min(LOGS_A_CALL, len(self._retention_queue))):
             log = self._retention_queue.popleft()
-            if log.start.retention_waits_for_disk(now_ms, most=SEGMENTS_OF_STEP) or _is_due(log, now_ms):
+            if _is_due(log, now_ms):
                 found.append(log)
             else:
                 _release_mappings(log)
@@ -98,7 +98,9 @@ class ScheduledTasks:
 
 def _is_due(log: Log, now_ms: int) -> bool:
     try:
-        return log.start.is_retention_due(now_ms)
+        return log.start.retention_waits_for_disk(
+            now_ms, most=SEGMENTS_OF_STEP
+        ) or log.start.is_retention_due(now_ms)
     except KafkaError as error:
         _LOG.error("%s: retention failed: %s", log.directory, error)
         return False

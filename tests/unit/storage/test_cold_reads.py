@@ -131,6 +131,18 @@ def test_retention_does_not_wait_for_the_disk(log, kept_ms, removed):
     assert not log.start.retention_waits_for_disk(now_ms)
 
 
+def test_retention_by_the_time_of_files_does_not_wait_for_the_disk(log):
+    """Of tiered segments whose timestamps are in the future."""
+    log.update_config(replace(CONFIG, remote_storage_enable=True, local_retention_ms=1000))
+    log.update_remote_end_offset(COUNT)
+    for segment in log.segments:
+        segment.files.set_modified_ms(NOW_MS - 5000)
+    now_ms = NOW_MS - 1
+    if log.start.retention_waits_for_disk(now_ms):
+        in_thread(log.start.warm_up_retention, now_ms)
+    assert log.apply_retention(now_ms) == 2
+
+
 def test_maintenance_does_not_wait_for_the_disk(tmp_path, files):
     at = TopicPartition("a", 0)
     options = {
@@ -165,6 +177,19 @@ def test_a_failing_disk_takes_the_log_offline(log, files, monkeypatch):
     monkeypatch.setattr(files, "pread", fails)
     with pytest.raises(KafkaStorageError):
         in_thread(log.reader.warm_up, 200, max_bytes=1000)
+    assert not log.is_writable
+
+
+@pytest.mark.logs("is offline")
+def test_a_disk_that_cannot_say_when_a_file_was_written_takes_the_log_offline(log, files, monkeypatch):
+    def fails(*_, **__):
+        raise OSError(5, "the disk")
+
+    log.update_config(replace(CONFIG, retention_ms=0))
+    in_thread(log.start.is_retention_due, NOW_MS + COUNT)
+    monkeypatch.setattr(files, "modified_ms", fails)
+    with pytest.raises(KafkaStorageError):
+        log.start.retention_waits_for_disk(NOW_MS + COUNT)
     assert not log.is_writable
 
 

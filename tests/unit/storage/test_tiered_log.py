@@ -9,6 +9,7 @@ from protocol.types import TopicPartition
 from storage import leader_epoch_cache, producer_snapshot
 from storage.appending import AppendOrigin
 from storage.log_config import LogConfig
+from storage.retention import Limits
 from tests.unit.storage.storage_support import NOW_MS, batch, marker, open_log
 
 pytestmark = pytest.mark.logs("below the high watermark")
@@ -341,6 +342,53 @@ def test_local_retention_never_wedges(tmp_path):
     log.update_remote_end_offset(9)
     log.apply_retention(LONG_AGO + NOW_MS)
     assert log.local_log_start_offset == 9
+    log.close_files()
+
+
+@pytest.mark.parametrize(("limits", "largest_ms", "goes_by_file"), [
+    (Limits(1000, None), NOW_MS, False),
+    (Limits(1000, None), NOW_MS + 1, False),  # total retention: the records' own time counts
+    (Limits(1000, None), -1, True),
+    (Limits(1000, None, must_be_copied=True), NOW_MS + 1, False),  # remote.log.copy.disable
+    (Limits(1000, None, must_be_copied=True), -1, True),
+    (Limits(1000, None, must_be_copied=True, is_local=True), NOW_MS - 1, False),
+    (Limits(1000, None, must_be_copied=True, is_local=True), NOW_MS, False),
+    (Limits(1000, None, must_be_copied=True, is_local=True), NOW_MS + 1, True),
+    (Limits(1000, None, must_be_copied=True, is_local=True), -1, True),
+])  # fmt: skip
+def test_when_a_segment_ages_from_the_time_of_its_file(limits, largest_ms, goes_by_file):
+    assert limits.go_by_file(largest_ms, now_ms=NOW_MS) == goes_by_file
+
+
+@pytest.mark.parametrize("is_warm", [False, True])
+@pytest.mark.parametrize(("configs", "remote_end", "written_ms", "bases"), [
+    # A copied segment goes, whatever its clients' clocks say, and the active one is rolled for its copy.
+    ({"local_retention_ms": 1000}, 6, NOW_MS, [6, 7]),
+    ({"retention_ms": 1000}, 6, NOW_MS, [6, 7]),
+    ({"local_retention_ms": 1000}, 2, NOW_MS, [2, 4, 6]),  # the others are not copied
+    ({"local_retention_ms": 1000}, None, NOW_MS, [0, 2, 4, 6]),
+    ({"local_retention_ms": 1000}, 6, LONG_AGO - 1000, [0, 2, 4, 6]),  # it was written within local.retention.ms
+    ({"retention_ms": 1000, "remote_log_copy_disable": True}, 6, NOW_MS, [0, 2, 4, 6]),
+    ({"retention_ms": 1000, "remote_storage_enable": False}, None, NOW_MS, [0, 2, 4, 6]),
+])  # fmt: skip
+def test_a_timestamp_in_the_future_does_not_keep_a_copied_segment(
+    tmp_path, is_warm, configs, remote_end, written_ms, bases
+):
+    log = open_log(tmp_path / "orders-0", config=tiered(**configs))
+    fill(log, 7, timestamp=LONG_AGO + 1)
+    if not is_warm:
+        log.close()
+        log = open_log(log.directory, config=log.config)
+        log.update_high_watermark(7)
+    for segment in log.segments:
+        segment.files.set_modified_ms(written_ms)
+    if remote_end is not None:
+        log.update_remote_end_offset(remote_end)
+    if log.start.retention_waits_for_disk(LONG_AGO):
+        log.start.warm_up_retention(LONG_AGO)
+    log.apply_retention(LONG_AGO)
+    assert [segment.base_offset for segment in log.segments] == bases
+    assert log.log_start_offset == 0
     log.close_files()
 
 
