@@ -3,6 +3,7 @@
 The functions that `protocol.reader` generates call these by name.
 """
 
+import re
 from codecs import register_error
 from collections.abc import Callable, Generator
 from struct import Struct
@@ -21,9 +22,8 @@ MAX_RESPONSE_ELEMENTS: Final = 20_000_000
 MAX_STRING_BYTES: Final = 0x7FFF
 #: The name of the error handler of strings.
 LENIENT: Final = "as-by-java"
-#: The first byte of a surrogate, and the lowest and highest second one.
-_SURROGATES: Final = 0xED
-_SECOND_BYTES: Final = (b"\xa0", b"\xbf")
+#: A surrogate, or the beginning of one: one character of Java, none of Python.
+_SURROGATE: Final = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 #: Size of the UUID cache, 200 bytes each; one more clears it.
 MAX_REMEMBERED_UUIDS: Final = 4096
 #: UUIDs, or tagged fields, that are read in one step where reading is divided into steps.
@@ -135,14 +135,12 @@ def replaced_as_by_java(error: UnicodeError) -> tuple[str, int]:
     in Python. A string that would exceed the limit of the wire format, as each byte may become three, is malformed.
     """
     assert isinstance(error, UnicodeDecodeError), error
-    data, start, end = error.object, error.start, error.end
+    data = error.object
     if len(data) > MAX_STRING_BYTES // 3:
         raise MalformedMessage(f"a string of {len(data)} bytes that are not UTF-8")
-    if data[start] == _SURROGATES and _SECOND_BYTES[0] <= data[start + 1 : start + 2] <= _SECOND_BYTES[1]:
-        end = start + 2
-        if data[end : end + 1] and data[end] & 0xC0 == 0x80:
-            end += 1
-    return "\ufffd", end
+    # All that follows at once: a call for each wrong byte would be 160 ms for a step of a hundred strings.
+    rest = _SURROGATE.sub(b"\xff", data[error.start :])
+    return rest.decode("utf-8", "replace"), len(data)
 
 
 register_error(LENIENT, replaced_as_by_java)

@@ -18,7 +18,7 @@ from protocol.messages import request_class, response_class
 from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from protocol.messages.metadata import MetadataRequest
 from protocol.plan import plan_of
-from protocol.reading import MAX_ELEMENTS
+from protocol.reading import LENIENT, MAX_ELEMENTS, replaced_as_by_java
 from protocol.varint import encode_uvarint
 from tests.harness.not_utf8 import NOT_UTF8
 
@@ -167,6 +167,27 @@ def test_what_is_not_utf8_is_replaced_as_by_java(text, decoded):
     assert plain[:2] == b"\0\0"
     asked = decode_request(ApiKey.HEARTBEAT, 3, len(data).to_bytes(2, "big") + data + plain[2:])
     assert asked.group_id == decoded
+
+
+PARTS = [b"\xed", b"\xa0", b"\x80", b"\xbf", b"\xe2", b"\xf0", b"\x9f", b"\xff", b"a", "ü".encode()]
+
+
+@given(st.lists(st.sampled_from(PARTS)).map(b"".join))
+@settings(max_examples=100, deadline=None, database=None)
+def test_one_call_replaces_all_that_is_not_utf8(data):
+    """A call for each wrong byte made a step of a hundred strings last 170 ms."""
+    replaced, at, were_all = "", 0, []
+    while at < len(data):
+        try:
+            replaced, at = replaced + data[at:].decode(), len(data)
+        except UnicodeDecodeError as error:
+            were_all.append(replaced_as_by_java(error)[1] == len(data) - at)
+            start, end = at + error.start, at + error.end
+            if data[start] == 0xED and 0xA0 <= (*data, 0)[start + 1] <= 0xBF:
+                end = start + (3 if 0x80 <= (*data, 0, 0)[start + 2] <= 0xBF else 2)
+            replaced, at = replaced + data[at:start].decode() + "\ufffd", end
+    assert str(data, "utf-8", LENIENT) == replaced
+    assert all(were_all)
 
 
 def test_a_string_that_would_be_too_long_to_be_returned_is_malformed():
