@@ -9,10 +9,10 @@ Encoding in steps: `protocol.codec.stepwise_encoder`.
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Coroutine, Generator, Iterable, Iterator
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import Awaitable, Generator, Iterable, Iterator
+from contextlib import nullcontext
 from itertools import islice
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from runtime.turns import MAX_STEPS, HasTurns, in_turns
 
@@ -33,17 +33,19 @@ def at_once_or_in_turns(
 ) -> R | Awaitable[R]:
     """The answer if the work is done in one step; else the rest is done in turns of the loop. Raises what a step raises.
 
-    Where other long work has had its part of this turn, all steps are done in later ones. `lock` is held meanwhile (`BrokerServices.long_answers`): of a hundred answers that were made at the same time, none would be
+    Where other long work has had its part of this turn, the first step is done in a later one. `lock` is held for the others
+    (`BrokerServices.long_answers`): of a hundred answers that were made at the same time, none would be
     complete before nearly all are, and each would hold its rows for as long. It is free while the answer is waited for.
     """
-    if not runtime.turns.is_spent:
-        try:
-            next(work)
-        except StopIteration as done:
-            answer: R | Awaitable[R] = done.value
-            return answer
-        runtime.turns.charge(MAX_STEPS)
-    return _rest_in_turns(work, runtime, lock or nullcontext())
+    if runtime.turns.is_spent:
+        return _all_in_turns(work, runtime, lock)
+    try:
+        next(work)
+    except StopIteration as done:
+        answer: R | Awaitable[R] = done.value
+        return answer
+    runtime.turns.charge(MAX_STEPS)
+    return _rest_in_turns(work, runtime, lock)
 
 
 def listed(rows: Iterable[T]) -> Generator[None, None, list[T]]:
@@ -89,12 +91,25 @@ async def result_in_turns(work: Generator[None, None, R], runtime: HasTurns) -> 
     return results[0]
 
 
-def _rest_in_turns(
-    work: Work[R], runtime: HasTurns, lock: AbstractAsyncContextManager[None]
-) -> Coroutine[Any, Any, R]:
-    async def rest() -> R:
-        async with lock:
-            answer = await result_in_turns(work, runtime)
-        return await answer if isinstance(answer, Awaitable) else answer
+async def _all_in_turns(work: Work[R], runtime: HasTurns, lock: asyncio.Lock | None) -> R:
+    """The first step waits for its turn only, not for the lock: a short answer does not wait until a long one is complete."""
+    answers: list[R | Awaitable[R]] = []
 
-    return rest()
+    def first_step() -> Iterator[None]:
+        try:
+            next(work)
+        except StopIteration as done:
+            answers.append(done.value)
+        yield
+
+    await in_turns(runtime, first_step())
+    if not answers:
+        return await _rest_in_turns(work, runtime, lock)
+    (answer,) = answers
+    return await answer if isinstance(answer, Awaitable) else answer
+
+
+async def _rest_in_turns(work: Work[R], runtime: HasTurns, lock: asyncio.Lock | None) -> R:
+    async with lock or nullcontext():
+        answer = await result_in_turns(work, runtime)
+    return await answer if isinstance(answer, Awaitable) else answer

@@ -331,6 +331,32 @@ async def test_long_work_leaves_others_their_turn():
     counting.cancel()
 
 
+async def test_a_short_answer_waits_for_its_turn_and_not_until_a_long_one_is_complete():
+    lock, done, turns_of_loop = asyncio.Lock(), [], loop_turns()
+    runtime = SimpleNamespace(turns=turns_of_loop)
+
+    async def answer(steps, result):
+        done.append(await at_once_or_in_turns(work(steps, result), runtime, lock))
+
+    long = asyncio.create_task(answer(turns.MAX_STEPS * 20, "long"))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert lock.locked()
+    assert turns_of_loop.is_spent
+    await asyncio.gather(*[answer(0, number) for number in range(3)])
+    assert done == [0, 1, 2]
+    await long
+    turns_of_loop.charge(turns.MAX_STEPS)
+    with pytest.raises(InvalidRequest):
+        await at_once_or_in_turns(work(0, InvalidRequest("no")), runtime, lock)
+    future = asyncio.get_running_loop().create_future()
+    future.set_result(7)
+    turns_of_loop.charge(turns.MAX_STEPS)
+    assert await at_once_or_in_turns(work(0, future), runtime, lock) == 7
+    turns_of_loop.charge(turns.MAX_STEPS)
+    assert await at_once_or_in_turns(work(5, 8), runtime, lock) == 8
+
+
 async def test_long_answers_are_made_one_after_the_other_and_waited_for_together():
     lock = asyncio.Lock()
     begun = []
