@@ -324,6 +324,24 @@ def test_one_event_completes_thousands_of_operations_in_order_and_in_turns(loop,
     assert_empty(purgatory, loop)
 
 
+def test_a_bug_of_one_completion_does_not_end_the_wait_of_the_others_for_ever(loop, purgatory):
+    """Their timers have fired, and do not fire again."""
+
+    def fail():
+        raise ZeroDivisionError
+
+    loop.call_exception_handler = lambda _context: None
+    operations = [Operation(fail if number == 150 else None) for number in range(300)]
+    for operation in operations:
+        operation.is_short = False
+        watch(purgatory, operation, "p", timeout_ms=1000)
+    loop.advance(1)
+    while loop.soon:
+        loop.turn()
+    assert all(operation.is_done for operation in operations)
+    assert_empty(purgatory, loop)
+
+
 def test_a_few_short_operations_are_completed_in_the_turn_of_their_event_also_behind_long_ones(
     loop, purgatory
 ):
