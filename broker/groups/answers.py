@@ -32,17 +32,30 @@ def after(answer: "Answer[A]", convert: Callable[[A], B]) -> "Answer[B]":
 def later(
     loop: AbstractEventLoop, when: Callable[[Callable[[], None]], None], make: "Callable[[], Answer[A]]"
 ) -> "Future[A]":
-    """The response that `make` returns when `when` calls back; it is not made if the connection is closed before that."""
+    """The response that `make` returns when `when` calls back, or the error that it raises; not made if this is cancelled before.
+
+    What is called back never raises: others wait behind it.
+    """
     made: Future[A] = loop.create_future()
 
     def pass_on(done: "Future[A]") -> None:
-        if not made.done():
+        if made.done():
+            return
+        if done.cancelled():
+            made.cancel()
+        elif (error := done.exception()) is not None:
+            made.set_exception(error)
+        else:
             made.set_result(done.result())
 
     def wake() -> None:
         if made.done():
             return
-        answer = make()
+        try:
+            answer = make()
+        except Exception as error:  # noqa: BLE001 - raised where the response is awaited
+            made.set_exception(error)
+            return
         if isinstance(answer, Future):
             answer.add_done_callback(pass_on)
         else:

@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from broker.api import api
-from broker.groups.answers import after, after_all
+from broker.groups.answers import after, after_all, later
 from broker.groups.config import GroupConfig
 from broker.request_context import RequestContext
 from protocol.api_keys import KAFKA_VERSIONS, ApiKey
@@ -323,6 +323,24 @@ async def test_many_groups_are_answered_in_turns(names):
     assert [each.key for each in found.coordinators] == names
     assert turns >= 2 * len(names) / 3, "a turn is two milliseconds"
     counting.cancel()
+
+
+async def test_what_waits_for_a_partition_gets_its_response_or_its_error_and_stops_no_other():
+    loop, wakes = asyncio.get_running_loop(), []
+    failing = later(loop, wakes.append, lambda: 1 // 0)
+    inner, gone = loop.create_future(), loop.create_future()
+    waiting = later(loop, wakes.append, lambda: inner)
+    cancelled = later(loop, wakes.append, lambda: gone)
+    for wake in wakes:
+        wake()
+    gone.cancel()
+    inner.set_exception(UnknownServerError())
+    with pytest.raises(ZeroDivisionError):
+        await failing
+    with pytest.raises(UnknownServerError):
+        await waiting
+    with pytest.raises(asyncio.CancelledError):
+        await cancelled
 
 
 async def test_answers_that_come_later():
