@@ -60,10 +60,8 @@ class LineLimit(logging.Filter):
             return False
         place[:] = min(left, LINES_AT_ONCE) - cost, record.created, 0
         if omitted:
-            record.msg = (
-                f"{_cut(record.getMessage(), MAX_LINE)} ({omitted:.0f} more such lines were omitted before)"
-            )
-            record.args = ()
+            # Written by `LineFormatter`: what a filter raises, as for a wrong format, is raised by the call that logs.
+            record.omitted_lines = round(omitted)
         return True
 
 
@@ -81,8 +79,11 @@ class LineFormatter(logging.Formatter):
         """The line, without a traceback."""
         text = super().formatMessage(record)
         if getattr(record, "has_lines", False):
-            return _indented(text)
-        return _cut(_cut(text, MAX_LINE).translate(_ESCAPES), MAX_LINE)
+            text = _indented(text)
+        else:
+            text = _cut(_cut(text, MAX_LINE).translate(_ESCAPES), MAX_LINE)
+        omitted = getattr(record, "omitted_lines", 0)
+        return f"{text} ({omitted} more such lines were omitted before)" if omitted else text
 
     def formatException(self, ei: _ExceptionInfo) -> str:  # noqa: N802
         """All lines but the first are indented: an exception may contain a client's text."""

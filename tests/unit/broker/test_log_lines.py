@@ -58,7 +58,14 @@ def passed(limit, place, *, at, level=logging.INFO, text="said %s", exc_info=Non
     """Whether a line is written, and its text."""
     record = logging.LogRecord("broker.x", level, "x.py", place, text, ("x",), exc_info)
     record.created = at
-    return record.getMessage() if limit.filter(record) else None
+    return LineFormatter("%(message)s").format(record).split("\n")[0] if limit.filter(record) else None
+
+
+def test_a_line_that_cannot_be_formatted_raises_nothing_where_it_is_logged():
+    limit = LineLimit()
+    for _ in range(LINES_AT_ONCE + 1):
+        passed(limit, 1, at=5.0)
+    assert limit.filter(logging.LogRecord("broker.x", logging.INFO, "x.py", 1, "%d", ("x",), None)) is True
 
 
 def test_one_place_writes_a_bounded_number_of_lines():
