@@ -2,7 +2,7 @@
 
     listening --a connection arrives, admitted--> its protocol is created
     listening --a connection arrives, not admitted--> paused: it is held, later ones wait in the backlog
-    listening --no descriptor is free, but for the reserve--> paused for `RETRY_S`
+    listening --no descriptor is free, but for files--> paused for `RETRY_S`
     paused    --resume(), admitted--> listening
 
 The servers of asyncio and uvloop cannot leave connections in the backlog: they accept every connection.
@@ -13,19 +13,24 @@ import asyncio
 import logging
 import resource
 import socket
-import sys
 from collections.abc import Callable
 from typing import Final
+from weakref import WeakSet
 
 logger = logging.getLogger(__name__)
+
+#: The open connections of this process, which shares its descriptors: a transport has its socket until it is closed.
+_connections: Final[WeakSet[socket.socket]] = WeakSet()
 
 #: Maximum number of connections that are accepted in one turn of the loop: each takes 0.2 ms until it is open, and
 #: requests of other connections wait meanwhile.
 ACCEPTS_PER_TURN: Final = 8
 #: The pause after accept() has failed for lack of descriptors or memory; meanwhile the loop can close connections.
 RETRY_S: Final = 1.0
-#: Descriptors that connections leave free for files: a quarter of the limit, and at most so many.
+#: Descriptors that connections leave to files: a quarter of the limit, and at most so many.
 FILES_DESCRIPTORS: Final = 4096
+#: Descriptors that they leave free where files have more than that: as many as files leave to those of one use.
+FREE_DESCRIPTORS: Final = 64
 #: The interval between two log lines about connections that cannot be accepted.
 LOG_INTERVAL_S: Final = 60.0
 
@@ -109,9 +114,8 @@ class SocketListening:
             except OSError as error:
                 self._retry_later(str(error))
                 return
-            if accepted.fileno() >= _most_descriptors():
-                # The lowest free number: all before it are in use. The client connects again.
-                accepted.close()
+            if not _may_keep(accepted):
+                accepted.close()  # the client connects again
                 self._retry_later("the remaining descriptors are for files")
                 return
             accepted.setblocking(False)
@@ -142,7 +146,14 @@ class SocketListening:
             protocol.connection_lost(error)
 
 
-def _most_descriptors() -> int:
-    """The first descriptor that no connection gets."""
+def _may_keep(accepted: socket.socket) -> bool:
+    """Whether files have their part of the descriptors without this connection's; counted until it is closed."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return sys.maxsize if limit == resource.RLIM_INFINITY else limit - min(FILES_DESCRIPTORS, limit // 4)
+    if limit != resource.RLIM_INFINITY and (
+        len(_connections) >= limit - min(FILES_DESCRIPTORS, limit // 4)
+        # The lowest free number: all before it are in use.
+        or accepted.fileno() >= limit - min(FREE_DESCRIPTORS, limit // 8)
+    ):
+        return False
+    _connections.add(accepted)
+    return True

@@ -92,13 +92,36 @@ def test_connections_leave_descriptors_to_files(monkeypatch):
         listening = await runtime.listen("127.0.0.1", 0, lambda: accepted.append(None) or Echo())
         monkeypatch.setattr(accepting, "RETRY_S", 0.01)
         with monkeypatch.context() as patch:
-            patch.setattr(accepting, "_most_descriptors", lambda: 0)
+            patch.setattr(accepting, "_may_keep", lambda _socket: False)
             with socket.create_connection(("127.0.0.1", listening.port)) as refused:
                 assert await runtime.loop.run_in_executor(None, refused.recv, 1) == b""
             assert not accepted
         with socket.create_connection(("127.0.0.1", listening.port)):
             while not accepted:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
+        listening.close()
+
+    run(main)
+
+
+@pytest.mark.logs("the remaining descriptors are for files")
+@pytest.mark.parametrize("is_of_files", [True, False])
+def test_connections_have_their_part_of_the_descriptors_also_where_files_have_more_than_theirs(
+    monkeypatch, is_of_files
+):
+    """Seven eighths of the limit are in use: of files, a connection is accepted; of connections, none is."""
+    async def main(runtime):
+        listening = await runtime.listen("127.0.0.1", 0, Echo)
+        await runtime.loop.run_in_executor(None, int)  # starts the thread
+        with socket.socket() as lowest_free:
+            in_use = lowest_free.fileno()
+        limit = in_use * 8 // 7 + 6
+        monkeypatch.setattr(accepting.resource, "getrlimit", lambda _kind: (limit, limit))
+        monkeypatch.setattr(accepting, "_connections", set() if is_of_files else set(range(in_use)))
+        with socket.create_connection(("127.0.0.1", listening.port)) as client:
+            if is_of_files:
+                client.sendall(b"x")
+            assert await runtime.loop.run_in_executor(None, client.recv, 1) == (b"x" if is_of_files else b"")
         listening.close()
 
     run(main)
