@@ -16,8 +16,8 @@ from collections.abc import Awaitable, Generator, Iterator
 from uuid import UUID
 
 from broker.api import Api
-from broker.api.long_answers import ROWS_OF_STEP, at_once_or_in_turns, listed
-from broker.groups.answers import Answer, after, after_all
+from broker.api.long_answers import ROWS_OF_STEP, at_once_or_in_turns, listed, when_all
+from broker.groups.answers import Answer, after
 from broker.request_context import RequestContext
 from broker.services import BrokerServices
 from protocol.api_keys import ApiKey
@@ -62,7 +62,7 @@ def _answer(
             left = ROWS_OF_STEP
             yield
     if has_groups:
-        return after_all(answers, lambda fetched: OffsetFetchResponse(groups=fetched))
+        return when_all(answers, lambda fetched: OffsetFetchResponse(groups=fetched), broker.runtime)
     return after(answers[0], lambda fetched: _single_answer(groups[0], fetched, context.version))
 
 

@@ -11,7 +11,7 @@ from collections.abc import Awaitable
 
 from broker.api import Api
 from broker.api.answering_each import answer_each
-from broker.groups.answers import after_all
+from broker.api.long_answers import when_all
 from broker.request_context import RequestContext
 from broker.services import BrokerServices
 from protocol.api_keys import ApiKey
@@ -25,7 +25,7 @@ def handle(
     return answer_each(
         list(dict.fromkeys(request.groups_names)),
         broker.groups.delete,
-        lambda answers: after_all(answers, lambda rows: DeleteGroupsResponse(results=rows)),
+        lambda answers: when_all(answers, lambda rows: DeleteGroupsResponse(results=rows), broker.runtime),
         broker,
     )
 

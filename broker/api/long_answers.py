@@ -9,13 +9,15 @@ Encoding in steps: `protocol.codec.stepwise_encoder`.
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Generator, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from itertools import islice
 from typing import Final, TypeAlias, TypeVar
 
+from broker.groups.answers import Answer, after_all
 from runtime.turns import MAX_STEPS, HasTurns, in_turns
 
+A = TypeVar("A")
 R = TypeVar("R")
 T = TypeVar("T")
 
@@ -23,6 +25,8 @@ T = TypeVar("T")
 ROWS_OF_STEP: Final = 100
 #: Names that are only counted in one step.
 _NAMES_OF_STEP: Final = 1000
+#: What these count as, of the steps of a turn.
+_STEPS_OF_NAMES: Final = 10
 
 #: Yields between two steps, and returns the answer, which may have to be waited for.
 Work: TypeAlias = Generator[None, None, R | Awaitable[R]]
@@ -68,6 +72,27 @@ def counted(names: Iterable[T]) -> Generator[None, None, Counter[T]]:
             yield
         counter.update(some)
     return counter
+
+
+def when_all(
+    answers: Sequence[Answer[A]], convert: Callable[[list[A]], R], runtime: HasTurns
+) -> R | Awaitable[R]:
+    """All answers in their order, converted when the last of them is available; many are collected in turns of the loop."""
+    if len(answers) <= ROWS_OF_STEP:
+        return after_all(answers, convert)
+    return _one_after_the_other(answers, convert, runtime)
+
+
+async def _one_after_the_other(
+    answers: Sequence[Answer[A]], convert: Callable[[list[A]], R], runtime: HasTurns
+) -> R:
+    found: list[A] = []
+    for number, answer in enumerate(answers):
+        if not number % _NAMES_OF_STEP:
+            await runtime.turns.share(steps=_STEPS_OF_NAMES)
+        # Shielded: the coordinator completes the answer, also if this connection is closed.
+        found.append(await asyncio.shield(answer) if isinstance(answer, asyncio.Future) else answer)
+    return convert(found)
 
 
 def at_once(work: Generator[None, None, R]) -> R:

@@ -36,7 +36,6 @@ BOUND_S = 0.02
 AT_ONE_MOMENT = {
     (ApiKey.METADATA, "topics"),
     (ApiKey.DESCRIBE_TOPIC_PARTITIONS, "topics"),
-    (ApiKey.OFFSET_FETCH, "groups"),
     (ApiKey.LEAVE_GROUP, "members"),
     (ApiKey.DESCRIBE_QUORUM, "topics"),
     (ApiKey.DESCRIBE_QUORUM, "topics.partitions"),

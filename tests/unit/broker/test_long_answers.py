@@ -15,7 +15,7 @@ from broker.api import (
     k75_describe_topic_partitions,
 )
 from broker.api.dispatch import Dispatcher
-from broker.api.long_answers import at_once_or_in_turns
+from broker.api.long_answers import at_once_or_in_turns, when_all
 from broker.metadata_cache import MetadataCache
 from broker.request_context import RequestContext
 from protocol.api_keys import ApiKey
@@ -378,3 +378,38 @@ async def test_long_answers_are_made_one_after_the_other_and_waited_for_together
     for number, future in enumerate(futures):
         future.set_result(number)
     assert await asyncio.gather(*answers) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("waiting_every", [0, 1, 7])
+async def test_many_answers_are_collected_in_turns_in_their_order(waiting_every):
+    loop = asyncio.get_running_loop()
+    count = 20_000
+    answers = [
+        loop.create_future() if waiting_every and not number % waiting_every else number
+        for number in range(count)
+    ]
+    waiting = [number for number, each in enumerate(answers) if isinstance(each, asyncio.Future)]
+    runtime = SimpleNamespace(turns=loop_turns())
+
+    def complete(turn):
+        for number in [waiting.pop() for _ in range(min(len(waiting), 2_000))]:
+            answers[number].set_result(number)
+
+    found, taken = await in_counted_turns(when_all(answers, list, runtime), complete)
+    assert found == list(range(count))
+    assert taken > count / 1_000 / 10  # a thousand are ten of a turn's hundred steps
+
+
+async def test_a_closed_connection_leaves_the_answers_to_those_who_make_them():
+    answers = [asyncio.get_running_loop().create_future() for _ in range(200)]
+    waiting = asyncio.ensure_future(when_all(answers, list, SimpleNamespace(turns=loop_turns())))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.sleep(0)
+    assert waiting.cancelled()
+    assert not any(each.cancelled() for each in answers)
+
+
+async def test_a_few_answers_are_collected_at_once():
+    assert when_all([1, 2], sum, SimpleNamespace()) == 3
