@@ -6,16 +6,18 @@ operations of the cluster, v10 topic ids, v12 topics by id, v13 top-level error 
 Differs from Kafka: the response contains a topic that the request has created, where Kafka returns
 UNKNOWN_TOPIC_OR_PARTITION and the client retries. If all brokers are fenced, all are listed; Kafka lists none,
 and librdkafka (since 2.10) then drops the brokers that it knows and sends no request for five minutes.
-Touches: broker.metadata (read only); the controller, to create a topic. Many partitions take several turns of the loop, and
-are described as of the first one.
+Touches: broker.metadata (read only); the controller, to create a topic. Many names and partitions take several turns of the
+loop; all are described as of one of them.
 """
 
-from collections.abc import Awaitable, Generator
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
+from operator import attrgetter
+from typing import Final, TypeAlias, cast
 from uuid import UUID
 
 from broker.api import Api
 from broker.api import authorized_operations as operations
-from broker.api.long_answers import ROWS_OF_STEP, at_once_or_in_turns
+from broker.api.long_answers import NAMES_OF_STEP, ROWS_OF_STEP, Work, at_once_or_in_turns, distinct
 from broker.metadata_cache import ListenerBrokers
 from broker.request_context import RequestContext
 from broker.services import BrokerServices
@@ -23,6 +25,7 @@ from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, InvalidRequest, InvalidTopic, KafkaError
 from protocol.messages.metadata import (
     MetadataRequest,
+    MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
@@ -32,55 +35,88 @@ from protocol.metadata.image import PartitionImage, TopicImage
 from protocol.topic_names import INTERNAL_TOPICS, check_topic_name
 from protocol.types import ZERO_UUID
 
+#: Topics that one request creates at most; the others are unknown in its answer, and created when the client asks again.
+MOST_CREATED: Final = 1000
+
+#: A topic's name or id.
+_Key: TypeAlias = str | UUID
+#: Different names or ids, in their order.
+_Keys: TypeAlias = Mapping[_Key, None]
 #: The name or id of a requested topic, the topic, None if there is none, and its partitions.
-_Asked = tuple[str | UUID, TopicImage | None, dict[int, PartitionImage]]
+_Asked: TypeAlias = tuple[_Key, TopicImage | None, Mapping[int, PartitionImage]]
+_NO_TOPIC: Final[tuple[None, Mapping[int, PartitionImage]]] = (None, {})
+
+_FIRST_VERSION_WITH_IDS: Final = 12
+
+_topic_id: Callable[[MetadataRequestTopic], UUID] = attrgetter("topic_id")
+_name: Callable[[MetadataRequestTopic], str | None] = attrgetter("name")
 
 
 def handle(
     request: MetadataRequest, context: RequestContext, broker: BrokerServices
 ) -> MetadataResponse | Awaitable[MetadataResponse]:
     """Describe all topics, or those of the request by name or id; create missing ones if allowed."""
-    _check(request, context.version)
-    missing = _names_to_create(request, broker)
-    return (
-        _create_and_answer(missing, request, context, broker)
-        if missing
-        else _answer(request, context, broker)
-    )
+    work = _create_or_describe(request, context, broker)
+    return at_once_or_in_turns(work, broker.runtime, broker.long_answers)
 
 
-def _check(request: MetadataRequest, version: int) -> None:
-    if version < 12 and any(
-        asked.name is None or asked.topic_id != ZERO_UUID for asked in request.topics or ()
-    ):
+def _create_or_describe(
+    request: MetadataRequest, context: RequestContext, broker: BrokerServices
+) -> Work[MetadataResponse]:
+    asked = yield from _keys(request, context.version)
+    if asked and request.allow_auto_topic_creation and broker.config.auto_create_topics_enable:
+        missing = yield from _names_to_create(asked, broker)
+        if missing:
+            return _create_and_describe(missing, asked, request, context, broker)
+    return (yield from _describe(asked, request, context, broker))
+
+
+def _keys(request: MetadataRequest, version: int) -> Generator[None, None, _Keys | None]:
+    """What the request names, each once: ids, or names; None for all topics. Raises InvalidRequest."""
+    if request.topics is None or (version == 0 and not request.topics):
+        return None
+    ids = yield from distinct(request.topics, _topic_id)
+    ids.pop(ZERO_UUID, None)
+    if ids and version >= _FIRST_VERSION_WITH_IDS:  # As in Kafka: in a request with ids, names are ignored.
+        return cast("_Keys", ids)
+    names = yield from distinct(request.topics, _name)
+    if version < _FIRST_VERSION_WITH_IDS and (ids or None in names):
         raise InvalidRequest(f"Metadata v{version} names topics by name, not by id")
+    names.pop(None, None)
+    return cast("_Keys", names)
 
 
-def _names_to_create(request: MetadataRequest, broker: BrokerServices) -> list[str]:
-    if not (request.topics and request.allow_auto_topic_creation and broker.config.auto_create_topics_enable):
-        return []
-    if any(asked.topic_id != ZERO_UUID for asked in request.topics):
-        return []
-    names = dict.fromkeys(asked.name for asked in request.topics)
-    return [name for name in names if name is not None and broker.metadata.topic(name) is None]
+def _names_to_create(asked: _Keys, broker: BrokerServices) -> Generator[None, None, list[str]]:
+    """The first names without a topic; none if the request has ids."""
+    missing: list[str] = []
+    for number, name in enumerate(asked):
+        if number % NAMES_OF_STEP == NAMES_OF_STEP - 1:
+            yield
+        if isinstance(name, UUID) or len(missing) == MOST_CREATED:
+            break
+        if broker.metadata.topic(name) is None:
+            missing.append(name)
+    return missing
 
 
-async def _create_and_answer(
-    missing: list[str], request: MetadataRequest, context: RequestContext, broker: BrokerServices
+async def _create_and_describe(
+    missing: list[str],
+    asked: _Keys,
+    request: MetadataRequest,
+    context: RequestContext,
+    broker: BrokerServices,
 ) -> MetadataResponse:
     await broker.topic_creator.create(missing)
-    answer = _answer(request, context, broker)
+    work: Work[MetadataResponse] = _describe(asked, request, context, broker)
+    answer = at_once_or_in_turns(work, broker.runtime, broker.long_answers)
     return await answer if isinstance(answer, Awaitable) else answer
 
 
-def _answer(
-    request: MetadataRequest, context: RequestContext, broker: BrokerServices
-) -> MetadataResponse | Awaitable[MetadataResponse]:
-    return at_once_or_in_turns(_describe(request, context, broker), broker.runtime, broker.long_answers)
-
-
 def _describe(
-    request: MetadataRequest, context: RequestContext, broker: BrokerServices
+    asked_for: _Keys | None,
+    request: MetadataRequest,
+    context: RequestContext,
+    broker: BrokerServices,
 ) -> Generator[None, None, MetadataResponse]:
     # Brokers, topics and partitions are those of the first step's moment.
     brokers = broker.metadata.brokers_for(context.listener_name)
@@ -89,7 +125,7 @@ def _describe(
     controller_id = broker.runtime.random.choice(alive)[0].broker_id if alive else -1
     topics = []
     left = ROWS_OF_STEP
-    for asked, image, partitions in _asked(request, context, broker):
+    for asked, image, partitions in _found(asked_for, broker):
         if not left:
             left = ROWS_OF_STEP
             yield
@@ -119,22 +155,16 @@ def _describe(
     )
 
 
-def _asked(request: MetadataRequest, context: RequestContext, broker: BrokerServices) -> list[_Asked]:
-    """The requested topics, all in one turn, as they are now."""
-    metadata = broker.metadata
-    if request.topics is None or (context.version == 0 and not request.topics):
-        # Partitions are copied: the image's own are replaced one by one.
-        return [
-            (name, topic, topic.partitions.copy()) for name, topic in metadata.image.topics_by_name.items()
-        ]
-    found: list[tuple[str | UUID, TopicImage | None]]
-    ids = dict.fromkeys(asked.topic_id for asked in request.topics if asked.topic_id != ZERO_UUID)
-    if ids:  # As in Kafka: in a request with ids, names are ignored.
-        found = [(topic_id, metadata.topic_by_id(topic_id)) for topic_id in ids]
-    else:
-        names = dict.fromkeys(asked.name for asked in request.topics if asked.name is not None)
-        found = [(name, metadata.topic(name)) for name in names]
-    return [(asked, topic, {} if topic is None else topic.partitions.copy()) for asked, topic in found]
+def _found(asked: _Keys | None, broker: BrokerServices) -> Iterable[_Asked]:
+    """The requested topics, as they are now: all that exist are looked up in one turn, which are no more than the cluster has."""
+    image = broker.metadata.image
+    # Partitions are copied: the image's own are replaced one by one.
+    if asked is None:
+        return [(name, topic, topic.partitions.copy()) for name, topic in image.topics_by_name.items()]
+    is_by_id = isinstance(next(iter(asked), None), UUID)
+    topics = cast("Mapping[_Key, TopicImage]", image.topics_by_id if is_by_id else image.topics_by_name)
+    found = {key: (topics[key], topics[key].partitions.copy()) for key in asked.keys() & topics.keys()}
+    return ((key, *found.get(key, _NO_TOPIC)) for key in asked)
 
 
 def _describe_topic(asked: str | UUID, topic: TopicImage | None) -> MetadataResponseTopic:

@@ -9,7 +9,7 @@ Encoding in steps: `protocol.codec.stepwise_encoder`.
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Hashable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from itertools import islice
 from typing import Final, TypeAlias, TypeVar
@@ -20,11 +20,12 @@ from runtime.turns import MAX_STEPS, HasTurns, in_turns
 A = TypeVar("A")
 R = TypeVar("R")
 T = TypeVar("T")
+H = TypeVar("H", bound=Hashable)
 
 #: The number of rows of one step, and so of an answer that is given at once: 0.1 to 0.5 ms.
 ROWS_OF_STEP: Final = 100
 #: Names that are only counted in one step.
-_NAMES_OF_STEP: Final = 1000
+NAMES_OF_STEP: Final = 1000
 #: What these count as, of the steps of a turn.
 _STEPS_OF_NAMES: Final = 10
 
@@ -67,11 +68,22 @@ def counted(names: Iterable[T]) -> Generator[None, None, Counter[T]]:
     """How often each name occurs, in steps."""
     counter: Counter[T] = Counter()
     left = iter(names)
-    while some := list(islice(left, _NAMES_OF_STEP)):
+    while some := list(islice(left, NAMES_OF_STEP)):
         if counter:
             yield
         counter.update(some)
     return counter
+
+
+def distinct(rows: Sequence[T], key: Callable[[T], H]) -> Generator[None, None, dict[H, None]]:
+    """The keys of all rows, each once, in the order of their first occurrences; made in steps."""
+    if len(rows) <= NAMES_OF_STEP:
+        return dict.fromkeys(map(key, rows))
+    found: dict[H, None] = {}
+    for at in range(0, len(rows), NAMES_OF_STEP):
+        found.update(dict.fromkeys(map(key, rows[at : at + NAMES_OF_STEP])))
+        yield
+    return found
 
 
 def when_all(
@@ -88,7 +100,7 @@ async def _one_after_the_other(
 ) -> R:
     found: list[A] = []
     for number, answer in enumerate(answers):
-        if not number % _NAMES_OF_STEP:
+        if not number % NAMES_OF_STEP:
             await runtime.turns.share(steps=_STEPS_OF_NAMES)
         # Shielded: the coordinator completes the answer, also if this connection is closed.
         found.append(await asyncio.shield(answer) if isinstance(answer, asyncio.Future) else answer)

@@ -34,7 +34,6 @@ COUNT = 40_000
 BOUND_S = 0.02
 #: What these name is looked up at one moment, or refused as a whole: 1 us an element at most.
 AT_ONE_MOMENT = {
-    (ApiKey.METADATA, "topics"),
     (ApiKey.DESCRIBE_TOPIC_PARTITIONS, "topics"),
     (ApiKey.LEAVE_GROUP, "members"),
     (ApiKey.DESCRIBE_QUORUM, "topics"),

@@ -13,6 +13,7 @@ from broker.api import (
     k09_offset_fetch,
     k74_list_config_resources,
     k75_describe_topic_partitions,
+    long_answers,
 )
 from broker.api.dispatch import Dispatcher
 from broker.api.long_answers import at_once_or_in_turns, when_all
@@ -223,6 +224,63 @@ async def test_an_answer_about_metadata_is_of_one_moment(module, version, reques
     broker.change()
     response, _ = await in_counted_turns(answer(broker, module, request_of(), version))
     assert encoded(module, version, response) != expected, "an answer that begins after the change"
+
+
+#: Module, request: more names than are looked up at once.
+MANY_NAMES = [
+    (k03_metadata, lambda: MetadataRequest(topics=named("c", "nil", "a", "c", "bad name", "b", "nil"))),
+    (
+        k03_metadata,
+        lambda: MetadataRequest(
+            topics=[MetadataRequestTopic(topic_id=topic_id, name=None) for topic_id in (*IDS.values(), UUID(int=3))]
+        ),
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("module", "request_of"), MANY_NAMES)
+async def test_topics_of_many_names_are_looked_up_at_one_moment(module, request_of, monkeypatch):
+    """Whenever the image changes, the answer is that of the moment before, or of the one after."""
+    version = module.API.versions[-1]
+    before = at_once(module, version, request_of)
+    broker = Broker()
+    broker.change()
+    after = encoded(module, version, answer(broker, module, request_of(), version))
+    assert before != after
+    monkeypatch.setattr(long_answers, "NAMES_OF_STEP", 2)
+    monkeypatch.setattr(module, "ROWS_OF_STEP", 1)
+    monkeypatch.setattr(turns, "MAX_STEPS", 1)
+    changed_before = taken = 0
+    found = []
+    while changed_before <= taken:
+        broker = Broker()
+        response, taken = await in_counted_turns(
+            answer(broker, module, request_of(), version),
+            lambda turn, broker=broker, at=changed_before: broker.change() if turn == at else None,
+        )
+        found.append(encoded(module, version, response))
+        changed_before += 1
+    moment = found.index(before)
+    assert found == [after] * moment + [before] * (len(found) - moment)
+    assert 0 < moment < len(found)
+
+
+class Creator:
+    """Creates nothing, and keeps what it was asked for."""
+
+    async def create(self, names):
+        self.names = names
+
+
+async def test_one_request_creates_a_bounded_number_of_topics():
+    broker = Broker()
+    broker.config.auto_create_topics_enable = True
+    broker.topic_creator = Creator()
+    names = [f"new{number}" for number in range(3 * k03_metadata.MOST_CREATED)]
+    request = MetadataRequest(topics=named("a", *names, *names), allow_auto_topic_creation=True)
+    response = await answer(broker, k03_metadata, request, 13)
+    assert broker.topic_creator.names == names[: k03_metadata.MOST_CREATED]
+    assert [topic.name for topic in response.topics] == ["a", *names]
 
 
 async def test_replicas_are_judged_by_their_own_directories():
