@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from broker.api import api
+from broker.api import api, k13_leave_group
 from broker.groups.answers import after, after_all, later
 from broker.groups.config import GroupConfig
 from broker.request_context import RequestContext
@@ -17,7 +17,12 @@ from protocol.api_keys import KAFKA_VERSIONS, ApiKey
 from protocol.errors import ErrorCode, NotController, UnknownServerError
 from protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
 from protocol.messages.find_coordinator import FindCoordinatorRequest
-from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
+from protocol.messages.leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+    MemberResponse,
+)
 from protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -164,6 +169,44 @@ def test_one_member_that_leaves_has_the_responses_error():
 
     response = ask(13, 2, LeaveGroupRequest(group_id="g", member_id="m"), leave=leave)
     assert (E(response.error_code), response.members) == (E.unknown_member_id, [])
+
+
+@pytest.mark.parametrize("lost_after", [None, 1])
+async def test_many_members_leave_in_turns(lost_after):
+    """Each row has its answer; an error of the group ends the request, and is its answer."""
+    count = 3 * k13_leave_group.MEMBERS_OF_STEP + 1
+    asked = []
+    turns_of_others = 0
+
+    def leave(request):
+        if len(asked) == lost_after:
+            return LeaveGroupResponse(error_code=E.not_coordinator)
+        asked.append((turns_of_others, len(request.members)))
+        rows = [
+            MemberResponse(member_id=row.member_id, error_code=E.none if row.reason else E.unknown_member_id)
+            for row in request.members
+        ]
+        return LeaveGroupResponse(members=rows)
+
+    members = [MemberIdentity(member_id=f"m{number}", reason="r" * (number % 2)) for number in range(count)]
+    reply = asyncio.ensure_future(ask(13, 5, LeaveGroupRequest(group_id="g", members=members), leave=leave))
+    while not reply.done():
+        turns_of_others += 1
+        await asyncio.sleep(0)
+    response = reply.result()
+    if lost_after is not None:
+        assert (E(response.error_code), response.members) == (E.not_coordinator, [])
+        return
+    assert [row.member_id for row in response.members] == [row.member_id for row in members]
+    assert [E(row.error_code) for row in response.members[:2]] == [E.unknown_member_id, E.none]
+    assert [number for _, number in asked] == [k13_leave_group.MEMBERS_OF_STEP] * 3 + [1]
+    assert len({turn for turn, _ in asked}) > 1
+
+
+def test_few_members_leave_at_once():
+    members = [MemberIdentity(member_id="m")] * k13_leave_group.MEMBERS_OF_STEP
+    response = LeaveGroupResponse()
+    assert ask(13, 5, LeaveGroupRequest(group_id="g", members=members), leave=lambda _: response) is response
 
 
 def _commit_row(partition):
