@@ -3,15 +3,19 @@
 Who asks: admin clients (kafka-topics --describe), for topics of any number of partitions.
 Versions: v0.
 Differs from Kafka: nothing known.
-Touches: broker.metadata (read only). Many partitions take several turns of the loop, and are described as of the first one.
+Touches: broker.metadata (read only). Many names and partitions take several turns of the loop; all are
+described as of one of them.
 """
 
-from collections.abc import Awaitable, Generator
+from bisect import bisect_left
+from collections.abc import Awaitable, Callable, Container, Generator, Mapping
+from operator import attrgetter
+from typing import Final, TypeAlias
 
 from broker.api import Api
 from broker.api import authorized_operations as operations
-from broker.api.long_answers import ROWS_OF_STEP, at_once_or_in_turns
-from broker.metadata_cache import ListenerBrokers, MetadataCache
+from broker.api.long_answers import NAMES_OF_STEP, ROWS_OF_STEP, at_once_or_in_turns, distinct, in_order
+from broker.metadata_cache import ListenerBrokers
 from broker.request_context import RequestContext
 from broker.services import BrokerServices
 from protocol.api_keys import ApiKey
@@ -22,9 +26,17 @@ from protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponse,
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
+    TopicRequest,
 )
 from protocol.metadata.image import PartitionImage, TopicImage
 from protocol.topic_names import INTERNAL_TOPICS, check_topic_name
+
+_name: Callable[[TopicRequest], str] = attrgetter("name")
+
+#: Before all topics.
+_FIRST: Final = Cursor(topic_name="", partition_index=0)
+#: A topic with the partitions that are described, and the index of the one after them, if there is one.
+_Page: TypeAlias = tuple[TopicImage, list[tuple[int, PartitionImage]], int | None]
 
 
 def handle(
@@ -38,58 +50,82 @@ def _answer(
     request: DescribeTopicPartitionsRequest, context: RequestContext, broker: BrokerServices
 ) -> Generator[None, None, DescribeTopicPartitionsResponse]:
     response = DescribeTopicPartitionsResponse()
-    # Brokers and partitions are those of the first step's moment.
+    topics = broker.metadata.image.topics_by_name
+    if request.topics:
+        asked = yield from distinct(request.topics, _name)
+        names = yield from in_order(asked)
+        _check_cursor(request, asked)
+        # Looked up again: a snapshot replaces the image.
+        topics = broker.metadata.image.topics_by_name
+        existing = names if len(names) <= NAMES_OF_STEP else sorted(asked.keys() & topics.keys())
+    else:
+        _check_cursor(request, topics)
+        names = existing = sorted(topics)
+    # Brokers, topics and partitions are those of this moment: of all names, no more topics than the cluster has.
     brokers = broker.metadata.brokers_for(context.listener_name)
+    cursor = request.cursor or _FIRST
+    limit = max(1, min(broker.config.max_request_partition_size_limit, request.response_partition_limit))
+    pages = _pages(topics, existing, cursor, limit)
     left = ROWS_OF_STEP
-    for topic, partitions in _page(request, broker, response):
-        response.topics.append(topic)
+    for name in names:
+        if not left:
+            left = ROWS_OF_STEP
+            yield
+        left -= 1
+        if name < cursor.topic_name:
+            continue
+        if limit == 0:
+            response.next_cursor = Cursor(topic_name=name, partition_index=0)
+            break
+        page = pages.get(name)
+        if page is None:
+            response.topics.append(_unknown(name))
+            continue
+        topic, partitions, next_index = page
+        response.topics.append(row := _known(topic))
         for index, partition in partitions:
             if not left:
                 left = ROWS_OF_STEP
                 yield
             left -= 1
-            topic.partitions.append(_describe_partition(index, partition, brokers))
+            row.partitions.append(_describe_partition(index, partition, brokers))
+        if next_index is not None:
+            response.next_cursor = Cursor(topic_name=name, partition_index=next_index)
+            break
+        limit -= len(partitions)
     return response
 
 
-def _page(
-    request: DescribeTopicPartitionsRequest,
-    broker: BrokerServices,
-    response: DescribeTopicPartitionsResponse,
-) -> list[tuple[DescribeTopicPartitionsResponseTopic, list[tuple[int, PartitionImage]]]]:
-    """Topics without their partitions, and these; sets the next cursor."""
-    limit = max(1, min(broker.config.max_request_partition_size_limit, request.response_partition_limit))
-    page: list[tuple[DescribeTopicPartitionsResponseTopic, list[tuple[int, PartitionImage]]]] = []
-    for name in _names_from_cursor(request, broker.metadata):
-        if limit == 0:
-            response.next_cursor = Cursor(topic_name=name, partition_index=0)
-            break
-        topic = broker.metadata.topic(name)
-        if topic is None:
-            if request.topics:
-                page.append((_unknown(name), []))
-            continue
-        cursor = request.cursor
-        start = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
-        indexes = [index for index in sorted(topic.partitions) if index >= start]
-        page.append((_known(topic), [(index, topic.partitions[index]) for index in indexes[:limit]]))
-        if len(indexes) > limit:
-            response.next_cursor = Cursor(topic_name=name, partition_index=indexes[limit])
-            break
-        limit -= len(indexes)
-    return page
-
-
-def _names_from_cursor(request: DescribeTopicPartitionsRequest, metadata: MetadataCache) -> list[str]:
-    asked = {topic.name for topic in request.topics} or set(metadata.image.topics_by_name)
+def _check_cursor(request: DescribeTopicPartitionsRequest, asked: Container[str]) -> None:
+    """Raises InvalidRequest."""
     cursor = request.cursor
     if cursor is None:
-        return sorted(asked)
+        return
     if request.topics and cursor.topic_name not in asked:
         raise InvalidRequest(f"The cursor's topic {cursor.topic_name!r} is not among the topics asked for")
     if cursor.partition_index < 0:
         raise InvalidRequest(f"The cursor's partition {cursor.partition_index} is negative")
-    return sorted(name for name in asked if name >= cursor.topic_name)
+
+
+def _pages(
+    topics: Mapping[str, TopicImage], names: list[str], cursor: Cursor, limit: int
+) -> dict[str, _Page]:
+    """By name, those of these topics that are described: from the cursor on, up to the limit of partitions."""
+    pages: dict[str, _Page] = {}
+    for name in names:
+        topic = topics.get(name)
+        if topic is None or name < cursor.topic_name:
+            continue
+        indexes = sorted(topic.partitions)
+        if name == cursor.topic_name:
+            indexes = indexes[bisect_left(indexes, cursor.partition_index) :]
+        next_index = indexes[limit] if len(indexes) > limit else None
+        partitions = [(index, topic.partitions[index]) for index in indexes[:limit]]
+        pages[name] = topic, partitions, next_index
+        limit -= len(partitions)
+        if limit == 0:
+            break
+    return pages
 
 
 def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:

@@ -9,8 +9,9 @@ Encoding in steps: `protocol.codec.stepwise_encoder`.
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Generator, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Generator, Hashable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
+from heapq import merge
 from itertools import islice
 from typing import Final, TypeAlias, TypeVar
 
@@ -84,6 +85,18 @@ def distinct(rows: Sequence[T], key: Callable[[T], H]) -> Generator[None, None, 
         found.update(dict.fromkeys(map(key, rows[at : at + NAMES_OF_STEP])))
         yield
     return found
+
+
+def in_order(names: Collection[str]) -> Generator[None, None, list[str]]:
+    """All names, sorted in steps."""
+    if len(names) <= NAMES_OF_STEP:
+        return sorted(names)
+    parts: list[list[str]] = []
+    left = iter(names)
+    while some := sorted(islice(left, NAMES_OF_STEP)):
+        parts.append(some)
+        yield
+    return (yield from listed(merge(*parts)))
 
 
 def when_all(

@@ -235,6 +235,14 @@ MANY_NAMES = [
             topics=[MetadataRequestTopic(topic_id=topic_id, name=None) for topic_id in (*IDS.values(), UUID(int=3))]
         ),
     ),
+    (
+        k75_describe_topic_partitions,
+        lambda: DescribeTopicPartitionsRequest(
+            topics=[TopicRequest(name=name) for name in ("c", "nil", "a", "c", "b", "nil", "aa")],
+            response_partition_limit=16,
+            cursor=Cursor(topic_name="a", partition_index=2),
+        ),
+    ),
 ]  # fmt: skip
 
 
@@ -248,6 +256,7 @@ async def test_topics_of_many_names_are_looked_up_at_one_moment(module, request_
     after = encoded(module, version, answer(broker, module, request_of(), version))
     assert before != after
     monkeypatch.setattr(long_answers, "NAMES_OF_STEP", 2)
+    monkeypatch.setattr(module, "NAMES_OF_STEP", 2)
     monkeypatch.setattr(module, "ROWS_OF_STEP", 1)
     monkeypatch.setattr(turns, "MAX_STEPS", 1)
     changed_before = taken = 0
@@ -471,3 +480,13 @@ async def test_a_closed_connection_leaves_the_answers_to_those_who_make_them():
 
 async def test_a_few_answers_are_collected_at_once():
     assert when_all([1, 2], sum, SimpleNamespace()) == 3
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 4, 100])
+def test_names_are_sorted_and_each_is_kept_once_in_steps(count, monkeypatch):
+    names = [f"n{(number * 37) % 61}" for number in range(count)]
+    expected = list(dict.fromkeys(names))
+    for size in (1, 3, 1000):
+        monkeypatch.setattr(long_answers, "NAMES_OF_STEP", size)
+        assert list(long_answers.at_once(long_answers.distinct(names, str))) == expected
+        assert long_answers.at_once(long_answers.in_order(names)) == sorted(names)
