@@ -2,7 +2,7 @@
 
 Who asks: admin clients (kafka-metadata-quorum describe --status, --replication).
 Versions: v0-2. v1 timestamps of the last fetches (KIP-836), v2 directory ids and voters' endpoints (KIP-853).
-Differs from Kafka: nothing known.
+Differs from Kafka: more than 1,000 topics or partitions are refused as a whole; there is one of each.
 Touches: the controller; its quorum handles the request.
 """
 

@@ -5,6 +5,7 @@ Source: KafkaRaftClient.handleDescribeQuorumRequest of Kafka 4.3.1.
 """
 
 from collections.abc import Iterable
+from typing import Final
 
 from controller.raft.core import Core
 from controller.raft.follower_progress import Progress
@@ -22,13 +23,22 @@ from protocol.messages.describe_quorum import (
     TopicDataResponse,
 )
 
+#: Partitions, or topics, of a request that are refused one by one: there is one partition, and a row takes 0.6 us.
+MOST_REFUSED: Final = 1000
+
 
 def handle_describe_quorum_request(core: Core, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
     """The state of the quorum, as its leader knows it.
 
     Errors: UNKNOWN_TOPIC_OR_PARTITION for every requested partition unless the metadata partition is the only one;
-    NOT_LEADER_OR_FOLLOWER.
+    INVALID_REQUEST, without rows, if they are more than `MOST_REFUSED`; NOT_LEADER_OR_FOLLOWER.
     """
+    topics = request.topics
+    if len(topics) > MOST_REFUSED or sum([len(topic.partitions) for topic in topics]) > MOST_REFUSED:
+        return DescribeQuorumResponse(
+            error_code=ErrorCode.invalid_request,
+            error_message=f"More than {MOST_REFUSED} partitions: the metadata quorum has one.",
+        )
     if only_partition(request.topics) is None:
         return DescribeQuorumResponse(
             topics=[

@@ -34,8 +34,6 @@ COUNT = 40_000
 BOUND_S = 0.02
 #: What these name is looked up at one moment, or refused as a whole: 1 us an element at most.
 AT_ONE_MOMENT = {
-    (ApiKey.DESCRIBE_QUORUM, "topics"),
-    (ApiKey.DESCRIBE_QUORUM, "topics.partitions"),
     (ApiKey.UPDATE_FEATURES, "feature_updates"),
 }
 #: They would end this node, or change the quorum.

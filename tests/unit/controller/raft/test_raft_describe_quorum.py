@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from raft_support import LISTENER, Cluster, Replica, address, directory, elected, fetch_request, settings
 
+from controller.raft.describe_quorum import MOST_REFUSED
 from controller.raft.types import TOPIC
 from protocol.error_code import ErrorCode
 from protocol.messages.describe_quorum import (
@@ -106,3 +107,17 @@ def test_lists_that_are_empty(asked: DescribeQuorumRequest) -> None:
 def test_only_the_leader_knows() -> None:
     row = Replica(settings(1)).ask(request()).topics[0].partitions[0]
     assert row.error_code == ErrorCode.not_leader_or_follower
+
+
+@pytest.mark.parametrize("topic", [TOPIC, "t"])
+def test_many_partitions_are_refused_as_a_whole(topic: str) -> None:
+    leader = elected(1, [1])
+    answer = leader.ask(request(topic, *range(MOST_REFUSED)))
+    assert (answer.error_code, len(answer.topics[0].partitions)) == (0, MOST_REFUSED)
+    for many in (
+        request(topic, *range(MOST_REFUSED + 1)),
+        DescribeQuorumRequest(topics=request(topic).topics * (MOST_REFUSED + 1)),
+        DescribeQuorumRequest(topics=[TopicData(topic_name=topic)] * (MOST_REFUSED + 1)),
+    ):
+        answer = leader.ask(many)
+        assert (answer.error_code, answer.topics) == (ErrorCode.invalid_request, [])
