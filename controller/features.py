@@ -41,6 +41,9 @@ DEFAULT_LEVELS: Final = {
     name: level for name, level in feature_levels(None, {}, has_dynamic_quorum=False).items() if level
 }
 
+#: Features of one request: there are a dozen, and one that no node knows is refused in any case.
+MOST_UPDATES: Final = 100
+
 _UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE = 1, 2, 3
 
 #: The levels that a node supports of a feature that it does not know.
@@ -49,6 +52,8 @@ _OFF: Final = range(1)
 
 def update_features(state: ClusterState, request: UpdateFeaturesRequest) -> Result[UpdateFeaturesResponse]:
     """Finalize the request's levels, all or none of them. Raises InvalidUpdateVersion, InvalidRequest."""
+    if len(request.feature_updates) > MOST_UPDATES:
+        raise InvalidRequest(f"The request updates more than {MOST_UPDATES} features.")
     updates = {update.feature: update for update in request.feature_updates}
     if len(updates) < len(request.feature_updates):
         raise InvalidRequest("The request updates a feature twice.")

@@ -2,7 +2,8 @@
 
 Who asks: admin clients (kafka-features upgrade, downgrade, disable).
 Versions: v0-2. v1 safe and unsafe downgrades, and validate_only; v2 one error for all (KIP-1022).
-Differs from Kafka: allow_downgrade of v0 is respected, and a feature that is named twice is refused.
+Differs from Kafka: allow_downgrade of v0 is respected; a feature that is named twice, and more than 100 features, are
+refused.
 Touches: the controller.
 """
 

@@ -3,7 +3,7 @@
 import pytest
 from controller_support import ELR, Machine
 
-from controller.features import update_features
+from controller.features import MOST_UPDATES, update_features
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest, UpdateFeaturesResponse
 from protocol.metadata.features import METADATA_VERSIONS, UNDERSTOOD_FEATURES, claimed_features
@@ -262,3 +262,13 @@ def test_a_broker_claims_what_it_serves_and_what_is_finalized_already():
     for name, levels in claimed.items():
         assert levels.start == UNDERSTOOD_FEATURES[name].start
         assert levels.stop <= UNDERSTOOD_FEATURES[name].stop
+
+
+@pytest.mark.parametrize("count", [MOST_UPDATES, MOST_UPDATES + 1, 3 * MOST_UPDATES])
+def test_more_features_than_there_can_be_are_refused_before_each_is_checked(count: int) -> None:
+    answer = update(Machine(), *((f"f{number}", 1, UPGRADE) for number in range(count)))
+    is_too_many = count > MOST_UPDATES
+    assert ErrorCode(answer.error_code) is (
+        ErrorCode.invalid_request if is_too_many else ErrorCode.invalid_update_version
+    )
+    assert len(UNDERSTOOD_FEATURES) < MOST_UPDATES
