@@ -170,7 +170,11 @@ class Files:
         return os.fstat(fd).st_size
 
     def map(self, fd: int, size: int) -> mmap.mmap:
-        """Map the first `size` bytes, read-only. An access beyond the end of a truncated file is SIGBUS."""
+        """Map the first `size` bytes, read-only. An access beyond the end of a truncated file is SIGBUS.
+
+        A mapping has a descriptor of its own. Raises OutOfDescriptors if only the reserve is left.
+        """
+        self.require_descriptor()
         return mmap.mmap(fd, size, access=mmap.ACCESS_READ)
 
     def fsync(self, fd: int) -> None:

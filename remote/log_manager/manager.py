@@ -31,6 +31,7 @@ from remote.metrics import RemoteStorageMetrics
 from remote.segment_metadata import RemoteLogSegmentMetadata, TopicIdPartition
 from remote.storage_manager import RemoteStorageManager
 from runtime import Runtime
+from storage.tiered_log import can_be_tiered
 
 
 class RemoteLogManager:
@@ -181,13 +182,13 @@ class RemoteLogManager:
     def _may_have_copies(self, partition: TieredPartition) -> bool:
         """Whether the partition is tiered, or was, as far as the configuration shows it after a restart.
 
-        One that is not tiered and has no copies is forgotten when its metadata are read.
+        One that is not tiered and has no copies is forgotten when its metadata are read. Topics that cannot be tiered, as
+        `__remote_log_metadata` itself, which is created with `remote.storage.enable=false`, are never looked for.
         """
-        log = partition.log
-        return (
-            log.is_tiered
-            or log.config.remote_log_delete_on_disable
-            or self._names_tiering(partition.topic_partition.topic)
+        log, topic = partition.log, partition.topic_partition.topic
+        return log.is_tiered or (
+            can_be_tiered(topic)
+            and (log.config.remote_log_delete_on_disable or self._names_tiering(topic))
         )
 
     def _is_new_role(self, state: PartitionState, partition: TieredPartition) -> bool:

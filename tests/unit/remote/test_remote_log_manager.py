@@ -8,6 +8,7 @@ import pytest
 from one_leader_support import ORDERS, OneLeader
 
 from protocol.remote.records import RemoteLogSegmentState as State
+from protocol.types import TopicPartition
 from remote.errors import RemoteResourceNotFound, RetriableRemoteStorageError
 from remote.segment_metadata import RemoteLogSegmentMetadataUpdate
 from runtime.simulated import Simulation
@@ -275,6 +276,26 @@ def test_after_a_restart_what_is_switched_off_is_deleted(simulation, tmp_path, n
         leader.cluster.elect(ORDERS, 1)
         await asyncio.sleep(60)
         assert (leader.copies() == []) is names_tiering
+
+    simulation.run(story())
+
+
+@pytest.mark.parametrize("topic", ["__remote_log_metadata", "__consumer_offsets"])
+def test_topics_that_are_never_tiered_have_no_copies_whatever_their_configuration(
+    simulation, tmp_path, topic
+):
+    """`__remote_log_metadata` is created with `remote.storage.enable=false`: all of it would be read at each start."""
+
+    async def story():
+        leader = OneLeader(simulation, tmp_path)
+        assigned = []
+        leader.own.metadata.on_partition_leadership_changes = lambda **changes: assigned.append(changes)
+        leader.tier.names_tiering = True
+        leader.cluster.create(topic, {0: [1]}, topic_id=UUID(int=11))
+        leader.cluster.elect(TopicPartition(topic, 0), 1)
+        leader.alter(remote_log_delete_on_disable="true")
+        leader.own.on_role(leader.broker.partition(TopicPartition(topic, 0)))
+        assert not assigned
 
     simulation.run(story())
 

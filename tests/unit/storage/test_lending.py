@@ -124,6 +124,15 @@ def test_a_mapping_that_cannot_be_made_is_no_fault_of_the_disk(tmp_path, error):
     assert log.is_writable
 
 
+def test_a_mapping_takes_no_reserved_descriptor(tmp_path, monkeypatch):
+    log = filled(open_log(tmp_path / "l", config=CONFIG))
+    expected = bytes(log.reader.read(0, max_bytes=500_000).records)
+    monkeypatch.setattr("storage.files._unreserved", lambda: 0)
+    found = log.reader.read(0, max_bytes=500_000, lend=True).records
+    assert isinstance(found, bytes)
+    assert found == expected
+
+
 class Counted(Files):
     """Counts mappings; each is as long as the batches."""
 
