@@ -88,8 +88,11 @@ class DirectoryStore:
         with _storage_errors(key):
             if not path.parent.exists():
                 # Another broker may have removed it, with the partition's last segment.
-                path.parent.mkdir(parents=True, exist_ok=True)
-                for directory in _outer(path.parent, self._root):
+                outer = list(_outer(path.parent, self._root))
+                # Not the root: where it is missing, its file system is not mounted, and what is written is hidden later.
+                for directory in (*reversed(outer[:-1]), path.parent):
+                    directory.mkdir(exist_ok=True)
+                for directory in outer:
                     _fsync(directory)
             target = path.open("wb", buffering=0)
         with target:

@@ -58,6 +58,15 @@ class TestContract(RemoteStorageManagerContract):
             manager.delete_log_segment_data(each.metadata)
         assert list(root.iterdir()) == []
 
+    @pytest.mark.parametrize("topic", ["orders", "x" * 249])
+    def test_nothing_is_written_while_the_directory_is_missing(self, manager, segment, topic, tmp_path):
+        """As when its file system is not mounted: the copy would be finished, and hidden once it is mounted again."""
+        root = tmp_path / "tier" / "kafka-tiered-storage"
+        root.rmdir()
+        with pytest.raises(RemoteStorageError):
+            segment(11, topic=topic, size=100).copy_to(manager)
+        assert not root.exists()
+
     def test_the_directory_of_a_partition_stays_until_its_last_segment_is_deleted(
         self, manager, segment, tmp_path
     ):
