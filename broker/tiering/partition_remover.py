@@ -14,7 +14,7 @@ from remote.errors import RetriableRemoteStorageError
 from remote.log_manager.backoff import backoff_ms
 from remote.log_manager.settings import RemoteLogManagerSettings
 from remote.metrics import RemoteStorageMetrics
-from remote.partition_deletion import DeleteCopies, LookFurther, PartitionDeletion, Step, Wait, WriteState
+from remote.partition_deletion import DeleteCopies, LookFurther, PartitionDeletion, Wait, WriteState
 from remote.segment_metadata import (
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
@@ -84,8 +84,10 @@ class PartitionRemover:
                 if partition not in partitions:
                     _LOG.info("%s: all copies in the remote tier are deleted", partition)
                     return 0
-                if await self._try_step(partition, partitions[partition], deletion, failures):
+                pause_s = await self._try_step(partition, partitions[partition], deletion, failures)
+                if pause_s is not None:
                     failures = 0
+                    await asyncio.sleep(pause_s)
                     continue
                 failures += 1
                 if failures % _ATTEMPTS == 0 and others_wait():
@@ -95,23 +97,29 @@ class PartitionRemover:
             self.waiting.discard(partition)
             self._metadata.on_stop_partitions([partition])
 
-    async def run_as_last_leader(self, partition: TopicIdPartition) -> None:
+    async def run_as_last_leader(self, partition: TopicIdPartition, permits: asyncio.Semaphore) -> None:
         """Delete the copies of a partition that this broker led when its topic was deleted, as Kafka's brokers do.
 
         For partitions whose metadata are led by a broker of Kafka, which removes nothing. Where a remover has begun, it is left
         alone. No state of the deletion is stored. Gives up after some attempts: objects may be left (`ottla tier orphans`).
+        `permits`: of the last leaders that do not wait.
         """
         deletion = PartitionDeletion(unfinished_ms=self._settings().transfer_deadline_ms)
         failures = 0
         try:
             while failures < _LAST_ATTEMPTS and not self._metadata.is_being_deleted(partition):
                 state = RemotePartitionDeleteState.DELETE_PARTITION_STARTED
-                if not await self._try_step(partition, state, deletion, failures, is_state_stored=False):
+                async with permits:
+                    pause_s = await self._try_step(
+                        partition, state, deletion, failures, is_state_stored=False
+                    )
+                if pause_s is None:
                     failures += 1
                 elif self._is_empty(partition):
                     return
                 else:
                     failures = 0
+                    await asyncio.sleep(pause_s)
         finally:
             self.waiting.discard(partition)
             self._metadata.on_stop_partitions([partition])
@@ -127,10 +135,10 @@ class PartitionRemover:
         failures: int,
         *,
         is_state_stored: bool = True,
-    ) -> bool:
-        """Whether it has succeeded; else after a back-off."""
+    ) -> float | None:
+        """The pause before the next step, seconds; None, after a back-off: the step has failed."""
         try:
-            await self._step(partition, state, deletion, is_state_stored=is_state_stored)
+            return await self._step(partition, state, deletion, is_state_stored=is_state_stored)
         except Exception as error:  # noqa: BLE001 (whatever a plugin raises: the step is repeated)
             _LOG.log(
                 WARNING if failures == 0 else DEBUG,
@@ -138,8 +146,7 @@ class PartitionRemover:
                 partition, failures + 1, error,
             )  # fmt: skip
             await asyncio.sleep(backoff_ms(failures + 1, self._settings(), self._runtime.random) / 1000)
-            return False
-        return True
+            return None
 
     async def _step(
         self,
@@ -148,19 +155,28 @@ class PartitionRemover:
         deletion: PartitionDeletion,
         *,
         is_state_stored: bool,
-    ) -> None:
+    ) -> float:
+        """The pause before the next step, seconds."""
         # Each time: the removal of this broker's own replica, now or later, ends the assignment.
         self._metadata.on_partition_leadership_changes(leaders=[], followers=[partition])
         if not self._metadata.is_ready(partition):
             await asyncio.sleep(_READING_S)
-            return
+            return 0
         step = deletion.next_step(state, self._metadata.copies(partition), now_ms=self._now_ms())
-        if not isinstance(step, Wait):
-            self.waiting.discard(partition)
+        if isinstance(step, Wait):
+            self.waiting.add(partition)
+            return min(max((step.until_ms - self._now_ms()) / 1000, 0), _MAX_WAIT_S)
+        self.waiting.discard(partition)
         if not isinstance(step, WriteState) or is_state_stored:
             await self._carry_out(step, partition, deletion)
+        return 0
 
-    async def _carry_out(self, step: Step, partition: TopicIdPartition, deletion: PartitionDeletion) -> None:
+    async def _carry_out(
+        self,
+        step: WriteState | DeleteCopies | LookFurther,
+        partition: TopicIdPartition,
+        deletion: PartitionDeletion,
+    ) -> None:
         match step:
             case WriteState():
                 await self._metadata.put_remote_partition_delete_metadata(
@@ -176,11 +192,7 @@ class PartitionRemover:
                 await _for_each(step.unfinished, self._remove_objects)
                 deletion.on_removed(step.unfinished)
             case LookFurther():
-                await asyncio.sleep(0)
-            case Wait():
-                wait_s = (step.until_ms - self._now_ms()) / 1000
-                self.waiting.add(partition)
-                await asyncio.sleep(min(max(wait_s, 0), _MAX_WAIT_S))
+                pass
             case _:
                 assert_never(step)
 

@@ -134,9 +134,8 @@ class PartitionRemovers:
 
     async def _delete_as_last_leader(self, partition: TopicIdPartition) -> None:
         await asyncio.sleep(_LAST_LEADER_S)
-        async with self._permits:
-            if partition not in self._removers and self._number_of(partition) not in self._led:
-                await self._remover.run_as_last_leader(partition)
+        if partition not in self._removers and self._number_of(partition) not in self._led:
+            await self._remover.run_as_last_leader(partition, self._permits)
 
     # -- which partitions
 
@@ -206,7 +205,8 @@ class PartitionRemovers:
         self._led = led
 
     def _start_removers(self) -> None:
-        while self._queue and len(self._removers) - len(self._remover.waiting) < MAX_PARTITIONS:
+        # Last leaders may wait, too.
+        while self._queue and len(self._removers.keys() - self._remover.waiting) < MAX_PARTITIONS:
             self._start_remover(self._queue.pop())
 
     def _start_remover(self, partition: TopicIdPartition) -> None:

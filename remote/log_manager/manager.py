@@ -187,8 +187,7 @@ class RemoteLogManager:
         """
         log, topic = partition.log, partition.topic_partition.topic
         return log.is_tiered or (
-            can_be_tiered(topic)
-            and (log.config.remote_log_delete_on_disable or self._names_tiering(topic))
+            can_be_tiered(topic) and (log.config.remote_log_delete_on_disable or self._names_tiering(topic))
         )
 
     def _is_new_role(self, state: PartitionState, partition: TieredPartition) -> bool:

@@ -184,6 +184,10 @@ class Cluster:
             if isinstance(each, RemotePartitionDeleteMetadata) and each.partition == partition
         ]
 
+    def deleted_copies(self):
+        changes = [from_value(value) for log in self.topic.partitions.values for value in log]
+        return sum(each.state is State.DELETE_SEGMENT_FINISHED for each in changes)
+
     async def until(self, condition, timeout_s=3600):
         async with asyncio.timeout(timeout_s):
             while not condition():  # noqa: ASYNC110 (virtual time)
@@ -605,6 +609,26 @@ def test_a_last_leader_tries_for_a_while(play):
             await asyncio.sleep(300)
             cluster.store.failure = None
             await cluster.until(lambda: not cluster.objects(), timeout_s=60)
+
+    play(story)
+
+
+def test_a_last_leader_that_waits_for_unfinished_copies_delays_no_other_partition(play):
+    """Topics are deleted while they are copied: each partition may have a copy that waits for half an hour."""
+
+    async def story(cluster):
+        cluster.create_tiered(1, 21, leader=1)
+        cluster.elect(leader=2)
+        async with cluster.running(1):
+            broker = cluster.brokers[1]
+            for number in range(20):
+                await cluster.copy(broker, partition(1, number), is_finished=False)
+            await cluster.copy(broker, partition(1, 20))
+            cluster.delete(1)
+            for number in range(21):
+                broker.removers.on_last_leader(partition(1, number))
+            await cluster.until(lambda: not cluster.objects(), timeout_s=20)
+            await cluster.until(lambda: cluster.deleted_copies() == 21, timeout_s=2 * DEADLINE_MS / 1000)
 
     play(story)
 
