@@ -15,7 +15,7 @@ Source: RemoteIndexCache of Kafka 4.3.1, which has no checksums, and ignores the
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from contextlib import closing, suppress
 from logging import getLogger
 from pathlib import Path
@@ -189,8 +189,8 @@ class IndexFiles:
         try:
             self.files.truncate(fd, 0)
             size_bytes = crc = 0
-            with closing(self._store.fetch_index(copy, index_type)) as stream:
-                while data := stream.read(_PIECE_BYTES):
+            with closing(self._pieces(copy, index_type)) as pieces:
+                for data in pieces:
                     self.files.pwrite(fd, data, size_bytes)
                     size_bytes += len(data)
                     crc = crc32c(data, crc)
@@ -201,6 +201,15 @@ class IndexFiles:
             return size_bytes, crc
         finally:
             self.files.close(fd)
+
+    def _pieces(self, copy: RemoteLogSegmentMetadata, index_type: IndexType) -> Generator[bytes, None, None]:
+        """The store's bytes. An OSError, as a plug-in may raise that of its socket, is no failure of this disk."""
+        try:
+            with closing(self._store.fetch_index(copy, index_type)) as stream:
+                while data := stream.read(_PIECE_BYTES):
+                    yield data
+        except OSError as error:
+            raise RetriableRemoteStorageError(f"{copy.segment_id}: {error!r}") from error
 
     def _check(self, copy: RemoteLogSegmentMetadata, index_type: IndexType, path: Path) -> None:
         """Raises CorruptIndex for content that is impossible."""

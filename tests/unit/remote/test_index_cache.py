@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from reading_support import TieredTwins
 
-from remote.errors import RemoteResourceNotFound, RemoteStorageError
+from remote.errors import RemoteResourceNotFound, RemoteStorageError, RetriableRemoteStorageError
 from remote.index_cache import IndexCache
 from remote.index_cache_files import DIRECTORY, IndexFiles
 from remote.reading.settings import RemoteReadSettings
@@ -138,7 +138,7 @@ def test_an_index_that_is_sent_in_part_leaves_nothing_on_the_disk(simulation, tw
             pass
 
     monkeypatch.setattr(twins.store, "fetch_index", lambda copy, index_type: Broken())
-    with pytest.raises(ConnectionResetError):
+    with pytest.raises(RetriableRemoteStorageError, match="ConnectionResetError"):
         simulation.run(use(twins.cache, twins.copies[0]))
     assert list(twins.cache.files.directory.iterdir()) == []
 
@@ -321,6 +321,22 @@ def test_when_its_directory_fails_the_next_one_has_new_indexes(simulation, twins
     assert len(cache) == 5
     warnings = [each for each in caplog.records if "are written to" in each.getMessage()]
     assert len(warnings) == 1
+    cache.close()
+
+
+def test_an_oserror_of_the_store_is_no_failure_of_a_directory(simulation, twins, tmp_path):
+    """A plug-in may raise that of its socket."""
+
+    def reset(body):
+        raise ConnectionResetError(errno.ECONNRESET, "reset by peer")
+
+    first = twins.cache.files.directory
+    cache = restarted(simulation, twins, first, tmp_path / "b" / DIRECTORY)
+    twins.store.faults.append(Fault("index", reset))
+    with pytest.raises(RetriableRemoteStorageError, match="reset by peer"):
+        simulation.run(use(cache, twins.copies[0]))
+    assert cache.files.directory == first
+    assert simulation.run(use(cache, twins.copies[0])) is not None
     cache.close()
 
 
