@@ -108,6 +108,11 @@ class RemoteLogMetadataCache:
     def __len__(self) -> int:
         return len(self._columns)
 
+    @property
+    def had_copies(self) -> bool:
+        """Whether there is, or was, a copy in any state."""
+        return bool(self._epochs)
+
     def add(self, metadata: RemoteLogSegmentMetadata) -> None:
         """A copy begins; a repetition is ignored. Raises IllegalStateTransition."""
         slot = self._columns.find(metadata.segment_id.id)

@@ -56,6 +56,8 @@ class RemoteLogManager:
         """
         self._metadata = metadata
         self._names_tiering = names_tiering
+        #: Partitions here whose metadata were read, and that never had a copy; as long as they are not tiered.
+        self._never_tiered: set[TopicIdPartition] = set()
         self._runtime = runtime
         self._settings = settings
         self._metrics = metrics
@@ -108,7 +110,7 @@ class RemoteLogManager:
             settings=settings,
             metrics=metrics,
             being_copied=self._being_copied,
-            on_all_deleted=self._stop,
+            on_all_deleted=self._forget,
         )
         self._copies = self._lane("the copying", self._copy_task.prepare, self._copy_permits)
         self._expirations = self._lane(
@@ -182,12 +184,18 @@ class RemoteLogManager:
     def _may_have_copies(self, partition: TieredPartition) -> bool:
         """Whether the partition is tiered, or was, as far as the configuration shows it after a restart.
 
-        One that is not tiered and has no copies is forgotten when its metadata are read. Topics that cannot be tiered, as
-        `__remote_log_metadata` itself, which is created with `remote.storage.enable=false`, are never looked for.
+        One that is not tiered and has no copies is forgotten when its metadata are read. If it never had any, that is not
+        repeated in later leader epochs: all records of a partition of `__remote_log_metadata` are read for it. Nor is it
+        done for topics that cannot be tiered, as that one itself, which is created with `remote.storage.enable=false`.
         """
         log, topic = partition.log, partition.topic_partition.topic
-        return log.is_tiered or (
-            can_be_tiered(topic) and (log.config.remote_log_delete_on_disable or self._names_tiering(topic))
+        if log.is_tiered:
+            self._never_tiered.discard(id_of(partition))
+            return True
+        return (
+            can_be_tiered(topic)
+            and id_of(partition) not in self._never_tiered
+            and (log.config.remote_log_delete_on_disable or self._names_tiering(topic))
         )
 
     def _is_new_role(self, state: PartitionState, partition: TieredPartition) -> bool:
@@ -205,6 +213,7 @@ class RemoteLogManager:
 
     def _run_tasks(self, state: PartitionState) -> None:
         """Start the tasks of the role; those that run already look again."""
+        state.was_tiered |= state.partition.log.is_tiered
         for lane, is_wanted in (
             (self._copies, state.is_leader),
             (self._expirations, state.is_leader),
@@ -217,10 +226,17 @@ class RemoteLogManager:
 
     def stop_partition(self, partition: TopicIdPartition) -> bool:
         """This broker holds the partition no more. Its copies stay. Returns whether it has led the partition, which is tiered."""
+        self._never_tiered.discard(partition)
         if (state := self._partitions.get(partition)) is None:
             return False
         self._stop(state)
         return state.is_leader
+
+    def _forget(self, state: PartitionState) -> None:
+        """It is not tiered, and has no copies."""
+        if not (state.was_tiered or self._metadata.copies(state.id).had_copies):
+            self._never_tiered.add(state.id)
+        self._stop(state)
 
     def _stop(self, state: PartitionState) -> None:
         state.is_active = False
@@ -237,7 +253,7 @@ class RemoteLogManager:
     def _follow(self, state: PartitionState) -> None:
         if not state.partition.log.is_tiered:
             if not len(ready_copies(state, self._metadata)):
-                self._stop(state)
+                self._forget(state)
             return
         seed_follower(state, self._metadata)
 

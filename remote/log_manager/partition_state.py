@@ -87,6 +87,8 @@ class PartitionState:
     unfinished: UnfinishedCopies = field(default_factory=UnfinishedCopies)
     #: Unfinished copies that are not complete, and stay as they are in this leader epoch (`lost_finishes`).
     left: set[UUID] = field(default_factory=set)
+    #: Whether the partition was tiered while this broker held it: then another broker may be finishing a copy.
+    was_tiered: bool = False
     #: remote.log.delete.on.disable: copies are being deleted. A copy may be, though its metadata do not say so yet.
     is_deleting_all: bool = False
     #: Copying has stopped until the next leader epoch, as the store's custom metadata is too large.

@@ -300,6 +300,40 @@ def test_topics_that_are_never_tiered_have_no_copies_whatever_their_configuratio
     simulation.run(story())
 
 
+def test_the_metadata_of_a_partition_that_was_never_tiered_are_read_once(simulation, tmp_path):
+    """All records of a partition of `__remote_log_metadata` are read for it: not again in each leader epoch."""
+
+    async def story():
+        leader = OneLeader(simulation, tmp_path, remote_storage_enable="false")
+        leader.tier.names_tiering = True
+        metadata, assigned = leader.own.metadata, []
+        assign = metadata.on_partition_leadership_changes
+
+        def noted(**changes):
+            assigned.append(changes)
+            assign(**changes)
+
+        metadata.on_partition_leadership_changes = noted
+        for _ in range(3):
+            leader.cluster.elect(ORDERS, 1)
+            await asyncio.sleep(60)
+        assert len(assigned) == 1
+        leader.alter(remote_storage_enable="true")
+        leader.write_segment("a")
+        await asyncio.sleep(60)
+        assert leader.copies() == [(0, 1, FINISHED)]
+        leader.alter(remote_storage_enable="false", remote_log_delete_on_disable="true")
+        await asyncio.sleep(60)
+        assert leader.copies() == []
+        # A former leader may finish a copy late: it is found in the next leader epoch.
+        count = len(assigned)
+        leader.cluster.elect(ORDERS, 1)
+        await asyncio.sleep(60)
+        assert len(assigned) == count + 1
+
+    simulation.run(story())
+
+
 @pytest.mark.parametrize("policy", ["", "compact"])
 def test_without_delete_nothing_expires(simulation, tmp_path, policy):
     """`cleanup.policy` without `delete`: as of its own, or `compact` as the broker's default."""
