@@ -110,6 +110,7 @@ def test_connections_have_their_part_of_the_descriptors_also_where_files_have_mo
     monkeypatch, is_of_files
 ):
     """Seven eighths of the limit are in use: of files, a connection is accepted; of connections, none is."""
+
     async def main(runtime):
         listening = await runtime.listen("127.0.0.1", 0, Echo)
         await runtime.loop.run_in_executor(None, int)  # starts the thread
