@@ -283,10 +283,10 @@ def parse_times(data: bytes, header: BatchHeader) -> Iterator[tuple[int, int]]:
         raise InvalidRecord(f"{end - position} bytes follow the batch's {header.records_count} records")
 
 
-def largest_timestamp(data: bytes, *, count: int, base_timestamp: int) -> int | None:
+def largest_timestamp(data: bytes | memoryview, *, count: int, base_timestamp: int) -> int | None:  # noqa: C901 (a hot loop)
     """The largest timestamp of at most 64 records, if they are sound; None: `parse_payload` says what is wrong, if anything is.
 
-    Sound are exactly `count` records, whose offsets follow each other from the base offset on. 0.35 us a record.
+    Sound are exactly `count` records, whose offsets follow each other from the base offset on. 0.3 us a record.
     """
     largest = NO_TIMESTAMP
     position = 0
@@ -294,27 +294,34 @@ def largest_timestamp(data: bytes, *, count: int, base_timestamp: int) -> int | 
         for number in range(0, 2 * count, 2):  # the offset delta as it is written: zigzag, in one byte
             if (byte := data[position]) < 0x80:
                 position += 1
-                record_end = position + ((byte >> 1) ^ -(byte & 1))
+                record_end = position + (byte >> 1)
             elif (second := data[position + 1]) < 0x80:
                 position += 2
-                record_end = position + ((byte >> 1 & 0x3F | second << 6) ^ -(byte & 1))
+                record_end = position + (byte >> 1 & 0x3F | second << 6)
             else:
                 size, position = read_varint(data, position)
-                record_end = position + size
-            if (byte := data[position + 1]) < 0x80:  # after the attributes, which are unused
+                record_end, byte = position + size, 0
+            if byte & 1:  # negative
+                return None
+            if not (byte := data[position + 1]):  # after the attributes, which are unused
+                timestamp = base_timestamp
+                position += 2
+            elif byte < 0x80:
                 timestamp = base_timestamp + ((byte >> 1) ^ -(byte & 1))
                 position += 2
             else:
                 timestamp, position = read_varlong(data, position + 1)
                 timestamp += base_timestamp
-            largest = max(largest, timestamp)
+            if timestamp > largest:  # noqa: PLR1730 (a call of max() is a tenth of the time)
+                largest = timestamp
             if data[position] != number:
                 return None
-            position += 1
-            if (byte := data[position]) == 1:  # no key
-                position += 1
+            if (byte := data[position + 1]) == 1:  # no key
+                position += 2
+            elif byte < 0x80:
+                position += 2 + (0 if byte & 1 else byte >> 1)
             else:
-                size, position = read_varint(data, position)
+                size, position = read_varint(data, position + 1)
                 position += max(0, size)
             if (byte := data[position]) < 0x80:
                 position += 1 + (0 if byte & 1 else byte >> 1)
@@ -323,10 +330,10 @@ def largest_timestamp(data: bytes, *, count: int, base_timestamp: int) -> int | 
             else:
                 size, position = read_varint(data, position)
                 position += max(0, size)
-            if data[position] == 0:
-                position += 1
-            else:
+            if data[position]:
                 _, position = parse_headers(data, position, record_end)
+            else:
+                position += 1
             if position != record_end:
                 return None
     except (IndexError, InvalidRecord):
@@ -398,7 +405,7 @@ def _parse_values(data: bytes, count: int) -> list[bytes | None]:  # noqa: C901
     return values
 
 
-def parse_headers(data: bytes, position: int, end: int) -> tuple[tuple[Header, ...], int]:
+def parse_headers(data: bytes | memoryview, position: int, end: int) -> tuple[tuple[Header, ...], int]:
     """The headers of the record that ends at `end`, whose count is at `position`; and where they end.
 
     Raises InvalidRecord, IndexError.
@@ -411,13 +418,13 @@ def parse_headers(data: bytes, position: int, end: int) -> tuple[tuple[Header, .
         key_size, position = read_varint(data, position)
         if key_size < 0:
             raise InvalidRecord("A header without a key")
-        key = data[position : position + key_size].decode("utf-8", "replace")
+        key = str(data[position : position + key_size], "utf-8", "replace")
         position += key_size
         value_size, position = read_varint(data, position)
         if value_size < 0:
             headers.append((key, None))
         else:
-            headers.append((key, data[position : position + value_size]))
+            headers.append((key, bytes(data[position : position + value_size])))
             position += value_size
         if position > end:
             raise InvalidRecord("A header reaches beyond its record")

@@ -376,6 +376,21 @@ def test_one_record_is_sound(key, value, is_mutated, data):
     assert not found or largest_timestamp(payload, count=1, base_timestamp=NOW) == NOW
 
 
+def test_plain_records_of_all_sizes_are_sound():
+    """From one byte of the value on: the lengths of the next size have one byte more."""
+    for size in (*range(300), *range(8150, 8220)):
+        batch = memoryview(produced([Record(0, NOW, None, bytes(size))]))
+        assert is_one_record(batch) == (size <= 8184), size
+        for end in (-1, HEADER_SIZE_BYTES + 1 + (size > 57)):
+            batch[end] = 1
+            payload = bytes(batch[HEADER_SIZE_BYTES:])
+            if is_one_record(batch):
+                assert largest_timestamp(payload, count=1, base_timestamp=NOW) == NOW
+            assert largest_timestamp(memoryview(payload), count=1, base_timestamp=NOW) == largest_timestamp(
+                payload, count=1, base_timestamp=NOW
+            )
+
+
 # Random input
 
 
