@@ -303,6 +303,7 @@ class Segment:
         self.indexes.begin_truncation(offset)
         if found is not None:
             self.log.truncate_to(found.position)
+            self.times.forget()  # again: a thread may have read what was there until now
             self.reader.expected.clear()
         if not self.log.size:
             self.created_ms = now_ms

@@ -6,6 +6,7 @@ import pytest
 
 from protocol.records.compression import Compression
 from storage import log_reader, segment_times
+from storage.file_records import FileRecords
 from storage.files import Files
 from storage.log_config import LogConfig
 from tests.harness.bombs import MANY, batch_of, understated_batch
@@ -75,6 +76,25 @@ def test_what_was_read_is_forgotten_when_the_segment_is_truncated(log):
     log.truncate_to(MANY, now_ms=NOW_MS)
     log.update_high_watermark(MANY)
     assert retain(log) == 1
+
+
+@pytest.mark.logs("below the high watermark")
+def test_what_a_thread_reads_during_a_truncation_is_forgotten(log, monkeypatch):
+    """Else what is appended there afterwards would count as read, and be deleted by what its header claims."""
+    append(log, understated_batch(base_ms=OLD, last_ms=OLD, claimed_ms=OLD + 60))
+    append(log, understated_batch(base_ms=OLD, last_ms=OLD, claimed_ms=OLD + 60))
+    segment = log.segments.active
+    truncate_to = FileRecords.truncate_to
+
+    def truncate_while_a_thread_reads(self, size):
+        segment.times.read(self, end=self.size)
+        truncate_to(self, size)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FileRecords, "truncate_to", truncate_while_a_thread_reads)
+        log.truncate_to(MANY, now_ms=NOW_MS)
+    append(log, understated_batch(base_ms=OLD, last_ms=NEW, claimed_ms=OLD + 60))
+    assert retain(log) == 0
 
 
 @pytest.mark.parametrize(("last_ms", "claimed_ms", "proven_ms"), [
