@@ -32,6 +32,8 @@ from tests.harness.wire import WireClient
 COUNT = 40_000
 #: The longest turn, in seconds of the thread's time: 2 ms, a step, and a collection of young objects.
 BOUND_S = 0.02
+#: Another process may slow down one turn; work that is not divided takes as long each time.
+_ATTEMPTS = 3
 #: They would end this node, or change the quorum.
 _EXCLUDED = {ApiKey.UNREGISTER_BROKER, ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER}
 SERVED = sorted(modules().keys() - _EXCLUDED)
@@ -121,9 +123,11 @@ def test_no_turn_grows_with_a_request(node, is_enveloped):
             version = KAFKA_VERSIONS[ApiKey(key)][-1]
             for path in arrays(key, version):
                 # The first request of an API imports its handler, and compiles its codecs.
-                for count in (1_000, COUNT):
+                for count in (1_000, *[COUNT] * _ATTEMPTS):
                     frame = huge(key, version, path, count)
                     turn_s = await node.longest_turn_s(address, in_envelope(frame) if is_enveloped else frame)
+                    if count == COUNT and turn_s <= BOUND_S:
+                        break
                 if turn_s > BOUND_S:
                     found[ApiKey(key).name, ".".join(path)] = round(turn_s * 1000)
         await node.node.stop()
