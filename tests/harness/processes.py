@@ -64,6 +64,10 @@ class Child:
         lines = self.output().splitlines()
         return [line for line in lines if " WARNING " in line and " WARNING runtime.stalls: " not in line]
 
+    def errors(self) -> list[str]:
+        """The ERRORs of a node's output."""
+        return [line for line in self.output().splitlines() if " ERROR " in line]
+
     def wait_until(
         self, is_ready: Callable[[], bool], *, timeout_s: float = PATIENCE_S, interval_s: float = 0.01
     ) -> None:

@@ -232,7 +232,7 @@ def test_a_store_that_refuses_everything_is_one_sentence(client, store, tmp_path
 
         # Attempts that fail again are not logged again: those to copy, or to delete what a copy may have left.
         wait_until(lambda: sum(broker.metric(each, "t") for each in ERRORS) >= 5)
-        (line,) = broker.server.child.warnings()
+        (line,) = broker.server.child.warnings() + broker.server.child.errors()
         assert "the copying of" in line
         assert words in line, line
         assert broker.metric(LAG_SEGMENTS, "t") == 1
