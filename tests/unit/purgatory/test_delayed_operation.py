@@ -324,7 +324,7 @@ def test_one_event_completes_thousands_of_operations_in_order_and_in_turns(loop,
     assert_empty(purgatory, loop)
 
 
-def test_a_bug_of_one_completion_does_not_end_the_wait_of_the_others_for_ever(loop, purgatory):
+def test_a_bug_of_one_completion_leaves_the_wait_of_the_others_as_it_is(loop, purgatory):
     """Their timers have fired, and do not fire again."""
 
     def fail():
