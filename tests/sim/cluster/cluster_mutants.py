@@ -338,7 +338,7 @@ MUTANTS = [
     Mutant(undecided_segments_are_copied, "tiered_transactions", range(10), "CopiesAreDecided"),
     Mutant(one_transaction_index_is_read, "tiered_transactions", range(10), "IsolatedRead"),
     Mutant(
-        transactions_in_the_order_of_their_producers, "tiered_transactions", range(205, 212), "IsolatedRead"
+        transactions_in_the_order_of_their_producers, "tiered_transactions", range(4, 11), "IsolatedRead"
     ),
     Mutant(copies_are_read_to_their_end, "tiered_branches", range(1, 15), "-poll"),
     Mutant(copies_of_any_epoch_count, "tiered_branches", range(1, 10), "RemoteEndIsCopied"),
