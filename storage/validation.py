@@ -170,6 +170,7 @@ def validate(
     if config.compression_type != "producer" and not (header.is_control and source is Compression.NONE):
         target = Compression.of_name(config.compression_type)
     log_append_time_ms = now_ms if config.message_timestamp_type == "LogAppendTime" else None
+    quick_records = QUICK_RECORDS
     if (
         source is target
         and not deep
@@ -181,14 +182,18 @@ def validate(
             )
         )
     ):
-        return _in_place(
-            header,
-            batch,
-            first_offset=first_offset,
-            leader_epoch=leader_epoch,
-            max_timestamp=header.max_timestamp,
-            log_append_time_ms=log_append_time_ms,
-        )
+        if not is_client or header.records_count > FULLY_CHECKED:
+            return _in_place(
+                header,
+                batch,
+                first_offset=first_offset,
+                leader_epoch=leader_epoch,
+                max_timestamp=header.max_timestamp,
+                log_append_time_ms=log_append_time_ms,
+            )
+        # Opened at once as by the usual append, since the records are few, but for what is large when it is decompressed.
+        quick_records = FULLY_CHECKED
+        is_quick = is_quick and source is not Compression.NONE
     return _open(
         header,
         batch,
@@ -200,6 +205,7 @@ def validate(
         log_append_time_ms=log_append_time_ms,
         origin=origin,
         is_quick=is_quick,
+        quick_records=quick_records,
     )
 
 
@@ -265,9 +271,9 @@ def _check_fields(header: BatchHeader) -> None:
 def _is_header_enough(
     header: BatchHeader, batch: memoryview, config: LogConfig, now_ms: int, log_append_time_ms: int | None
 ) -> bool:
-    """Whether the records need not be read, for a topic that is not compacted and a batch that keeps its codec."""
+    """Whether records that are not few need not be read, for a topic that is not compacted and a batch that keeps its codec."""
     attributes = header.attributes
-    if attributes & LOG_APPEND_TIME_FLAG or header.records_count <= FULLY_CHECKED:
+    if attributes & LOG_APPEND_TIME_FLAG:
         return False
     if log_append_time_ms is None and not (
         0 <= header.base_timestamp <= header.max_timestamp <= now_ms + config.message_timestamp_after_max_ms
@@ -415,9 +421,10 @@ def _open(
     log_append_time_ms: int | None,
     origin: AppendOrigin,
     is_quick: bool,
+    quick_records: int,
 ) -> ValidatedRecords:
     """Check every record; keep the payload if codec and inner offsets stay the same."""
-    if is_quick and (header.records_count > QUICK_RECORDS or len(batch) > QUICK_BYTES):
+    if is_quick and (header.records_count > quick_records or len(batch) > QUICK_BYTES):
         raise NeedsThread
     try:
         payload = payload_of(

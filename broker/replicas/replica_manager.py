@@ -301,8 +301,8 @@ class ReplicaManager:
                     )
         if absent:
             logger.error(
-                "The log directory of %s (and of %d other replicas) is not in log.dirs, and no other replica leads the "
-                "partition: it is offline here until the directory is back or another replica leads",
+                "The log directory of %s (and of %d other replicas) cannot be used, or is not in log.dirs, and no other "
+                "replica leads the partition: it is offline here until the directory is back or another replica leads",
                 absent[0],
                 len(absent) - 1,
             )

@@ -69,7 +69,9 @@ def simulate(story):
 
 
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
-@pytest.mark.logs("Log directory", "is offline", "are not valid batches, truncated")
+@pytest.mark.logs(
+    "Log directory", "is offline", "are not valid batches, truncated", "was registered without log directory"
+)
 def test_one_directory_of_two(error):
     async def story(runtime):
         files = FaultyFiles(random=Random(1))

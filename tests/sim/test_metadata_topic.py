@@ -250,6 +250,7 @@ def test_the_topic_has_kafkas_configuration():
             "cleanup.policy": "delete",
             "retention.ms": "-1",
             "min.insync.replicas": "2",
+            "flush.messages": "1",
             "remote.storage.enable": "false",
         }
         await managers.stop(1)
