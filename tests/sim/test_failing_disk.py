@@ -69,9 +69,7 @@ def simulate(story):
 
 
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
-@pytest.mark.logs(
-    "Log directory", "is offline", "are not valid batches, truncated", "was registered without log directory"
-)
+@pytest.mark.logs("Log directory", "is offline", "are not valid batches, truncated")
 def test_one_directory_of_two(error):
     async def story(runtime):
         files = FaultyFiles(random=Random(1))
@@ -172,7 +170,9 @@ def test_no_start_without_the_metadata_log():
     simulate(story)
 
 
-@pytest.mark.logs("cannot be used", "has no log, and is offline on this broker")
+@pytest.mark.logs(
+    "cannot be used", "was registered without log directory", "has no log, and is offline on this broker"
+)
 def test_a_start_with_a_disk_that_does_not_answer():
     async def story(runtime):
         files = FaultyFiles(random=Random(1))
