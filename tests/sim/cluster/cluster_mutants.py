@@ -342,9 +342,7 @@ MUTANTS = [
     Mutant(copies_of_any_epoch_count, "tiered_branches", range(1, 10), "RemoteEndIsCopied"),
     Mutant(a_compacted_default_ends_tiering, "tiered_configurations", range(2, 12), "LogStartIsTheLeaders"),
     Mutant(total_retention_without_delete, "tiered_configurations", range(10), "LogStartIsTheLeaders"),
-    Mutant(
-        the_remote_end_outlives_a_truncation, "tiered_branches", range(2, 12), "AssertionError in _check"
-    ),
+    Mutant(the_remote_end_outlives_a_truncation, "tiered_branches", range(2, 12), "AssertionError in _check"),
     Mutant(
         metadata_of_copies_are_not_flushed, "tiered_blackouts", range(2, 12), "NoCommittedRecordLostGlobally"
     ),
