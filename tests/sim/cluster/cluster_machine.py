@@ -164,6 +164,7 @@ class Machine:
         self.config = self._config_of(tuple(settings.items()))
         self.log_dirs = LogDirs(self, Random(f"{node_id} log dirs"))
         self.clock_error_ms = 0
+        self.is_over = False
         #: How often records that are read are not in memory.
         self.is_cold = random.choice((0.0, 0.2, 0.6))
         self.files = FaultyFiles(random=Random(random.getrandbits(64)))
@@ -240,8 +241,8 @@ class Machine:
         return controller is not None and controller.is_active
 
     def start(self) -> None:
-        """Switch it on, if it is off."""
-        if self.is_up:
+        """Switch it on, if it is off, and the simulation has not ended: a fault that is cancelled repairs what it did."""
+        if self.is_up or self.is_over:
             return
         self.simulation.network.plug_in(self.host)
         self.process = process = Process(self.host)

@@ -150,6 +150,7 @@ class World:
         logging.disable(logging.NOTSET)
         self._is_over = True
         for machine in self.machines:
+            machine.is_over = True
             machine.resume()
             machine.kill()
         self.simulation.close()
