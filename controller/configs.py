@@ -14,7 +14,7 @@ from typing import TypeVar, assert_never
 from controller.effective_configs import CONTROLLER_BROKER_KEYS
 from controller.result import MAX_RECORDS_PER_USER_OPERATION, Result, check_record_count
 from controller.state import ClusterState
-from controller.steps import ROWS_OF_STEP, Steps, counted, in_steps, listed
+from controller.steps import ROWS_OF_STEP, Steps, in_steps
 from protocol.config_def import AlterOperation, ConfigKey, ConfigOperation, merge_operations
 from protocol.errors import (
     BrokerIdNotRegistered,
@@ -36,6 +36,7 @@ from protocol.metadata.records import (
     MetadataRecord,
     PartitionChangeRecord,
 )
+from protocol.steps import counted, listed
 from protocol.topic_names import check_topic_name
 from storage.log_config import TOPIC_CONFIGS
 

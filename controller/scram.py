@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from controller.metadata.record_versions import SCRAM_3_5_IV2
 from controller.result import Result, check_record_count
 from controller.state import ClusterState
-from controller.steps import Steps, by_steps, in_steps, listed
+from controller.steps import Steps, by_steps, in_steps
 from protocol.errors import (
     DuplicateResource,
     ErrorCode,
@@ -38,6 +38,7 @@ from protocol.metadata.records import (
     RemoveUserScramCredentialRecord,
     UserScramCredentialRecord,
 )
+from protocol.steps import listed
 
 _Alteration = ScramCredentialDeletion | ScramCredentialUpsertion
 

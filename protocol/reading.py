@@ -12,6 +12,7 @@ from uuid import UUID, SafeUUID
 
 from protocol.errors import MalformedMessage
 from protocol.source import once
+from protocol.steps import at_once
 from protocol.varint import read_uvarint
 
 #: Limit of array elements and tagged fields of one message, together: enough for a request with 100,000 partitions.
@@ -100,13 +101,7 @@ def longer(data: memoryview, position: int, first: int) -> tuple[int, int]:
 
 def skip_tags(data: memoryview, position: int, count: int, budget: int) -> tuple[int, int]:
     """Skip `count` tagged fields, none of which is defined, in any order: (position after them, budget left)."""
-    skipping = skip_tags_in_steps(data, position, count, budget)
-    while True:
-        try:
-            next(skipping)
-        except StopIteration as done:
-            end, left = done.value
-            return end, left
+    return at_once(skip_tags_in_steps(data, position, count, budget))
 
 
 def skip_tags_in_steps(

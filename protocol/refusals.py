@@ -5,9 +5,8 @@ sender still expects a row for everything that it has named.
 Source: getErrorResponse of the request classes of Kafka 4.3.1.
 """
 
-from collections.abc import Callable, Generator, Iterable, Mapping
-from itertools import islice
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Generator, Mapping
+from typing import Any, Final
 
 from protocol.api_keys import ApiKey
 from protocol.errors import KafkaError
@@ -28,25 +27,15 @@ from protocol.messages import (
 from protocol.messages import elect_leaders as elections
 from protocol.messages import incremental_alter_configs as altered
 from protocol.schema import Request, Response
-
-_T = TypeVar("_T")
+from protocol.steps import ROWS_OF_STEP, at_once, listed
 
 #: Builds a response, of any number of rows, in steps.
 _Building = Generator[None, None, Response]
 
-#: Rows that are made in one step: some 200 us.
-_ROWS_OF_STEP: Final = 200
-
 
 def refuse(request: Request, error: KafkaError) -> Response:
     """The error response; raises `error` itself if the response has no error field."""
-    building = refuse_in_steps(request, error)
-    while True:
-        try:
-            next(building)
-        except StopIteration as done:
-            response: Response = done.value
-            return response
+    return at_once(refuse_in_steps(request, error))
 
 
 def refuse_in_steps(request: Request, error: KafkaError) -> Generator[None, None, Response]:
@@ -64,19 +53,8 @@ def refuse_in_steps(request: Request, error: KafkaError) -> Generator[None, None
     return made
 
 
-def _listed(rows: Iterable[_T]) -> Generator[None, None, list[_T]]:
-    """All rows, in steps."""
-    found: list[_T] = []
-    left = iter(rows)
-    while some := list(islice(left, _ROWS_OF_STEP)):
-        if found:
-            yield
-        found += some
-    return found
-
-
 def _create_topics(request: create_topics.CreateTopicsRequest, error: KafkaError) -> _Building:
-    rows = yield from _listed(
+    rows = yield from listed(
         create_topics.CreatableTopicResult(
             name=topic.name, error_code=error.code, error_message=error.message
         )
@@ -87,7 +65,7 @@ def _create_topics(request: create_topics.CreateTopicsRequest, error: KafkaError
 
 def _delete_topics(request: delete_topics.DeleteTopicsRequest, error: KafkaError) -> _Building:
     named = [delete_topics.DeleteTopicState(name=name) for name in request.topic_names]
-    rows = yield from _listed(
+    rows = yield from listed(
         delete_topics.DeletableTopicResult(
             name=topic.name, topic_id=topic.topic_id, error_code=error.code, error_message=error.message
         )
@@ -97,7 +75,7 @@ def _delete_topics(request: delete_topics.DeleteTopicsRequest, error: KafkaError
 
 
 def _create_partitions(request: create_partitions.CreatePartitionsRequest, error: KafkaError) -> _Building:
-    rows = yield from _listed(
+    rows = yield from listed(
         create_partitions.CreatePartitionsTopicResult(
             name=topic.name, error_code=error.code, error_message=error.message
         )
@@ -107,7 +85,7 @@ def _create_partitions(request: create_partitions.CreatePartitionsRequest, error
 
 
 def _alter_configs(request: replaced.AlterConfigsRequest, error: KafkaError) -> _Building:
-    rows = yield from _listed(
+    rows = yield from listed(
         replaced.AlterConfigsResourceResponse(
             resource_type=each.resource_type,
             resource_name=each.resource_name,
@@ -122,7 +100,7 @@ def _alter_configs(request: replaced.AlterConfigsRequest, error: KafkaError) -> 
 def _incremental_alter_configs(
     request: altered.IncrementalAlterConfigsRequest, error: KafkaError
 ) -> _Building:
-    rows = yield from _listed(
+    rows = yield from listed(
         altered.AlterConfigsResourceResponse(
             resource_type=each.resource_type,
             resource_name=each.resource_name,
@@ -135,7 +113,7 @@ def _incremental_alter_configs(
 
 
 def _create_acls(request: create_acls.CreateAclsRequest, error: KafkaError) -> _Building:
-    rows = yield from _listed(
+    rows = yield from listed(
         create_acls.AclCreationResult(error_code=error.code, error_message=error.message)
         for _ in request.creations
     )
@@ -143,7 +121,7 @@ def _create_acls(request: create_acls.CreateAclsRequest, error: KafkaError) -> _
 
 
 def _delete_acls(request: delete_acls.DeleteAclsRequest, error: KafkaError) -> _Building:
-    rows = yield from _listed(
+    rows = yield from listed(
         delete_acls.DeleteAclsFilterResult(error_code=error.code, error_message=error.message)
         for _ in request.filters
     )
@@ -151,7 +129,7 @@ def _delete_acls(request: delete_acls.DeleteAclsRequest, error: KafkaError) -> _
 
 
 def _alter_client_quotas(request: quotas.AlterClientQuotasRequest, error: KafkaError) -> _Building:
-    rows = yield from _listed(
+    rows = yield from listed(
         quotas.EntryDataResponse(error_code=error.code, error_message=error.message, entity=entry.entity)
         for entry in request.entries
     )
@@ -170,8 +148,8 @@ def _alter_user_scram_credentials(
 ) -> _Building:
     users: set[str] = set()
     for each in (request.deletions, request.upsertions):
-        users.update((yield from _listed(row.name for row in each)))
-    rows = yield from _listed(
+        users.update((yield from listed(row.name for row in each)))
+    rows = yield from listed(
         scram.AlterUserScramCredentialsResult(user=user, error_code=error.code, error_message=error.message)
         for user in sorted(users)
     )
@@ -181,9 +159,9 @@ def _alter_user_scram_credentials(
 def _elect_leaders(request: elections.ElectLeadersRequest, error: KafkaError) -> _Building:
     rows: list[elections.ReplicaElectionResult] = []
     for number, topic in enumerate(request.topic_partitions or ()):
-        if number % _ROWS_OF_STEP == _ROWS_OF_STEP - 1:
+        if number % ROWS_OF_STEP == ROWS_OF_STEP - 1:
             yield
-        partitions = yield from _listed(
+        partitions = yield from listed(
             elections.PartitionResult(partition_id=index, error_code=error.code, error_message=error.message)
             for index in topic.partitions
         )
@@ -196,9 +174,9 @@ def _alter_partition_reassignments(
 ) -> _Building:
     rows: list[reassignments.ReassignableTopicResponse] = []
     for number, topic in enumerate(request.topics):
-        if number % _ROWS_OF_STEP == _ROWS_OF_STEP - 1:
+        if number % ROWS_OF_STEP == ROWS_OF_STEP - 1:
             yield
-        partitions = yield from _listed(
+        partitions = yield from listed(
             reassignments.ReassignablePartitionResponse(
                 partition_index=partition.partition_index,
                 error_code=error.code,

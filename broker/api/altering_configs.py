@@ -10,13 +10,14 @@ from collections.abc import Callable
 from copy import copy
 from typing import Final, NamedTuple, Protocol, TypeVar
 
-from broker.api.long_answers import ROWS_OF_STEP, counted, listed, result_in_turns
+from broker.api.long_answers import ROWS_OF_STEP, result_in_turns
 from broker.membership.controller_channel import RequestHandler
 from broker.request_context import RequestContext
 from broker.services import BrokerServices
 from protocol.errors import ErrorCode, InvalidRequest, KafkaError
 from protocol.messages import alter_configs, incremental_alter_configs
 from protocol.metadata.image import ConfigResource, ConfigResourceType
+from protocol.steps import counted, listed
 from runtime.turns import HasTurns
 
 R = TypeVar("R")
@@ -97,7 +98,7 @@ async def alter(
             if number % _OUTCOMES_OF_STEP == _OUTCOMES_OF_STEP - 1:
                 await turns.share()
     answered = (outcome(**outcomes[_name(resource)]._asdict()) for resource in request.resources)
-    return await result_in_turns(listed(answered), broker.runtime)
+    return await result_in_turns(listed(answered, size=ROWS_OF_STEP), broker.runtime)
 
 
 def stored_overrides(resource: Resource, broker: BrokerServices) -> dict[str, str]:

@@ -32,7 +32,8 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from broker.api import Api, Buffers, Repeated, Reply
-from broker.api.long_answers import listed, result_in_turns
+from broker.api.long_answers import ROWS_OF_STEP as LISTED_ROWS_OF_STEP
+from broker.api.long_answers import result_in_turns
 from broker.api.produce_rows import (
     AnsweredTopic,
     Row,
@@ -64,6 +65,7 @@ from protocol.hot.produce import AppendedRow, ProducedRow, ProducedTopic
 from protocol.messages.produce import PartitionProduceResponse, ProduceRequest
 from protocol.records.batch import ATTRIBUTES_OFFSET, COMPRESSION_MASK, TRANSACTIONAL_FLAG
 from protocol.records.compression import Compression
+from protocol.steps import listed
 from protocol.topic_names import INTERNAL_TOPICS
 from runtime import Pool
 from runtime.turns import in_turns
@@ -125,7 +127,9 @@ def handle_raw(body: memoryview, context: RequestContext, broker: BrokerServices
 async def _decode_and_produce(body: memoryview, context: RequestContext, broker: BrokerServices) -> Reply:
     """As `handle_raw`, of many rows, also if they are thousands of topics."""
     request = await result_in_turns(codec.decode_in_steps(context.version, body), broker.runtime)
-    topics = await result_in_turns(listed(_each_topic(request, context.version)), broker.runtime)
+    topics = await result_in_turns(
+        listed(_each_topic(request, context.version), size=LISTED_ROWS_OF_STEP), broker.runtime
+    )
     return await _produce_in_turns(request, topics, context, broker)
 
 

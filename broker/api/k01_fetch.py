@@ -37,7 +37,7 @@ from uuid import UUID
 
 from broker.api import Api, Buffers, Repeated, Reply
 from broker.api.current_leader import name_leaders
-from broker.api.long_answers import listed, result_in_turns
+from broker.api.long_answers import ROWS_OF_STEP, result_in_turns
 from broker.network import ReplyInTurns
 from broker.reads.fetch import fetch
 from broker.reads.fetch_contexts import FetchContext, new_context
@@ -66,6 +66,7 @@ from protocol.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
+from protocol.steps import listed
 
 READ_COMMITTED: Final = 1
 #: The replica id of a copy of a partition between log directories.
@@ -91,8 +92,12 @@ async def _decode_and_fetch(body: bytes, context: RequestContext, broker: Broker
     """As `handle_raw`, of many rows: these are decoded in turns of the loop."""
     request = await result_in_turns(codec.decode_in_steps(context.version, memoryview(body)), broker.runtime)
     by_id = context.version >= 13
-    requested = await result_in_turns(listed(_requested(request, by_id=by_id)), broker.runtime)
-    forgotten = await result_in_turns(listed(_forgotten(request, by_id=by_id)), broker.runtime)
+    requested = await result_in_turns(
+        listed(_requested(request, by_id=by_id), size=ROWS_OF_STEP), broker.runtime
+    )
+    forgotten = await result_in_turns(
+        listed(_forgotten(request, by_id=by_id), size=ROWS_OF_STEP), broker.runtime
+    )
     return _fetch(request, request.session_epoch, requested, forgotten, context, broker)
 
 

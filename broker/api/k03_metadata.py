@@ -17,7 +17,7 @@ from uuid import UUID
 
 from broker.api import Api
 from broker.api import authorized_operations as operations
-from broker.api.long_answers import NAMES_OF_STEP, ROWS_OF_STEP, Work, at_once_or_in_turns, distinct
+from broker.api.long_answers import ROWS_OF_STEP, Work, at_once_or_in_turns, distinct
 from broker.metadata_cache import ListenerBrokers
 from broker.request_context import RequestContext
 from broker.services import BrokerServices
@@ -32,6 +32,7 @@ from protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from protocol.metadata.image import PartitionImage, TopicImage
+from protocol.steps import NAMES_OF_STEP
 from protocol.topic_names import INTERNAL_TOPICS, check_topic_name
 from protocol.types import ZERO_UUID
 

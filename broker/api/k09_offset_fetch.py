@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Generator, Iterator
 from uuid import UUID
 
 from broker.api import Api
-from broker.api.long_answers import ROWS_OF_STEP, at_once_or_in_turns, listed, when_all
+from broker.api.long_answers import ROWS_OF_STEP, at_once_or_in_turns, when_all
 from broker.groups.answers import Answer, after
 from broker.request_context import RequestContext
 from broker.services import BrokerServices
@@ -33,6 +33,7 @@ from protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from protocol.steps import listed
 from protocol.types import ZERO_UUID
 
 _FIRST_VERSION_WITH_GROUP_ERROR = 2
@@ -100,7 +101,7 @@ def _distinct(
             yield
     found: list[OffsetFetchRequestGroup] = []
     for group_id, topics in wanted.items():
-        named = None if topics is None else (yield from listed(_topics(topics)))
+        named = None if topics is None else (yield from listed(_topics(topics), size=ROWS_OF_STEP))
         found.append(OffsetFetchRequestGroup(group_id=group_id, topics=named))
         if not len(found) % ROWS_OF_STEP:
             yield

@@ -9,7 +9,7 @@ Touches: broker.metadata (read only).
 from collections.abc import Awaitable, Generator
 
 from broker.api import Api
-from broker.api.long_answers import at_once_or_in_turns, counted, listed
+from broker.api.long_answers import ROWS_OF_STEP, at_once_or_in_turns
 from broker.request_context import RequestContext
 from broker.services import BrokerServices
 from protocol.api_keys import ApiKey
@@ -20,6 +20,7 @@ from protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,
 )
+from protocol.steps import counted, listed
 
 
 def handle(
@@ -37,7 +38,9 @@ def _answer(
         info = CredentialInfo(mechanism=mechanism, iterations=credential.iterations)
         infos.setdefault(user, []).append(info)
     times = yield from counted((each.name for each in request.users) if request.users else list(infos))
-    results = yield from listed(_result(user, count, infos.get(user, [])) for user, count in times.items())
+    results = yield from listed(
+        (_result(user, count, infos.get(user, [])) for user, count in times.items()), size=ROWS_OF_STEP
+    )
     return DescribeUserScramCredentialsResponse(results=results)
 
 

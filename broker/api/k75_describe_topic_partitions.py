@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 
 from broker.api import Api
 from broker.api import authorized_operations as operations
-from broker.api.long_answers import NAMES_OF_STEP, ROWS_OF_STEP, at_once_or_in_turns, distinct, in_order
+from broker.api.long_answers import ROWS_OF_STEP, at_once_or_in_turns, distinct, in_order
 from broker.metadata_cache import ListenerBrokers
 from broker.request_context import RequestContext
 from broker.services import BrokerServices
@@ -29,6 +29,7 @@ from protocol.messages.describe_topic_partitions import (
     TopicRequest,
 )
 from protocol.metadata.image import PartitionImage, TopicImage
+from protocol.steps import NAMES_OF_STEP
 from protocol.topic_names import INTERNAL_TOPICS, check_topic_name
 
 _name: Callable[[TopicRequest], str] = attrgetter("name")

@@ -8,14 +8,14 @@ Encoding in steps: `protocol.codec.stepwise_encoder`.
 """
 
 import asyncio
-from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Generator, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Generator, Hashable, Iterator, Sequence
 from contextlib import nullcontext
 from heapq import merge
 from itertools import islice
 from typing import Final, TypeAlias, TypeVar
 
 from broker.groups.answers import Answer, after_all
+from protocol.steps import NAMES_OF_STEP, listed
 from runtime.turns import MAX_STEPS, HasTurns, in_turns
 
 A = TypeVar("A")
@@ -25,8 +25,6 @@ H = TypeVar("H", bound=Hashable)
 
 #: The number of rows of one step, and so of an answer that is given at once: 0.1 to 0.5 ms.
 ROWS_OF_STEP: Final = 100
-#: Names that are only counted in one step.
-NAMES_OF_STEP: Final = 1000
 #: What these count as, of the steps of a turn.
 _STEPS_OF_NAMES: Final = 10
 
@@ -54,28 +52,6 @@ def at_once_or_in_turns(
     return _rest_in_turns(work, runtime, lock)
 
 
-def listed(rows: Iterable[T]) -> Generator[None, None, list[T]]:
-    """All rows, made in steps."""
-    found: list[T] = []
-    left = iter(rows)
-    while some := list(islice(left, ROWS_OF_STEP)):
-        if found:
-            yield
-        found += some
-    return found
-
-
-def counted(names: Iterable[T]) -> Generator[None, None, Counter[T]]:
-    """How often each name occurs, in steps."""
-    counter: Counter[T] = Counter()
-    left = iter(names)
-    while some := list(islice(left, NAMES_OF_STEP)):
-        if counter:
-            yield
-        counter.update(some)
-    return counter
-
-
 def distinct(rows: Sequence[T], key: Callable[[T], H]) -> Generator[None, None, dict[H, None]]:
     """The keys of all rows, each once, in the order of their first occurrences; made in steps."""
     if len(rows) <= NAMES_OF_STEP:
@@ -96,7 +72,7 @@ def in_order(names: Collection[str]) -> Generator[None, None, list[str]]:
     while some := sorted(islice(left, NAMES_OF_STEP)):
         parts.append(some)
         yield
-    return (yield from listed(merge(*parts)))
+    return (yield from listed(merge(*parts), size=ROWS_OF_STEP))
 
 
 def when_all(
@@ -118,16 +94,6 @@ async def _one_after_the_other(
         # Shielded: the coordinator completes the answer, also if this connection is closed.
         found.append(await asyncio.shield(answer) if isinstance(answer, asyncio.Future) else answer)
     return convert(found)
-
-
-def at_once(work: Generator[None, None, R]) -> R:
-    """What the work returns, all of whose steps are done now."""
-    while True:
-        try:
-            next(work)
-        except StopIteration as done:
-            result: R = done.value
-            return result
 
 
 async def result_in_turns(work: Generator[None, None, R], runtime: HasTurns) -> R:

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from broker.api import Buffers
 from broker.api.current_leader import name_leaders
-from broker.api.long_answers import ROWS_OF_STEP, at_once
+from broker.api.long_answers import ROWS_OF_STEP
 from broker.replicas.hosted_partitions import PartitionKey
 from broker.replicas.partition import Partition
 from broker.request_context import RequestContext
@@ -32,6 +32,7 @@ from protocol.messages.produce import (
     TopicProduceResponse,
 )
 from protocol.records.batch import HEADER_SIZE_BYTES, LOG_OVERHEAD_BYTES, MAGIC
+from protocol.steps import at_once
 from storage.validation import InvalidRecords
 
 #: Errors without a log start offset in their row; other errors of an append have it, as in Kafka.

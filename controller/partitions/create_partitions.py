@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from controller.partitions import assignments
 from controller.result import Result, check_record_count
 from controller.state import ClusterState
-from controller.steps import NAMES_OF_STEP, Steps, by_steps, counted, in_steps, listed
+from controller.steps import Steps, by_steps, in_steps
 from protocol.errors import (
     ErrorCode,
     InvalidPartitions,
@@ -26,6 +26,7 @@ from protocol.messages.create_partitions import (
 )
 from protocol.metadata.image import TopicImage
 from protocol.metadata.records import MetadataRecord, PartitionRecord
+from protocol.steps import NAMES_OF_STEP, counted, listed
 from protocol.topic_names import REMOTE_LOG_METADATA
 
 

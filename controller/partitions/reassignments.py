@@ -24,7 +24,7 @@ from controller.partitions.leader_election import Election
 from controller.partitions.partition_change import directory_of
 from controller.result import Result, check_record_count
 from controller.state import ClusterState
-from controller.steps import NAMES_OF_STEP, Steps, by_steps, in_steps
+from controller.steps import Steps, by_steps, in_steps
 from protocol.errors import (
     ErrorCode,
     InvalidReplicaAssignment,
@@ -47,6 +47,7 @@ from protocol.messages.list_partition_reassignments import (
     OngoingTopicReassignment,
 )
 from protocol.metadata.image import PartitionImage, TopicImage
+from protocol.steps import NAMES_OF_STEP
 
 
 @in_steps

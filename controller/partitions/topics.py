@@ -12,7 +12,7 @@ from controller.effective_configs import resolve_all
 from controller.partitions import assignments
 from controller.result import MAX_RECORDS_PER_USER_OPERATION, Result, check_record_count
 from controller.state import ClusterState, unify_collision_chars
-from controller.steps import NAMES_OF_STEP, Steps, by_steps, counted, in_steps, listed
+from controller.steps import Steps, by_steps, in_steps
 from protocol.errors import (
     ErrorCode,
     InvalidPartitions,
@@ -36,6 +36,7 @@ from protocol.messages.create_topics import (
 )
 from protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
 from protocol.metadata.records import MetadataRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
+from protocol.steps import NAMES_OF_STEP, counted, listed
 from protocol.topic_names import check_topic_name
 from protocol.types import ZERO_UUID
 from storage import kafka_uuid

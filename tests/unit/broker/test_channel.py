@@ -14,7 +14,6 @@ from broker.membership.envelope import unwrap_request, wrap_response
 from broker.network import NetworkServer
 from broker.network.client import NodeClient
 from broker.request_context import RequestContext
-from controller.steps import result_of
 from protocol.api_keys import KAFKA_VERSIONS, ApiKey
 from protocol.codec import decode_request, encode_response
 from protocol.errors import ErrorCode, NotController, RequestTimedOut, UnknownServerError, UnsupportedVersion
@@ -28,6 +27,7 @@ from protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 from protocol.messages.envelope import EnvelopeResponse
+from protocol.steps import at_once
 from runtime.simulated import Simulation
 
 CONTEXT = RequestContext(ApiKey.CREATE_TOPICS, 7, 44, "a-client", "192.0.2.7", "PLAINTEXT", "User:alice")
@@ -76,7 +76,7 @@ class Controller:
                 ErrorCode.unsupported_version,
             ):
                 return EnvelopeResponse(error_code=error)
-            inner = result_of(unwrap_request(message, "CONTROLLER"))
+            inner = at_once(unwrap_request(message, "CONTROLLER"))
             assert (inner.context.principal, inner.context.client_host) == ("User:alice", "192.0.2.7")
             encoded = encode_response(inner.header.api_key, inner.header.api_version, _created(error))
             return EnvelopeResponse(response_data=wrap_response(inner.header, encoded))
@@ -163,7 +163,7 @@ def test_clients_requests_go_in_envelopes_and_brokers_own_as_they_are(world):
         assert await create(channel, None) == ErrorCode.none
         asked = world.controllers[101].asked
         assert [key for key, _ in asked] == [ApiKey.ENVELOPE, ApiKey.CREATE_TOPICS]
-        assert result_of(unwrap_request(asked[0][1], "CONTROLLER")).message == asked[1][1]
+        assert at_once(unwrap_request(asked[0][1], "CONTROLLER")).message == asked[1][1]
         assert channel.controller_versions[ApiKey.CREATE_TOPICS] == range(2, 8)
 
     world.run(scenario)

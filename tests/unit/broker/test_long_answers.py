@@ -19,6 +19,7 @@ from broker.api.dispatch import Dispatcher
 from broker.api.long_answers import at_once_or_in_turns, when_all
 from broker.metadata_cache import MetadataCache
 from broker.request_context import RequestContext
+from protocol import steps as work_steps
 from protocol.api_keys import ApiKey
 from protocol.codec import encode_request, encode_response
 from protocol.errors import InvalidRequest
@@ -488,5 +489,5 @@ def test_names_are_sorted_and_each_is_kept_once_in_steps(count, monkeypatch):
     expected = list(dict.fromkeys(names))
     for size in (1, 3, 1000):
         monkeypatch.setattr(long_answers, "NAMES_OF_STEP", size)
-        assert list(long_answers.at_once(long_answers.distinct(names, str))) == expected
-        assert long_answers.at_once(long_answers.in_order(names)) == sorted(names)
+        assert list(work_steps.at_once(long_answers.distinct(names, str))) == expected
+        assert work_steps.at_once(long_answers.in_order(names)) == sorted(names)

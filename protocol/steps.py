@@ -1,0 +1,51 @@
+"""Work in steps: a generator that yields between two of them, and returns what it has made.
+
+The caller runs all steps at once (`at_once`), or some in each turn of the event loop (`runtime.turns`): decoding, decisions
+and answers of any number of rows do not stop the loop for longer than a step takes.
+"""
+
+from collections import Counter
+from collections.abc import Generator, Hashable, Iterable
+from itertools import islice
+from typing import Final, TypeVar
+
+R = TypeVar("R")
+T = TypeVar("T")
+H = TypeVar("H", bound=Hashable)
+
+#: Rows that are made in one step: some 200 us.
+ROWS_OF_STEP: Final = 200
+#: Names that are only counted in one step.
+NAMES_OF_STEP: Final = 1000
+
+
+def at_once(work: Generator[None, None, R]) -> R:
+    """What the work returns, all of whose steps are done now."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as done:
+            result: R = done.value
+            return result
+
+
+def listed(rows: Iterable[T], *, size: int = ROWS_OF_STEP) -> Generator[None, None, list[T]]:
+    """All rows, `size` of which are made in one step."""
+    found: list[T] = []
+    left = iter(rows)
+    while some := list(islice(left, size)):
+        if found:
+            yield
+        found += some
+    return found
+
+
+def counted(names: Iterable[H]) -> Generator[None, None, Counter[H]]:
+    """How often each name occurs."""
+    counter: Counter[H] = Counter()
+    left = iter(names)
+    while some := list(islice(left, NAMES_OF_STEP)):
+        if counter:
+            yield
+        counter.update(some)
+    return counter
