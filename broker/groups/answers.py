@@ -1,6 +1,6 @@
 """Responses that are available at once, or as a future: most are available at once, and then cost no task."""
 
-from asyncio import AbstractEventLoop, Future
+from asyncio import AbstractEventLoop, CancelledError, Future
 from collections.abc import Callable, Sequence
 from typing import TypeAlias, TypeVar
 
@@ -21,11 +21,7 @@ def after(answer: "Answer[A]", convert: Callable[[A], B]) -> "Answer[B]":
         return convert(answer.result())
     converted: Future[B] = answer.get_loop().create_future()
 
-    def pass_on(done: "Future[A]") -> None:
-        if not converted.done():  # Cancelled if its connection has been closed.
-            converted.set_result(convert(done.result()))
-
-    answer.add_done_callback(pass_on)
+    answer.add_done_callback(lambda done: _complete(converted, lambda: convert(done.result())))
     return converted
 
 
@@ -38,16 +34,6 @@ def later(
     """
     made: Future[A] = loop.create_future()
 
-    def pass_on(done: "Future[A]") -> None:
-        if made.done():
-            return
-        if done.cancelled():
-            made.cancel()
-        elif (error := done.exception()) is not None:
-            made.set_exception(error)
-        else:
-            made.set_result(done.result())
-
     def wake() -> None:
         if made.done():
             return
@@ -57,7 +43,7 @@ def later(
             made.set_exception(error)
             return
         if isinstance(answer, Future):
-            answer.add_done_callback(pass_on)
+            answer.add_done_callback(lambda done: _complete(made, done.result))
         else:
             made.set_result(answer)
 
@@ -81,12 +67,27 @@ def after_all(answers: "Sequence[Answer[A]]", convert: Callable[[list[A]], B]) -
     def count(_: "Future[A]") -> None:
         nonlocal left
         left -= 1
-        if not left and not converted.done():
-            converted.set_result(collect())
+        if not left:
+            _complete(converted, collect)
 
     for answer in waiting:
         answer.add_done_callback(count)
     return converted
+
+
+def _complete(response: "Future[B]", make: Callable[[], B]) -> None:
+    """Set what `make` returns, raises, or is cancelled by; nothing if the response is not awaited, as its connection is closed.
+
+    Called by what completes a future, so it never raises: the response would never be set, and others wait behind it.
+    """
+    if response.done():
+        return
+    try:
+        response.set_result(make())
+    except CancelledError:
+        response.cancel()
+    except Exception as error:  # noqa: BLE001 - raised where the response is awaited
+        response.set_exception(error)
 
 
 def error_of(done: "Future[None]") -> KafkaError | None:

@@ -386,6 +386,19 @@ async def test_what_waits_for_a_partition_gets_its_response_or_its_error_and_sto
         await cancelled
 
 
+async def test_a_converted_response_fails_with_what_it_waits_for():
+    first, second = (asyncio.get_running_loop().create_future() for _ in range(2))
+    converted, together = after(first, str), after_all([first, 1], sum)
+    cancelled = after(second, str)
+    first.set_exception(ValueError("lost"))
+    second.cancel()
+    await asyncio.sleep(0)
+    for failed in (converted, together):
+        with pytest.raises(ValueError, match="lost"):
+            failed.result()
+    assert cancelled.cancelled()
+
+
 async def test_answers_that_come_later():
     loop = asyncio.get_running_loop()
     first, second = loop.create_future(), loop.create_future()
