@@ -20,12 +20,12 @@ from collections.abc import Sequence
 from contextlib import closing
 from typing import Final
 
+from remote.checked_copies import check_batches
 from remote.copied_state import read_epochs, read_index, read_snapshot
 from remote.errors import RemoteStorageError
 from remote.metadata_cache import RemoteLogMetadataCache
 from remote.segment_metadata import RemoteLogSegmentMetadata
 from remote.storage_manager import IndexType, RemoteStorageManager
-from remote.whole_batches import DamagedLog, whole_batches
 from storage.leader_epoch_cache import EpochEntry
 
 _MAX_OFFSET: Final = 2**63 - 1
@@ -64,7 +64,7 @@ def may_be_only_copy(
 def verify_copy(store: RemoteStorageManager, copy: RemoteLogSegmentMetadata) -> None:
     """Read all objects of a copy, and compare them with its metadata: the copy is complete. [any thread]
 
-    Memory: one batch, or one index. Raises RemoteStorageError.
+    Memory: a MiB, one batch, or one index. Raises RemoteStorageError.
     """
     read_epochs(store, copy)
     read_snapshot(store, copy)
@@ -72,18 +72,11 @@ def verify_copy(store: RemoteStorageManager, copy: RemoteLogSegmentMetadata) -> 
     read_index(store, copy, IndexType.TIMESTAMP)
     if not copy.is_transaction_index_empty:
         read_index(store, copy, IndexType.TRANSACTION)
-    offset = copy.start_offset
-    with closing(store.fetch_log_segment(copy, start_position=0)) as stream:
-        try:
-            for header in whole_batches(stream.read, position=0, end_position=copy.segment_size_bytes):
-                if not offset <= header.base_offset < header.next_offset <= copy.end_offset:
-                    raise DamagedLog(
-                        f"its log has a batch of [{header.base_offset}, {header.next_offset}) behind {offset}"
-                    )
-                offset = header.next_offset
-            if stream.read(1):
-                raise DamagedLog(f"its log is longer than {copy.segment_size_bytes} bytes")
-        except DamagedLog as error:
-            raise RemoteStorageError(f"{copy.segment_id}: {error}") from error
-    if offset == copy.start_offset:
+    if not copy.segment_size_bytes:
         raise RemoteStorageError(f"{copy.segment_id}: its log has no batches")
+    with closing(store.fetch_log_segment(copy, start_position=0)) as stream:
+        check_batches(copy, lambda size, _: stream.read(size), of=f"the copy {copy.segment_id.id}")
+        if stream.read(1):
+            raise RemoteStorageError(
+                f"{copy.segment_id}: its log is longer than {copy.segment_size_bytes} bytes"
+            )

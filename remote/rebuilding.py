@@ -9,13 +9,14 @@
 Only complete copies are used, and of several with the same offsets and epochs only one.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from struct import Struct
 from typing import Final
 
-from protocol.records.batch import BatchHeader
+from protocol.errors import KafkaError
+from protocol.records.batch import HEADER_SIZE_BYTES, BatchHeader, crc_is_valid, read_header
 from protocol.remote.records import RemoteLogSegmentState
 from remote.copied_state import MAX_INDEX_BYTES
 from remote.errors import RemoteResourceNotFound
@@ -23,7 +24,6 @@ from remote.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentMe
 from remote.storage_manager import IndexType
 from remote.stores.object_storage import ObjectStore
 from remote.stores.stored_segments import StoredSegment, name_of
-from remote.whole_batches import DamagedLog, exactly, whole_batches
 from storage import leader_epoch_cache
 from storage.checkpoints import CorruptCheckpoint
 from storage.leader_epoch_cache import EpochEntry, LeaderEpochCache
@@ -31,6 +31,9 @@ from storage.leader_epoch_cache import EpochEntry, LeaderEpochCache
 #: (relative offset, position) and (timestamp, relative offset), as `storage/index.py` has them.
 _OFFSET_ENTRY: Final = Struct(">ii")
 _TIME_ENTRY: Final = Struct(">qi")
+#: A larger batch is taken for damage.
+_MAX_BATCH_BYTES: Final = 256 * 1024 * 1024
+_READ_BYTES: Final = 64 * 1024
 
 
 class NotRebuilt(Exception):
@@ -56,8 +59,6 @@ def metadata_of(
         raise NotRebuilt(f"it lacks {', '.join(map(name_of, segment.missing))}")
     try:
         return _metadata_of(segment, store, broker_id=broker_id, now_ms=now_ms)
-    except DamagedLog as error:
-        raise NotRebuilt(str(error)) from error
     except RemoteResourceNotFound as error:
         raise NotRebuilt(f"an object was deleted after it was listed: {error}") from error
 
@@ -191,7 +192,29 @@ def _batches(segment: StoredSegment, store: ObjectStore, position: int) -> Itera
     if not 0 <= position <= log.size_bytes:
         raise NotRebuilt(f"its index is damaged: it ends with position {position} of {log.size_bytes}")
     with closing(store.get(log.key, start=position, end=log.size_bytes)) as stream:
-        yield from whole_batches(stream.read, position=position, end_position=log.size_bytes)
+        while position < log.size_bytes:
+            data = _exactly(stream.read, min(HEADER_SIZE_BYTES, log.size_bytes - position))
+            try:
+                header = read_header(data)
+            except KafkaError as error:
+                raise NotRebuilt(f"its log is damaged at position {position}: {error}") from error
+            if header.size_bytes > min(log.size_bytes - position, _MAX_BATCH_BYTES):
+                raise NotRebuilt(f"its log ends within a batch at position {position}")
+            batch = data + _exactly(stream.read, header.size_bytes - len(data))
+            if not crc_is_valid(batch):
+                raise NotRebuilt(f"its log is damaged at position {position}: the CRC of a batch is wrong")
+            yield header
+            position += header.size_bytes
+
+
+def _exactly(read: Callable[[int], bytes], size: int) -> bytes:
+    pieces = []
+    while size and (piece := read(min(size, _READ_BYTES))):
+        pieces.append(piece)
+        size -= len(piece)
+    if size:
+        raise NotRebuilt(f"an object ends {size} bytes too early")
+    return b"".join(pieces)
 
 
 def _read(segment: StoredSegment, store: ObjectStore, index_type: IndexType) -> bytes:
@@ -201,7 +224,7 @@ def _read(segment: StoredSegment, store: ObjectStore, index_type: IndexType) -> 
             f"its {index_type.value} has {found.size_bytes} bytes, {MAX_INDEX_BYTES} are possible"
         )
     with closing(store.get(found.key)) as stream:
-        return exactly(stream.read, found.size_bytes)
+        return _exactly(stream.read, found.size_bytes)
 
 
 def _last(entry: Struct, data: bytes) -> tuple[int, ...]:
