@@ -5,14 +5,14 @@ what a disk has damaged since it was written. A damaged segment is not copied; a
 leads. `ottla tier verify --data` checks what the store has.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import closing
 from typing import Final
 
 from remote.errors import DamagedSegment, RemoteStorageError
 from remote.reading.chunk import CorruptCopy, parse
 from remote.segment_metadata import RemoteLogSegmentMetadata
-from remote.storage_manager import IndexType, LogSegmentData, RemoteStorageManager, RemoteStream
+from remote.storage_manager import LogSegmentData, RemoteStorageManager, StorageManagerInFront
 from storage.files import Files
 
 #: The bytes that are checked at a time; more only for a batch that is larger.
@@ -21,21 +21,13 @@ _PIECE_BYTES: Final = 1024 * 1024
 _MAX_BATCH_BYTES: Final = 256 * 1024 * 1024
 
 
-class CheckedCopies(RemoteStorageManager):
+class CheckedCopies(StorageManagerInFront):
     """A storage manager that copies no damaged segment: `copy_log_segment_data` raises DamagedSegment."""
 
     def __init__(self, store: RemoteStorageManager, files: Files) -> None:
         """`store` is configured, and closed by `close`; `files` has the segments."""
-        self.store = store
+        super().__init__(store)
         self._files = files
-
-    def configure(self, configs: Mapping[str, object]) -> None:
-        """The store is configured already."""
-        raise AssertionError("CheckedCopies is made from a storage manager that is configured")
-
-    def open(self) -> None:
-        """See RemoteStorageManager."""
-        self.store.open()
 
     def copy_log_segment_data(self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData) -> bytes | None:
         """See RemoteStorageManager. Cost of the check: 40 us per MiB, 2 us for each batch, and what the disk takes."""
@@ -51,26 +43,6 @@ class CheckedCopies(RemoteStorageManager):
         finally:
             files.close(fd)
         return self.store.copy_log_segment_data(metadata, data)
-
-    def fetch_log_segment(
-        self, metadata: RemoteLogSegmentMetadata, *, start_position: int, end_position: int | None = None
-    ) -> RemoteStream:
-        """See RemoteStorageManager."""
-        return self.store.fetch_log_segment(
-            metadata, start_position=start_position, end_position=end_position
-        )
-
-    def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> RemoteStream:
-        """See RemoteStorageManager."""
-        return self.store.fetch_index(metadata, index_type)
-
-    def delete_log_segment_data(self, metadata: RemoteLogSegmentMetadata) -> None:
-        """See RemoteStorageManager."""
-        self.store.delete_log_segment_data(metadata)
-
-    def close(self) -> None:
-        """See RemoteStorageManager."""
-        self.store.close()
 
 
 def check_stored(store: RemoteStorageManager, copy: RemoteLogSegmentMetadata) -> None:

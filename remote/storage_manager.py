@@ -136,3 +136,48 @@ class RemoteStorageManager(ABC):
 
     def close(self) -> None:  # noqa: B027 (an implementation without connections needs none)
         """Release connections. No call follows."""
+
+
+class StorageManagerInFront(RemoteStorageManager):
+    """A storage manager in front of another one, to which everything goes that a subclass does not change."""
+
+    def __init__(self, store: RemoteStorageManager) -> None:
+        """`store` is configured, and closed by `close`."""
+        self.store = store
+
+    def configure(self, configs: Mapping[str, object]) -> None:
+        """The store is configured already."""
+        raise AssertionError(f"{type(self).__name__} is made from a storage manager that is configured")
+
+    @property
+    def request_timeout_s(self) -> float | None:
+        """See RemoteStorageManager."""
+        return self.store.request_timeout_s
+
+    def open(self) -> None:
+        """See RemoteStorageManager."""
+        self.store.open()
+
+    def copy_log_segment_data(self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData) -> bytes | None:
+        """See RemoteStorageManager."""
+        return self.store.copy_log_segment_data(metadata, data)
+
+    def fetch_log_segment(
+        self, metadata: RemoteLogSegmentMetadata, *, start_position: int, end_position: int | None = None
+    ) -> RemoteStream:
+        """See RemoteStorageManager."""
+        return self.store.fetch_log_segment(
+            metadata, start_position=start_position, end_position=end_position
+        )
+
+    def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> RemoteStream:
+        """See RemoteStorageManager."""
+        return self.store.fetch_index(metadata, index_type)
+
+    def delete_log_segment_data(self, metadata: RemoteLogSegmentMetadata) -> None:
+        """See RemoteStorageManager."""
+        self.store.delete_log_segment_data(metadata)
+
+    def close(self) -> None:
+        """See RemoteStorageManager."""
+        self.store.close()

@@ -5,16 +5,16 @@ bytes a second, would occupy a reading thread for hours, also long after the net
 repeated, by another connection.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
 from remote.errors import RetriableRemoteStorageError
 from remote.segment_metadata import RemoteLogSegmentMetadata
 from remote.storage_manager import (
     IndexType,
-    LogSegmentData,
     RemoteStorageManager,
     RemoteStream,
+    StorageManagerInFront,
     filling,
 )
 
@@ -25,25 +25,13 @@ WINDOW_S: Final = 30.0
 _PIECE_BYTES: Final = 64 * 1024
 
 
-class WatchedReads(RemoteStorageManager):
+class WatchedReads(StorageManagerInFront):
     """See the module."""
 
     def __init__(self, store: RemoteStorageManager, *, monotonic: Callable[[], float]) -> None:
         """`store` is configured, and closed by `close`."""
-        self.store = store
+        super().__init__(store)
         self._monotonic = monotonic
-
-    def configure(self, configs: Mapping[str, object]) -> None:
-        """The store is configured already."""
-        raise AssertionError("WatchedReads is made from a storage manager that is configured")
-
-    def open(self) -> None:
-        """See RemoteStorageManager."""
-        self.store.open()
-
-    def copy_log_segment_data(self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData) -> bytes | None:
-        """See RemoteStorageManager."""
-        return self.store.copy_log_segment_data(metadata, data)
 
     def fetch_log_segment(
         self, metadata: RemoteLogSegmentMetadata, *, start_position: int, end_position: int | None = None
@@ -58,14 +46,6 @@ class WatchedReads(RemoteStorageManager):
         """See RemoteStorageManager."""
         found = self.store.fetch_index(metadata, index_type)
         return _WatchedStream(found, f"{metadata.segment_id}: {index_type.value}", self._monotonic)
-
-    def delete_log_segment_data(self, metadata: RemoteLogSegmentMetadata) -> None:
-        """See RemoteStorageManager."""
-        self.store.delete_log_segment_data(metadata)
-
-    def close(self) -> None:
-        """See RemoteStorageManager."""
-        self.store.close()
 
 
 class _WatchedStream:

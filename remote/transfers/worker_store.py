@@ -17,13 +17,13 @@ go on (`runtime.workers`). Deletions, which report nothing while they run, have 
 broker, however that ends.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
 from remote.errors import RetriableRemoteStorageError
 from remote.segment_metadata import RemoteLogSegmentMetadata
-from remote.storage_manager import IndexType, LogSegmentData, RemoteStorageManager, RemoteStream, no_limit
+from remote.storage_manager import LogSegmentData, RemoteStorageManager, StorageManagerInFront, no_limit
 from remote.transfers.messages import CopyRequest, DeleteRequest, Raised, Succeeded
 from runtime.workers import Worker, WorkerFailed
 
@@ -35,7 +35,7 @@ _REQUESTS: Final = 3
 WORKER_MODULE: Final = "remote.transfers.worker"
 
 
-class WorkerStore(RemoteStorageManager):
+class WorkerStore(StorageManagerInFront):
     """See the module."""
 
     def __init__(
@@ -50,18 +50,10 @@ class WorkerStore(RemoteStorageManager):
 
         Without `deletions` the worker of the copies deletes, too.
         """
-        self.store = store
+        super().__init__(store)
         self.copies = copies
         self.deletions = deletions or copies
         self.silence_s = max(silence_s, _REQUESTS * (store.request_timeout_s or 0))
-
-    def configure(self, configs: Mapping[str, object]) -> None:
-        """Both stores are configured already."""
-        raise AssertionError("a WorkerStore is made from a storage manager that is configured")
-
-    def open(self) -> None:
-        """See RemoteStorageManager: the store that reads."""
-        self.store.open()
 
     def copy_log_segment_data(self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData) -> bytes | None:
         """See RemoteStorageManager."""
@@ -83,18 +75,6 @@ class WorkerStore(RemoteStorageManager):
             raise outcome.exception()
         assert isinstance(outcome, Succeeded), outcome
         return outcome.value
-
-    def fetch_log_segment(
-        self, metadata: RemoteLogSegmentMetadata, *, start_position: int, end_position: int | None = None
-    ) -> RemoteStream:
-        """See RemoteStorageManager."""
-        return self.store.fetch_log_segment(
-            metadata, start_position=start_position, end_position=end_position
-        )
-
-    def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> RemoteStream:
-        """See RemoteStorageManager."""
-        return self.store.fetch_index(metadata, index_type)
 
     def close(self) -> None:
         """See RemoteStorageManager. Calls under way fail: also one that the store does not answer."""
