@@ -10,11 +10,16 @@ Source: LogDirFailureChannel and UnifiedLog.maybeHandleIOException of Kafka 4.3.
 from collections.abc import Callable
 from logging import getLogger
 from pathlib import Path
+from typing import Final
 
 from protocol.errors import KafkaStorageError
 from storage.files import OutOfDescriptors, is_out_of_descriptors
 
 _LOG = getLogger(__name__)
+
+
+#: When an operation is repeated for which no descriptor was free, and that nothing else would repeat, in seconds.
+DESCRIPTORS_RETRY_S: Final = 1.0
 
 
 class TooManyOpenFiles(KafkaStorageError):

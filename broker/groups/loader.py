@@ -19,12 +19,10 @@ from protocol.records.compression import TooLargeToOpen
 from protocol.records.record import OF_BROKERS, payload_of
 from runtime import Pool, Runtime
 from runtime.turns import in_turns
-from storage.log_availability import TooManyOpenFiles
+from storage.log_availability import DESCRIPTORS_RETRY_S, TooManyOpenFiles
 
 logger = logging.getLogger(__name__)
 
-#: When a log is read again for which no descriptor was free: nothing else would load the partition before the next election.
-RETRY_S: Final = 1.0
 #: A batch within both sizes, compressed and decompressed, is decompressed on the loop: that takes a tenth of a
 #: millisecond, as much as the use of a thread.
 _SMALL_BATCH_BYTES: Final = 4 * 1024
@@ -63,41 +61,30 @@ async def load(
     for each read, since the replica may move to another log directory meanwhile. Raises KafkaError if the log cannot be
     read.
     """
+    count = 0
     try:
-        return await _load(state, log, is_wanted=is_wanted, buffer_bytes=buffer_bytes, runtime=runtime)
+        while is_wanted():
+            current = log()
+            offset = current.log_start_offset if state.next_offset is None else state.next_offset
+            end = current.log_end_offset
+            if offset >= end:
+                break
+            read = partial(current.read_for_replay, offset, max_bytes=buffer_bytes)
+            try:
+                data = await runtime.run_blocking(read, pool=Pool.LOADING)
+            except TooManyOpenFiles as error:
+                logger.warning("%s cannot be loaded now: %s", state.topic_partition, error)
+                await asyncio.sleep(DESCRIPTORS_RETRY_S)
+                continue
+            if not is_wanted():
+                break
+            piece = _Piece(state, data, is_wanted)
+            await _replay(piece, state, runtime)
+            count += piece.records_count
+            if is_wanted() and state.next_offset in (None, offset):
+                state.next_offset = end  # compaction has removed everything up to there
     finally:
         state.report_skipped()
-
-
-async def _load(
-    state: LogState,
-    log: Callable[[], ReplicaLog],
-    *,
-    is_wanted: Callable[[], bool],
-    buffer_bytes: int,
-    runtime: Runtime,
-) -> int:
-    count = 0
-    while is_wanted():
-        current = log()
-        offset = current.log_start_offset if state.next_offset is None else state.next_offset
-        end = current.log_end_offset
-        if offset >= end:
-            break
-        read = partial(current.read_for_replay, offset, max_bytes=buffer_bytes)
-        try:
-            data = await runtime.run_blocking(read, pool=Pool.LOADING)
-        except TooManyOpenFiles as error:
-            logger.warning("%s cannot be loaded now: %s", state.topic_partition, error)
-            await asyncio.sleep(RETRY_S)
-            continue
-        if not is_wanted():
-            break
-        piece = _Piece(state, data, is_wanted)
-        await _replay(piece, state, runtime)
-        count += piece.records_count
-        if is_wanted() and state.next_offset in (None, offset):
-            state.next_offset = end  # compaction has removed everything up to there
     return count
 
 

@@ -21,7 +21,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Final, assert_never
+from typing import assert_never
 
 from broker.replicas.follower_replica import FollowerReplica
 from broker.replication.follower import Action, Append, Follower, TruncateFullyAndStartAt, TruncateTo
@@ -33,13 +33,10 @@ from remote.segment_metadata import TopicIdPartition
 from runtime import Pool, Runtime
 from storage.background import BackgroundJob
 from storage.log import Log
-from storage.log_availability import TooManyOpenFiles
+from storage.log_availability import DESCRIPTORS_RETRY_S, TooManyOpenFiles
 from storage.remote_restart import RemoteState
 
 logger = logging.getLogger(__name__)
-
-#: When a truncation is tried again for which no descriptor was free. The follower does not decide on it again.
-RETRY_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,7 +254,7 @@ class FollowerActions:
                     await self._run(job)
                 except TooManyOpenFiles as error:
                     logger.warning("%s: the log cannot be truncated now: %s", replica, error)
-                    await asyncio.sleep(RETRY_S)
+                    await asyncio.sleep(DESCRIPTORS_RETRY_S)
                 except KafkaError:
                     # An error is ignored where another epoch has truncated the log, or removed files under the thread.
                     if is_valid() and log.segments is segments:

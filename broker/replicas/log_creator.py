@@ -3,7 +3,7 @@
     wanted --few, and no creation is running--> created at once
     wanted --else--> waiting --> planned --in a thread, a few at a time--> ready --in turns--> the partition gets its role
                             '--> existing, as at a start ------------------^
-    planned --no descriptor is free--> later --after `RETRY_S`--> waiting
+    planned --no descriptor is free--> later --after `DESCRIPTORS_RETRY_S`--> waiting
     any    --the topic is deleted, or the replica is moved away--> cancelled, without notification
 
 Deleted logs are put aside here, a few at once and more in turns of the loop, before the next logs are created.
@@ -22,7 +22,7 @@ from protocol.types import TopicPartition
 from runtime import Pool, Runtime
 from runtime.turns import in_turns
 from storage.log import Log
-from storage.log_availability import TooManyOpenFiles
+from storage.log_availability import DESCRIPTORS_RETRY_S, TooManyOpenFiles
 from storage.manager.log_creation import LogCreation, NewLog, PlannedLog
 from storage.manager.log_manager import LogManager
 
@@ -35,8 +35,6 @@ _AT_ONCE: Final = 16
 _PART: Final = 32
 #: How many partitions get their roles in one step of a turn, at up to 0.2 ms each.
 _STEP: Final = 4
-#: When a log is tried again for which no descriptor was free.
-RETRY_S: Final = 1.0
 
 #: A partition's log, or why it has none.
 CreatedLog = tuple[TopicPartition, Log | KafkaError]
@@ -192,7 +190,7 @@ class LogCreator:
             logger.warning(
                 "%s has no log yet, and others may have none either: %s", new.topic_partition, error
             )
-            self._runtime.call_later(RETRY_S, self._retry)
+            self._runtime.call_later(DESCRIPTORS_RETRY_S, self._retry)
         self._later[new.topic_partition] = new
 
     def _retry(self) -> None:

@@ -7,7 +7,6 @@ import pytest
 
 from broker.groups.cleanup import MAX_TOMBSTONES_A_BATCH
 from broker.groups.coordinator_runtime import LOAD_WAIT_S
-from broker.groups.loader import RETRY_S
 from broker.groups.partitioner import partition_for
 from broker.groups.shard_runtime import METADATA_LAG_S
 from protocol.errors import (
@@ -27,7 +26,7 @@ from protocol.records.builder import build_batch, simple_records
 from protocol.records.control import EndTransactionMarker, build_end_transaction_marker
 from protocol.records.record import records
 from protocol.types import ZERO_UUID
-from storage.log_availability import TooManyOpenFiles
+from storage.log_availability import DESCRIPTORS_RETRY_S, TooManyOpenFiles
 from tests.unit.groups.coordinator_support import (
     COUNT,
     PARTITION,
@@ -179,9 +178,9 @@ def test_a_partition_for_which_no_descriptor_is_free_is_loaded_later(monkeypatch
         with monkeypatch.context() as patch:
             patch.setattr(MemoryReplica, "read_for_replay", fails)
             elect(world.groups.shards, PARTITION, 2)
-            await asyncio.sleep(2.5 * RETRY_S)
+            await asyncio.sleep(2.5 * DESCRIPTORS_RETRY_S)
             assert await world.fetched() is E.coordinator_load_in_progress
-        await asyncio.sleep(RETRY_S)
+        await asyncio.sleep(DESCRIPTORS_RETRY_S)
         assert await world.fetched() == [7]
 
     simulate(story)

@@ -8,7 +8,6 @@ from uuid import UUID
 
 import pytest
 
-from broker.replicas.log_creator import RETRY_S
 from protocol.errors import KafkaStorageError, NotLeaderOrFollower, UnknownTopicOrPartition
 from protocol.metadata.records import (
     ConfigRecord,
@@ -18,6 +17,7 @@ from protocol.metadata.records import (
     TopicRecord,
 )
 from protocol.types import TopicPartition
+from storage.log_availability import DESCRIPTORS_RETRY_S
 from storage.manager.log_creation import LogCreation
 from tests.harness.faulty_files import Loss
 from tests.harness.replicas import TOPIC_ID, ReplicaBroker, ReplicaCluster
@@ -94,11 +94,11 @@ def test_logs_for_which_no_descriptor_is_free_are_created_later(simulation, monk
             with monkeypatch.context() as patch:
                 patch.setattr("storage.files._unreserved", lambda: 0)
                 create(cluster, count=count)
-                await asyncio.sleep(3 * RETRY_S)
+                await asyncio.sleep(3 * DESCRIPTORS_RETRY_S)
                 with pytest.raises(NotLeaderOrFollower):
                     broker.partition(PARTITIONS[0])
                 assert not broker.logs.offline_dirs
-            await asyncio.sleep(2 * RETRY_S)
+            await asyncio.sleep(2 * DESCRIPTORS_RETRY_S)
             assert all(broker.partition(at).is_leader for at in PARTITIONS[:count])
 
     simulation.run(story())

@@ -12,7 +12,7 @@ from replicas_support import NOW_MS, TOPIC_ID, batch, follower_fetches, image
 from broker.api import k00_produce, k02_list_offsets, k21_delete_records
 from broker.groups.config import OFFSETS_TOPIC, GroupConfig
 from broker.groups.coordinator import GroupCoordinator
-from broker.replicas.follower_actions import RETRY_S, FollowerActions
+from broker.replicas.follower_actions import FollowerActions
 from broker.replication.follower import Follower, ReplicaState
 from protocol.errors import CorruptMessage, ErrorCode, NotLeaderOrFollower
 from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
@@ -32,6 +32,7 @@ from protocol.records.batch import read_header
 from protocol.records.compression import Compression
 from protocol.records.record import records
 from runtime import Pool
+from storage.log_availability import DESCRIPTORS_RETRY_S
 from tests.unit.groups.coordinator_support import KnownTopics
 
 REPLICAS = (1, 2)
@@ -425,7 +426,7 @@ def test_a_truncation_for_which_no_descriptor_is_free_is_tried_again(simulation,
             patch.setattr("storage.files._unreserved", lambda: 0)
             follower, rest = truncation(broker, partition, 1, is_wanted=lambda: True)
             task = asyncio.ensure_future(rest)
-            await asyncio.sleep(2.5 * RETRY_S)
+            await asyncio.sleep(2.5 * DESCRIPTORS_RETRY_S)
             assert follower.state is ReplicaState.TRUNCATING
         await task
         assert follower.state is ReplicaState.FETCHING
