@@ -19,6 +19,23 @@ ROWS_OF_STEP: Final = 200
 NAMES_OF_STEP: Final = 1000
 
 
+class Step:
+    """The rows of one step, counted, for work whose rows are in groups: it yields where a step is full."""
+
+    __slots__ = ("_left", "_size")
+
+    def __init__(self, size: int = ROWS_OF_STEP) -> None:
+        self._size = self._left = size
+
+    def is_full(self, rows: int = 1) -> bool:
+        """Count more rows; whether the step is full, so that the next one begins."""
+        self._left -= rows
+        if self._left > 0:
+            return False
+        self._left = self._size
+        return True
+
+
 def at_once(work: Generator[None, None, R]) -> R:
     """What the work returns, all of whose steps are done now."""
     while True:

@@ -27,6 +27,7 @@ from protocol.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from protocol.steps import Step
 from protocol.types import ZERO_UUID
 
 _FIRST_VERSION_WITH_TOPIC_IDS = 10
@@ -46,13 +47,12 @@ def _answer(
 ) -> Generator[None, None, Answer[OffsetCommitResponse]]:
     known: list[OffsetCommitRequestTopic] = []
     refused: dict[_TopicKey, list[OffsetCommitResponsePartition]] = {}
-    left = ROWS_OF_STEP
+    step = Step(ROWS_OF_STEP)
     for asked in request.topics:
         rows, error = _resolve(asked, context.version, broker)
         key = (asked.topic_id, asked.name)
         there: list[OffsetCommitRequestPartition] = []
         unknown = refused.setdefault(key, [])
-        left -= 1
         for row in asked.partitions:
             if row.partition_index in rows:
                 there.append(row)
@@ -60,14 +60,11 @@ def _answer(
                 unknown.append(
                     OffsetCommitResponsePartition(partition_index=row.partition_index, error_code=error)
                 )
-            left -= 1
-            if left <= 0:
-                left = ROWS_OF_STEP
+            if step.is_full():
                 yield
         if there:
             known.append(OffsetCommitRequestTopic(topic_id=asked.topic_id, name=asked.name, partitions=there))
-        if left <= 0:
-            left = ROWS_OF_STEP
+        if step.is_full():
             yield
     if not known:
         return _merge(OffsetCommitResponse(), refused)

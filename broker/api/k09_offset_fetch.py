@@ -33,7 +33,7 @@ from protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from protocol.steps import listed
+from protocol.steps import Step, listed
 from protocol.types import ZERO_UUID
 
 _FIRST_VERSION_WITH_GROUP_ERROR = 2
@@ -82,7 +82,7 @@ def _distinct(
     A request for some partitions of a group and for all of them returns all.
     """
     wanted: dict[str, dict[tuple[UUID, str], dict[int, None]] | None] = {}
-    left = ROWS_OF_STEP
+    step = Step(ROWS_OF_STEP)
     for group in groups:
         topics = wanted.setdefault(group.group_id, {})
         if group.topics is None:
@@ -91,13 +91,9 @@ def _distinct(
             for topic in group.topics:
                 partitions = topics.setdefault((topic.topic_id, topic.name), {})
                 partitions.update(dict.fromkeys(topic.partition_indexes))
-                left -= 1
-                if left <= 0:
-                    left = ROWS_OF_STEP
+                if step.is_full():
                     yield
-        left -= 1
-        if left <= 0:
-            left = ROWS_OF_STEP
+        if step.is_full():
             yield
     found: list[OffsetFetchRequestGroup] = []
     for group_id, topics in wanted.items():

@@ -25,6 +25,7 @@ from protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopicResult,
 )
+from protocol.steps import Step
 from protocol.types import TopicPartition
 
 #: The number of moves that are begun in one step, and so at once: each creates a directory, in 0.4 to 1.3 ms.
@@ -42,20 +43,17 @@ def _move_each(
     request: AlterReplicaLogDirsRequest, broker: BrokerServices
 ) -> Generator[None, None, AlterReplicaLogDirsResponse]:
     wanted: dict[TopicPartition, Path] = {}
-    left = ROWS_OF_STEP
+    step = Step(ROWS_OF_STEP)
     for directory in request.dirs:
         path = Path(directory.path)
-        left -= 1
         for topic in directory.topics:
-            left -= 1
             for index in topic.partitions:
                 wanted[TopicPartition(topic.name, index)] = path
-                left -= 1
-                if left <= 0:
-                    left = ROWS_OF_STEP
+                if step.is_full():
                     yield
-        if left <= 0:
-            left = ROWS_OF_STEP
+            if step.is_full():
+                yield
+        if step.is_full():
             yield
     topics: dict[str, AlterReplicaLogDirTopicResult] = {}
     left = _MOVES_OF_STEP

@@ -23,6 +23,7 @@ from protocol.messages.offset_delete import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
+from protocol.steps import Step
 
 
 def handle(
@@ -37,25 +38,21 @@ def _answer(
 ) -> Generator[None, None, Answer[OffsetDeleteResponse]]:
     known: list[OffsetDeleteRequestTopic] = []
     refused: dict[str, list[OffsetDeleteResponsePartition]] = {}
-    left = ROWS_OF_STEP
+    step = Step(ROWS_OF_STEP)
     for asked in request.topics:
         topic = broker.metadata.topic(asked.name)
         there = topic.partitions if topic is not None else {}
         rows: list[OffsetDeleteRequestPartition] = []
-        left -= 1
         for row in asked.partitions:
             if row.partition_index in there:
                 rows.append(row)
             else:
                 refused.setdefault(asked.name, []).append(_unknown(row.partition_index))
-            left -= 1
-            if left <= 0:
-                left = ROWS_OF_STEP
+            if step.is_full():
                 yield
         if rows:
             known.append(OffsetDeleteRequestTopic(name=asked.name, partitions=rows))
-        if left <= 0:
-            left = ROWS_OF_STEP
+        if step.is_full():
             yield
     answer = broker.groups.delete_offsets(OffsetDeleteRequest(group_id=request.group_id, topics=known))
     return after(answer, lambda response: _merge(response, refused))

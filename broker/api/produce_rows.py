@@ -32,7 +32,7 @@ from protocol.messages.produce import (
     TopicProduceResponse,
 )
 from protocol.records.batch import HEADER_SIZE_BYTES, LOG_OVERHEAD_BYTES, MAGIC
-from protocol.steps import at_once
+from protocol.steps import Step, at_once
 from storage.validation import InvalidRecords
 
 #: Errors without a log start offset in their row; other errors of an append have it, as in Kafka.
@@ -158,7 +158,7 @@ def encode_in_steps(
     """The same bytes, of any number of rows in short steps."""
     response = ProduceResponse()
     refused: list[tuple[PartitionKey, PartitionProduceResponse]] = []
-    left = ROWS_OF_STEP
+    step = Step(ROWS_OF_STEP)
     for key, rows in answers:
         topic = TopicProduceResponse()
         if isinstance(key, UUID):
@@ -166,18 +166,14 @@ def encode_in_steps(
         else:
             topic.name = key
         response.responses.append(topic)
-        left -= 1
         for each in rows:
             row = with_error_fields(each)
             topic.partition_responses.append(row)
             if row.error_code == ErrorCode.not_leader_or_follower:
                 refused.append(((key, row.index), row))
-            left -= 1
-            if left <= 0:
-                left = ROWS_OF_STEP
+            if step.is_full():
                 yield
-        if left <= 0:
-            left = ROWS_OF_STEP
+        if step.is_full():
             yield
     if context.version >= 10:
         _name_leaders(refused, response, context, broker)
