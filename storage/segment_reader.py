@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from protocol.records.batch import HEADER_SIZE_BYTES, NO_TIMESTAMP, BatchHeader, first_size_bytes, read_header
 from protocol.records.record import ANY_BATCH, Bounds, times_of
+from protocol.types import MAX_OFFSET
 from storage.file_records import BatchPosition, FileRecords
 from storage.files import WouldBlock
 from storage.index import TimestampOffset
@@ -25,8 +26,6 @@ from storage.segment_indexes import SegmentIndexes
 EXPECTED_READS = 64
 #: The newest bytes of a segment are assumed to be in the page cache, without a check.
 WARM_TAIL_BYTES = 16 * 1024 * 1024
-#: Beyond every offset.
-MAX_OFFSET = 2**63 - 1
 
 
 class SegmentRead(NamedTuple):
@@ -166,13 +165,10 @@ class SegmentReader:
         is_cancelled: Callable[[], bool],
     ) -> TimestampOffset | None:
         """`find_timestamp` in the batch at `position`."""
-        for offset, found in times_of(self._log.pread(position, header.size_bytes), bounds):
-            if not offset & 0xFFF and is_cancelled():  # a batch may have a million records
-                return None
-            if found >= timestamp and offset >= start_offset:
-                epoch = header.partition_leader_epoch
-                return TimestampOffset(found, offset, epoch if epoch >= 0 else None)
-        return None
+        batch = self._log.pread(position, header.size_bytes)
+        return first_record(
+            header, batch, timestamp, start_offset=start_offset, bounds=bounds, is_cancelled=is_cancelled
+        )
 
     # -- reading -----------------------------------------------------------------------------------
 
@@ -257,3 +253,25 @@ class SegmentReader:
         if len(expected) >= EXPECTED_READS:
             del expected[next(iter(expected))]
         expected[header.next_offset] = position + header.size_bytes
+
+
+def first_record(
+    header: BatchHeader,
+    batch: bytes | memoryview,
+    timestamp: int,
+    *,
+    start_offset: int,
+    bounds: Bounds = ANY_BATCH,
+    is_cancelled: Callable[[], bool],
+) -> TimestampOffset | None:
+    """The first record of the batch at or after `start_offset` whose timestamp is at least `timestamp`.
+
+    Decompresses the batch, within `bounds`. None also after a cancellation, as a batch may have a million records.
+    """
+    for offset, found in times_of(batch, bounds):
+        if not offset & 0xFFF and is_cancelled():
+            return None
+        if found >= timestamp and offset >= start_offset:
+            epoch = header.partition_leader_epoch
+            return TimestampOffset(found, offset, epoch if epoch >= 0 else None)
+    return None

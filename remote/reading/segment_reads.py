@@ -27,6 +27,7 @@ from remote.reading.chunk_memory import ChunkMemory
 from remote.segment_metadata import RemoteLogSegmentMetadata
 from remote.storage_manager import RemoteStorageManager, filling
 from storage.index import OffsetIndex, OffsetPosition, TimestampOffset
+from storage.segment_reader import first_record
 from storage.transaction_index import AbortedTransaction
 
 #: Of a search by timestamp: the time index leads to within an index interval (4 KiB by default) of the record.
@@ -363,11 +364,10 @@ def _first_record(
             return None
         header = read_header(view, begin)
         if (opens_all or header.max_timestamp >= timestamp) and header.last_offset >= start_offset:
-            for offset, found in times_of(view[begin:end]):
-                if not offset & 0xFFF and is_cancelled():  # a batch may have a million records
-                    return None
-                if found >= timestamp and offset >= start_offset:
-                    epoch = header.partition_leader_epoch
-                    return TimestampOffset(found, offset, epoch if epoch >= 0 else None)
+            found = first_record(
+                header, view[begin:end], timestamp, start_offset=start_offset, is_cancelled=is_cancelled
+            )
+            if found is not None:
+                return found
         begin = end
     return None
