@@ -18,8 +18,8 @@ reader needs it; else its objects are verified, and it is finished if they are c
 
 from collections.abc import Sequence
 from contextlib import closing
-from typing import Final
 
+from protocol.types import MAX_OFFSET
 from remote.checked_copies import check_batches
 from remote.copied_state import read_epochs, read_index, read_snapshot
 from remote.errors import RemoteStorageError
@@ -27,8 +27,6 @@ from remote.metadata_cache import RemoteLogMetadataCache
 from remote.segment_metadata import RemoteLogSegmentMetadata
 from remote.storage_manager import IndexType, RemoteStorageManager
 from storage.leader_epoch_cache import EpochEntry
-
-_MAX_OFFSET: Final = 2**63 - 1
 
 
 def may_be_only_copy(
@@ -44,7 +42,7 @@ def may_be_only_copy(
     `lineage` is not empty, and has no empty epochs. Where it does not begin at the log start, older epochs count as its own.
     Cost: O(epochs of the copy, and finished copies within it).
     """
-    ends = [*(entry.start_offset for entry in lineage[1:]), _MAX_OFFSET]
+    ends = [*(entry.start_offset for entry in lineage[1:]), MAX_OFFSET]
     bounds = {entry.epoch: (entry.start_offset, end) for entry, end in zip(lineage, ends, strict=True)}
     for entry in copy.leader_epochs:
         if entry.epoch < lineage[0].epoch:

@@ -28,14 +28,11 @@ from uuid import UUID
 from protocol.errors import InvalidTopic
 from protocol.remote.records import RemoteLogSegmentState, RemotePartitionDeleteState
 from protocol.topic_names import check_topic_name
-from protocol.types import ZERO_UUID, TopicPartition
+from protocol.types import MAX_OFFSET, MAX_PARTITION, ZERO_UUID, TopicPartition
 from storage.kafka_uuid import to_text
 from storage.leader_epoch_cache import EpochEntry
 
 #: Of an int64 on the wire.
-MAX_OFFSET: Final = 2**63 - 1
-#: Of an int32 on the wire.
-_MAX_PARTITION: Final = 2**31 - 1
 
 _SEGMENT_TRANSITIONS: Final[Mapping[RemoteLogSegmentState | None, frozenset[RemoteLogSegmentState]]] = (
     MappingProxyType(
@@ -102,7 +99,7 @@ class TopicIdPartition(NamedTuple):
             check_topic_name(topic)
         except InvalidTopic as error:
             raise ValueError(str(error)) from None
-        if topic_id == ZERO_UUID or not 0 <= partition <= _MAX_PARTITION:
+        if topic_id == ZERO_UUID or not 0 <= partition <= MAX_PARTITION:
             raise ValueError(f"{topic} has topic id {to_text(topic_id)} and partition {partition}")
         return cls(topic_id, TopicPartition(topic, partition))
 

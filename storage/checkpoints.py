@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from protocol.types import TopicPartition
+from protocol.types import MAX_OFFSET, MAX_PARTITION, TopicPartition
 from storage.files import Files
 
 T = TypeVar("T")
@@ -25,10 +25,6 @@ RECOVERY_POINT_FILE = "recovery-point-offset-checkpoint"
 LOG_START_OFFSET_FILE = "log-start-offset-checkpoint"
 HIGH_WATERMARK_FILE = "replication-offset-checkpoint"
 CLEANER_FILE = "cleaner-offset-checkpoint"
-
-#: Offsets are 64-bit integers in all messages, epochs and the numbers of partitions 32-bit ones.
-MAX_OFFSET = 2**63 - 1
-MAX_EPOCH = MAX_PARTITION = 2**31 - 1
 
 
 class CorruptCheckpoint(ValueError):

@@ -25,6 +25,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
+from protocol.types import MAX_EPOCH, MAX_OFFSET
 from storage import checkpoints
 from storage.files import Files
 from storage.flush_counter import FlushCounter
@@ -56,8 +57,8 @@ def decode(data: bytes) -> list[EpochEntry]:
 def _parse(words: Sequence[str]) -> EpochEntry:
     epoch, start_offset = words
     return EpochEntry(
-        checkpoints.number(epoch, checkpoints.MAX_EPOCH),
-        checkpoints.number(start_offset, checkpoints.MAX_OFFSET),
+        checkpoints.number(epoch, MAX_EPOCH),
+        checkpoints.number(start_offset, MAX_OFFSET),
     )
 
 

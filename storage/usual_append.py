@@ -137,9 +137,9 @@ def usual_fields(records: memoryview, bounds: UsualBounds, *, now_ms: int) -> tu
     payload: bytes | memoryview = records[HEADER_SIZE_BYTES:]
     if size_bytes <= QUICK_BYTES:
         payload = bytes(payload)  # read faster; the copy of a megabyte takes longer than all of it
+    elif attributes:
+        return None
     if attributes:
-        if size_bytes > QUICK_BYTES:
-            return None
         try:
             payload = decompress(CODECS[attributes], payload, max_bytes=QUICK_BYTES)
         except (CorruptMessage, InvalidRecord):

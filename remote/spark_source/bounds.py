@@ -10,7 +10,8 @@ from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import Final
 
-_MAX_OFFSET: Final = 2**63 - 1
+from protocol.types import MAX_OFFSET
+
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
@@ -43,7 +44,7 @@ class Bounds:
     partitions: frozenset[int] | None = None
     start_offset: int = 0
     #: Exclusive.
-    end_offset: int = _MAX_OFFSET
+    end_offset: int = MAX_OFFSET
     min_timestamp_ms: int | None = None
 
     def has(self, topic: str, partition: int) -> bool:

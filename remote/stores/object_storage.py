@@ -22,8 +22,9 @@ from typing import BinaryIO, Final, NamedTuple, Protocol
 
 from protocol.errors import InvalidTopic
 from protocol.topic_names import check_topic_name
+from protocol.types import MAX_OFFSET
 from remote.errors import RemoteStorageError
-from remote.segment_metadata import MAX_OFFSET, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
+from remote.segment_metadata import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
 from remote.storage_manager import IndexType, LogSegmentData, RemoteStorageManager, RemoteStream
 from storage.file_names import LOG, of_offset
 from storage.kafka_uuid import TEXT_LENGTH, from_text, to_text

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from protocol.types import MAX_OFFSET, MAX_PARTITION
 from storage import checkpoints
 from storage.files import Files
 
@@ -38,6 +39,4 @@ def read(log_dir: Path, files: Files) -> dict[int, int]:
 
 def _parse(words: Sequence[str]) -> tuple[int, int]:
     partition, offset = words
-    return checkpoints.number(partition, checkpoints.MAX_PARTITION), checkpoints.number(
-        offset, checkpoints.MAX_OFFSET
-    )
+    return checkpoints.number(partition, MAX_PARTITION), checkpoints.number(offset, MAX_OFFSET)

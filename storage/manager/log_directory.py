@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
-from protocol.types import TopicPartition
+from protocol.types import MAX_OFFSET, TopicPartition
 from storage import checkpoints, file_names, json_object
 from storage.checkpoints import CorruptCheckpoint, OffsetCheckpoint
 from storage.files import Files
@@ -267,5 +267,5 @@ def _take_clean_shutdown(path: Path, files: Files) -> tuple[bool, int | None]:
         broker_epoch = json_object.parse(text).get("brokerEpoch")
     except ValueError:
         return True, None  # older versions wrote an empty file
-    is_epoch = type(broker_epoch) is int and -1 <= broker_epoch <= checkpoints.MAX_OFFSET
+    is_epoch = type(broker_epoch) is int and -1 <= broker_epoch <= MAX_OFFSET
     return True, broker_epoch if is_epoch else None
