@@ -163,10 +163,15 @@ def test_what_a_store_refuses_for_good_is_one_error_and_tried_again_rarely(runti
     assert [each.levelname for each in caplog.records if each.levelno >= WARNING] == ["ERROR"]
 
 
+@pytest.mark.parametrize(
+    ("left", "failures", "error"),
+    [(1, 2, MemoryError()), (2, 1, asyncio.CancelledError())],
+    ids=["any kind", "something that the work awaits is cancelled by others"],
+)
 @pytest.mark.logs("has failed, the next attempt")
-def test_an_exception_of_any_kind_is_retried(runtime):
+def test_an_exception_of_any_kind_is_retried(runtime, left, failures, error):
     tasks = Tasks(runtime)
-    tasks.left, tasks.failures, tasks.error = {"a": 1}, {"a": 2}, MemoryError()
+    tasks.left, tasks.failures, tasks.error = {"a": left}, {"a": failures}, error
 
     async def story():
         service = runtime.supervise(tasks.lane.run, name="lane")
@@ -284,22 +289,6 @@ def test_a_service_that_has_failed_finds_the_partitions_again_that_were_running(
     with pytest.raises(BaseExceptionGroup) as raised:
         play(runtime, story)
     assert [type(each) for each in raised.value.exceptions] == [_Bug]
-
-
-@pytest.mark.logs("has failed, the next attempt")
-def test_something_that_the_work_awaits_is_cancelled(runtime):
-    """As by code of others: it is a failure, and the partition runs again."""
-    tasks = Tasks(runtime)
-    tasks.left, tasks.failures, tasks.error = {"a": 2}, {"a": 1}, asyncio.CancelledError()
-
-    async def story():
-        service = runtime.supervise(tasks.lane.run, name="lane")
-        tasks.lane.add("a")
-        await asyncio.sleep(20)
-        assert tasks.left == {"a": 0}
-        service.cancel()
-
-    play(runtime, story)
 
 
 @pytest.mark.parametrize(
