@@ -1,6 +1,6 @@
 """Executor of a follower's actions (`broker.replication.follower`), for replica fetchers and log directory moves.
 
-    append                           --> at once
+    append                           --> at once; to a log that begins within the batch: after a truncation
     truncate, no disk work is needed --> at once
     truncate                         --> a coroutine: each disk operation runs in a thread, then the loop continues
     restart after the remote tier    --> a coroutine: reads leader epochs and producer state there, then as a truncation
@@ -32,7 +32,7 @@ from remote.errors import RemoteStorageError
 from remote.segment_metadata import TopicIdPartition
 from runtime import Pool, Runtime
 from storage.background import BackgroundJob
-from storage.log import Log
+from storage.log import Log, UnexpectedAppendOffset
 from storage.log_availability import DESCRIPTORS_RETRY_S, TooManyOpenFiles
 from storage.remote_restart import RemoteState
 
@@ -47,7 +47,15 @@ class _RestartFromRemote:
     state: RemoteState
 
 
-_Truncation = TruncateTo | TruncateFullyAndStartAt | _RestartFromRemote
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RestartAtBatch:
+    """An Append to an empty log that starts within the first batch: the log restarts where that batch begins."""
+
+    offset: int
+    append: Append
+
+
+_Truncation = TruncateTo | TruncateFullyAndStartAt | _RestartFromRemote | _RestartAtBatch
 
 
 class FollowerActions:
@@ -82,15 +90,11 @@ class FollowerActions:
             case None:
                 return None
             case Append():
-                self.append(action, follower, replica)
-                return None
+                return self.append(action, follower, replica, is_wanted=is_wanted)
             case TruncateTo() | TruncateFullyAndStartAt():
                 if not is_wanted():
                     return None
-                if self._next_job(replica.log, action) is None:
-                    self._truncate(replica, action, follower)
-                    return None
-                return self._truncate_in_steps(action, follower, replica, is_wanted)
+                return self._truncate_or_wait(action, follower, replica, is_wanted)
             case BuildRemoteLogAux():
                 if not is_wanted():
                     return None
@@ -98,8 +102,26 @@ class FollowerActions:
             case _:
                 assert_never(action)
 
-    def append(self, action: Append, follower: Follower, replica: FollowerReplica) -> None:
+    def append(
+        self, action: Append, follower: Follower, replica: FollowerReplica, *, is_wanted: Callable[[], bool]
+    ) -> Coroutine[None, None, None] | None:
         """`execute` of nearly all actions. Raises CorruptMessage, UnexpectedAppendOffset, KafkaStorageError."""
+        try:
+            self._append(action, follower, replica)
+        except UnexpectedAppendOffset as error:
+            # The other log starts within a batch (DeleteRecords): an empty log takes the whole batch.
+            log = replica.log
+            is_empty = log.log_end_offset == log.log_start_offset
+            if not (is_empty and error.first_offset < log.log_end_offset <= error.last_offset):
+                raise
+            # A wait outlives the response buffer.
+            kept = action._replace(records=memoryview(bytes(action.records)))
+            follower.on_batch_before_start()
+            restart = _RestartAtBatch(offset=error.first_offset, append=kept)
+            return self._truncate_or_wait(restart, follower, replica, is_wanted)
+        return None
+
+    def _append(self, action: Append, follower: Follower, replica: FollowerReplica) -> None:
         leader_epoch, records, high_watermark, log_start_offset = action
         replica.append(
             records,
@@ -207,7 +229,7 @@ class FollowerActions:
         match action:
             case TruncateTo():
                 return log.truncation.next_job(action.offset, now_ms=self._runtime.now_ms())
-            case TruncateFullyAndStartAt():
+            case TruncateFullyAndStartAt() | _RestartAtBatch():
                 return log.truncation.restart_job(action.offset)
             case _RestartFromRemote():
                 return log.remote_restart.next_job(action.state)
@@ -227,8 +249,24 @@ class FollowerActions:
             case _RestartFromRemote():
                 replica.restart_from_remote(action.state, now_ms=now_ms)
                 follower.on_remote_log_aux_built(action.asked)
+            case _RestartAtBatch():
+                replica.truncate_fully_and_start_at(action.offset, now_ms=now_ms)
+                follower.on_truncated()
+                self._append(action.append, follower, replica)
             case _:
                 assert_never(action)
+
+    def _truncate_or_wait(
+        self,
+        action: _Truncation,
+        follower: Follower,
+        replica: FollowerReplica,
+        is_wanted: Callable[[], bool],
+    ) -> Coroutine[None, None, None] | None:
+        if self._next_job(replica.log, action) is None:
+            self._truncate(replica, action, follower)
+            return None
+        return self._truncate_in_steps(action, follower, replica, is_wanted)
 
     async def _truncate_in_steps(
         self,

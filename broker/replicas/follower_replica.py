@@ -8,7 +8,7 @@ UnifiedLog.appendAsFollower.
 
 from typing import Protocol
 
-from storage.log import AppendInfo, Log, UnexpectedAppendOffset
+from storage.log import Log
 from storage.remote_restart import RemoteState
 
 
@@ -76,7 +76,9 @@ class FollowerReplica:
         size_bytes = len(records)
         if size_bytes:
             if not log.usual.append_as_follower(records, leader_epoch=leader_epoch, now_ms=now_ms):
-                size_bytes = _append(log, records, leader_epoch=leader_epoch, now_ms=now_ms).size_bytes
+                size_bytes = log.append_as_follower(
+                    records, leader_epoch=leader_epoch, now_ms=now_ms
+                ).size_bytes
             if listener is not None:
                 listener.on_replicated(size_bytes)
         self.leader_high_watermark = high_watermark
@@ -110,15 +112,3 @@ class FollowerReplica:
         self.log.truncate_fully_and_start_at(offset, now_ms=now_ms)
         if self._listener is not None:
             self._listener.notify()
-
-
-def _append(log: Log, records: memoryview, *, leader_epoch: int, now_ms: int) -> AppendInfo:
-    try:
-        return log.append_as_follower(records, leader_epoch=leader_epoch, now_ms=now_ms)
-    except UnexpectedAppendOffset as error:
-        # The other log starts within a batch (DeleteRecords): an empty log takes the whole batch.
-        is_empty = log.log_end_offset == log.log_start_offset
-        if not (is_empty and error.first_offset < log.log_end_offset <= error.last_offset):
-            raise
-        log.truncate_fully_and_start_at(error.first_offset, now_ms=now_ms)
-        return log.append_as_follower(records, leader_epoch=leader_epoch, now_ms=now_ms)

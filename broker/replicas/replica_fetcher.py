@@ -383,13 +383,15 @@ class ReplicaFetcher:
         try:
             action = decide(*inputs)
             if type(action) is Append:  # nearly always
-                self._actions.append(action, fetch_state.follower, partition.follower)
+                rest = self._actions.append(
+                    action, fetch_state.follower, partition.follower, is_wanted=fetch_state.is_followed
+                )
                 self._throttle.record_received(partition, len(action.records))
-                return
-            _log_action(partition, action)
-            rest = self._actions.execute(
-                action, fetch_state.follower, partition.follower, is_wanted=fetch_state.is_followed
-            )
+            else:
+                _log_action(partition, action)
+                rest = self._actions.execute(
+                    action, fetch_state.follower, partition.follower, is_wanted=fetch_state.is_followed
+                )
         except Exception as error:  # noqa: BLE001 - logged
             self._on_error(fetch_state, error)
             return

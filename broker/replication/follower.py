@@ -10,6 +10,7 @@
     LOCATING    --it covers our end-----------------------------------> FETCHING
     LOCATING    --it covers our end, the same fetch failed before-----> TRUNCATING fully, to start at its start
     FETCHING    --records, and a crash has left a gap in our log------> TRUNCATING to the gap
+    FETCHING    --a batch within which our empty log starts-----------> TRUNCATING to where it begins, before it is appended
     TRUNCATING  --truncated-------------------------------------------> FETCHING, from the log end
     FETCHING    --it diverges before our local log start--------------> LOCATING, then TRUNCATING fully, as above
     FETCHING    --only the remote tier has the offset (KIP-405)-------> LOCATING_LOCAL: asks where our local log is to start
@@ -426,6 +427,11 @@ class Follower:
         self._fetch()
         assert self.fetch_offset >= requested, (self.fetch_offset, requested)
         self.lag = max(0, done.high_watermark - self.fetch_offset)
+
+    def on_batch_before_start(self) -> None:
+        """Our empty log starts within the batch to be appended, as the leader's does: first it restarts where that begins."""
+        assert self.state is ReplicaState.FETCHING, self.state
+        self.state = ReplicaState.TRUNCATING
 
     def on_unconfirmed_copy(self, asked: BuildRemoteLogAux, *, epoch: int) -> None:
         """The copy ends after `asked.end_offset`, in `epoch`: the leader's log may have others instead."""

@@ -144,7 +144,7 @@ def _elect(
         is_acceptable_leader=partial(rules.is_acceptable_leader, partition),
         election=election,
         local_logs=local_logs,
-        # Without any local log the preference would not distinguish the replicas; no partition has one while it is off.
+        # Without any local log the preference would not distinguish the replicas, and mostly there is none while it is off.
         preference=rules.leader_preference() if local_logs else NO_PREFERENCE,
         now_ms=rules.now_ms,
     )

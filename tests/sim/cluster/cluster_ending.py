@@ -79,7 +79,9 @@ class Ending:
 
         def unsettled() -> str | None:
             image = world.judge.image
-            return world.tiers.unsettled(world.brokers, image) or unreported(world.brokers, image)
+            return world.tiers.unsettled(world.brokers, image) or unreported(
+                world.brokers, image, world.switched
+            )
 
         deadline = world.now + SETTLING_S
         while (text := unsettled()) is not None:

@@ -3,10 +3,10 @@
 | invariant | what must hold |
 | --- | --- |
 | EventuallyLocalLogsAreKnown | at the end the controllers have the local log of each member of an ISR, as elections distinguish them |
-| NothingIsReported | where the preference is off, no partition has a local log |
+| NothingIsReported | where the preference has always been off, no partition has a local log; those of a topic whose tiering was switched off stay, and have no effect |
 """
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from random import Random
 
 from cluster_machine import Machine
@@ -34,8 +34,8 @@ def tier_aware_settings(name: str, seed: int) -> dict[str, object]:
     return {"follower.fetch.last.tiered.offset.enable": "true", **preference} if preference else {}
 
 
-def unreported(machines: Iterable[Machine], image: MetadataImage) -> str | None:
-    """What violates the invariants of the end now; None: nothing."""
+def unreported(machines: Iterable[Machine], image: MetadataImage, switched: Container[str]) -> str | None:
+    """What violates the invariants of the end now; None: nothing. `switched`: the topics whose tiering is."""
     for machine in machines:
         for partition in () if machine.broker is None else machine.broker.replicas.partitions():
             topic = image.topics_by_id.get(partition.topic_id)
@@ -45,7 +45,7 @@ def unreported(machines: Iterable[Machine], image: MetadataImage) -> str | None:
             log, reported = partition.log, dict(known.local_logs)
             preference = log.files.leader_preference
             if preference is None:
-                if reported:
+                if reported and partition.topic_partition.topic not in switched:
                     return f"NothingIsReported: {partition}: {reported}"
             elif machine.node_id in known.isr:
                 local_log = log.local_log

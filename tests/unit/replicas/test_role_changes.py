@@ -15,6 +15,7 @@ from broker.groups.coordinator import GroupCoordinator
 from broker.replicas.follower_actions import FollowerActions
 from broker.replication.follower import Follower, ReplicaState
 from protocol.errors import CorruptMessage, ErrorCode, NotLeaderOrFollower
+from protocol.hot.fetch import Records
 from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.offset_commit import (
@@ -490,3 +491,37 @@ def test_what_a_thread_finds_in_a_log_that_another_epoch_has_truncated_is_no_dam
     simulation.run(rest)
     assert follower.state is ReplicaState.TRUNCATING
     assert partition.log.is_writable
+
+
+@pytest.mark.parametrize("is_wanted", [True, False])
+def test_a_log_that_starts_within_a_batch_takes_it_when_its_checkpoints_are_written(
+    simulation, broker, is_wanted
+):
+    """The loop does not wait for the disk; the records are those of then, though the response buffer is used again."""
+    (partition,) = create(broker)
+    change_leader(broker, 2)
+    log = partition.log
+    log.truncate_fully_and_start_at(2, now_ms=NOW_MS)
+    log.flush()
+    follower = Follower(log)
+    follower.follow(partition.leader_epoch)
+    follower._fetch()
+    data = batch(b"a", b"b", b"c", b"d")
+    data[12:16] = partition.leader_epoch.to_bytes(4, "big")
+    answer = Records(records=memoryview(data), high_watermark=4, log_start_offset=2)
+    actions = FollowerActions(broker.runtime, pool=Pool.FLUSHES)
+    rest = actions.execute(
+        follower.on_records(follower.next_request(), answer),
+        follower,
+        partition.follower,
+        is_wanted=lambda: is_wanted,
+    )
+    data[:] = bytes(len(data))
+    assert (log.log_end_offset, follower.next_request()) == (2, None)
+    simulation.run(rest)
+    if is_wanted:
+        assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (2, 4, 4)
+        assert values(partition)[-2:] == [b"c", b"d"]
+        assert follower.next_request().fetch_offset == 4
+    else:
+        assert (log.log_end_offset, follower.next_request()) == (2, None)
