@@ -1,8 +1,9 @@
 """Checks of whole segments: each batch with its length, its format, its checksum, and offsets that grow.
 
 A segment is checked before it is copied: once its copy is finished the local file goes, and with it the last sound replica of
-what a disk has damaged since it was written. A damaged segment is not copied; a replica whose file is sound copies it when it
-leads. `ottla tier verify --data` checks what the store has.
+what a disk has damaged since it was written. A damaged segment is not copied, nor what is behind it, which would leave a
+hole: the leader reads it again from time to time, since a read may fail once, and a replica whose file is sound copies it when
+it leads. `ottla tier verify --data` checks what the store has.
 """
 
 from collections.abc import Callable
@@ -40,6 +41,10 @@ class CheckedCopies(StorageManagerInFront):
         fd = files.open(path)
         try:
             check_batches(metadata, read, of=str(path))
+        except DamagedSegment as error:
+            raise DamagedSegment(
+                f"{error}. It is not copied, nor what is behind it, until it reads well or another replica leads"
+            ) from error
         finally:
             files.close(fd)
         return self.store.copy_log_segment_data(metadata, data)

@@ -28,7 +28,6 @@ from remote.log_manager.copying import (
     after_failure,
     data_of,
     is_copying,
-    is_damaged,
     is_wanted,
     metadata_of,
     next_segment,
@@ -94,9 +93,7 @@ class CopyTask:
         if not log.is_tiered or state.is_copying_stopped:
             return None
         segment = next_segment(log)
-        if segment is None or is_damaged(state, segment):
-            return None
-        return self._begin(state, segment)
+        return None if segment is None else self._begin(state, segment)
 
     async def _begin(self, state: PartitionState, segment: SegmentToCopy) -> bool:
         """Store COPY_SEGMENT_STARTED, and copy."""
@@ -173,10 +170,7 @@ class CopyTask:
             is_failure = wanted and not isinstance(error, TransferCancelled)
             if is_failure:
                 self._metrics.on_copy_failed(topic)
-            decision = after_failure(error, is_wanted=wanted)
-            if isinstance(decision, Discard) and decision.damage is not None:
-                is_failure = False  # not repeated, so reported here
-            return decision, error if is_failure else None
+            return after_failure(error, is_wanted=wanted), error if is_failure else None
         attempt.is_copied = True
         attempt.metadata = replace(attempt.metadata, custom_metadata=custom)
         return after_copy(
@@ -207,14 +201,6 @@ class CopyTask:
 
         One that another leader has finished meanwhile, or that may be the only one, stays.
         """
-        if decision.damage is not None:
-            state.damaged = attempt.segment
-            _LOG.error(
-                "%s: copying stops before offset %d, until another replica leads, whose segment may be sound: %s",
-                state.id.topic_partition,
-                attempt.segment.base_offset,
-                decision.damage,
-            )
         if not attempt.is_discarded and self._is_kept(state, attempt):
             state.attempt = None
             return

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from remote.errors import DamagedSegment, RetriableRemoteStorageError
 from remote.log_manager.partition_state import Attempt, PartitionState
-from remote.log_manager.segment_transfers import TransferAbandoned, TransferCancelled
+from remote.log_manager.segment_transfers import TransferAbandoned
 from remote.segment_metadata import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
 from remote.storage_manager import LogSegmentData
 from storage.log import Log
@@ -40,16 +40,6 @@ def next_segment(log: Log) -> SegmentToCopy | None:
         max_count=1,
     )
     return found[0] if found else None
-
-
-def is_damaged(state: PartitionState, segment: SegmentToCopy) -> bool:
-    """Whether the segment is the one that was found to be damaged in this leader epoch, unchanged."""
-    found = state.damaged
-    return (
-        found is not None
-        and found.base_offset == segment.base_offset
-        and found.is_current(state.partition.log)
-    )
 
 
 def copy_lag(log: Log) -> tuple[int, int]:
@@ -122,7 +112,10 @@ class Finish:
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class Repeat:
-    """Copy again after a back-off, under the same id: the store overwrites what the failed call has left."""
+    """Copy again after a back-off, under the same id: the store overwrites what the failed call has left.
+
+    A damaged segment is read again after the longest back-off: the disk may have returned wrong bytes once.
+    """
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -131,8 +124,6 @@ class Discard:
 
     #: No further segment of the partition is copied in this leader epoch: its copy would end the same way.
     stops_copying: bool = False
-    #: The segment is damaged: it is not copied in this leader epoch, nor what is behind it.
-    damage: DamagedSegment | None = None
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -158,11 +149,9 @@ def after_failure(error: Exception, *, is_wanted: bool) -> Decision:
     Kafka leaves a copy that has failed with a retriable error as COPY_SEGMENT_STARTED, and copies under another id.
     """
     match error:
-        case DamagedSegment() if is_wanted:
-            return Discard(damage=error)
         case TransferAbandoned():
             return Leave()
-        case RetriableRemoteStorageError() if is_wanted and not isinstance(error, TransferCancelled):
+        case DamagedSegment() | RetriableRemoteStorageError() if is_wanted:
             return Repeat()
         case _:
             return Discard()

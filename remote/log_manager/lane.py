@@ -297,7 +297,7 @@ class Lane(Generic[K]):
 
 
 def _is_permanent(error: BaseException) -> bool:
-    """Whether a repetition fails until an operator changes something: the store refuses the request, or its contents.
+    """Whether a repetition is likely to fail: the store refuses the request, or its contents, or a segment is damaged.
 
     Not an object or a state that another leader has changed meanwhile, nor a call that has not ended in time.
     """

@@ -204,7 +204,7 @@ class RemoteLogManager:
         state.leader_epoch = partition.leader_epoch
         if was == (partition, state.is_leader, state.leader_epoch):
             return False
-        state.is_copying_stopped, state.damaged = False, None
+        state.is_copying_stopped = False
         state.left.clear()
         if not state.is_leader:
             state.cancel_transfer()

@@ -93,8 +93,6 @@ class PartitionState:
     is_deleting_all: bool = False
     #: Copying has stopped until the next leader epoch, as the store's custom metadata is too large.
     is_copying_stopped: bool = False
-    #: Copying has stopped before this segment until the next leader epoch, as it is damaged.
-    damaged: SegmentToCopy | None = None
 
     @property
     def leads(self) -> bool:

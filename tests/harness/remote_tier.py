@@ -119,9 +119,10 @@ class BrokerTier:
         self.metrics = RemoteStorageMetrics()
         self.metadata = InMemoryMetadataManager(tier.log)
         self.store = DiskReader(tier.store, files, lambda: runtime)
+        self.checked = CheckedCopies(self.store, files())
         self.manager = RemoteLogManager(
             node_id=node_id,
-            store=CheckedCopies(self.store, files()),
+            store=self.checked,
             metadata=self.metadata,
             runtime=runtime,
             settings=lambda: self.settings,

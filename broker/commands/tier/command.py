@@ -49,6 +49,9 @@ def show_topics(
     """Show the logs of tiered topics in both tiers, and their copies; without TOPIC of all of them.
 
     What is local is what the leader reports: [local log start, log end). Only the cluster is asked, not the store.
+
+    A copy that fails stays COPY_SEGMENT_STARTED since the time that is shown. Why it fails is in the log of its broker, and its
+    metrics RemoteCopyErrorsPerSec and RemoteCopyLagSegments count it.
     """
     target = Target.of(bootstrap, tier, properties)
 

@@ -1,6 +1,7 @@
 """A damaged segment is not copied, and what is damaged in the store is found (KIP-405)."""
 
 import asyncio
+import errno
 
 import pytest
 
@@ -11,8 +12,10 @@ from remote.stores.local_directory import LocalDirectory
 from runtime.simulated import Simulation
 from storage.files import Files
 from tests.unit.remote.remote_support import copy_of
-from tests.unit.remote.test_remote_log_manager import FINISHED, OneLeader
+from tests.unit.remote.test_remote_log_manager import FINISHED, OneLeader, State
 from tests.unit.storage.storage_support import batch
+
+STARTED = State.COPY_SEGMENT_STARTED
 
 
 def segment(*sizes):
@@ -111,11 +114,12 @@ def damage(leader, base_offset):
     return path
 
 
-@pytest.mark.logs("copying stops before offset")
-def test_a_damaged_segment_is_not_copied_and_reported_once_in_a_leader_epoch(tmp_path, caplog):
-    def errors():
-        return [each.getMessage() for each in caplog.records if each.levelname == "ERROR"]
+def errors(caplog):
+    return [each.getMessage() for each in caplog.records if each.levelname == "ERROR"]
 
+
+@pytest.mark.logs("has failed, the next attempt")
+def test_a_damaged_segment_is_not_copied_and_is_one_error_however_often_it_is_read(tmp_path, caplog):
     async def story():
         leader = OneLeader(simulation, tmp_path)
         leader.write_segment("a")
@@ -126,22 +130,68 @@ def test_a_damaged_segment_is_not_copied_and_reported_once_in_a_leader_epoch(tmp
         path = damage(leader, 1)
         leader.alter(remote_log_copy_disable="false")
         await asyncio.sleep(600)
-        assert leader.copies() == [(0, 1, FINISHED)]
+        assert leader.copies() == [(0, 1, FINISHED), (1, 2, STARTED)]  # one record, not one of each attempt
         assert len(leader.tier.objects()) == 1
-        (error,) = errors()
+        (error,) = errors(caplog)
         assert str(path) in error
         assert "from offset 1 on" in error
-        assert leader.own.metrics.topic("orders").remote_copy_errors == 1
+        # The longest back-off is 30 s.
+        assert 16 <= leader.own.metrics.topic("orders").remote_copy_errors <= 25
         leader.log.apply_retention(leader.broker.runtime.now_ms())
         assert leader.log.local_log_start_offset <= 1
-        # Another leader may have a sound one; this one looks again.
-        leader.cluster.elect(leader.partition.topic_partition, 1)
-        await asyncio.sleep(60)
-        assert len(errors()) == 2
         # DeleteRecords: what is behind is copied.
         leader.log.maybe_increment_log_start_offset(2)
         await asyncio.sleep(120)
         assert [start for start, _, state in leader.copies() if state is FINISHED][-2:] == [2, 3]
+        assert len(errors(caplog)) == 1
+
+    with Simulation(seed=1) as simulation:
+        simulation.run(story())
+
+
+class UnreliableReads:
+    """Files of which the first `count` reads of segments fail, or return other bytes than the disk has."""
+
+    def __init__(self, files, fault, *, count):
+        self._files = files
+        self._fault = fault
+        self.left = count
+
+    def __getattr__(self, name):
+        return getattr(self._files, name)
+
+    def pread(self, fd, size, position):
+        data = self._files.pread(fd, size, position)
+        if not self.left:
+            return data
+        self.left -= 1
+        return self._fault(data)
+
+
+def fails(data):
+    raise OSError(errno.EIO, "Input/output error")
+
+
+@pytest.mark.logs("has failed, the next attempt")
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize(
+    "fault", [fails, lambda data: flipped(data, 65), lambda data: b""], ids=["EIO", "other bytes", "no bytes"]
+)
+def test_a_segment_that_reads_well_again_is_copied_and_what_is_behind_it(tmp_path, caplog, fault, count):
+    """With one replica nothing else ends the stop: no other leader has a sound segment."""
+
+    async def story():
+        leader = OneLeader(simulation, tmp_path)
+        files = UnreliableReads(leader.broker.files, fault, count=count)
+        leader.own.checked._files = files
+        leader.write_segment("a")
+        leader.write_segment("b")
+        await asyncio.sleep(count * 36 + 1)
+        assert files.left == 0
+        assert leader.copies() == [(0, 1, FINISHED), (1, 2, FINISHED)]
+        assert leader.tier.unknown_objects() == set()
+        assert leader.own.metrics.topic("orders").remote_copy_errors == count
+        assert len([each for each in caplog.records if "the next attempt is in" in each.getMessage()]) == 1
 
     with Simulation(seed=1) as simulation:
         simulation.run(story())

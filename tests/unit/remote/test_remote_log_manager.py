@@ -478,6 +478,28 @@ def test_a_copy_that_was_under_way_when_its_partition_was_removed_leaves_nothing
     simulation.run(story())
 
 
+@pytest.mark.logs("has no address now")
+def test_a_copy_ends_at_its_next_piece_when_the_leadership_goes(simulation, tmp_path):
+    """KIP-405 says that it is completed first, and may leave a duplicate."""
+
+    async def story():
+        leader = OneLeader(simulation, tmp_path)
+        leader.broker.runtime.interleaving.is_on = True
+        leader.broker.runtime.interleaving.operation_s = lambda operation, path: 0.0
+        leader.own.settings = replace(leader.own.settings, copy_max_bytes_per_second=10)
+        leader.write_segment(*"abcdefgh")
+        await asyncio.sleep(20)
+        assert leader.copies() == [(0, 8, State.COPY_SEGMENT_STARTED)]
+        assert any(leader.tier.store.list_objects())  # some of its indexes
+        leader.cluster.elect(ORDERS, 2)
+        await asyncio.sleep(1)
+        assert leader.copies() == []
+        assert not any(leader.tier.store.list_objects())
+        assert leader.own.metrics.topic("orders").remote_copy_errors == 0
+
+    simulation.run(story())
+
+
 def test_a_slow_copy_within_the_quota_is_not_abandoned(simulation, tmp_path):
     """KIP-956: the wait for the quota does not count for the deadline."""
 
