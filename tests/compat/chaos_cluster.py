@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.compat.chaos_configurations import Configurations
 from tests.harness.cluster import OttlaCluster
 from tests.harness.processes import comes_true, steady_ports
 from tests.harness.proxy import Network
@@ -44,6 +45,9 @@ SETTINGS = {
 _WEIGHTS = {
     "kill": 4, "pause": 3, "isolate": 3, "deafen": 1, "mute": 1, "slow": 1, "reset": 1, "stop": 1, "slow disk": 3,
 }  # fmt: skip
+
+#: Of all that happens: the part that is a change of configuration, of which each node learns when it can.
+_CHANGES_OF_CONFIGURATION = 0.2
 
 
 class ProxiedCluster(OttlaCluster):
@@ -106,8 +110,9 @@ class _Healing(NamedTuple):
 class Nemesis:
     """See the module. A node suffers one thing at a time; `story` has what was done, with seconds since the start."""
 
-    def __init__(self, cluster: ProxiedCluster, seed: int) -> None:
+    def __init__(self, cluster: ProxiedCluster, seed: int, topic: str) -> None:
         self._cluster = cluster
+        self.configurations = Configurations([node.port for node in cluster.plan.brokers], topic)
         self._network = cluster.network
         self._random = random.Random(seed)
         self._healings: list[_Healing] = []
@@ -132,6 +137,9 @@ class Nemesis:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             self._sleep(self._random.uniform(0.3, 3.5))
+            if self._random.random() < _CHANGES_OF_CONFIGURATION:
+                self._note(self.configurations.change(self._random))
+                continue
             victims = self._victims()
             if not victims:
                 continue

@@ -1,4 +1,6 @@
-"""Brokers and controllers are killed, paused and cut off at random, while librdkafka writes and reads with acks=all.
+"""Brokers and controllers are killed, paused and cut off at random, and configurations are changed and unset.
+
+Meanwhile librdkafka writes and reads with acks=all.
 
 At the end everything is healed. Nothing acknowledged is lost, nothing stands twice or in another order, no reader went
 back or passed something over, and the three replicas are the same bytes.
@@ -47,6 +49,8 @@ _BUG = re.compile(r"^\S+ \S+ (?:ERROR|CRITICAL) .*|^Traceback", re.MULTILINE)
 #: What a node may warn of for each fault: an unavailable node is logged once, not at each attempt.
 _WARNINGS_PER_FAULT = 3
 _MAX_MEMORY_BYTES = 100_000_000
+#: Of a change of configuration: it was made, or its broker or its controller was lost in a fault.
+_POSSIBLE_ANSWERS = re.compile(r"none|request_timed_out|not_controller|broker_not_available|no answer: .*")
 
 pytestmark = pytest.mark.timeout(SECONDS + 900)
 
@@ -59,7 +63,7 @@ def test_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
         try:
             with cluster:
                 Topic.spread(cluster.bootstrap, TOPIC, partitions=PARTITIONS, replicas=len(BROKERS))
-                nemesis = Nemesis(cluster, SEED)
+                nemesis = Nemesis(cluster, SEED, TOPIC)
                 run(cluster, nemesis, history, member_log=tmp_path / "member.log")
             check_folders(cluster)
             assert network.strangers == []
@@ -104,6 +108,9 @@ def run(cluster: ProxiedCluster, nemesis: Nemesis, history: History, *, member_l
     finally:
         for client in clients:
             client.is_over.set()
+    answers = nemesis.configurations.answers()
+    assert all(map(_POSSIBLE_ANSWERS.fullmatch, answers)), answers
+    assert answers["none"]
     assert history.errors == []
     assert check(history, final=reader.polls) == {}
     acknowledged = sum(send.is_ok is True for send in history.sends)
@@ -117,6 +124,7 @@ def run(cluster: ProxiedCluster, nemesis: Nemesis, history: History, *, member_l
     summary = {"seed": SEED, "seconds": SECONDS, "acknowledged": acknowledged, "longest silence, s": silences}
     summary |= {"ISR full after, s": round(recovery_s, 1), "read from followers": from_followers}
     summary["assignments"] = member.assignments
+    summary["changes of configuration"] = answers
     say("\n".join(nemesis.story))
     say(json.dumps(summary | check_nodes(cluster, nemesis)))
 
