@@ -133,8 +133,8 @@ def _stranded_text(broker_id: int, stranded: Sequence[tuple[TopicImage, int, Par
     return (
         f"broker {broker_id} was registered without log directory {_some(directories)}, and no other replica in sync has "
         f"the records of {_some(names)}: these partitions stay offline until broker {broker_id} is started with that "
-        "directory in log.dirs, or an unclean election (kafka-leader-election --election-type unclean) gives up "
-        "the records"
+        "directory in log.dirs, or an unclean election that names them (kafka-leader-election --election-type unclean "
+        "--topic TOPIC --partition NUMBER) gives up the records"
     )
 
 

@@ -5,7 +5,9 @@
     UNCLEAN     only partitions without a leader: a clean election if one is possible, else an unclean one; where no replica
                 could lead even so, one whose broker has not registered its log directory leads with an empty log
 
-A request without a list of partitions is for all of them; its response omits those that need no election.
+A request without a list of partitions is for all of them; its response omits those that need no election. An UNCLEAN one
+leaves those whose last complete replica is in a log directory that its broker has not registered: the records are back
+with the directory, and who asks for all partitions may not think of these. They are given up only where a request names them.
 Versions: v0 is PREFERRED only, v1 adds the election type and the error of the whole request.
 Source: ReplicationControlManager.electLeaders of Kafka 4.3.1.
 """
@@ -56,10 +58,10 @@ def elect_leaders(state: ClusterState, request: ElectLeadersRequest) -> Steps[El
     draft = Draft(state)
     if request.topic_partitions is None:
         everything = [(name, list(topic.partitions)) for name, topic in state.image.topics_by_name.items()]
-        results = yield from _results(draft, everything, election, reports_not_needed=False)
+        results = yield from _results(draft, everything, election, are_named=False)
     else:
         named = [(topic.topic, topic.partitions) for topic in request.topic_partitions]
-        results = yield from _results(draft, named, election, reports_not_needed=True)
+        results = yield from _results(draft, named, election, are_named=True)
     check_record_count(len(draft.records))
     return Result(
         response=ElectLeadersResponse(replica_election_results=results),
@@ -73,7 +75,7 @@ def _results(
     wanted: Iterable[tuple[str, Iterable[int]]],
     election: ElectionType,
     *,
-    reports_not_needed: bool,
+    are_named: bool,
 ) -> Generator[None, None, list[ReplicaElectionResult]]:
     changes = election_changes(draft, election)
     results: list[ReplicaElectionResult] = []
@@ -88,9 +90,9 @@ def _results(
                 yield
             left -= 1
             try:
-                elect_leader(changes, topic, index, election)
+                elect_leader(changes, topic, index, election, is_named=are_named)
             except ElectionNotNeeded as error:
-                if reports_not_needed:
+                if are_named:
                     rows.append(_row(index, error))
             except KafkaError as error:
                 rows.append(_row(index, error))
@@ -108,8 +110,10 @@ def election_changes(draft: Draft, election: ElectionType) -> AlikeChanges:
     return AlikeChanges(draft, election=Election.PREFERRED if is_preferred else Election.UNCLEAN)
 
 
-def elect_leader(changes: AlikeChanges, topic_name: str, index: int, election: ElectionType) -> None:
-    """Elect one partition's leader; `changes` are those of `election_changes`.
+def elect_leader(
+    changes: AlikeChanges, topic_name: str, index: int, election: ElectionType, *, is_named: bool = True
+) -> None:
+    """Elect one partition's leader; `changes` are those of `election_changes`. `is_named`: the request names the partition.
 
     Raises UnknownTopicOrPartition, ElectionNotNeeded if it has its preferred leader (PREFERRED) or any leader
     (UNCLEAN), and PreferredLeaderNotAvailable or EligibleLeadersNotAvailable if the election changes nothing.
@@ -129,10 +133,42 @@ def elect_leader(changes: AlikeChanges, topic_name: str, index: int, election: E
     else:
         if partition.leader is not None:
             raise ElectionNotNeeded("Leader election not needed for topic partition.")
-        if changes.change(topic, index, partition) is None and not _elect_without_directory(
-            draft, topic, index, partition
+        if not is_named and (replica := _complete_replica_away(draft, partition)) is not None:
+            raise EligibleLeadersNotAvailable(
+                f"The log directory of replica {replica}, the last one that had all records, is not among those of its "
+                "broker: they are back with the directory, and only an election that names the partition gives them up."
+            )
+        if changes.change(topic, index, partition) is None and not (
+            is_named and _elect_without_directory(draft, topic, index, partition)
         ):
             raise EligibleLeadersNotAvailable("Eligible topic partition leaders are not available.")
+
+
+def _complete_replica_away(draft: Draft, partition: PartitionImage) -> int | None:
+    """The last replica that had all records, if its broker is active and has not registered its log directory; None where
+    a clean election is possible. A member of the ELR is in a directory that has failed: it may be gone with the disk.
+
+    Without KIP-966 a directory that has failed counts as away, too: the last member of the ISR stays in it either way.
+    """
+    if any(draft.is_acceptable_leader(partition, each) for each in partition.isr or partition.elr):
+        return None
+    for replica in partition.last_known_elr or partition.isr:
+        if (
+            replica in partition.replicas
+            and replica not in partition.elr
+            and _is_away(draft, partition, replica)
+        ):
+            return replica
+    return None
+
+
+def _is_away(draft: Draft, partition: PartitionImage, replica: int) -> bool:
+    broker = draft.broker(replica)
+    return (
+        broker is not None
+        and broker.is_active
+        and not draft.is_online(broker, directory_of(partition, replica))
+    )
 
 
 def _elect_without_directory(draft: Draft, topic: TopicImage, index: int, partition: PartitionImage) -> bool:
@@ -143,13 +179,10 @@ def _elect_without_directory(draft: Draft, topic: TopicImage, index: int, partit
     that has failed since it was registered: its broker cannot create another log before it is restarted.
     """
     for replica in (*partition.last_known_elr, *partition.replicas):
-        broker = draft.broker(replica)
         if (
-            broker is None
-            or not broker.is_active
-            or replica not in partition.replicas
+            replica not in partition.replicas
             or replica in partition.elr
-            or draft.is_online(broker, directory_of(partition, replica))
+            or not _is_away(draft, partition, replica)
         ):
             continue
         directories = tuple(

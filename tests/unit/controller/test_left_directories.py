@@ -22,7 +22,7 @@ from protocol.messages.assign_replicas_to_dirs import (
 from protocol.messages.assign_replicas_to_dirs import TopicData as AssignedTopic
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from protocol.messages.broker_registration import BrokerRegistrationRequest, Feature
-from protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from protocol.messages.elect_leaders import ElectLeadersRequest, PartitionResult, TopicPartitions
 from protocol.metadata.image import (
     DIRECTORY_LOST,
     DIRECTORY_MIGRATING,
@@ -114,13 +114,12 @@ class Cluster:
         [answer] = self.machine.do(assign_replicas(self.machine.state, request)).directories
         return answer.topics[0].partitions[0].error_code
 
-    def elect(self) -> int:
-        """An unclean election that an operator requests."""
-        request = ElectLeadersRequest(
-            election_type=1, topic_partitions=[TopicPartitions(topic="t", partitions=[0])]
-        )
+    def elect(self, *, is_named: bool = True) -> PartitionResult:
+        """An unclean election that an operator requests, of this partition or of all."""
+        named = [TopicPartitions(topic="t", partitions=[0])] if is_named else None
+        request = ElectLeadersRequest(election_type=1, topic_partitions=named)
         [topic] = self.machine.do(elect_leaders(self.machine.state, request)).replica_election_results
-        return topic.partition_result[0].error_code
+        return topic.partition_result[0]
 
 
 @pytest.mark.parametrize(
@@ -202,12 +201,62 @@ def test_an_operator_gives_the_records_up(elr: bool):
     cluster.stop(2)
     cluster.start(2, A)
     assert cluster.state[0] is None
-    assert cluster.elect() == ErrorCode.none
+    assert cluster.elect().error_code == ErrorCode.none
     now = cluster.machine.partition("t")
     assert (now.leader, now.isr, now.directories) == (2, (2,), (DIRECTORY_UNASSIGNED,))
     assert now.leader_recovery_state is LeaderRecoveryState.RECOVERING
     assert cluster.assign(A) == ErrorCode.none
     assert cluster.machine.partition("t").directories == (A,)
+
+
+@STRANDED
+@pytest.mark.parametrize("elr", [True, False])
+@pytest.mark.parametrize("other", [None, 1])
+def test_an_unclean_election_of_all_partitions_leaves_those_whose_directory_is_away(
+    elr: bool, other: int | None
+):
+    """The operator may think of others; neither an empty log nor one that was not in sync takes the place of this one."""
+    cluster = Cluster(*(2, *([other] if other else ())), elr=elr, min_isr=1)
+    if other:
+        cluster.stop(1)
+    cluster.stop(2)
+    cluster.start(2, A)
+    if other:
+        cluster.start(1, directory(1))
+    before = cluster.state
+    answer = cluster.elect(is_named=False)
+    assert answer.error_code == ErrorCode.eligible_leaders_not_available
+    assert "The log directory of replica 2" in answer.error_message
+    assert "names the partition" in answer.error_message
+    assert (cluster.state, cluster.state[0]) == (before, None)
+    cluster.stop(2)
+    cluster.start(2, A, B)  # the disk is back, and nothing is lost
+    assert cluster.state[:2] == (2, (2,))
+
+
+@STRANDED
+def test_an_unclean_election_of_all_partitions_gives_up_brokers_that_are_down():
+    """As in Kafka. One that is away is not elected empty meanwhile."""
+    cluster = Cluster(1, 2, 3)
+    cluster.stop(3, 2, 1)
+    cluster.start(2, A)
+    assert cluster.state == (None, (), (1,))
+    assert cluster.elect(is_named=False).error_code == ErrorCode.eligible_leaders_not_available
+    assert cluster.state == (None, (), (1,))
+    cluster.start(3, directory(3))
+    assert cluster.elect(is_named=False).error_code == ErrorCode.none
+    assert cluster.state == (3, (3,), ())
+
+
+def test_an_unclean_election_of_all_partitions_gives_up_a_directory_that_has_failed():
+    """Its replica stays in the ELR, by which it is told from one that is away."""
+    cluster = Cluster(2, 1)
+    cluster.stop(1)
+    cluster.start(1, directory(1), is_clean=False)
+    cluster.beat(2, offline_log_dirs=[B])
+    assert cluster.state == (None, (), (2,))
+    assert cluster.elect(is_named=False).error_code == ErrorCode.none
+    assert cluster.state == (1, (1,), ())
 
 
 @STRANDED
@@ -218,7 +267,7 @@ def test_an_operator_elects_a_replica_that_has_records_first():
     cluster.start(2, A)
     cluster.start(1, directory(1))
     assert cluster.state == (None, (), ())  # 1 was not in sync
-    assert cluster.elect() == ErrorCode.none
+    assert cluster.elect().error_code == ErrorCode.none
     assert cluster.state == (1, (1,), ())
     assert cluster.assign(A) == ErrorCode.none
 
@@ -254,7 +303,7 @@ def test_a_directory_that_fails_while_the_broker_runs_keeps_its_replica_eligible
     cluster = Cluster(2)
     cluster.beat(2, offline_log_dirs=[B])
     assert cluster.state == (None, (), (2,))
-    assert cluster.elect() == ErrorCode.eligible_leaders_not_available
+    assert cluster.elect().error_code == ErrorCode.eligible_leaders_not_available
     assert cluster.assign(A) == ErrorCode.none
     assert cluster.state == (2, (2,), ())
 
