@@ -213,7 +213,13 @@ class Log(LogView):
             log.files.entry_changes.on_change()
         if not loaded.is_new:
             log.topic_id = read_topic_id(directory, files)
-        if topic_id is not None:
+        if topic_id is not None and log.topic_id is None:
+            try:
+                log._write_topic_id(topic_id)
+            except OSError:
+                log.close_files()
+                raise
+        elif topic_id is not None:
             log.assign_topic_id(topic_id)
         if (job := tiered_log.local_log_job([log])) is not None:
             job.complete()
@@ -223,10 +229,13 @@ class Log(LogView):
         """Assign the topic id. Raises InconsistentTopicId if the log already has another one (KIP-516)."""
         if self.topic_id is None:
             with self.availability:
-                partition_metadata.write(self.directory, topic_id, self.files.file_system, durable=False)
-            self.topic_id = topic_id
+                self._write_topic_id(topic_id)
         elif self.topic_id != topic_id:
             raise InconsistentTopicId(f"{self.directory} belongs to topic id {self.topic_id}, not {topic_id}")
+
+    def _write_topic_id(self, topic_id: UUID) -> None:
+        partition_metadata.write(self.directory, topic_id, self.files.file_system, durable=False)
+        self.topic_id = topic_id
 
     # -- appending ---------------------------------------------------------------------------------
 

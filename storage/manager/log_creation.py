@@ -153,12 +153,14 @@ class LogCreations:
             raise UnknownTopicOrPartition(f"{new.topic_partition} was deleted before its log was created")
         assert new.config is not None, new
         self._table.checkpoints.remove_deleted_log(new.topic_partition, path.parent)
-        log = self._table.create_log(
-            new.topic_partition, path, new.config, topic_id=new.topic_id, now_ms=now_ms
+        return self._table.create_log(
+            new.topic_partition,
+            path,
+            new.config,
+            topic_id=new.topic_id,
+            now_ms=now_ms,
+            leader_epoch=new.leader_epoch,
         )
-        if new.leader_epoch is not None:
-            log.assign_epoch(new.leader_epoch, log.log_end_offset)
-        return log
 
     def _on_created(
         self, topic_partition: TopicPartition, log: Log | None, *, now_ms: int

@@ -146,22 +146,55 @@ class LogTable:
     # -- creation and opening ------------------------------------------------------------------------
 
     def create_log(
-        self, topic_partition: TopicPartition, path: Path, config: LogConfig, *, topic_id: UUID, now_ms: int
+        self,
+        topic_partition: TopicPartition,
+        path: Path,
+        config: LogConfig,
+        *,
+        topic_id: UUID,
+        now_ms: int,
+        leader_epoch: int | None = None,
     ) -> Log:
         """Create an empty log in this directory, without adding it to the table. [any thread]
 
-        Raises KafkaStorageError (TooManyOpenFiles: it may be created later), InconsistentTopicId.
+        Raises KafkaStorageError, InconsistentTopicId. After TooManyOpenFiles nothing is left of a log that is new: it may be
+        created later, and in another directory.
         """
         if (failure := self.offline_dirs.get(path.parent)) is not None:
             raise KafkaStorageError(f"The log directory of {path} is offline: {failure}")
+        is_new = not self._files.exists(path)
         try:
             self._files.require_descriptor()
-            return self.open_log(path, topic_partition, config, now_ms=now_ms, topic_id=topic_id)
+            log = self.open_log(path, topic_partition, config, now_ms=now_ms, topic_id=topic_id)
+            try:
+                if leader_epoch is not None:
+                    log.leader_epochs.assign(leader_epoch, start_offset=log.log_end_offset)
+            except OSError:
+                log.close_files()
+                raise
         except OSError as error:
             if is_out_of_descriptors(error):
+                if is_new:
+                    self._discard(path, topic_partition, now_ms)
                 raise TooManyOpenFiles(f"The log {path} cannot be created yet: {error}") from error
             self.fail(path.parent, error)
             raise KafkaStorageError(f"The log {path} cannot be created: {error}") from error
+        return log
+
+    def _discard(self, path: Path, topic_partition: TopicPartition, now_ms: int) -> None:
+        """Make the folder of half a log one of a deleted log: to rename it takes no descriptor, to remove it does."""
+        if not self._files.exists(path):
+            return
+        name = file_names.renamed_directory(
+            topic_partition, unique=self.unique(), suffix=file_names.DELETE_DIRECTORY
+        )
+        target = path.with_name(name)
+        try:
+            self._files.rename(path, target)
+        except OSError as error:
+            self.fail(path.parent, error)
+            return
+        self.deleted_files.append(DeletedFiles(now_ms, partial(self._files.remove_tree, target)))
 
     def open_log(
         self,

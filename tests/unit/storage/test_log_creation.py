@@ -1,5 +1,7 @@
 """Making many logs beside the event loop's work."""
 
+import errno
+import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
@@ -9,6 +11,8 @@ import pytest
 
 from protocol.errors import InconsistentTopicId, KafkaStorageError, UnknownTopicOrPartition
 from protocol.types import TopicPartition
+from storage.files import Files
+from storage.log_availability import TooManyOpenFiles
 from storage.log_config import LogConfig
 from storage.manager.log_manager import NewLog
 from tests.harness.faulty_files import FaultyFiles
@@ -175,3 +179,46 @@ def test_no_log_is_created_twice(tmp_path):
     manager.creation(wanted([A]), now_ms=NOW_MS)
     with pytest.raises(AssertionError):
         manager.get_or_create(A, topic_id=TOPIC_ID, now_ms=NOW_MS)
+
+
+@pytest.mark.parametrize("nth", range(5))
+@pytest.mark.parametrize("is_leader", [True, False])
+def test_no_descriptor_half_way(tmp_path, monkeypatch, nth, is_leader):
+    """Nothing is left of it: the log may be created in another directory next, and would be a second one at the next start."""
+    directories = tmp_path / "a", tmp_path / "b"
+    manager = open_manager(*directories)
+    opened, closed = Files.open, Files.close
+    opens, descriptors = [], set()
+
+    def may_fail(files, path, **arguments):
+        opens.append(path)
+        if len(opens) == nth + 1:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(path))
+        descriptors.add(fd := opened(files, path, **arguments))
+        return fd
+
+    def close(files, fd):
+        descriptors.discard(fd)
+        closed(files, fd)
+
+    [new] = wanted(PARTITIONS[:1], leader_epoch=3 if is_leader else None)
+    with monkeypatch.context() as patch:
+        patch.setattr(Files, "open", may_fail)
+        patch.setattr(Files, "close", close)
+        creation = manager.creation([new], now_ms=NOW_MS)
+        complete(creation)
+    assert not manager.offline_dirs
+    has_failed = len(opens) > nth
+    if has_failed:
+        assert isinstance(creation.errors[PARTITIONS[0]], TooManyOpenFiles)
+        assert not [*tmp_path.glob(f"?/{PARTITIONS[0]}")]
+        assert not descriptors
+        manager.cordoned_dirs = frozenset([directories[0]])  # the other one is chosen now
+        creation = manager.creation([new], now_ms=NOW_MS)
+        complete(creation)
+    assert len([*tmp_path.glob(f"?/{PARTITIONS[0]}")]) == 1
+    append(creation.logs[PARTITIONS[0]])
+    run(manager.maintain(NOW_MS + 100_000))
+    manager.shutdown(NOW_MS, broker_epoch=1)
+    assert not [*tmp_path.glob("?/*-delete")]
+    assert open_manager(*directories).get(PARTITIONS[0]).log_end_offset == 1
