@@ -4,6 +4,7 @@
     fenced     --heartbeat response: is_caught_up--> this broker has the metadata as of its registration
     fenced     --serve(): heartbeats without want_fence--> RUNNING
     RUNNING    --heartbeats were missed--> fenced until the next one
+    fenced     --register_as_incomplete(): it lacks a log that it counts as complete for--> STARTING
     registered --STALE_BROKER_EPOCH--> registers again: the controller has another registration, or none
     RUNNING    --controlled_shutdown()--> stopped, when its leaderships have moved away
     registered --a failed log directory could not be reported to a controller in time--> stopped (KIP-858)
@@ -138,6 +139,21 @@ class BrokerLifecycle:
             log_dirs=list(log_dirs),
             previous_broker_epoch=-1 if previous_broker_epoch is None else previous_broker_epoch,
         )
+        await self._register()
+
+    async def register_as_incomplete(self) -> None:
+        """Register once more, as a new incarnation that was not stopped cleanly: it leaves all ELRs (KIP-966).
+
+        Waits for the end of the present session. Raises RegistrationRefused.
+        """
+        await self.stop()
+        self._request.incarnation_id = UUID(int=self._runtime.random.getrandbits(128), version=4)
+        self._request.previous_broker_epoch = self.broker_epoch = -1
+        self._is_registered = False
+        self._caught_up = self._runtime.loop.create_future()
+        await self._register()
+
+    async def _register(self) -> None:
         broker = f"broker {self._config.node_id}"
         timeout_ms = self._config.get("initial.broker.registration.timeout.ms")
         error = ErrorCode.request_timed_out

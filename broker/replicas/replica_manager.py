@@ -256,17 +256,44 @@ class ReplicaManager:
             partition.replicas, partition.directories, strict=False
         )
 
-    def _is_in_absent_directory(self, topic_partition: TopicPartition, image: PartitionImage) -> bool:
-        """Whether the log of this broker's replica is, by the metadata, in a directory that the broker does not have (it has
-        been removed from log.dirs, or replaced), and no other replica leads, which an empty log could follow.
+    def is_eligible_without_directory(self) -> bool:
+        """Whether this broker is in the ELR of a partition whose log is, by the metadata, in a directory that it does not have.
 
-        Such a log is not created in another directory: a controller that takes it for the complete one would elect
-        it, and there would be two logs once the directory is back.
+        An Ottla controller removes it from there when it registers. Apache Kafka's does not, unless the broker registers as
+        one that was not stopped cleanly, and would elect the log that is created in another directory. [any thread]
         """
-        if image.leader is not None or self.logs.get(topic_partition) is not None:
-            return False
-        own = image.directories[image.replicas.index(self.node_id)] if image.directories else None
-        return own not in (None, DIRECTORY_UNASSIGNED, DIRECTORY_MIGRATING) and own not in self._directory_ids
+        return any(
+            self.node_id in partition.elr and self._is_absent(self._assigned_directory(partition))
+            for topic in self.metadata.image.topics_by_id.values()
+            for partition in topic.partitions.values()
+        )
+
+    def _assigned_directory(self, image: PartitionImage) -> UUID | None:
+        return image.directories[image.replicas.index(self.node_id)] if image.directories else None
+
+    def _is_absent(self, directory: UUID | None) -> bool:
+        """Whether this is a directory that the broker does not have: it has been removed from log.dirs, or replaced."""
+        return (
+            directory not in (None, DIRECTORY_UNASSIGNED, DIRECTORY_MIGRATING)
+            and directory not in self._directory_ids
+        )
+
+    def _has_no_log(self, image: PartitionImage) -> bool:
+        """Whether this broker cannot use the log of its replica, which is in the directory that the metadata names, and
+        another one must not stand in for it:
+
+        - the directory has failed since the broker was registered: what is in another one is older, also where another replica leads
+        - it is absent, and no other replica leads, which an empty log or an older one could follow
+
+        Else a controller that takes that log for the complete one would elect it.
+        """
+        directory = self._assigned_directory(image)
+        if self._is_absent(directory):
+            return image.leader is None
+        logs = self.logs
+        return bool(logs.offline_dirs) and directory in {
+            known for path, known in logs.directory_ids.items() if path in logs.offline_dirs
+        }
 
     def _apply_partitions(
         self, changed: Iterable[tuple[TopicImage, Iterable[int]]], *, is_new: bool = True
@@ -285,7 +312,7 @@ class ReplicaManager:
                 topic_partition = TopicPartition(topic.name, index)
                 if self.node_id not in image.replicas:
                     self._stop_replica(topic, index)
-                elif self._is_in_absent_directory(topic_partition, image):
+                elif self._has_no_log(image):
                     if self.hosted.add_offline(topic, index):
                         absent.append(topic_partition)
                 elif not self._log_creator.is_wanted(topic_partition):
@@ -301,8 +328,9 @@ class ReplicaManager:
                     )
         if absent:
             logger.error(
-                "The log directory of %s (and of %d other replicas) cannot be used, or is not in log.dirs, and no other "
-                "replica leads the partition: it is offline here until the directory is back or another replica leads",
+                "The log directory of %s (and of %d other replicas) has failed, or is not in log.dirs and no other replica "
+                "leads the partition: it is offline here until the directory is back or, if it is not in log.dirs, another "
+                "replica leads",
                 absent[0],
                 len(absent) - 1,
             )

@@ -208,6 +208,13 @@ class BrokerRole:
             previous_broker_epoch=self._logs.previous_broker_epoch,
         )
         await broker.lifecycle.caught_up()
+        if self._logs.previous_broker_epoch is not None and broker.replicas.is_eligible_without_directory():
+            logger.warning(
+                "A log directory with complete replicas is not in log.dirs, and the controller has not taken this broker out "
+                "of their ELRs: it registers again, as after an unclean shutdown, when its session has ended"
+            )
+            await broker.lifecycle.register_as_incomplete()
+            await broker.lifecycle.caught_up()
         self._refresh_config()
         self._cluster_config.log_topic_warnings()
         opened_at = broker.metadata.last_applied_offset

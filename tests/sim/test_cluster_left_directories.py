@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from booted_world import BROKERS, CONTROLLERS, run_story
 
+from broker.roles.broker import BrokerRole
+from controller.partitions import leader_and_isr_updates
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.create_topics import (
@@ -155,6 +157,66 @@ def test_the_only_copy_is_offline_until_its_directory_is_back(way):
         await world.start(2, **{"log.dirs": f"{A},{B if way == 'back' else C}"})
         await settle(world, index, 2)
         assert await world.fetch(TOPIC, index, 2) == [b"v"]
+
+    run_story(story, **{"log.dirs": f"{A},{B}"})
+
+
+@pytest.mark.logs("registers again, as after an unclean shutdown")
+@pytest.mark.parametrize("controllers", ["Ottla's", "Kafka's"])
+def test_a_broker_does_not_count_as_complete_without_a_directory(controllers, monkeypatch):
+    """Apache Kafka's controllers leave it in the ELR unless its shutdown was unclean; it is then elected with half a log."""
+    if controllers == "Kafka's":
+        monkeypatch.setattr(leader_and_isr_updates, "remove_replicas_without_directory", lambda *_: [])
+
+    async def story(world):
+        await world.start(*CONTROLLERS, *BROKERS)
+        index = await written(world, [2, 1])
+        await stop_all(world, 2, 1)
+        assert image(world, 3, index).elr == (1, 2)
+        await world.start(2, **{"log.dirs": f"{A}"})
+        now = image(world, 3, index)
+        assert (now.leader, now.isr, now.elr) == (None, (), (1,))
+        await world.start(1)
+        await settle(world, index, 1)
+        assert await world.fetch(TOPIC, index, 1) == [b"v"]
+
+    run_story(story, **{"log.dirs": f"{A},{B}"})
+
+
+@pytest.mark.logs("the log is renamed to a stray", "has failed, or is not in log.dirs")
+def test_a_stale_log_does_not_stand_in_for_one_that_cannot_be_opened(monkeypatch):
+    """The assigned directory fails while logs are opened, which the controller learns late, and another one with an older
+    log of the partition is back.
+    """
+    late, offline = [True], BrokerRole._offline_log_dirs
+
+    async def story(world):
+        await world.start(*CONTROLLERS, *BROKERS)
+        index = await written(world, [2, 1], min_isr=1)
+        await world.stop(2)
+        # B is away, and the replica is copied to C.
+        await world.start(2, **{"log.dirs": f"{A},{C}", "cordoned.log.dirs": f"{A}"})
+        await settle(world, index, 1)
+        assert log_of(world, 2, index).directory.parent == C
+        await until(lambda: not unplaced(world, 2))
+        await world.produce(TOPIC, index, 1)
+        await world.stop(1)
+        await until(lambda: image(world, 3, index).leader == 2)
+        await world.stop(2)
+        # B is back, and C fails for a while. Its log has the second record, and nothing else has.
+        world.disks[2].fail("read", errno=errno.EIO, under=C / f"{TOPIC}-{index}", is_lasting=True)
+        monkeypatch.setattr(BrokerRole, "_offline_log_dirs", lambda role: [] if late else offline(role))
+        await world.start(2, **{"log.dirs": f"{A},{B},{C}"})
+        await asyncio.sleep(5)
+        late.clear()
+        await until(lambda: image(world, 3, index).leader is None)
+        assert image(world, 3, index).directories[0] == world.nodes[2].broker.replicas.logs.directory_ids[C]
+        await world.stop(2)
+        world.disks[2].faults.clear()
+        await world.start(2, **{"log.dirs": f"{A},{B},{C}"})
+        await until(lambda: image(world, 3, index).leader == 2)
+        await until(lambda: log_of(world, 2, index) is not None)
+        assert log_of(world, 2, index).log_end_offset == 2
 
     run_story(story, **{"log.dirs": f"{A},{B}"})
 

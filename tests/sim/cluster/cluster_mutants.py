@@ -41,6 +41,7 @@ from broker.replicas.partition import Partition
 from broker.replicas.partition_fetch_states import key_of
 from broker.replicas.partition_leader import PartitionLeader
 from broker.replicas.replica_fetcher import ReplicaFetcher
+from broker.replicas.replica_manager import ReplicaManager
 from broker.replication.follower import Action, Follower
 from broker.replication.leader_state import NO_BROKER_EPOCH, FollowerProgress, LeaderState
 from controller.partitions import leader_and_isr_updates
@@ -303,8 +304,13 @@ class Mutant(NamedTuple):
 #: From the first seed that finds it on; more of them, since any change of the code gives the seeds other stories.
 @contextmanager
 def a_clean_stop_is_enough() -> Iterator[None]:
-    """A replica stays in ISR and ELR without its log directory, if its broker has stopped cleanly (as in Kafka)."""
-    with patch.object(leader_and_isr_updates, "remove_replicas_without_directory", lambda *_: []):
+    """A replica stays in ISR and ELR without its log directory, if its broker has stopped cleanly (as in Kafka), and the
+    broker does not mind.
+    """
+    with (
+        patch.object(leader_and_isr_updates, "remove_replicas_without_directory", lambda *_: []),
+        patch.object(ReplicaManager, "is_eligible_without_directory", lambda _: False),
+    ):
         yield
 
 

@@ -214,3 +214,44 @@ def test_why_no_controller_was_reached_is_what_the_broker_gives_up_with():
             RegistrationRefused, match=r"broker 1\. .*10\.0\.0\.1:9093: connection refused\.$"
         ):
             simulation.run(register_at(runtime, Unreachable()))
+
+
+def test_a_broker_that_lacks_a_log_is_registered_again_as_incomplete():
+    """A new incarnation without a previous epoch, once the session of the first one has ended."""
+    requests = []
+
+    class Sessions(Controller):
+        async def request(self, api_key, message, context=None):
+            if api_key == ApiKey.BROKER_HEARTBEAT:
+                requests.append(message.broker_epoch)
+                return BrokerHeartbeatResponse(is_caught_up=True, is_fenced=True)
+            requests.append((message.incarnation_id, message.previous_broker_epoch))
+            if len([each for each in requests if isinstance(each, tuple)]) in (2, 3):
+                return BrokerRegistrationResponse(error_code=ErrorCode.duplicate_broker_registration)
+            return BrokerRegistrationResponse(broker_epoch=len(requests))
+
+    async def main():
+        lifecycle = of(runtime, Sessions())
+        await lifecycle.register(
+            cluster_id="c", listeners=(), log_dirs=[UUID(int=1)], previous_broker_epoch=5
+        )
+        await lifecycle.caught_up()
+        first = lifecycle.broker_epoch
+        requests.append("again")
+        await lifecycle.register_as_incomplete()
+        assert lifecycle.broker_epoch > first
+        await lifecycle.caught_up()
+        await lifecycle.stop()
+        return first
+
+    with Simulation(seed=1) as simulation:
+        runtime = simulation.runtime("broker")
+        first = simulation.run(main())
+    before, after = requests[: requests.index("again")], requests[requests.index("again") + 1 :]
+    (incarnation, epoch), *beats = before
+    assert epoch == 5
+    assert set(beats) == {first}
+    assert set(after[:3]) == {(after[0][0], -1)}
+    assert after[0][0] != incarnation
+    assert after[3:]  # heartbeats of the new epoch only
+    assert first not in after

@@ -215,7 +215,7 @@ def test_an_operator_gives_the_records_up(elr: bool):
 def test_an_unclean_election_of_all_partitions_leaves_those_whose_directory_is_away(
     elr: bool, other: int | None
 ):
-    """The operator may think of others; neither an empty log nor one that was not in sync takes the place of this one."""
+    """KIP-460: the operator may think of others; neither an empty log nor one that was not in sync takes the place of this one."""
     cluster = Cluster(*(2, *([other] if other else ())), elr=elr, min_isr=1)
     if other:
         cluster.stop(1)
@@ -249,7 +249,7 @@ def test_an_unclean_election_of_all_partitions_gives_up_brokers_that_are_down():
 
 
 def test_an_unclean_election_of_all_partitions_gives_up_a_directory_that_has_failed():
-    """Its replica stays in the ELR, by which it is told from one that is away."""
+    """Its replica stays in the ELR, which distinguishes it from one that is away."""
     cluster = Cluster(2, 1)
     cluster.stop(1)
     cluster.start(1, directory(1), is_clean=False)
