@@ -328,7 +328,7 @@ class ReplicaManager:
                     )
         if absent:
             logger.error(
-                "The log directory of %s (and of %d other replicas) has failed, or is not in log.dirs and no other replica "
+                "The log directory of %s (and of %d other replicas) cannot be used, or is not in log.dirs and no other replica "
                 "leads the partition: it is offline here until the directory is back or, if it is not in log.dirs, another "
                 "replica leads",
                 absent[0],
