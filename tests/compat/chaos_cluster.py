@@ -153,7 +153,7 @@ class Nemesis:
                 self._healings.append(_Healing(time.monotonic() + lasts_s, node_id, heal))
 
     def heal(self) -> None:
-        """Heal everything, and wait until all nodes are ready."""
+        """Heal everything, wait until all nodes are ready, and change the configuration once more, which succeeds now."""
         for healing in self._healings:
             healing.heal(healing.node_id)
         self._healings.clear()
@@ -161,6 +161,7 @@ class Nemesis:
         for node_id in (*CONTROLLERS, *BROKERS):
             self._cluster.wait_ready(node_id)
         self._note("all are ready")
+        self._note(self.configurations.change(self._random))
 
     # -- when and whom -----------------------------------------------------------------------------
 
