@@ -123,6 +123,10 @@ class HostedPartitions:
         """The number of offline partitions."""
         return len(self._offline) // 2
 
+    def offline_places(self) -> list[tuple[UUID, int]]:
+        """(topic id, index) of each offline partition."""
+        return [(topic, index) for topic, index in self._offline if isinstance(topic, UUID)]
+
     def is_offline(self, topic_partition: TopicPartition) -> bool:
         """Whether the partition has no log because of a failing disk."""
         return topic_partition in self._offline

@@ -72,6 +72,7 @@ class LogMoves:
         self.on_directory: Callable[[tuple[UUID, int]], None] = lambda place: None
         self._moves: dict[Partition, LogMove] = {}
         self._task: asyncio.Task[None] | None = None
+        self._is_stopped = False
 
     # -- starting and cancelling moves -----------------------------------------------------------------
 
@@ -126,7 +127,7 @@ class LogMoves:
             return
         logger.info("%s: moving to log directory %s", partition, future.directory.parent)
         self._moves[partition] = LogMove(partition, future, runtime=self._runtime, quota=self._quota)
-        if self._task is None or self._task.done():
+        if not self._is_stopped and (self._task is None or self._task.done()):
             self._task = self._runtime.supervise(self._run, name="log-moves")
 
     def cancel(self, partition: Partition) -> None:
@@ -148,7 +149,10 @@ class LogMoves:
         return (move.future if move is not None and move.is_caught_up else partition.log).directory.parent
 
     async def stop(self) -> None:
-        """Stop copying, once a thread that truncates has ended; moves resume at the next start of the broker."""
+        """Stop copying, once a thread that truncates has ended; moves, also later ones, resume at the next start of the broker:
+        requests are answered until all have stopped, and the logs are closed then.
+        """
+        self._is_stopped = True
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])

@@ -316,15 +316,19 @@ class BrokerRole:
         return self.broker.lifecycle.broker_epoch if self._are_logs_placed else -1
 
     def _check_places(self) -> Iterator[None]:
-        ids = self._logs.directory_ids
-        logs = self._logs.logs
-        for partition in list(self.broker.replicas.partitions()):
-            place = (partition.topic_id, partition.topic_partition.partition)
+        """A few in each step. Of a replica whose directory has failed, that one counts: the controller may not know
+        that the replica has not moved to another one.
+        """
+        ids, logs, hosted = self._logs.directory_ids, self._logs.logs, self.broker.replicas.hosted
+
+        def located(at: TopicPartition) -> UUID | None:
+            path = logs[at].directory.parent if at in logs else hosted.offline_directory(at)
+            return None if path is None else ids.get(path)
+
+        places = [(each.topic_id, each.topic_partition.partition) for each in hosted]
+        for place in (*places, *hosted.offline_places()):
             self._are_logs_placed &= not misplaced(
-                self.broker.metadata.image,
-                [place],
-                node_id=self.broker.node_id,
-                located=lambda at: ids[logs[at].directory.parent] if at in logs else None,
+                self.broker.metadata.image, [place], node_id=self.broker.node_id, located=located
             )
             yield
 

@@ -221,9 +221,10 @@ def test_a_stale_log_does_not_stand_in_for_one_that_cannot_be_opened(monkeypatch
     run_story(story, **{"log.dirs": f"{A},{B}"})
 
 
+@pytest.mark.parametrize("has_failed", [True, False])
 @pytest.mark.parametrize("is_placed", [True, False])
-def test_a_broker_whose_log_is_not_where_the_metadata_says_has_not_stopped_cleanly(is_placed):
-    """As at the end of a move: the controller would not learn that the log is lost with its directory."""
+def test_a_broker_whose_log_is_not_where_the_metadata_says_has_not_stopped_cleanly(is_placed, has_failed):
+    """As at the end of a move: the controller would not learn that the log is lost with its directory, which may have failed."""
 
     async def story(world):
         await world.start(*CONTROLLERS, *BROKERS)
@@ -236,6 +237,9 @@ def test_a_broker_whose_log_is_not_where_the_metadata_says_has_not_stopped_clean
             other = logs.directory_ids[A]
             logs.directories[B] = dataclasses.replace(logs.directories[B], directory_id=other)
         epoch = world.nodes[2].broker.lifecycle.broker_epoch
+        if has_failed:
+            world.nodes[2].broker.replicas.logs.take_offline(B, OSError(errno.EIO, "Input/output error"))
+            await until(lambda: log_of(world, 2, index) is None)
         await world.stop(2)
         assert role.shutdown_epoch == (epoch if is_placed else -1)
         assert image(world, 3, index).leader == 1

@@ -277,6 +277,27 @@ def test_a_stop_waits_for_a_thread_that_truncates_the_copy(simulation, monkeypat
     simulation.run(story())
 
 
+def test_a_move_that_is_requested_while_the_broker_stops_begins_at_the_next_start(simulation):
+    """Requests are answered after the moves have stopped, and before the logs are closed."""
+
+    async def story():
+        async with brokers(simulation) as cluster:
+            broker = cluster.brokers[1]
+            write(broker, b"x")
+            await broker.replicas.stop()
+            new = other(broker)
+            assert move(broker, new) == ErrorCode.none
+            await asyncio.sleep(5)
+            assert broker.logs.future_logs[ORDERS].log_end_offset == 0
+            await broker.crash(Loss.NOTHING)
+            broker.start()
+            await until(lambda: broker.logs.future_logs[ORDERS].log_end_offset == 1)
+            accept(cluster, broker, new)
+            await until(lambda: path_of(broker) == new)
+
+    simulation.run(story())
+
+
 def test_the_copy_finds_where_the_log_was_truncated_meanwhile(simulation):
     """The log has been truncated, and is longer than before: only the epochs show that the copy is another one."""
 
