@@ -26,6 +26,7 @@ from uuid import UUID
 
 from protocol.remote.records import RemoteLogSegmentState
 from remote.lineage import is_within, without_empty_epochs
+from remote.lost_branches import lost_copies
 from remote.metadata_cache import RemoteLogMetadataCache
 from remote.only_copies import may_be_only_copy
 from remote.segment_metadata import RemoteLogSegmentMetadata
@@ -38,8 +39,8 @@ class Reason(Enum):
     RETENTION_TIME = "retention.ms"
     RETENTION_SIZE = "retention.bytes"
     LOG_START_OFFSET = "log start offset"
-    #: Its epochs are older than the leader's first one: of a branch that was given up, or of a removed start of the log.
-    UNREFERENCED_EPOCH = "unreferenced leader epoch"
+    #: No record in it is of the leader's log: of a branch that was lost in an unclean election (`remote.lost_branches`).
+    LOST_BRANCH = "lost branch"
     #: Another copy has the same records.
     DUPLICATE = "duplicate of another copy"
     #: It has not been finished for longer than any copy takes.
@@ -62,6 +63,8 @@ class LogView:
     #: retention.ms and retention.bytes; None: unlimited, or `cleanup.policy` has no `delete`.
     retention_ms: int | None
     retention_bytes: int | None
+    #: Whether every assigned replica is in the ISR.
+    is_fully_in_sync: bool
 
 
 @dataclass(slots=True, kw_only=True)
@@ -113,7 +116,7 @@ def expire(
     excess = _Excess(cache, log, lineage)
     for copy in _distinct(cache.referenced(entry.epoch) for entry in lineage):
         if copy.end_offset <= log.log_start_offset and copy.leader_epochs[-1].epoch <= lineage[0].epoch:
-            # The leader epoch cache begins at the log start: a copy below it with newer epochs is of another branch.
+            # The leader epoch cache begins at the log start: one below it with newer epochs is of a lost branch.
             result.deleted.append((copy, Reason.LOG_START_OFFSET))
         elif is_within(copy, lineage, log_end_offset=log.log_end_offset):
             reason = _by_retention(copy, log, excess=excess, now_ms=now_ms)
@@ -122,13 +125,19 @@ def expire(
             result.deleted.append((copy, reason))
             excess.remove(copy)
             result.log_start_offset = copy.end_offset
-    if lineage[0].start_offset <= log.log_start_offset:  # else older epochs may be the log's, too
-        found = {copy.segment_id.id for copy, _ in result.deleted}
-        result.deleted += (
-            (copy, Reason.UNREFERENCED_EPOCH)
-            for copy in cache.segments_before_epoch(lineage[0].epoch)
-            if copy.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED and copy.segment_id.id not in found
-        )
+    found = {copy.segment_id.id for copy, _ in result.deleted}
+    lost = lost_copies(
+        cache,
+        lineage,
+        log_start_offset=log.log_start_offset,
+        log_end_offset=log.log_end_offset,
+        is_fully_in_sync=log.is_fully_in_sync,
+        expired_before_ms=None if log.retention_ms is None else now_ms - log.retention_ms,
+    )
+    for copy in lost:
+        if copy.segment_id.id not in found:
+            is_before = copy.end_offset <= log.log_start_offset
+            result.deleted.append((copy, Reason.LOG_START_OFFSET if is_before else Reason.LOST_BRANCH))
     assert result.log_start_offset is None or result.log_start_offset <= log.log_end_offset, (result, log)
     return result
 

@@ -12,9 +12,10 @@ counts and deletes them.
 Source: RemoteLogManager.isRemoteSegmentWithinLeaderEpochs, findHighestRemoteOffset and findLogStartOffset of Kafka 4.3.1.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
+from protocol.types import MAX_OFFSET
 from remote.segment_metadata import RemoteLogSegmentMetadata
 from storage.leader_epoch_cache import EpochEntry
 
@@ -31,6 +32,32 @@ def without_empty_epochs(entries: Iterable[EpochEntry]) -> list[EpochEntry]:
             kept.pop()
         kept.append(entry)
     return kept
+
+
+def epoch_bounds(lineage: Sequence[EpochEntry]) -> dict[int, tuple[int, int]]:
+    """The offsets [start, end) of each epoch; the last one is still being written. `lineage` has no empty epochs."""
+    ends = [*(entry.start_offset for entry in lineage[1:]), MAX_OFFSET]
+    return {entry.epoch: (entry.start_offset, end) for entry, end in zip(lineage, ends, strict=bool(lineage))}
+
+
+def common_ranges(
+    copy: RemoteLogSegmentMetadata, lineage: Sequence[EpochEntry], *, log_start_offset: int
+) -> Iterator[tuple[int, int, int]]:
+    """(epoch, start, end) of the records from the log start on that a copy and this log have in common.
+
+    `lineage` is not empty, and has no empty epochs. Where it does not begin at the log start, older epochs count as its own.
+    Cost: O(epochs).
+    """
+    bounds = epoch_bounds(lineage)
+    older = (log_start_offset, lineage[0].start_offset)
+    for entry in copy.leader_epochs:
+        of_log = older if entry.epoch < lineage[0].epoch else bounds.get(entry.epoch)
+        of_copy = copy.epoch_range(entry.epoch)
+        if of_log is None or of_copy is None:
+            continue
+        start, end = max(of_copy[0], of_log[0], log_start_offset), min(of_copy[1], of_log[1])
+        if start < end:
+            yield entry.epoch, start, end
 
 
 def is_within(copy: RemoteLogSegmentMetadata, lineage: Sequence[EpochEntry], *, log_end_offset: int) -> bool:
@@ -74,17 +101,17 @@ def highest_remote_offset(
 
 
 def removed_until(
-    lineage: Sequence[EpochEntry], removed_end: Callable[[int], int | None], *, log_end_offset: int
+    lineage: Sequence[EpochEntry], removed_end: Callable[[int, int], int | None], *, log_end_offset: int
 ) -> int | None:
     """The end, exclusive, of what was copied of this log and is deleted; None: nothing is.
 
-    `removed_end` is the end of what is deleted of an epoch (`RemoteLogMetadataCache.removed_until`), also on another branch.
+    `removed_end` is the end of what is deleted of an epoch before an offset (`RemoteLogMetadataCache.removed_until`).
     """
     end = log_end_offset
     for entry in reversed(lineage):
-        removed = removed_end(entry.epoch)
+        removed = removed_end(entry.epoch, end)
         if removed is not None and removed > entry.start_offset:
-            return min(removed, end)
+            return removed
         end = entry.start_offset
     return None
 

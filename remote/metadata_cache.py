@@ -17,15 +17,18 @@ one replaces at the same start offset stays listed, so that it is deleted one da
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from operator import lt
 from typing import Self, assert_never
 from uuid import UUID
 
 from protocol.remote.records import RemoteLogSegmentState
+from protocol.types import MAX_OFFSET
 from remote.column_codec import ColumnReader, ColumnWriter
 from remote.errors import RemoteResourceNotFound, RemoteStorageError
+from remote.lineage import epoch_bounds
 from remote.segment_columns import SegmentColumns
 from remote.segment_metadata import (
     RemoteLogSegmentId,
@@ -34,6 +37,7 @@ from remote.segment_metadata import (
     TopicIdPartition,
     is_segment_transition,
 )
+from storage.leader_epoch_cache import EpochEntry
 
 
 class IllegalStateTransition(RemoteStorageError):
@@ -43,7 +47,7 @@ class IllegalStateTransition(RemoteStorageError):
 class _Epoch:
     """The copies of one leader epoch. Invariant: starts and ends of the referenced ones grow."""
 
-    __slots__ = ("end_offset", "ends", "removed_until", "size_bytes", "slots", "starts", "unreferenced")
+    __slots__ = ("end_offset", "ends", "removed", "size_bytes", "slots", "starts", "unreferenced")
 
     def __init__(self) -> None:
         self.starts = array("q")
@@ -52,8 +56,8 @@ class _Epoch:
         self.unreferenced: set[int] = set()
         #: The largest end of all copies that were ever finished; the deletion of a copy does not lower it.
         self.end_offset: int | None = None
-        #: The largest end of the referenced copies that were deleted, if no other copy had their records.
-        self.removed_until: int | None = None
+        #: (start, end) of what was deleted with referenced copies, and no other copy had; joined where they meet, and so mostly one.
+        self.removed: tuple[tuple[int, int], ...] = ()
         self.size_bytes = 0
 
     def reference(self, slot: int, start: int, end: int) -> None:
@@ -82,6 +86,12 @@ class _Epoch:
             del self.starts[at], self.ends[at], self.slots[at]
         self.unreferenced.add(slot)
         return was_referenced
+
+    def remove(self, start: int, end: int) -> None:
+        """A copy that had [start, end) is deleted, and no other one has all of it."""
+        apart = [each for each in self.removed if each[1] < start or end < each[0]]
+        joined = [(start, end), *(each for each in self.removed if each not in apart)]
+        self.removed = tuple(sorted([*apart, (min(joined)[0], max(last for _, last in joined))]))
 
     def covered_until(self, offset: int) -> int:
         """The end of what the referenced copies hold from `offset` on without a gap; `offset` itself: nothing."""
@@ -149,13 +159,13 @@ class RemoteLogMetadataCache:
         writer.put(array("i", self._epochs))
         # -1 stands for None, in the file only.
         writer.put(array("q", (-1 if each.end_offset is None else each.end_offset for each in epochs)))
-        writer.put(array("q", (-1 if each.removed_until is None else each.removed_until for each in epochs)))
         writer.put(array("q", (each.size_bytes for each in epochs)))
         for each in epochs:
             writer.put(each.starts)
             writer.put(each.ends)
             writer.put(each.slots)
             writer.put(array("i", each.unreferenced))
+            writer.put(array("q", chain.from_iterable(each.removed)))
         return writer.finished()
 
     @classmethod
@@ -166,16 +176,17 @@ class RemoteLogMetadataCache:
         found._columns = SegmentColumns.read_from(partition, reader)
         (found._finished_bytes,) = reader.integers("q", 1)
         numbers = reader.integers("i")
-        ends, removals, sizes = (reader.integers("q", len(numbers)) for _ in range(3))
-        for number, end, removed_until, size in zip(numbers, ends, removals, sizes, strict=True):
+        ends, sizes = (reader.integers("q", len(numbers)) for _ in range(2))
+        for number, end, size in zip(numbers, ends, sizes, strict=True):
             epoch = found._epochs[number] = _Epoch()
             epoch.end_offset = None if end == -1 else end
-            epoch.removed_until = None if removed_until == -1 else removed_until
             epoch.size_bytes = size
             epoch.starts = reader.integers("q")
             epoch.ends = reader.integers("q", len(epoch.starts))
             epoch.slots = reader.integers("i", len(epoch.starts))
             epoch.unreferenced = set(reader.integers("i"))
+            removed = reader.integers("q")
+            epoch.removed = tuple(zip(removed[::2], removed[1::2], strict=True))
         reader.finish()
         found._check_restored()
         return found
@@ -186,6 +197,9 @@ class RemoteLogMetadataCache:
             for column in (epoch.starts, epoch.ends):
                 if not all(map(lt, column, column[1:])):
                     raise ValueError(f"the copies of epoch {number} are in no order")
+            bounds = list(chain.from_iterable(epoch.removed))
+            if not all(map(lt, bounds, bounds[1:])):
+                raise ValueError(f"what is deleted of epoch {number} is in no order")
             self._columns.check_referenced(number, epoch.slots, epoch.starts, epoch.ends)
             self._columns.check_unreferenced(number, epoch.unreferenced)
         if not self._columns.epoch_numbers() <= self._epochs.keys():
@@ -228,7 +242,7 @@ class RemoteLogMetadataCache:
                 was_referenced = state.dereference(slot, start)
                 self._reference_contained(epoch, slot)
                 if was_referenced and state.covered_until(start) < end:
-                    state.removed_until = max(end, state.removed_until or 0)
+                    state.remove(start, end)
             case RemoteLogSegmentState.DELETE_SEGMENT_FINISHED:
                 state.unreferenced.discard(slot)
                 state.size_bytes -= self._columns.size_bytes(slot)
@@ -290,17 +304,19 @@ class RemoteLogMetadataCache:
         state = self._epochs.get(epoch)
         return None if state is None else state.end_offset
 
-    def removed_until(self, epoch: int) -> int | None:
+    def removed_until(self, epoch: int, end_offset: int = MAX_OFFSET) -> int | None:
         """The end, exclusive, of the copies of an epoch that were deleted, as their records say; None: none was.
 
-        A copy that another one contained does not count. What lies before and has no copy was deleted, not lost.
+        Of a log in which the epoch ends at `end_offset`: copies that have nothing before, as those of a lost branch, do not
+        count, nor does one that another one contained. What lies before and has no copy was deleted, not lost.
         """
         state = self._epochs.get(epoch)
-        return None if state is None else state.removed_until
+        ends = () if state is None else (end for start, end in state.removed if start < end_offset)
+        return max((min(end, end_offset) for end in ends), default=None)
 
     def removed_before_epoch(self, epoch: int) -> int | None:
         """As `removed_until`, of all epochs up to `epoch`."""
-        ends = (state.removed_until for known, state in self._epochs.items() if known <= epoch)
+        ends = (self.removed_until(known) for known in self._epochs if known <= epoch)
         return max((each for each in ends if each is not None), default=None)
 
     def segments(self, epoch: int | None = None) -> Iterator[RemoteLogSegmentMetadata]:
@@ -324,11 +340,17 @@ class RemoteLogMetadataCache:
         slots = {slot for state in self._epochs.values() for slot in state.unreferenced}
         return map(self._columns.__getitem__, sorted(slots))
 
-    def segments_before_epoch(self, epoch: int) -> Iterator[RemoteLogSegmentMetadata]:
-        """The copies all of whose epochs are older than `epoch`, by start offset."""
-        if not any(known < epoch for known in self._epochs):
-            return iter(())
-        slots = [slot for slot in self._columns if self._columns.epochs(slot)[-1].epoch < epoch]
+    def outside(self, lineage: Sequence[EpochEntry]) -> Iterator[RemoteLogSegmentMetadata]:
+        """The referenced copies with a record that a log of this lineage does not have, by start offset.
+
+        `lineage` has no empty epochs. Cost: O(epochs + those copies).
+        """
+        bounds = epoch_bounds(lineage)
+        slots: set[int] = set()
+        for epoch, state in self._epochs.items():
+            start, end = bounds.get(epoch, (MAX_OFFSET, MAX_OFFSET))
+            slots.update(state.slots[: bisect_left(state.starts, start)])
+            slots.update(state.slots[bisect_right(state.ends, end) :])
         return map(self._columns.__getitem__, sorted(slots, key=self._columns.start_offset))
 
     def is_referenced(self, copy: RemoteLogSegmentMetadata) -> bool:

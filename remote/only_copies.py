@@ -19,10 +19,10 @@ reader needs it; else its objects are verified, and it is finished if they are c
 from collections.abc import Sequence
 from contextlib import closing
 
-from protocol.types import MAX_OFFSET
 from remote.checked_copies import check_batches
 from remote.copied_state import read_epochs, read_index, read_snapshot
 from remote.errors import RemoteStorageError
+from remote.lineage import common_ranges
 from remote.metadata_cache import RemoteLogMetadataCache
 from remote.segment_metadata import RemoteLogSegmentMetadata
 from remote.storage_manager import IndexType, RemoteStorageManager
@@ -42,19 +42,9 @@ def may_be_only_copy(
     `lineage` is not empty, and has no empty epochs. Where it does not begin at the log start, older epochs count as its own.
     Cost: O(epochs of the copy, and finished copies within it).
     """
-    ends = [*(entry.start_offset for entry in lineage[1:]), MAX_OFFSET]
-    bounds = {entry.epoch: (entry.start_offset, end) for entry, end in zip(lineage, ends, strict=True)}
-    for entry in copy.leader_epochs:
-        if entry.epoch < lineage[0].epoch:
-            of_log = (log_start_offset, lineage[0].start_offset)
-        elif (found := bounds.get(entry.epoch)) is not None:
-            of_log = found
-        else:
-            continue
-        start, end = copy.epoch_range(entry.epoch) or (0, 0)
-        start = max(start, of_log[0], log_start_offset)
-        end = min(end, of_log[1], local_log_start_offset)
-        if start < end and copies.covered_until(epoch=entry.epoch, offset=start) < end:
+    for epoch, start, of_log in common_ranges(copy, lineage, log_start_offset=log_start_offset):
+        end = min(of_log, local_log_start_offset)
+        if start < end and copies.covered_until(epoch=epoch, offset=start) < end:
             return True
     return False
 

@@ -95,6 +95,7 @@ class ExpirationTask:
                 local_only_bytes=local_only_bytes,
                 retention_ms=log.config.total_retention_ms,
                 retention_bytes=log.config.total_retention_bytes,
+                is_fully_in_sync=set(state.partition.replicas) <= set(state.partition.isr),
             ),
             being_copied=self._being_copied(state),
             abandoned=state.unfinished.abandoned(

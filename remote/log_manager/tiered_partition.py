@@ -32,6 +32,14 @@ class TieredPartition(Protocol):
         """The generation of the leadership."""
 
     @property
+    def replicas(self) -> tuple[int, ...]:
+        """The assigned replicas, by broker id; those that a reassignment adds or removes, too."""
+
+    @property
+    def isr(self) -> tuple[int, ...]:
+        """Those that are in sync, as the metadata log has them."""
+
+    @property
     def is_deleted(self) -> bool:
         """Whether the topic is deleted, or the replica is not on this broker any more."""
 

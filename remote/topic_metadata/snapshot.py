@@ -26,7 +26,7 @@ from remote.topic_metadata.subscriber import Subscriber
 from remote.topic_metadata.topic import Position
 from storage.files import Files
 
-_VERSION: Final = 2
+_VERSION: Final = 3
 _HEADER: Final = Struct(">h16s16siqiqI")
 #: In the file only: the epoch is not known.
 _NO_EPOCH: Final = -1

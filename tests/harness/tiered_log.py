@@ -29,6 +29,8 @@ class PartitionOfLog:
     topic_id: UUID
     is_leader: bool = True
     leader_epoch: int = 0
+    replicas: tuple[int, ...] = (1,)
+    isr: tuple[int, ...] = (1,)
     is_deleted: bool = False
 
     @property

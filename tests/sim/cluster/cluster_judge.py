@@ -160,6 +160,7 @@ class Judge:
             self._look_at_tiers()
 
     def _look_at_tiers(self) -> None:
+        self._tiers.look_at_deletions(self._machines, self.image)
         for machine in self._machines:
             for partition in () if machine.broker is None else machine.broker.replicas.partitions():
                 if partition.log.is_tiered or partition.is_leader:

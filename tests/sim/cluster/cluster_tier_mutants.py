@@ -1,6 +1,6 @@
 """Bugs planted into the remote tier; see `cluster_mutants`."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -8,16 +8,19 @@ from unittest.mock import patch
 
 from broker.tiering.partition_removers import PartitionRemovers
 from protocol.remote.records import RemoteLogSegmentState
+from remote import expiration, lost_branches
 from remote.log_manager import copying, expiration_task
 from remote.log_manager.copy_task import CopyTask
 from remote.log_manager.deletions import CopyDeletions
 from remote.log_manager.expiration_task import ExpirationTask
 from remote.log_manager.partition_state import Attempt, PartitionState
+from remote.lost_branches import lost_copies
 from remote.metadata_cache import RemoteLogMetadataCache
 from remote.reader import RemoteLogReader
 from remote.reading import copies_of_log
 from remote.segment_metadata import RemoteLogSegmentMetadata
 from storage import producer_state, retention
+from storage.leader_epoch_cache import EpochEntry
 from storage.log_offsets import LogOffsets
 from storage.tiered_log import SegmentToCopy, segments_to_copy
 
@@ -149,6 +152,40 @@ def the_remote_end_outlives_a_truncation() -> Iterator[None]:
         self.remote_end_offset = remote_end
 
     with patch.object(LogOffsets, "begin_truncation", forgetful):
+        yield
+
+
+def _with_sync(*, is_fully_in_sync: bool) -> Callable[..., list[RemoteLogSegmentMetadata]]:
+    return lambda *args, **named: lost_copies(*args, **{**named, "is_fully_in_sync": is_fully_in_sync})
+
+
+@contextmanager
+def lost_branches_stay() -> Iterator[None]:
+    """Copies of a lost branch are deleted below the log start only."""
+    with patch.object(expiration, "lost_copies", _with_sync(is_fully_in_sync=False)):
+        yield
+
+
+@contextmanager
+def lost_branches_go_while_replicas_have_them() -> Iterator[None]:
+    """Their copies are deleted when the leader has copied the same offsets, whatever the other replicas have."""
+    with patch.object(expiration, "lost_copies", _with_sync(is_fully_in_sync=True)):
+        yield
+
+
+@contextmanager
+def copies_of_older_epochs_are_lost() -> Iterator[None]:
+    """A copy all of whose epochs are older than the leader's counts as one of a lost branch."""
+
+    def older(self: RemoteLogMetadataCache, lineage: Sequence[EpochEntry]) -> list[RemoteLogSegmentMetadata]:
+        return [
+            copy for epoch in self._epochs if epoch < lineage[-1].epoch for copy in self.referenced(epoch)
+        ]
+
+    with (
+        patch.object(RemoteLogMetadataCache, "outside", older),
+        patch.object(lost_branches, "common_ranges", lambda *_, **__: iter(())),
+    ):
         yield
 
 

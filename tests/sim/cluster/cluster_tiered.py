@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from cluster_branches import give_up_a_branch
+from cluster_branches import give_up_a_branch, return_to_a_branch
 from cluster_bucket import CLASS_NAME
 from cluster_fleeting import fleeting
 from cluster_nemesis import Nemesis
@@ -180,6 +180,18 @@ async def tiered_unclean(world: World) -> None:
 
 async def tiered_branches(world: World) -> None:
     """One branch after the other is copied, and given up: leaders go on alone, are deposed, truncate, and lead again."""
+    await _begin_branches(world)
+    for _ in range(2):
+        await give_up_a_branch(world, "eager")
+
+
+async def tiered_returns(world: World) -> None:
+    """A branch is copied, and given up; the same offsets of the other one are copied; and the first one returns."""
+    await _begin_branches(world)
+    await return_to_a_branch(world, "eager")
+
+
+async def _begin_branches(world: World) -> None:
     await world.create_topic(
         "eager",
         is_unclean=True,
@@ -190,8 +202,6 @@ async def tiered_branches(world: World) -> None:
     world.produce("eager", is_transactional=True)
     world.consume("eager", is_read_committed=True)
     await asyncio.sleep(0.5)
-    for _ in range(2):
-        await give_up_a_branch(world, "eager")
 
 
 async def tiered_switches(world: World) -> None:
@@ -226,6 +236,7 @@ WORLDS: dict[str, dict[str, Any]] = {
     "tiered_unclean": {"controllers": 1, "is_combined": False, "settings": SETTINGS},
     # Enough brokers for the metadata, where one replica of the topic is left.
     "tiered_branches": {"brokers": 5, "controllers": 1, "is_combined": False, "settings": SETTINGS},
+    "tiered_returns": {"brokers": 5, "controllers": 1, "is_combined": False, "settings": SETTINGS},
     "tiered_switches": {"settings": SETTINGS},
     "tiered_blackouts": {"settings": SETTINGS},
 }

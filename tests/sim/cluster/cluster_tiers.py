@@ -8,9 +8,11 @@ The judge reads the records of `__remote_log_metadata` as they are committed, in
 | RemoteEndIsCopied | what a replica believes to be copied, and has in its local segments yet, is in such copies |
 | CopiesAreTrue | a finished copy has the batches that were committed, no more and no fewer, with all indexes |
 | CopiesAreDecided | it has no record of an open transaction, and a transaction index with the aborted ones that end in it |
+| NeededCopiesStay | a copy whose deletion begins has nothing that a member of the ISR has of its log in the remote tier only, with no other copy |
 | FinishedCopiesStay | no object of a finished copy is deleted before its DELETE_SEGMENT_STARTED |
 | RemoteStateAdvances | what a broker's cache has of a copy is a state that its records have reached; the records follow the diagram |
 | NothingIsOrphaned | at the end each object is of a finished copy, and each finished copy of a topic that exists |
+| LostBranchesAreDeleted | at the end no finished copy is without a record of its leader's log, unless it ends behind what is copied |
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -94,6 +96,8 @@ class TierJudge:
         self.finished_count = 0
         #: Aborted transactions in the indexes of copies.
         self.aborted_count = 0
+        #: Finished copies whose deletion has begun since the last look, with those of the same partition.
+        self._begun: list[tuple[RemoteLogSegmentMetadata, Copies]] = []
         #: Raised in the next check: objects are deleted in threads.
         self._violation: Violated | None = None
 
@@ -131,6 +135,8 @@ class TierJudge:
                     return
                 now = copies.by_id[change.segment_id.id] = known.updated(change)
                 copies.version += 1
+                if known.state is _FINISHED and now.state is not _FINISHED:
+                    self._begun.append((known, copies))
                 if change.state is _FINISHED and known.state is not _FINISHED:
                     self.finished_count += 1
                     self._copies_are_true(now, ledgers.get(key, []))
@@ -168,6 +174,33 @@ class TierJudge:
             self._violation = Violated(f"FinishedCopiesStay: {key} is deleted: {copy}")
 
     # -- replicas ----------------------------------------------------------------------------------------
+
+    def look_at_deletions(self, machines: Iterable[Machine], image: MetadataImage) -> None:
+        """NeededCopiesStay: of the copies whose deletion has begun since the last look."""
+        begun, self._begun = self._begun, []
+        for copy, copies in begun:
+            key = _key_of(copy.partition)
+            topic = image.topics_by_id.get(key[0])
+            if topic is None or _is_switched_off(image, topic.name):
+                continue
+            known = topic.partitions[key[1]]
+            for machine in machines:
+                replicas = None if machine.broker is None else machine.broker.replicas
+                partition = None if replicas is None else replicas.hosted.get((topic.name, key[1]))
+                if (
+                    partition is not None
+                    and machine.node_id in known.isr
+                    and partition.leader_epoch == known.leader_epoch
+                    and partition.log.has_whole_lineage
+                ):
+                    log = partition.log
+                    start = max(log.log_start_offset, self._starts.get(key, 0), copy.start_offset)
+                    offset = _first_needed(copy, copies, log, start, log.local_log_start_offset)
+                    if offset is not None:
+                        raise Violated(
+                            f"NeededCopiesStay: {partition} on {machine} needs {offset} of {copy}: {log.offsets} "
+                            f"{log.leader_epochs.entries}"
+                        )
 
     def look_at(self, machine: Machine, partition: Partition, image: MetadataImage) -> None:
         """Hold a replica against the copies; cheap where nothing has changed."""
@@ -262,6 +295,9 @@ class TierJudge:
 
     def unsettled(self, machines: Sequence[Machine], image: MetadataImage) -> str | None:
         """What is still to be done in the remote tier, when nothing fails any more; None: nothing."""
+        return self._undecided(image) or self._uncopied(machines)
+
+    def _undecided(self, image: MetadataImage) -> str | None:
         for key, copies in self.copies.items():
             topic = image.topics_by_id.get(key[0])
             for copy in copies.by_id.values():
@@ -275,6 +311,9 @@ class TierJudge:
             assert found is not None, object_key
             if found.segment_id.id not in named:
                 return f"NothingIsOrphaned: no metadata names {object_key}"
+        return None
+
+    def _uncopied(self, machines: Sequence[Machine]) -> str | None:
         for machine, partition, cached in self._caches(machines):
             expected = self.copies.get(_key_of(partition), Copies()).by_id.values()
             if {each.segment_id.id: each for each in cached} != {
@@ -283,9 +322,11 @@ class TierJudge:
                 return f"EventuallyCachesConverge: {machine} has {cached} of {partition}, not {expected}"
         for machine in machines:
             for replica in () if machine.broker is None else machine.broker.replicas.partitions():
-                lag = _lag(replica)
-                if lag is not None:
+                key = (replica.topic_id, replica.topic_partition.partition)
+                if (lag := _lag(replica)) is not None:
                     return f"EventuallyCopied: {replica} on {machine}: {lag}"
+                if (lost := _lost(replica, self.copies.get(key, Copies()))) is not None:
+                    return f"LostBranchesAreDeleted: {replica} on {machine}: {lost}: {replica.log.offsets}"
         return None
 
 
@@ -300,6 +341,38 @@ def _lag(partition: Partition) -> str | None:
     if pending is None or pending < log.segments.active.base_offset:
         return f"copied is everything before {pending}: {log.offsets}"
     return None
+
+
+def _lost(partition: Partition, copies: Copies) -> RemoteLogSegmentMetadata | None:
+    """A copy that has nothing of a leader's log, and ends where that is copied, or before its start."""
+    log = partition.log
+    end = log.offsets.remote_end_offset
+    if not (log.is_tiered and partition.is_leader) or end is None:
+        return None
+    for copy in copies.finished():
+        start = max(copy.start_offset, log.log_start_offset)
+        is_past = copy.end_offset <= max(end, log.log_start_offset)
+        if is_past and _first_needed(copy, Copies(), log, start, copy.end_offset) is None:
+            return copy
+    return None
+
+
+def _first_needed(
+    copy: RemoteLogSegmentMetadata, others: Copies, log: Log, start: int, end: int
+) -> int | None:
+    """The first offset of [start, end) at which the copy has the log's record, and no other finished one has."""
+    for offset in range(start, min(end, copy.end_offset)):
+        epoch = log.epoch_for_offset(offset)
+        if epoch is None or not _has(copy, epoch, offset):
+            continue
+        if not any(_has(other, epoch, offset) for other in others.finished()):
+            return offset
+    return None
+
+
+def _has(copy: RemoteLogSegmentMetadata, epoch: int, offset: int) -> bool:
+    start, end = copy.epoch_range(epoch) or (0, 0)
+    return start <= offset < end
 
 
 def _is_switched_off(image: MetadataImage, topic: str) -> bool:

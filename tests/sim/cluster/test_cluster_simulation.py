@@ -50,6 +50,7 @@ SEEDS = {
     "tiered_store": 5,
     "tiered_unclean": 4,
     "tiered_branches": 3,
+    "tiered_returns": 3,
     "tiered_clocks": 3,
     "tiered_switches": 3,
     "tiered_blackouts": 4,

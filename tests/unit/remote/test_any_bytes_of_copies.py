@@ -30,6 +30,7 @@ from remote.topic_metadata.records import from_value, to_value
 from remote.topic_metadata.snapshot import CorruptSnapshot
 from remote.topic_metadata.subscriber import UserPartition
 from remote.topic_metadata.topic import Position
+from storage.leader_epoch_cache import EpochEntry
 from storage.producer_state import ProducerStateManager
 
 METADATA_TOPIC = UUID(int=3)
@@ -93,7 +94,7 @@ def read_all(cache):
     """Each question that is asked of a cache; and what changes it."""
     epochs = range(-1, 5)
     list(cache.unreferenced())
-    list(cache.segments_before_epoch(3))
+    list(cache.outside([EpochEntry(1, 0), EpochEntry(2, 15)]))
     for epoch in epochs:
         list(cache.segments(epoch))
         list(cache.referenced(epoch))

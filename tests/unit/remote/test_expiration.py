@@ -38,6 +38,7 @@ def decide(
     size=None,
     being_copied=(),
     abandoned=(),
+    in_sync=True,
 ):
     log = LogView(
         lineage=[EpochEntry(*each) for each in lineage],
@@ -47,6 +48,7 @@ def decide(
         local_only_bytes=local_only,
         retention_ms=ms,
         retention_bytes=size,
+        is_fully_in_sync=in_sync,
     )
     found = expire(
         cache,
@@ -96,13 +98,21 @@ def test_bytes_in_both_tiers_count_once():
     assert decide(tier(*FOUR), size=4000, end=40, local_only=0) == ({}, None)
 
 
-def test_another_branch_does_not_count_and_stays_until_the_lineage_has_passed_it():
+def test_another_branch_does_not_count_and_stays_until_all_replicas_are_in_sync():
     branches = tier((1, 0), (2, 10), (3, 20), (4, 15, (1, 15)), (5, 25, (1, 25)))
-    lineage = ((0, 0), (1, 15))  # epoch 0 ends at 15: copies 2 and 3 are of the branch that was given up
-    assert decide(branches, lineage=lineage, size=3000) == ({}, None)
-    assert decide(branches, lineage=lineage, size=2000) == ({1: Reason.RETENTION_SIZE}, 10)
+    lineage = (
+        (0, 0),
+        (1, 15),
+    )  # epoch 0 ends at 15: copies 2 and 3 are of the lost branch, 2 has five records of this log
+    assert decide(branches, lineage=lineage, size=3000, in_sync=False) == ({}, None)
+    assert decide(branches, lineage=lineage, size=2000, in_sync=False) == ({1: Reason.RETENTION_SIZE}, 10)
+    assert decide(branches, lineage=lineage) == ({3: Reason.LOST_BRANCH}, None)
+    assert decide(branches, lineage=((1, 15),), start=15, in_sync=False) == (
+        {1: Reason.LOG_START_OFFSET},
+        None,
+    )
     assert decide(branches, lineage=((1, 15),), start=15) == (
-        dict.fromkeys([1, 2, 3], Reason.UNREFERENCED_EPOCH), None,
+        {1: Reason.LOG_START_OFFSET, 2: Reason.LOST_BRANCH, 3: Reason.LOST_BRANCH}, None,
     )  # fmt: skip
 
 
@@ -139,7 +149,7 @@ def test_what_is_before_the_lineage_is_deleted_once():
         (1, 0), (2, 0, State.DELETE_SEGMENT_STARTED), (3, 10, State.COPY_SEGMENT_STARTED), (4, 90, (5, 90))
     )
     assert decide(cache, lineage=((5, 90),), start=90) == (
-        {1: Reason.UNREFERENCED_EPOCH, 2: Reason.RETRY}, None,
+        {1: Reason.LOG_START_OFFSET, 2: Reason.RETRY}, None,
     )  # fmt: skip
 
 
@@ -158,8 +168,19 @@ def test_unfinished_copies_of_a_lost_branch_are_deleted_before_the_lineage_has_p
 def test_copies_of_another_branch_do_not_count_when_retention_by_size_is_exact():
     """The sum of all finished copies exceeds retention.bytes by a segment; that of the lineage does not."""
     branches = tier((1, 0), (2, 10), (3, 20), (4, 10, (1, 10)), (5, 20, (1, 20)))
-    assert decide(branches, lineage=((0, 0), (1, 10)), size=3000) == ({}, None)
-    assert decide(branches, lineage=((0, 0), (1, 10)), size=2000) == ({1: Reason.RETENTION_SIZE}, 10)
+    assert decide(branches, lineage=((0, 0), (1, 10)), size=3000, in_sync=False) == ({}, None)
+    assert decide(branches, lineage=((0, 0), (1, 10)), size=2000, in_sync=False) == (
+        {1: Reason.RETENTION_SIZE}, 10,
+    )  # fmt: skip
+
+
+def test_the_copies_of_a_lost_branch_expire():
+    branches = tier((1, 0), (2, 10), (3, 10, (1, 10)))
+    lineage = ((0, 0), (1, 10))
+    assert decide(branches, lineage=lineage, end=10, ms=900) == ({1: Reason.RETENTION_TIME}, 10)
+    assert decide(branches, lineage=lineage, end=10, ms=899) == (
+        {1: Reason.RETENTION_TIME, 2: Reason.LOST_BRANCH}, 10,
+    )  # fmt: skip
 
 
 STARTED = State.COPY_SEGMENT_STARTED

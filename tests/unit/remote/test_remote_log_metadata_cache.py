@@ -9,6 +9,7 @@ from remote_support import PARTITION, cache_of, copy_of, to
 from protocol.remote.records import RemoteLogSegmentState as State
 from remote.errors import RemoteResourceNotFound
 from remote.metadata_cache import IllegalStateTransition, RemoteLogMetadataCache
+from storage.leader_epoch_cache import EpochEntry
 
 
 def number_at(cache, offset, epoch=0):
@@ -79,6 +80,40 @@ def test_what_was_deleted_of_an_epoch(copies, deleted, until):
     assert cache.removed_until(0) == until
     assert cache.removed_until(1) is None
     assert cache.removed_before_epoch(3) == until
+
+
+def test_what_was_deleted_of_a_lost_branch_is_not_of_the_log_before_it():
+    """Epoch 0 ends at 20 in the log, and went on in a branch: the record of [10, 20) may be lost."""
+    cache = cache_of(copy_of(1, 0, 10), copy_of(2, 20, 30), copy_of(3, 30, 40), copy_of(4, 5, 12))
+    for number in (3, 2):
+        cache.update(to(number, State.DELETE_SEGMENT_STARTED))
+    assert [cache.removed_until(0, end) for end in (20, 25, 40, 60)] == [None, 25, 40, 40]
+    for number in (1, 4):
+        cache.update(to(number, State.DELETE_SEGMENT_STARTED))
+    assert [cache.removed_until(0, end) for end in (6, 20, 25, 60)] == [6, 12, 25, 40]
+
+
+@pytest.mark.parametrize(
+    ("lineage", "expected"),
+    [
+        ([(0, 0), (2, 20)], [3, 4]),
+        ([(0, 0), (2, 25)], [3, 5, 4]),
+        ([(0, 0), (1, 20)], [5]),
+        ([(0, 0), (1, 25)], [3, 5]),
+        ([(0, 5), (1, 20)], [1, 5]),
+        ([(2, 20)], [1, 2, 3, 4]),
+    ],
+)
+def test_which_copies_have_what_a_log_does_not_have(lineage, expected):
+    cache = cache_of(
+        copy_of(1, 0, 10),
+        copy_of(2, 10, 20),
+        copy_of(3, 15, 30, (0, 15), (1, 20)),
+        copy_of(4, 30, 40, (1, 30)),
+        copy_of(5, 20, 50, (2, 20)),
+    )
+    found = cache.outside([EpochEntry(*each) for each in lineage])
+    assert [each.segment_id.id.int for each in found] == expected
 
 
 def test_a_copy_that_was_never_finished_is_not_deleted_of_the_log():
