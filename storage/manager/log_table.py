@@ -248,13 +248,14 @@ class LogTable:
     def rename_and_schedule_removal(
         self, log: Log, suffix: str, now_ms: int, *, before_removal: Callable[[], None] = lambda: None
     ) -> None:
-        """Rename the folder of a log that is no longer in the table, and schedule its removal unless it is a stray."""
+        """Rename the folder of a log that is no longer in the table, and schedule its removal; a stray is only closed."""
         self.uncleanable.discard(log)
         name = file_names.renamed_directory(log.topic_partition, unique=self.unique(), suffix=suffix)
         path = log.directory.parent / name
         log.rename_directory(path)
         if suffix == file_names.STRAY_DIRECTORY:
-            log.close()
+            # It is flushed, since an operator may need it; by a job.
+            self.deleted_files.append(DeletedFiles(now_ms, log.close, log.close))
             return
 
         def close() -> None:

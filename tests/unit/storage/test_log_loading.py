@@ -198,6 +198,23 @@ def test_a_stray_that_cannot_be_set_aside_takes_its_directory_offline():
     assert not manager.logs
 
 
+@pytest.mark.logs("the log is renamed to a stray")
+def test_a_stray_is_flushed_by_a_job():
+    """What is set aside at a start may be thousands of logs: the loop does not wait for their flushes."""
+    files = FaultyFiles(random=Random(1))
+    path = Path("/data")
+    make(path, files=files)
+    files = files.after_kill()
+    manager = open_manager(path, files=files, is_stray=lambda *_: False)
+    flushed = []
+    files.on_operation = lambda operation, path: flushed.append(path) if operation == "fsync" else None
+    manager.rename_strays(lambda *_: True, now_ms=NOW_MS)
+    assert not [each for each in flushed if each.suffix == ".log"]
+    for job in manager.maintain(NOW_MS):
+        job.complete()
+    assert len({each.parent for each in flushed if each.suffix == ".log"}) == len(PARTITIONS)
+
+
 def test_a_topics_configuration_is_asked_once(tmp_path):
     make(tmp_path).shutdown(NOW_MS, broker_epoch=1)
     asked = []
