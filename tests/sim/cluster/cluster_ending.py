@@ -7,6 +7,7 @@ from cluster_consumer import Consumer
 from cluster_ledger import Batch, Committed, batches_of, records_in
 from cluster_local_logs import unreported
 from cluster_violated import Violated
+from cluster_voters import all_joined
 
 from protocol.metadata.image import ConfigResource, ConfigResourceType, MetadataImage, PartitionImage
 from storage.log import Log
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 HEALING_S = 40.0
 #: The same for the remote tier: copies that are not finished are deleted after the deadlines of those who made them.
 SETTLING_S = 60.0
+#: Longer than fetch and election timeouts of the quorum.
+_CALM_S = 2.0
 
 
 class Ending:
@@ -72,6 +75,18 @@ class Ending:
         await self._world.until("EventuallyDirectoriesAreKnown", self._directories_are_known)
         await self._world.until("EventuallyMetadataConverges", self._metadata_is_one)
         await self._settle_tiers()
+        await self._settle_voters()
+
+    async def _settle_voters(self) -> None:
+        """Controllers that join by themselves are voters, and the others, who were removed, depose no leader."""
+        world = self._world
+        if not world.is_dynamic:
+            return
+        await world.until("EventuallyVotersJoin", lambda: all_joined(world))
+        leaders = world.judge.quorum_leaders
+        await asyncio.sleep(_CALM_S)
+        if (now := world.judge.quorum_leaders) != leaders:
+            raise Violated(f"NoLeaderIsDeposed: {leaders}, then {now}")
 
     async def _settle_tiers(self) -> None:
         """The remote tier has what it is to have, and nothing else, and the controllers know what is left locally."""

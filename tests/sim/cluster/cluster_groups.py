@@ -57,8 +57,13 @@ class Refused(Exception):
 class Member(Client):
     """The only member of a group. Commits 1, 2, 3, and sometimes asks how far it was."""
 
-    def __init__(self, world: World, *, name: str) -> None:
+    #: The longest pause after a commit.
+    pause_s = 0.06
+
+    def __init__(self, world: World, *, name: str, group_id: str | None = None) -> None:
+        """Without a group id its name is that."""
         super().__init__(world.simulation, Random(world.random.getrandbits(64)), world.broker_ids, name=name)
+        self._group_id = group_id or name
         self._coordinator: int | None = None
         self._member_id = ""
         self._generation_id = -1
@@ -77,7 +82,7 @@ class Member(Client):
                 while not is_over() and self.random.random() < 0.95:
                     await self._heartbeat()
                     await self._commit()
-                    await asyncio.sleep(self.random.uniform(0, 0.06))
+                    await asyncio.sleep(self.random.uniform(0, self.pause_s))
             except UNANSWERED:
                 self._coordinator, is_last = None, False
             except Refused:
@@ -91,7 +96,7 @@ class Member(Client):
             found = await self.request(
                 self.random.choice(self._brokers),
                 ApiKey.FIND_COORDINATOR,
-                FindCoordinatorRequest(key_type=0, coordinator_keys=[self.name]),
+                FindCoordinatorRequest(key_type=0, coordinator_keys=[self._group_id]),
             )
             (row,) = found.coordinators
             self._expect(row.error_code)
@@ -108,7 +113,7 @@ class Member(Client):
 
     async def _join(self) -> None:
         request = JoinGroupRequest(
-            group_id=self.name,
+            group_id=self._group_id,
             session_timeout_ms=6_000,
             rebalance_timeout_ms=500,
             member_id=self._member_id,
@@ -125,7 +130,7 @@ class Member(Client):
         synced = await self._ask(
             ApiKey.SYNC_GROUP,
             SyncGroupRequest(
-                group_id=self.name,
+                group_id=self._group_id,
                 generation_id=self._generation_id,
                 member_id=self._member_id,
                 protocol_type="consumer",
@@ -137,7 +142,7 @@ class Member(Client):
 
     async def _heartbeat(self) -> None:
         request = HeartbeatRequest(
-            group_id=self.name, generation_id=self._generation_id, member_id=self._member_id
+            group_id=self._group_id, generation_id=self._generation_id, member_id=self._member_id
         )
         self._expect((await self._ask(ApiKey.HEARTBEAT, request)).error_code)
 
@@ -145,7 +150,7 @@ class Member(Client):
         self._sent += 1
         row = OffsetCommitRequestPartition(partition_index=0, committed_offset=self._sent)
         request = OffsetCommitRequest(
-            group_id=self.name,
+            group_id=self._group_id,
             generation_id_or_member_epoch=self._generation_id,
             member_id=self._member_id,
             topics=[OffsetCommitRequestTopic(name=_TOPIC, partitions=[row])],
@@ -157,7 +162,7 @@ class Member(Client):
     async def _look(self) -> None:
         topics = [OffsetFetchRequestTopics(name=_TOPIC, partition_indexes=[0])]
         request = OffsetFetchRequest(
-            groups=[OffsetFetchRequestGroup(group_id=self.name, topics=topics)], require_stable=True
+            groups=[OffsetFetchRequestGroup(group_id=self._group_id, topics=topics)], require_stable=True
         )
         response = await self._ask(ApiKey.OFFSET_FETCH, request, versions=_FETCH_VERSIONS)
         (group,) = response.groups

@@ -100,6 +100,8 @@ class Judge:
         self.check_count = 0
         #: Topics whose replicas delete by age or size, each by itself.
         self.aging: set[str] = set()
+        #: Topics that may lose what was committed, without an election that would show it: no ledger has them.
+        self.lossy: set[str] = set()
         #: (topic, partition) -> up to where a client has requested records deleted.
         self.deleted: dict[tuple[str, int], int] = {}
         #: The leader epoch of the last unclean election.
@@ -134,6 +136,8 @@ class Judge:
                 self._appended.look_at(machine, partition)
                 seen = self._seen.get(partition)
                 has_changed |= seen is None or seen.leader_epoch != partition.leader_epoch
+                if partition.topic_partition.topic in self.lossy:
+                    continue
                 if (
                     seen is None
                     or seen.high_watermark != log.high_watermark
@@ -176,9 +180,9 @@ class Judge:
     def _must_not_be_lost(self, key: Key) -> Ledger | None:
         """What is committed of a partition that exists, and whose leaders are elected cleanly."""
         topic, ledgers = self.image.topics_by_id.get(key[0]), self.ledgers.get(key)
-        return (
-            None if topic is None or ledgers is None or topic.name in self._history.unclean else ledgers[-1]
-        )
+        if topic is None or ledgers is None or topic.name in self._history.unclean:
+            return None
+        return ledgers[-1]
 
     def _look_at(self, machine: Machine, partition: Partition, key: Key, seen: _Seen | None) -> Ledger | None:
         """Hold it against the ledger of its epoch; the one that it is known to agree with."""

@@ -15,13 +15,14 @@ from broker.config import BrokerConfig
 from broker.config.load import parse_settings
 from broker.metadata_cache import MetadataCache
 from broker.node import CannotStart, Node
-from broker.roles.formatting import FormatOptions, format_node
+from broker.roles.formatting import FormatOptions, InitialController, format_node
 from broker.services import BrokerServices
 from controller.quorum.raft_client import RaftClient
 from runtime import Pool, Runtime
 from runtime.simulated import SimulatedRuntime, Simulation
 from runtime.virtual_process import Process
 from runtime.virtual_threads import VirtualLock
+from storage.manager import meta_properties
 from tests.harness.faulty_files import FaultyFiles, Loss
 
 T = TypeVar("T")
@@ -29,6 +30,8 @@ T = TypeVar("T")
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
 LOG_DIR = Path("/disk")
 CLIENT_PORT, CONTROLLER_PORT = 9092, 9093
+#: Where a controller may be found that is given another port.
+CONTROLLER_PORTS = (CONTROLLER_PORT, 9094)
 
 #: A few times faster than Kafka's defaults, so that a story of seconds has room for many failures; their order is
 #: kept: a session outlives heartbeats, a follower outlives a slow fetch.
@@ -63,19 +66,27 @@ _TIMES = {
 
 @cache
 def config_of(
-    node_id: int, roles: str, voters: str, rack: str, settings: tuple[tuple[str, object], ...]
+    node_id: int,
+    roles: str,
+    quorum: str,
+    rack: str,
+    settings: tuple[tuple[str, object], ...],
+    controller_port: int = CONTROLLER_PORT,
 ) -> BrokerConfig:
-    """The node's configuration; the same for every world of this shape, as reading one takes milliseconds."""
+    """The node's configuration; the same for every world of this shape, as reading one takes milliseconds.
+
+    `quorum` is the property that says where the controllers are.
+    """
     host = f"n{node_id}"
     listeners = []
     if "broker" in roles:
         listeners.append(f"PLAINTEXT://{host}:{CLIENT_PORT}")
     if "controller" in roles:
-        listeners.append(f"CONTROLLER://{host}:{CONTROLLER_PORT}")
+        listeners.append(f"CONTROLLER://{host}:{controller_port}")
     overrides = [
         f"process.roles={roles}",
         f"node.id={node_id}",
-        f"controller.quorum.voters={voters}",
+        quorum,
         f"listeners={','.join(listeners)}",
         "advertised.listeners=" + ",".join(each for each in listeners if each.startswith("PLAIN")),
         "controller.listener.names=CONTROLLER",
@@ -147,7 +158,8 @@ class Machine:
         *,
         node_id: int,
         roles: str,
-        voters: str,
+        quorum: str,
+        initial_voters: Sequence[InitialController] = (),
         settings: Mapping[str, object],
         on_failure: Callable[["Machine", BaseException], None],
         before_death: Callable[[], None],
@@ -159,8 +171,11 @@ class Machine:
         self.rack = "abc"[node_id % 3]
         self.is_broker = "broker" in roles
         self.is_controller = "controller" in roles
-        self._config_of = partial(config_of, node_id, roles, voters, self.rack)
+        self._config_of = partial(config_of, node_id, roles, quorum, self.rack)
+        #: Of a quorum whose voters are in the log; those that the configuration names are none of them.
+        self._initial_voters = tuple(initial_voters)
         self._settings = dict(settings)
+        self.controller_port = CONTROLLER_PORT
         self.config = self._config_of(tuple(settings.items()))
         self.log_dirs = LogDirs(self, Random(f"{node_id} log dirs"))
         self.clock_error_ms = 0
@@ -170,6 +185,8 @@ class Machine:
         self.files = FaultyFiles(random=Random(random.getrandbits(64)))
         #: How often the disk has been replaced, and how often something that was not flushed may have been lost.
         self.disk_number = self.loss_count = 0
+        #: The directory ids of the metadata log on each of its disks.
+        self.metadata_directory_ids: list[UUID] = []
         self.process: Process | None = None
         self.runtime: _Runtime | None = None
         self.node: Node | None = None
@@ -185,9 +202,15 @@ class Machine:
         return self.host
 
     def _format(self) -> None:
+        """A voter of the first set has its directory id, on its first disk."""
+        is_initial = self.disk_number == 0 and self.node_id in [each.node_id for each in self._initial_voters]
         format_node(
             self.config,
-            FormatOptions(cluster_id=CLUSTER_ID),
+            FormatOptions(
+                cluster_id=CLUSTER_ID,
+                initial_controllers=self._initial_voters if is_initial else (),
+                no_initial_controllers=not is_initial,
+            ),
             files=self.files,
             now_ms=0,
             new_uuid=lambda: UUID(int=self.random.getrandbits(128), version=4),
@@ -195,10 +218,19 @@ class Machine:
             say=lambda line: None,
         )
         self.files = self.files.after_crash(self.random, Loss.NOTHING)
+        properties = meta_properties.read(Path(self.config.metadata_log_dir), self.files)
+        assert properties is not None
+        self.metadata_directory_ids.append(properties.directory_id)
+
+    def change_controller_port(self) -> None:
+        """The controller has another port from its next start on."""
+        self.controller_port = CONTROLLER_PORTS[self.controller_port == CONTROLLER_PORT]
+        self.set_log_dirs(self.config.log_dirs)
 
     def set_log_dirs(self, paths: Sequence[str]) -> None:
         """Those of the next start."""
-        self.config = self._config_of(tuple({**self._settings, "log.dirs": ",".join(paths)}.items()))
+        settings = {**self._settings, "log.dirs": ",".join(paths)}
+        self.config = self._config_of(tuple(settings.items()), self.controller_port)
 
     # -- its life --------------------------------------------------------------------------------------
 

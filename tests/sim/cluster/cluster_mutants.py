@@ -14,6 +14,7 @@ from cluster_configuration_mutants import (
     a_compacted_default_ends_tiering,
     total_retention_without_delete,
 )
+from cluster_group_mutants import commits_are_not_fenced, offsets_outlive_their_topic
 from cluster_local_log_mutants import local_retention_changes_no_row
 from cluster_tier_mutants import (
     copied_before_it_is_finished,
@@ -31,6 +32,10 @@ from cluster_tier_mutants import (
     transactions_in_the_order_of_their_producers,
     undecided_segments_are_copied,
     unfinished_copies_are_forgotten,
+)
+from cluster_voter_mutants import (
+    a_removed_leader_goes_on,
+    voters_change_before_the_last_change_is_committed,
 )
 
 from broker.groups import shard_runtime
@@ -318,6 +323,10 @@ def a_clean_stop_is_enough() -> Iterator[None]:
 
 
 MUTANTS = [
+    Mutant(voters_change_before_the_last_change_is_committed, "voters", range(10, 24), "OneChangeAtATime"),
+    Mutant(a_removed_leader_goes_on, "voters", range(20), "RemovedLeaderResigns"),
+    Mutant(commits_are_not_fenced, "group_blackouts", range(1, 12), "FencedMembersDoNotCommit"),
+    Mutant(offsets_outlive_their_topic, "group_blackouts", range(2, 14), "DeletedOffsetsStayDeleted"),
     Mutant(truncate_to_high_watermark, "late_words", range(3, 20), "StrongIsr"),
     Mutant(high_watermark_by_the_committed_isr, "bad_network", range(2, 20), "ReplicationQuorumSuperset"),
     Mutant(high_watermark_by_the_proposed_isr, "bad_network", range(2, 20), "ReplicationQuorumSuperset"),

@@ -17,6 +17,7 @@ from cluster_log_dirs import CHANGES, hand_over
 from cluster_machine import Machine
 from cluster_operator import Operator
 from cluster_store_faults import StoreFaults
+from cluster_voters import VoterChanges
 from cluster_world import World
 
 from runtime import Pool
@@ -35,6 +36,7 @@ class Nemesis:
         self._operator = Operator(world)
         self._operator.is_whole = self._is_whole
         self._store = StoreFaults(world)
+        self._voters = VoterChanges(world)
         #: After how many seconds things are healed, more or less.
         self._delays_s: tuple[float, ...] = ()
         #: (replica, topic, partition) that have lost power -> the broker epoch in which they did; until they are in the
@@ -54,6 +56,8 @@ class Nemesis:
             victim = self._victim()
             if kind.startswith("store_"):
                 getattr(self._store, kind.removeprefix("store_"))()
+            elif kind.startswith("voter_"):
+                getattr(self._voters, kind.removeprefix("voter_"))()
             elif hasattr(self._operator, kind):
                 getattr(self._operator, kind)()
             else:
@@ -143,6 +147,15 @@ class Nemesis:
             self._world.note(f"stop {machine}")
             machine.stop()
             self._start_with_other_log_dirs(machine)
+
+    def _port(self, machine: Machine) -> None:
+        """A controller is stopped, and starts with another port."""
+        may_move = machine.is_controller and machine.is_serving and self._voters.spares_one()
+        if may_move and self._spares(machine, has_power=True):
+            self._world.note(f"stop {machine}, another port")
+            machine.stop()
+            machine.change_controller_port()
+            self._later("start", machine)
 
     def _start_with_other_log_dirs(self, machine: Machine) -> None:
         """Soon, or as soon as it has stopped."""
@@ -344,12 +357,14 @@ class Nemesis:
     def _spares_vote(self, victim: Machine) -> bool:
         """Whether the quorum can do without what the victim has written and whom it has voted for.
 
-        Voters are static here (kraft.version 0), so one that comes back empty votes again, as in Kafka. So all others
+        Static voters (kraft.version 0) that come back empty vote again, as in Kafka. So all others
         have to have everything that it has and may have returned, committed or not, and to follow one leader in an
         epoch that it cannot have voted beyond: no election of that epoch is left to vote in.
         """
         if not victim.is_controller:
             return True
+        if self._world.is_dynamic and not self._voters.spares_one():
+            return False
         voters = [machine for machine in self._world.machines if machine.is_controller]
         quorums = [machine.quorum for machine in voters if machine.is_serving]
         mine = victim.quorum

@@ -1,5 +1,13 @@
 """What must always hold of the metadata quorum of a whole cluster, by the names of `tests/sim/raft/raft_judge.py`.
 
+Where voters change (KIP-853), these too:
+
+| invariant | what must hold |
+| --- | --- |
+| OneChangeAtATime | of the voter sets in a leader's log one is not committed, at most; the next committed set has one voter more or less |
+| RemovedVoterDoesNotDisturb | no node that its own log has as no voter begins an election |
+| RemovedLeaderResigns | a leader whose removal is committed does not go on |
+
 There each node is asked at each of its own steps, here all are checked after each event. So what a node has in mind
 but has yet to make durable may go with its process, and counts only when another node has it.
 """
@@ -15,8 +23,13 @@ from cluster_violated import Violated
 from controller.metadata.log import MetadataLog
 from controller.quorum.raft_client import RaftClient
 from controller.raft.machine import Raft
-from controller.raft.roles import Leader, Role
+from controller.raft.roles import Candidate, Leader, Prospective, Role
+from controller.raft.types import RECONFIGURABLE, ReplicaKey
 from protocol.records.batch import batches
+from protocol.types import ZERO_UUID
+
+#: How long a leader may go on after it knows that its removal is committed.
+_RESIGNING_S = 0.5
 
 
 class _Seen(NamedTuple):
@@ -50,6 +63,10 @@ class QuorumJudge:
         self._committed_end = 0
         #: epoch -> up to where its nodes were the first to know it committed.
         self._committed_in: dict[int, int] = {}
+        #: offset -> the voters from there on; of those that are committed.
+        self._voters: dict[int, list[ReplicaKey]] = {}
+        #: Leaders whose removal is committed -> since when.
+        self._removed: dict[RaftClient, float] = {}
 
     @property
     def leaders(self) -> dict[int, int]:
@@ -65,6 +82,8 @@ class QuorumJudge:
                 continue
             raft, log = quorum._raft, quorum._log
             role, seen = raft.role, self._seen.get(machine.node_id)
+            if self._removed and quorum in self._removed:
+                self._resigns(machine, quorum)
             if (
                 seen is None
                 or seen.quorum is not quorum
@@ -107,6 +126,39 @@ class QuorumJudge:
             self._leader_completeness(machine, now.epoch, raft, log)
         if now.high_watermark is not None:
             self._look_at_committed(machine, now, before)
+        if raft.kraft_version >= RECONFIGURABLE:
+            self._look_at_voters(machine, now)
+
+    def _look_at_voters(self, machine: Machine, now: _Seen) -> None:
+        raft, history = now.quorum._raft, now.quorum._raft._core.history._voters
+        sets = dict(zip(history.offsets, history.values, strict=True))
+        if isinstance(now.role, Candidate | Prospective) and not raft.is_voter:
+            raise Violated(
+                f"RemovedVoterDoesNotDisturb: {machine} is {now.role}, voters are {raft.voters.ids}"
+            )
+        pending = [offset for offset in sets if offset >= self._committed_end]
+        if now.is_leader and len(pending) > 1:
+            raise Violated(f"OneChangeAtATime: {machine} has {pending}, committed is {self._committed_end}")
+        if now.is_leader and not raft.is_voter and max(sets) < (now.high_watermark or 0):
+            self._removed.setdefault(now.quorum, machine.simulation.loop.time())
+        for offset, voters in sets.items():
+            # A snapshot has them at another offset.
+            if now.log_start_offset <= offset < min(now.high_watermark or 0, self._committed_end):
+                self._add_voters(machine, offset, voters.keys)
+
+    def _add_voters(self, machine: Machine, offset: int, keys: list[ReplicaKey]) -> None:
+        if offset in self._voters:
+            return
+        former = self._voters[max(self._voters)] if self._voters else keys
+        if len(set(former) ^ set(keys)) > 1:
+            raise Violated(f"OneChangeAtATime: {machine} has {keys} at {offset}, before were {former}")
+        self._voters[offset] = keys
+
+    def _resigns(self, machine: Machine, quorum: RaftClient) -> None:
+        if not isinstance(quorum._raft.role, Leader) or quorum._raft.is_voter:
+            del self._removed[quorum]
+        elif machine.simulation.loop.time() - self._removed[quorum] > _RESIGNING_S and not machine.is_paused:
+            raise Violated(f"RemovedLeaderResigns: {machine} leads, voters are {quorum.voters.ids}")
 
     def _look_at_leader(self, machine: Machine, now: _Seen, disk: tuple[int, int]) -> None:
         assert now.leader_id is not None
@@ -139,8 +191,8 @@ class QuorumJudge:
         if known is not None and high_watermark == known:
             return
         if now.is_leader:
-            voters = now.quorum._raft.voters.ids
-            reached = [id for id in voters if self._end_of(id) >= high_watermark]
+            voters = now.quorum._raft.voters.keys
+            reached = [key for key in voters if self._end_of(key) >= high_watermark]
             if 2 * len(reached) <= len(voters):
                 raise Violated(f"MajorityReachedHighWatermark: {machine}: {high_watermark}, only {reached}")
         log = now.quorum._log
@@ -150,9 +202,12 @@ class QuorumJudge:
                 self._committed[batch.base_offset] = batch
             self._committed_end = self._committed_in[now.epoch] = high_watermark
 
-    def _end_of(self, node_id: int) -> int:
-        disk = next(each.disk_number for each in self._machines if each.node_id == node_id)
-        return self._ends.get((node_id, disk), 0)
+    def _end_of(self, key: ReplicaKey) -> int:
+        machine = next(each for each in self._machines if each.node_id == key.id)
+        disk = machine.disk_number
+        if key.directory_id != ZERO_UUID:
+            disk = machine.metadata_directory_ids.index(key.directory_id)
+        return self._ends.get((key.id, disk), 0)
 
     def _consistent_committed_data(self, machine: Machine, log: MetadataLog, start: int, end: int) -> None:
         """What it has in [start, end) is what was committed, as far as anything was."""

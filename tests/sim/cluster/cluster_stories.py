@@ -9,6 +9,8 @@ from typing import Any
 from cluster_blackouts import tiered_blackouts
 from cluster_configurations import WORLDS as CONFIGURATION_WORLDS
 from cluster_configurations import tiered_configurations
+from cluster_group_blackouts import SETTINGS as GROUP_SETTINGS
+from cluster_group_blackouts import group_blackouts
 from cluster_groups import groups
 from cluster_local_logs import tier_aware_settings
 from cluster_nemesis import Nemesis
@@ -31,6 +33,9 @@ from cluster_world import Story, World
 
 from runtime import Pool
 from runtime.pools import THREADS
+
+#: What happens besides to a quorum whose voters are in its log.
+_VOTER_CHANGES = ("voter_add", "voter_add", "voter_remove", "voter_remove")
 
 
 async def peace(world: World) -> None:
@@ -69,7 +74,19 @@ async def administration(world: World) -> None:
     """Partitions move, leaders are elected, topics come and go, while some of it is restarted."""
     await _clients(world)
     kinds = ("reassign", "reassign", "elect", "min_isr", "topics", "kill", "stop", "pause")
-    await Nemesis(world).rage(for_s=4.5, kinds=kinds)
+    await Nemesis(world).rage(for_s=4.5, kinds=kinds + _VOTER_CHANGES * world.is_dynamic)
+
+
+async def voters(world: World) -> None:
+    """Voters of the metadata quorum are added, removed, found elsewhere and lose their disks, while others fail (KIP-853)."""
+    await _clients(world)
+    kinds = (
+        "kill", "power", "stop", "torn", "isolate", "isolate", "cut", "pause", "delay", "new_disk", "new_disk",
+        "elect", "topics", "topics", "min_isr", "port", "port",
+    )  # fmt: skip
+    await Nemesis(world).rage(
+        for_s=6, kinds=(*kinds, *_VOTER_CHANGES * 3), is_hasty=world.random.random() < 0.5
+    )
 
 
 async def bad_disks(world: World) -> None:
@@ -197,7 +214,7 @@ async def everything(world: World) -> None:
         "kill", "power", "stop", "torn", "disk", "slow", "pause", "clock",
         "cut", "cut", "isolate", "delay", "reassign", "elect", "min_isr", "topics", "new_disk",
     )  # fmt: skip
-    await Nemesis(world).rage(for_s=6, kinds=kinds)
+    await Nemesis(world).rage(for_s=6, kinds=kinds + (*_VOTER_CHANGES, "port") * world.is_dynamic)
 
 
 async def unclean(world: World) -> None:
@@ -286,6 +303,7 @@ STORIES: dict[str, Story] = {
         crashes,
         bad_network,
         administration,
+        voters,
         bad_disks,
         restless,
         late_words,
@@ -300,6 +318,7 @@ STORIES: dict[str, Story] = {
         left_directories,
         parked,
         groups,
+        group_blackouts,
         tiered,
         tiered_transactions,
         tiered_store,
@@ -319,9 +338,11 @@ WORLDS: dict[str, dict[str, Any]] = {
     "late_words": {"controllers": 1, "is_combined": False},
     "amnesia": {"controllers": 1, "is_combined": False},
     "parked": {"controllers": 1, "is_combined": False},
+    "voters": {"spares": 2},
     "slow_reads": {"brokers": 3, "controllers": 3, "is_combined": True, "sizes": SMALLEST},
     "beside_the_loop": {"controllers": 1, "is_combined": False, "sizes": SMALLEST},
     "groups": {"settings": {"group.initial.rebalance.delay.ms": 0, "offsets.load.buffer.size": 300}},
+    "group_blackouts": {"brokers": 3, "settings": GROUP_SETTINGS},
     # With controllers of their own, brokers can be gone and an election be held.
     "unclean": {"controllers": 1, "is_combined": False},
     "directories": {"settings": {"log.dirs": "/disk/a,/disk/b,/disk/c"}},
@@ -347,6 +368,8 @@ def shape_of(name: str, seed: int) -> dict[str, Any]:
         "controllers": random.choice((1, 3, 3, 5)),
         "is_combined": random.random() < 0.5,
     }
+    if name in ("administration", "everything") and Random(f"voters {name} {seed}").random() < 0.5:
+        shape["spares"] = 1
     shape |= WORLDS.get(name, {})
     if name in TIERED_WORLDS:
         shape["settings"] = shape["settings"] | tier_aware_settings(name, seed)

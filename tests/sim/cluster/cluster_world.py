@@ -21,13 +21,14 @@ from cluster_clients import Client, Producer
 from cluster_consumer import Consumer
 from cluster_ending import HEALING_S, Ending
 from cluster_judge import Judge
-from cluster_machine import CONTROLLER_PORT, Machine
+from cluster_machine import Machine
 from cluster_questions import Inquirer
 from cluster_services import Injected
 from cluster_sizes import small_sizes
 from cluster_tiers import TierJudge
 from cluster_transactions import TransactionalProducer, are_served
 from cluster_violated import Violated
+from cluster_voters import QuorumOfWorld
 
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
@@ -71,11 +72,14 @@ class World:
         brokers: int = 3,
         controllers: int = 3,
         is_combined: bool = True,
+        spares: int | None = None,
         settings: Mapping[str, object] | None = None,
         sizes: Mapping[str, float] | None = None,
         is_quiet: bool = True,
     ) -> None:
         """The `settings` are of every node; for sizes see `cluster_sizes`.
+
+        With `spares`, voters are in the metadata log and change (KIP-853): so many controllers are none of the first.
 
         Unless it `is_quiet`, nodes' warnings are logged.
         """
@@ -98,15 +102,19 @@ class World:
         shapes = [(node_id, "broker,controller") for node_id in range(1, both + 1)]
         shapes += [(node_id, "broker") for node_id in range(both + 1, brokers + 1)]
         shapes += [(100 + node_id, "controller") for node_id in range(both + 1, controllers + 1)]
-        voters = ",".join(f"{id}@n{id}:{CONTROLLER_PORT}" for id, roles in shapes if "controller" in roles)
+        quorum = QuorumOfWorld(seed, shapes, spares)
+        shapes += quorum.spares
+        #: Whether voters are in the metadata log, and change.
+        self.is_dynamic = spares is not None
         self.machines = [
             Machine(
                 self.simulation,
                 self.random,
                 node_id=node_id,
                 roles=roles,
-                voters=voters,
-                settings=settings or {},
+                quorum=quorum.property,
+                initial_voters=quorum.initial,
+                settings={**(settings or {}), **quorum.settings_of(roles)},
                 on_failure=self._on_node_failure,
                 before_death=lambda: self._check(is_interrupted=True),
             )

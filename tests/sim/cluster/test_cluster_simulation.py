@@ -26,11 +26,12 @@ pytestmark = [
     pytest.mark.logs(""),
 ]
 
-#: Seeds of the checks, by story: 218 together, fewer of those that cost most.
+#: Seeds of the checks, by story: 244 together, fewer of those that cost most.
 SEEDS = {
     "crashes": 24,
     "bad_network": 26,
     "administration": 10,
+    "voters": 6,
     "bad_disks": 26,
     "restless": 10,
     "everything": 6,
@@ -45,6 +46,7 @@ SEEDS = {
     "beside_the_loop": 8,
     "slow_reads": 4,
     "groups": 8,
+    "group_blackouts": 4,
     "tiered": 5,
     "tiered_transactions": 5,
     "tiered_store": 5,

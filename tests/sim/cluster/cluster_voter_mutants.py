@@ -1,0 +1,32 @@
+"""Bugs planted into changes of voters (KIP-853); see `cluster_mutants`."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
+
+from controller.raft import high_watermark, reconfiguration
+from controller.raft.core import Core
+from controller.raft.roles import Leader
+
+
+@contextmanager
+def voters_change_before_the_last_change_is_committed() -> Iterator[None]:
+    """A leader appends one voter set after the other: majorities of the first and the last one need not overlap."""
+    with patch.object(reconfiguration, "_committed_voters", lambda core, role, what: core.voters):
+        yield
+
+
+@contextmanager
+def a_removed_leader_goes_on() -> Iterator[None]:
+    """A leader whose removal is committed does not resign."""
+    advance = high_watermark.advance
+
+    def without_resignation(core: Core) -> None:
+        role = core.role
+        assert isinstance(role, Leader), role
+        must_resign = role.must_resign
+        advance(core)
+        role.must_resign = must_resign
+
+    with patch.object(high_watermark, "advance", without_resignation):
+        yield
