@@ -14,7 +14,8 @@ Source: RemoteLogManager.createRemoteStorageManager of Kafka 4.3.1. Differs: no 
 import importlib
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import MappingProxyType
@@ -57,9 +58,13 @@ class _Manager(Protocol):
 
 
 def load_storage_manager(
-    class_name: str | None, configs: Mapping[str, object], *, class_path: str | None = None
+    class_name: str | None,
+    configs: Mapping[str, object],
+    *,
+    class_path: str | None = None,
+    creates_store: bool = False,
 ) -> RemoteStorageManager:
-    """The storage manager of this name, configured. Raises InvalidConfig.
+    """The storage manager of this name, configured; `creates_store`: and what it needs, created. Raises InvalidConfig.
 
     `configs` are the `rsm.config.*` settings without the prefix, and `broker.id`. Imports and reads files: slow.
     """
@@ -72,6 +77,9 @@ def load_storage_manager(
                       path=(STORAGE_PATH, class_path))  # fmt: skip
     created = _create(STORAGE_CLASS, class_name, found, RemoteStorageManager, configs)
     assert isinstance(created, RemoteStorageManager)
+    if creates_store:
+        with _as_invalid_config(STORAGE_CLASS, class_name):
+            created.create()
     return created
 
 
@@ -89,9 +97,9 @@ def storage_manager_of(properties: Mapping[str, str]) -> RemoteStorageManager:
         except OSError as error:
             raise InvalidConfig(f"{root} cannot be read: {error.strerror}") from error
         if not is_there:
-            # It would be created, and look like a tier that has lost everything.
+            # Not waited for, as a broker does, but refused at once: the name may be mistyped.
             raise InvalidConfig(
-                f"{directory} is no remote tier: there is no directory {root}, which a broker creates when it starts."
+                f"{directory} is no remote tier: there is no directory {root}, which a broker creates at its first start."
             )
     return load_storage_manager(class_name, settings, class_path=properties.get(STORAGE_PATH))
 
@@ -124,11 +132,18 @@ def _create(
         raise InvalidConfigValue(key, class_name, f"a subclass of {kind.__module__}.{kind.__name__}")
     if not callable(factory):
         raise InvalidConfigValue(key, class_name, "a class")
-    try:
+    with _as_invalid_config(key, class_name):
         if isinstance(created := factory(), kind):
             manager = cast(_Manager, created)  # which `kind` has
             manager.configure(configs)
             return manager
+    raise InvalidConfigValue(key, class_name, f"a subclass of {kind.__module__}.{kind.__name__}")
+
+
+@contextmanager
+def _as_invalid_config(key: str, class_name: str) -> Iterator[None]:
+    try:
+        yield
     except InvalidConfig:
         raise
     except Exception as error:  # whatever a plugin raises
@@ -136,7 +151,6 @@ def _create(
             f"{key} is {class_name}, which cannot be configured: {type(error).__name__}: {error}. "
             "Correct its settings, or name another class."
         ) from error
-    raise InvalidConfigValue(key, class_name, f"a subclass of {kind.__module__}.{kind.__name__}")
 
 
 def _class_of(key: str, name: str, group: str, *, path: tuple[str, str | None]) -> object:

@@ -107,6 +107,12 @@ class RemoteStorageManager(ABC):
         """
         return None
 
+    def create(self) -> None:  # noqa: B027 (most stores are created by an operator)
+        """Called before `open`, by a broker that has had no remote tier before: create what the store needs, if it is missing.
+
+        May be slow. Raises InvalidConfig, with the key, the value and the remedy.
+        """
+
     def open(self) -> None:  # noqa: B027 (an implementation that is cheap to use at first needs none)
         """Called once, after `configure`: import and open what the first read would wait for. May be slow, and may fail."""
 

@@ -123,7 +123,7 @@ async def _build(
             subscriber.cache.restore(copy)
         subscribers.append(subscriber)
         await asyncio.sleep(0)
-    store = load_storage_manager("directory", {"dir": str(folder / "tier")})
+    store = load_storage_manager("directory", {"dir": str(folder / "tier")}, creates_store=True)
     for subscriber in subscribers[:read_count]:
         for copy, segment in zip(subscriber.cache.segments(), segments, strict=False):
             _store(store, copy, segment)

@@ -147,7 +147,7 @@ async def _measure(runtime: ProductionRuntime) -> dict[str, Any]:
     folder, class_name = Path(sys.argv[1]), sys.argv[2]
     configs = dict(each.split("=", 1) for each in sys.argv[3:])
     segment = _Segment(folder)
-    own = load_storage_manager(class_name, configs)
+    own = load_storage_manager(class_name, configs, creates_store=True)
     worker = runtime.worker(
         WORKER_MODULE, Setup(class_name=class_name, class_path=None, configs=configs, checks_batches=False)
     )

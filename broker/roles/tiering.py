@@ -63,7 +63,7 @@ async def open_remote_tier(
 
     try:
         configured = await runtime.run_blocking(
-            create_storage_manager, config, runtime.worker, files, pool=Pool.LOGS
+            create_storage_manager, config, runtime.worker, files, online, pool=Pool.LOGS
         )
         metadata = create_metadata_manager(config, cluster_id=directories.cluster_id, topic_based=topic_based)
     except InvalidConfig as error:

@@ -3,11 +3,13 @@
 Source: RemoteLogManager.configAndWrapRsmPlugin and configAndWrapRlmmPlugin of Kafka 4.3.1.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from pathlib import Path
 
 from broker.config import BrokerConfig
 from remote import plugins
 from remote.checked_copies import CheckedCopies
+from remote.index_cache_files import DIRECTORY
 from remote.metadata_manager import RemoteLogMetadataManager
 from remote.storage_manager import RemoteStorageManager
 from remote.transfers.messages import Setup
@@ -20,9 +22,11 @@ StartWorker = Callable[[str, object], Worker | None]
 
 
 def create_storage_manager(
-    config: BrokerConfig, start_worker: StartWorker, files: Files
+    config: BrokerConfig, start_worker: StartWorker, files: Files, log_dirs: Collection[Path]
 ) -> RemoteStorageManager:
     """The configured storage manager. Raises InvalidConfig. Imports a plugin, which may take a second. [any thread]
+
+    The store is created if this broker has had no remote tier, as its log directories say, of which `log_dirs` are online.
 
     Its copies run in a process of their own, and its deletions in another one, which `start_worker` (of a Runtime) prepares,
     if that is enabled and the runtime has other processes; else threads read the segments by `files`. Either checks them
@@ -31,7 +35,9 @@ def create_storage_manager(
     name = config.get("remote.log.storage.manager.class.name")
     path = config.get("remote.log.storage.manager.class.path")
     configs = storage_manager_settings(config)
-    store = plugins.load_storage_manager(name, configs, class_path=path)
+    store = plugins.load_storage_manager(
+        name, configs, class_path=path, creates_store=not _has_had_tier(config, log_dirs, files)
+    )
     checked = CheckedCopies(store, files)
     if not config.get("remote.log.storage.manager.process.enable"):
         return checked
@@ -40,6 +46,11 @@ def create_storage_manager(
     if copies is None or deletions is None:
         return checked
     return WorkerStore(store, copies=copies, deletions=deletions)
+
+
+def _has_had_tier(config: BrokerConfig, log_dirs: Collection[Path], files: Files) -> bool:
+    """Whether the broker has had a remote tier: an earlier process has then created the index cache. Offline, it may have."""
+    return len(log_dirs) < len(config.log_dirs) or any(files.is_dir(each / DIRECTORY) for each in log_dirs)
 
 
 def create_metadata_manager(

@@ -9,6 +9,10 @@ Brokers of Kafka with LocalTieredStorage may share the directory. A file is writ
 before its metadata says that the copy is finished, and by then all of it is flushed to the disk: the files of a copy together,
 as one at a time costs a commit of the file system's journal for each.
 
+Only a broker that has had no remote tier before creates the directory (`create`). Where it is missing later its file system is
+not mounted: each operation fails with RetriableRemoteStorageError until it is back. What was written below the mount
+point would be hidden by the next mount, and what counts as deleted would be back, without metadata.
+
 Source: LocalTieredStorage of Kafka 4.3.1's tests. Differs: files are flushed, and the directory of a partition is removed
 with its last segment.
 """
@@ -49,20 +53,27 @@ class LocalDirectory(ObjectStorage):
     """See the module."""
 
     def configure(self, configs: Mapping[str, object]) -> None:
-        """`dir`: the directory, which is created."""
+        """`dir`: the directory."""
         directory = configs.get(DIR)
         if not isinstance(directory, str) or not directory:
             raise InvalidConfig(
                 f"rsm.config.{DIR} is {directory!r}: set it to a directory that all brokers share, outside of log.dirs"
             )
-        root = Path(directory) / ROOT
+        self._root = Path(directory) / ROOT
+
+    def create(self) -> None:
+        """See RemoteStorageManager."""
         try:
-            root.mkdir(parents=True, exist_ok=True)
+            self._root.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InvalidConfig(
-                f"rsm.config.{DIR} is {directory!r}, which cannot be created: {error}"
+                f"rsm.config.{DIR} is {str(self._root.parent)!r}, which cannot be created: {error}"
             ) from error
-        self._root = root
+
+    def open(self) -> None:
+        """See RemoteStorageManager."""
+        with _opened(self._root):
+            super().open()
 
     def open_store(self) -> "DirectoryStore":
         """See ObjectStorage."""
@@ -85,11 +96,10 @@ class DirectoryStore:
     def put(self, key: str, source: Source) -> None:
         """Write the file, for `_flush`. A copy that fails leaves a part of it, until it is deleted."""
         path = self._path(key)
-        with _storage_errors(key):
+        with _opened(self._root), _storage_errors(key):
             if not path.parent.exists():
                 # Another broker may have removed it, with the partition's last segment.
                 outer = list(_outer(path.parent, self._root))
-                # Not the root: where it is missing, its file system is not mounted, and what is written is hidden later.
                 for directory in (*reversed(outer[:-1]), path.parent):
                     directory.mkdir(exist_ok=True)
                 for directory in outer:
@@ -102,19 +112,21 @@ class DirectoryStore:
 
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> RemoteStream:
         """A stream of the file."""
-        with _storage_errors(key):
-            file = self._path(key).open("rb", buffering=0)
+        path = self._path(key).relative_to(self._root)
+        with _opened(self._root) as root, _storage_errors(key):
+            file = FileIO(str(path), opener=lambda name, flags: os.open(name, flags, dir_fd=root))
             file.seek(start)
         return _FileStream(key, file, None if end is None else end - start)
 
     def delete(self, keys: Iterable[str]) -> None:
         """Remove the files, and their directories if they are empty then."""
         directories = set()
-        for key in keys:
-            path = self._path(key)
-            directories.add(path.parent)
-            with _storage_errors(key):
-                path.unlink(missing_ok=True)
+        with _opened(self._root) as root:
+            for key in keys:
+                path = self._path(key)
+                directories.add(path.parent)
+                with _storage_errors(key), suppress(FileNotFoundError):
+                    os.unlink(path.relative_to(self._root), dir_fd=root)
         for directory in directories:
             with _storage_errors(str(directory)), suppress(FileNotFoundError):
                 for each in (directory, *_outer(directory, self._root)):
@@ -123,7 +135,7 @@ class DirectoryStore:
 
     def list(self, prefix: str = "") -> Iterator[ListedObject]:
         """All files that are there now; those that are removed meanwhile are left out."""
-        with _storage_errors(prefix):
+        with _opened(self._root), _storage_errors(prefix):
             for folder, directory in _folders(self._root):
                 if f"{folder}/".startswith(prefix[: prefix.find("/") + 1]):
                     for path in _files_in(directory):
@@ -142,6 +154,23 @@ class DirectoryStore:
         if len(parts) != _KEY_PARTS or "\0" in key or any(each in ("", ".", "..") for each in parts):
             raise RemoteStorageError(f"{key!r} is no name of an object in a directory")
         return _path_of(self._root, key)
+
+
+@contextmanager
+def _opened(root: Path) -> Iterator[int]:
+    """A descriptor of the root, whose file system stays mounted meanwhile. Raises RetriableRemoteStorageError without it."""
+    try:
+        fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError as error:
+        raise RetriableRemoteStorageError(
+            f"the remote tier's directory {root} is missing: mount its file system, or create it for an empty tier"
+        ) from error
+    except OSError as error:
+        raise _translated(str(root), error) from error
+    try:
+        yield fd
+    finally:
+        os.close(fd)
 
 
 def _path_of(root: Path, key: str) -> Path:
@@ -272,8 +301,12 @@ def _fsync(path: Path) -> None:
 def _storage_errors(key: str) -> Iterator[None]:
     try:
         yield
-    except FileNotFoundError as error:
-        raise RemoteResourceNotFound(f"{key}: {error}") from error
     except OSError as error:
-        kind = RetriableRemoteStorageError if error.errno in _TRANSIENT else RemoteStorageError
-        raise kind(f"{key}: {error}") from error
+        raise _translated(key, error) from error
+
+
+def _translated(key: str, error: OSError) -> RemoteStorageError:
+    if isinstance(error, FileNotFoundError):
+        return RemoteResourceNotFound(f"{key}: {error}")
+    kind = RetriableRemoteStorageError if error.errno in _TRANSIENT else RemoteStorageError
+    return kind(f"{key}: {error}")

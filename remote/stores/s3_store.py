@@ -5,8 +5,8 @@ since boto3 reads the file as it sends. The store checks a CRC of each part. An 
 that was killed has left of one is aborted by the next attempt of that copy, or by its deletion, which its metadata asks for:
 a copy has a key of its own, so this cannot disturb the upload of another broker, as an age could.
 
-Errors: 404 is RemoteResourceNotFound; 5xx, "slow down", time-outs, broken connections and bodies that end early are
-RetriableRemoteStorageError; all others, as a refused key, are RemoteStorageError.
+Errors: 404 of an object is RemoteResourceNotFound; 5xx, "slow down", time-outs, broken connections and bodies that end early are
+RetriableRemoteStorageError; all others, as a refused key or a missing bucket, are RemoteStorageError.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

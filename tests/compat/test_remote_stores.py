@@ -157,11 +157,21 @@ class _Contract(RemoteStorageManagerContract):
                 segment(size=100).copy_to(manager)
             assert not isinstance(refused.value, RetriableRemoteStorageError)
 
-    def test_a_missing_bucket_is_not_a_missing_segment(self, store, segment):
+    def test_a_missing_bucket_is_an_error_of_every_operation(self, store, segment):
+        """Not a missing object, which counts as deleted: with its bucket the copies may be back."""
+        one = segment(size=100)
         with closing(configured(self.kind, store, bucket="nowhere")) as manager:
-            with pytest.raises(RemoteStorageError) as missing:
-                read(manager.fetch_index(segment().metadata, IndexType.OFFSET))
-            assert not isinstance(missing.value, RemoteResourceNotFound)
+            for operation in (
+                lambda: one.copy_to(manager),
+                lambda: read(manager.fetch_log_segment(one.metadata, start_position=0)),
+                lambda: read(manager.fetch_log_segment(one.metadata, start_position=7, end_position=9)),
+                lambda: read(manager.fetch_index(one.metadata, IndexType.OFFSET)),
+                lambda: manager.delete_log_segment_data(one.metadata),
+                lambda: list(manager.list_objects()),
+            ):
+                with pytest.raises(RemoteStorageError) as missing:
+                    operation()
+                assert not isinstance(missing.value, RemoteResourceNotFound)
 
     def test_a_store_that_is_down_is_retried(self, store, segment):
         with closing(configured(self.kind, store, endpoint="http://127.0.0.1:1")) as manager:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -9,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.compat.admin import create_topic, produce, read, wait_until
+from tests.compat.admin import admin_of, create_topic, produce, read, wait_until
 from tests.harness.ottla import OttlaServer
 from tests.harness.processes import PATIENCE_S
 
 #: Everything periodic is often. A segment holds one batch: its index has room for one entry, and each batch gets one.
 SETTINGS = {
     "remote.log.manager.task.interval.ms": "200",
+    "remote.log.manager.task.retry.backoff.max.ms": "1000",
     "rlmm.config.remote.log.metadata.topic.num.partitions": "3",
     "log.retention.check.interval.ms": "200",
     "log.initial.task.delay.ms": "100",
@@ -220,6 +222,39 @@ def test_orphans_of_a_topic_that_this_cluster_never_had(tier, tiered):
     assert "elsewhere-0-AAAAAAAAAAAAAAAAAAAACQ/notes.txt is no object of a copy" in tier.run("verify")
     assert "1 deleted" in tier.run("orphans", "--delete", "--older-than", "0s", "--also", "unknown-topic")
     assert [path.name for path in folder.iterdir()] == ["notes.txt"]
+
+
+def test_a_broker_that_starts_without_its_directory_waits_for_it(tmp_path, topic):
+    """Its file system is not mounted: nothing is written below the mount point, and nothing counts as deleted."""
+    tier = Tier(tmp_path)
+    try:
+        create_in_both_tiers(tier, topic)
+        create_in_both_tiers(tier, deleted := f"{topic}-deleted")
+        tier.server.stop()
+        tier.folder.rename(tmp_path / "not-mounted")
+        tier.folder.mkdir()
+        tier.server.start()
+        admin = admin_of(tier.server.bootstrap)
+        admin.delete_topics([deleted])[deleted].result(PATIENCE_S)
+        for number in range(10, 12):
+            produce(tier.server.bootstrap, topic, [f"{number}".encode()])
+        for failed in ("the copying of", "its topic is deleted, its copies"):
+            wait_until(
+                lambda failed=failed: re.search(f"{failed}.* is missing: mount", tier.server.child.output())
+            )
+        assert list(tier.folder.iterdir()) == []
+        assert "[0, 9)" in tier.run("ls", topic)
+
+        tier.folder.rmdir()
+        (tmp_path / "not-mounted").rename(tier.folder)
+        wait_until(lambda: len(tier.copies(topic)) == 11)
+        wait_until(lambda: not tier.objects(deleted, ".log"))
+        assert [each.value() for each in read(tier.server.bootstrap, topic, 12)] == [
+            b"%d" % number for number in range(12)
+        ]
+        wait_until(lambda: "nothing is wrong" in tier.run("verify"))
+    finally:
+        tier.server.stop()
 
 
 def test_metadata_is_rebuilt_from_the_store(tmp_path, topic):

@@ -151,6 +151,7 @@ class RemoteTier:
         self.log = RemoteMetadataLog()
         self.store = LocalDirectory()
         self.store.configure({"dir": str(directory)})
+        self.store.create()
         #: Whether topics' own configurations have `remote.storage.enable`, with any value.
         self.names_tiering = False
         #: Of the present processes, by node id.

@@ -38,6 +38,7 @@ class Store(LocalDirectory):
     def __init__(self, directory: Path) -> None:
         super().__init__()
         self.configure({"dir": str(directory)})
+        self.create()
         #: Called before each index is read: it may raise, or wait.
         self.on_fetch_index: Callable[[RemoteLogSegmentMetadata, IndexType], None] = lambda copy, index: None
         #: Changes what is read.

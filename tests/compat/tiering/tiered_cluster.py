@@ -56,6 +56,7 @@ class DirectoryTier:
         self._folder = folder
         self.manager: ObjectStorage = LocalDirectory()
         self.manager.configure({"dir": str(folder)})
+        self.manager.create()
 
     def properties(self) -> Mapping[str, str]:
         return {

@@ -83,6 +83,7 @@ class TieredTwins:
         directory = LocalDirectory()
         self.store_folder = folder / "store"
         directory.configure({"dir": str(self.store_folder)})
+        directory.create()
         self.store = FaultyStore(directory)
         self.tier = Tier(self.store)
         self.partition = PartitionOfLog(self.log, TOPIC_ID)

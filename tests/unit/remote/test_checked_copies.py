@@ -81,6 +81,7 @@ def test_a_file_that_ends_early():
 def test_the_stores_bytes_are_checked(tmp_path):
     store = LocalDirectory()
     store.configure({"dir": str(tmp_path / "tier")})
+    store.create()
     (tmp_path / "f").write_bytes(SMALL)
     copy = copy_of(1, 0, 3)
     object.__setattr__(copy, "segment_size_bytes", len(SMALL))

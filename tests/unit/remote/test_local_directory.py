@@ -12,7 +12,7 @@ from remote_support import PARTITION, copy_of
 
 from protocol.errors import InvalidConfig
 from protocol.types import TopicPartition
-from remote.errors import RemoteStorageError
+from remote.errors import RemoteStorageError, RetriableRemoteStorageError
 from remote.segment_metadata import TopicIdPartition
 from remote.storage_manager import IndexType
 from remote.stores.local_directory import DirectoryStore, LocalDirectory
@@ -25,6 +25,7 @@ class TestContract(RemoteStorageManagerContract):
     def manager(self, tmp_path):
         manager = LocalDirectory()
         manager.configure({"dir": str(tmp_path / "tier"), "broker.id": 1})
+        manager.create()
         return manager
 
     def test_the_layout_is_that_of_kafkas_local_tiered_storage(self, manager, segment, tmp_path):
@@ -59,13 +60,49 @@ class TestContract(RemoteStorageManagerContract):
         assert list(root.iterdir()) == []
 
     @pytest.mark.parametrize("topic", ["orders", "x" * 249])
-    def test_nothing_is_written_while_the_directory_is_missing(self, manager, segment, topic, tmp_path):
-        """As when its file system is not mounted: the copy would be finished, and hidden once it is mounted again."""
-        root = tmp_path / "tier" / "kafka-tiered-storage"
-        root.rmdir()
-        with pytest.raises(RemoteStorageError):
-            segment(11, topic=topic, size=100).copy_to(manager)
-        assert not root.exists()
+    def test_every_operation_fails_while_the_directory_is_missing(self, manager, segment, topic, tmp_path):
+        """As when its file system is not mounted: what is copied would be hidden by the next mount, what is deleted be back."""
+        tier, other = tmp_path / "tier", tmp_path / "other"
+        copied = segment(11, topic=topic, size=100).copy_to(manager)
+        operations = [
+            lambda: segment(12, topic=topic, size=100).copy_to(manager),
+            lambda: manager.fetch_log_segment(copied.metadata, start_position=0),
+            lambda: manager.fetch_log_segment(copied.metadata, start_position=100),
+            *(lambda each=each: manager.fetch_index(copied.metadata, each) for each in IndexType),
+            lambda: manager.delete_log_segment_data(copied.metadata),
+            lambda: manager.store.delete([]),
+            lambda: list(manager.list_objects()),
+            lambda: list(manager.list_objects(copied.metadata.partition)),
+            manager.open,
+        ]
+        tier.rename(other)
+        for is_mount_point in (False, True):
+            if is_mount_point:
+                tier.mkdir()
+            for operation in operations:
+                with pytest.raises(RetriableRemoteStorageError, match=f"{tier}.* is missing: mount"):
+                    operation()
+            assert not (tier / "kafka-tiered-storage").exists()
+        tier.rmdir()
+        other.rename(tier)
+        manager.open()
+        assert read(manager.fetch_log_segment(copied.metadata, start_position=0)) == copied.log
+        manager.delete_log_segment_data(copied.metadata)
+        assert list(manager.list_objects()) == []
+
+    def test_only_create_makes_the_directory(self, tmp_path):
+        other = LocalDirectory()
+        other.configure({"dir": str(tmp_path / "other"), "broker.id": 1})
+        with pytest.raises(RetriableRemoteStorageError):
+            other.open()
+        assert not (tmp_path / "other").exists()
+        for _ in range(2):
+            other.create()
+        other.open()
+        (tmp_path / "a file").touch()
+        other.configure({"dir": str(tmp_path / "a file"), "broker.id": 1})
+        with pytest.raises(InvalidConfig, match=r"rsm.config.dir is '.*a file', which cannot be created: "):
+            other.create()
 
     def test_the_directory_of_a_partition_stays_until_its_last_segment_is_deleted(
         self, manager, segment, tmp_path
@@ -185,6 +222,7 @@ def test_a_name_that_no_copy_has_is_none_of_a_copy(key):
 def test_a_missing_local_file_is_no_error_of_the_store(tmp_path):
     manager = LocalDirectory()
     manager.configure({"dir": str(tmp_path / "tier")})
+    manager.create()
     made = Segment.make(
         tmp_path,
         TopicIdPartition(UUID(int=1), TopicPartition("t", 0)),

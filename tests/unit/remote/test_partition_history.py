@@ -21,6 +21,7 @@ def store(tmp_path):
     with ExitStack() as stack:
         found = LocalDirectory()
         found.configure({"dir": str(tmp_path / "tier")})
+        found.create()
         stack.callback(found.close)
         yield found
 

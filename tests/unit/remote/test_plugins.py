@@ -28,6 +28,14 @@ class NeedsArguments(LocalDirectory):
         super().__init__()
 
 
+class FailsToCreate(LocalDirectory):
+    def configure(self, configs):
+        pass
+
+    def create(self):
+        raise OSError("the store is full")
+
+
 class FailsToConfigure(LocalDirectory):
     def configure(self, configs):
         raise RemoteStorageError("the store is on fire")
@@ -43,7 +51,7 @@ HERE = __name__
 
 @pytest.mark.parametrize("name", ["directory", KAFKAS, "remote.stores.local_directory.LocalDirectory"])
 def test_names_of_the_local_directory(name, tmp_path):
-    manager = load_storage_manager(name, {"dir": str(tmp_path), "broker.id": 1})
+    manager = load_storage_manager(name, {"dir": str(tmp_path), "broker.id": 1}, creates_store=True)
     assert type(manager) is LocalDirectory
     assert (tmp_path / "kafka-tiered-storage").is_dir()
 
@@ -54,7 +62,7 @@ def test_a_program_that_is_no_broker_creates_no_directory(tmp_path):
     with pytest.raises(InvalidConfig, match="tire is no remote tier"):
         storage_manager_of(properties)
     assert list(tmp_path.iterdir()) == []
-    load_storage_manager(KAFKAS, {"dir": str(tmp_path / "tire"), "broker.id": 1})  # a broker does
+    load_storage_manager(KAFKAS, {"dir": str(tmp_path / "tire")}, creates_store=True)  # a broker does
     assert type(storage_manager_of(properties)) is LocalDirectory
 
 
@@ -117,6 +125,7 @@ CLASS = "remote.log.storage.manager.class.name"
     ("pathlib.PurePath",          {}, "it must be a subclass of remote.storage_manager.RemoteStorageManager"),
     ("time.time",                 {}, "it must be a subclass of remote.storage_manager.RemoteStorageManager"),
     (f"{HERE}.NeedsArguments",    {}, r"cannot be configured: TypeError: .*missing 1 required positional argument"),
+    (f"{HERE}.FailsToCreate",     {}, "cannot be configured: OSError: the store is full. Correct its settings"),
     (f"{HERE}.FailsToConfigure",  {}, "cannot be configured: RemoteStorageError: the store is on fire. Correct its settings"),
     ("remote.storage_manager.RemoteStorageManager", {}, "cannot be configured: TypeError: Can't instantiate abstract class"),
     ("directory",                 {}, "rsm.config.dir is None: set it to a directory"),
@@ -125,7 +134,7 @@ CLASS = "remote.log.storage.manager.class.name"
 ])  # fmt: skip
 def test_what_cannot_be_used(name, configs, sentence):
     with pytest.raises(InvalidConfig, match=sentence):
-        load_storage_manager(name, configs)
+        load_storage_manager(name, configs, creates_store=True)
 
 
 def test_a_class_path(tmp_path, monkeypatch):

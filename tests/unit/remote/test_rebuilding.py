@@ -47,6 +47,7 @@ def copy_of(number, start, end, *epochs):
 def manager(tmp_path):
     made = LocalDirectory()
     made.configure({"dir": str(tmp_path)})
+    made.create()
     return made
 
 

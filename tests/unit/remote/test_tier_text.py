@@ -69,7 +69,7 @@ def test_a_standalone_broker(tmp_path):
     assert config.remote_log_storage_system_enable
     assert config.texts["rlmm.config.remote.log.metadata.topic.replication.factor"] == "1"
     assert config.texts["rlmm.config.remote.log.metadata.topic.min.isr"] == "1"
-    manager = create_storage_manager(config, lambda module, setup: None, Files())
+    manager = create_storage_manager(config, lambda module, setup: None, Files(), [tmp_path / "data"])
     assert (tmp_path / "tier" / "kafka-tiered-storage").is_dir()
     manager.close()
     own = ["rlmm.config.remote.log.metadata.topic.min.isr=2", "rsm.config.dir=/elsewhere"]

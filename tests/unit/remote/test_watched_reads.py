@@ -55,6 +55,7 @@ def filled(stream):
 def watched(tmp_path, **speed):
     store = Trickle(**speed)
     store.configure({"dir": str(tmp_path)})
+    store.create()
     return WatchedReads(store, monotonic=lambda: store.now_s)
 
 

@@ -36,7 +36,7 @@ MIB = 1024 * 1024
 def open_store(class_name, configs, *, silence_s=60.0):
     setup = Setup(class_name=class_name, class_path=None, configs=configs, checks_batches=False)
     copies, deletions = (SpawnedWorker(WORKER_MODULE, setup, niceness=10) for _ in range(2))
-    store = load_storage_manager(class_name, configs)
+    store = load_storage_manager(class_name, configs, creates_store=True)
     return closing(WorkerStore(store, copies=copies, deletions=deletions, silence_s=silence_s))
 
 

@@ -45,6 +45,7 @@ class Broker(BrokerInFolder):
         super().__init__(folder / "data", runtime)
         store = LocalDirectory()
         store.configure({"dir": str(folder / "tier")})
+        store.create()
         self.remote = RemoteTier(
             runtime=runtime,
             config=BrokerConfig(standalone_profile()),

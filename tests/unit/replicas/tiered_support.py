@@ -44,6 +44,7 @@ class TieredBroker(BrokerInFolder):
         super().__init__(folder / "data", runtime)
         directory = LocalDirectory()
         directory.configure({"dir": str(folder / "tier")})
+        directory.create()
         self.store = FaultyStore(directory)
         self.tier = Tier(self.store)
         self.settings = RemoteReadSettings()

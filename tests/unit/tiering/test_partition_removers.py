@@ -55,6 +55,7 @@ class Cluster:
         self.topic = MemoryTopic(runtime, partition_count=METADATA_PARTITIONS)
         self.store = FaultyDirectory()
         self.store.configure({"dir": str(folder / "tier")})
+        self.store.create()
         self.brokers = {}
         self.copy_count = 0
         for node_id in (1, 2):

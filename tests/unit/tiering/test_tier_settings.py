@@ -116,11 +116,37 @@ def test_the_storage_manager(tmp_path):
         "remote.log.storage.system.enable": "true",
         "remote.log.storage.manager.class.name": "directory",
     }
-    store = create_storage_manager(config(**enabled, **{"rsm.config.dir": str(tmp_path)}), no_worker, Files())
+    store = create_storage_manager(
+        config(**enabled, **{"rsm.config.dir": str(tmp_path)}), no_worker, Files(), []
+    )
     assert isinstance(store, CheckedCopies)
     assert isinstance(store.store, LocalDirectory)
     with pytest.raises(InvalidConfig, match=r"rsm.config.dir is None: set it to a directory"):
-        create_storage_manager(config(**enabled), no_worker, Files())
+        create_storage_manager(config(**enabled), no_worker, Files(), [])
+
+
+@pytest.mark.parametrize(("had_cache", "is_offline", "is_created"), [
+    ([],     False, True),   # the first start
+    ([0],    False, False),
+    ([1],    False, False),  # the cache had moved, as the first directory had failed
+    ([0, 1], False, False),
+    ([],     True,  False),  # the directory that is offline may have the cache
+])  # fmt: skip
+def test_a_store_is_created_by_a_broker_that_has_had_none(tmp_path, had_cache, is_offline, is_created):
+    """At each other start a directory that is missing is not mounted."""
+    log_dirs = [tmp_path / name for name in "ab"]
+    for number in had_cache:
+        (log_dirs[number] / "remote-log-index-cache").mkdir(parents=True)
+    settings = {
+        "remote.log.storage.system.enable": "true",
+        "remote.log.storage.manager.class.name": "directory",
+        "rsm.config.dir": str(tmp_path / "tier"),
+        "log.dirs": ",".join(map(str, log_dirs)),
+    }
+    online = log_dirs[is_offline:]
+    for _ in range(2):
+        create_storage_manager(config(**settings), no_worker, Files(), online).close()
+    assert (tmp_path / "tier").exists() == is_created
 
 
 def no_worker(module, setup):
@@ -133,13 +159,13 @@ def test_the_storage_manager_has_a_process_of_its_own_unless_that_is_disabled(tm
         "remote.log.storage.manager.class.name": "directory",
         "rsm.config.dir": str(tmp_path),
     }
-    enabled = create_storage_manager(config(**settings), spawned, Files())
+    enabled = create_storage_manager(config(**settings), spawned, Files(), [])
     assert isinstance(enabled, WorkerStore)
     assert enabled.copies.process_id is enabled.deletions.process_id is None
     assert enabled.copies is not enabled.deletions
     enabled.close()
     disabled = {**settings, "remote.log.storage.manager.process.enable": "false"}
-    assert isinstance(create_storage_manager(config(**disabled), spawned, Files()), CheckedCopies)
+    assert isinstance(create_storage_manager(config(**disabled), spawned, Files(), []), CheckedCopies)
 
 
 def spawned(module, setup):
