@@ -73,7 +73,7 @@ class IndexFiles:
         return self._directories[0]
 
     def open(self) -> list[CachedIndex]:
-        """What an earlier process has left, the oldest first; incomplete files are removed. Raises OSError.
+        """What an earlier process has left, the oldest first; incomplete files are removed, other folders stay. Raises OSError.
 
         Of several files for one index, as a copied directory may have under other start offsets, the newest is kept. What
         was written to another directory, while this one had failed, is removed.
@@ -90,7 +90,10 @@ class IndexFiles:
             path = directory / name
             index = name.removesuffix(_CHECKSUM)
             match = _NAME.fullmatch(index)
-            if match is None or index not in known or index + _CHECKSUM not in known:
+            if files.is_dir(path):
+                if match is not None:
+                    files.remove_tree(path)  # an index, or its checksum, has this name
+            elif match is None or index not in known or index + _CHECKSUM not in known:
                 files.unlink(path)
             elif name == index:
                 entry = CachedIndex(

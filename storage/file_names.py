@@ -10,10 +10,12 @@ A suffix after the extension gives the state of a file:
 Source: LogFileUtils of Kafka; directories: UnifiedLog and LocalLog.
 """
 
+import re
 from functools import lru_cache
 
-from protocol.errors import KafkaStorageError
-from protocol.types import TopicPartition
+from protocol.errors import InvalidTopic, KafkaStorageError
+from protocol.topic_names import check_topic_name
+from protocol.types import MAX_OFFSET, MAX_PARTITION, TopicPartition
 
 LOG = ".log"
 OFFSET_INDEX = ".index"
@@ -34,6 +36,11 @@ DELETE_DIRECTORY = "-delete"
 STRAY_DIRECTORY = "-stray"
 FUTURE_DIRECTORY = "-future"
 
+_OFFSET_DIGITS = 20
+#: Exactly: `5.log` or `00000000000000000005.x.log` would count as a segment whose file is missing.
+_OF_OFFSET = re.compile(
+    rf"([0-9]{{{_OFFSET_DIGITS}}})\.(?:log|index|timeindex|txnindex|snapshot)(?:\.(?:deleted|cleaned|swap|tmp))?"
+)
 #: The longest name that common file systems allow.
 MAX_NAME_LENGTH = 255
 
@@ -44,28 +51,32 @@ def of_offset(offset: int, extension: str, suffix: str = "") -> str:
     >>> of_offset(368769, LOG)
     '00000000000000368769.log'
     """
-    return f"{offset:020d}{extension}{suffix}"
+    return f"{offset:0{_OFFSET_DIGITS}d}{extension}{suffix}"
 
 
 @lru_cache(4096)  # files of first segments have the same names in every log
 def offset_of(name: str) -> int | None:
-    """The offset in a file's name, None if the name does not begin with one.
+    """The offset in the name of a segment's or snapshot's file, in any of its states; None for other names.
 
     >>> offset_of("00000000000000368769.log.cleaned"), offset_of("leader-epoch-checkpoint")
     (368769, None)
     """
-    digits = name.partition(".")[0]
-    return int(digits) if digits.isascii() and digits.isdigit() else None
+    found = _OF_OFFSET.fullmatch(name)
+    return offset if found and (offset := int(found[1])) < MAX_OFFSET else None
 
 
 def topic_partition_of(name: str) -> TopicPartition | None:
-    """The partition whose log is in a directory of this name, None for other names.
+    """The partition whose log is in a directory of this name, None for other names, as one of a topic that cannot exist.
 
     >>> topic_partition_of("a-b-3")
     TopicPartition(topic='a-b', partition=3)
     """
     topic, dash, partition = name.rpartition("-")
-    if not (topic and dash and partition.isascii() and partition.isdigit()):
+    if not (dash and partition.isascii() and partition.isdigit() and int(partition) <= MAX_PARTITION):
+        return None
+    try:
+        check_topic_name(topic)
+    except InvalidTopic:
         return None
     return TopicPartition(topic, int(partition))
 

@@ -186,7 +186,7 @@ def _finish_swaps(loading: Loading, names: list[str]) -> list[str]:
                 _LOG.info("Removing %s: its compacted segment replaces it", directory / name)
                 files.unlink(directory / name)
     for name in names:
-        if name.endswith(file_names.SWAP):
+        if name.endswith(file_names.SWAP) and file_names.offset_of(name) is not None:
             files.rename(directory / name, directory / name.removesuffix(file_names.SWAP))
     files.fsync_dir(directory)
     return files.list(directory)
@@ -218,9 +218,8 @@ def _load_segment(loading: Loading, offset: int, suffix: str = "") -> Segment:
 
 
 def _load_segments(loading: Loading, names: list[str]) -> list[Segment]:
-    # A set, as `5.log` and `00000000000000000005.log` name the same segment.
-    bases = set(_offsets(names, file_names.LOG))
-    offsets = sorted(bases)
+    offsets = sorted(_offsets(names, file_names.LOG))
+    bases = set(offsets)
     for name in names:
         if name.endswith(file_names.INDEX_EXTENSIONS) and file_names.offset_of(name) not in bases:
             _LOG.warning("Removing %s: its segment does not exist", loading.directory / name)

@@ -79,6 +79,8 @@ class Header:
         )
         if version != _VERSION:
             raise CorruptSnapshot(f"{version=}")
+        if next_offset < 0 or epoch < _NO_EPOCH:
+            raise CorruptSnapshot(f"{next_offset=}, {epoch=}")
         return cls(
             metadata_topic_id=UUID(bytes=metadata_topic_id),
             topic_id=UUID(bytes=topic_id),

@@ -19,6 +19,7 @@ from remote.metadata_cache import RemoteLogMetadataCache
 from remote.reading.chunk import CorruptCopy, parse
 from remote.topic_metadata import committed_offsets
 from storage import checkpoints, leader_epoch_cache, partition_metadata, producer_snapshot
+from storage.file_names import offset_of
 from storage.log import Log
 from storage.log_config import LogConfig
 from storage.manager import log_directory, meta_properties
@@ -280,6 +281,40 @@ def _replaced() -> Sequence[bytes]:
         for number, name in enumerate(_LOG_FILES)
         for clean in (0, 128)
     ]
+
+
+def name_of(data: bytes) -> str | None:
+    """A name that a file can have; None: it is none."""
+    name = data.decode(errors="surrogateescape")
+    is_name = name not in ("", ".", "..") and not set(name) & set("/\0") and len(data) < 256
+    return name if is_name else None
+
+
+@entry_point(
+    seeds=lambda: [
+        bytes((clean,)) + name.encode()
+        for name in (*_LOG_FILES, "00000000000000000003.log.cleaned", "00000000000000000003.log.swap", "9.log",
+                     "00000000000000000003.snapshot", "00000000000000000003.index.deleted", "09223372036854775806.log", "09223372036854775807.log")
+        for clean in (0, 128)
+    ]
+)  # fmt: skip
+def names_in_a_log(data: bytes) -> None:
+    """One more file of any name is in a log's folder, with the bytes of its first segment."""
+    if (name := name_of(data[1:])) is None:
+        return
+    with folder() as path:
+        (path / "orders-0").mkdir()
+        (path / "orders-0" / name).write_bytes(_log_files()[_LOG_FILES[0]])
+        for each, valid in _log_files().items():
+            (path / "orders-0" / each).write_bytes(valid)
+        log = _opened(path / "orders-0", is_clean=data[0] >= 128)
+        if offset_of(name) is None or name in _log_files():
+            assert (log.log_start_offset, log.log_end_offset) == (0, 7), name
+        with suppress(KafkaError):
+            log.append_as_leader(bytearray(batch_of(1)), leader_epoch=9, now_ms=NOW_MS)
+        with suppress(KafkaError):
+            log.roll(NOW_MS)
+        log.close()
 
 
 @entry_point(InconsistentTopicId, seeds=_replaced)

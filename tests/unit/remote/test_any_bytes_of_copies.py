@@ -14,22 +14,13 @@ from protocol.records.builder import build_batch, simple_records
 from protocol.remote.record_codec import UnknownRemoteLogMetadata
 from protocol.remote.records import RemoteLogSegmentState as State
 from protocol.remote.records import RemotePartitionDeleteState as DeleteState
-from protocol.types import ZERO_UUID
-from remote.copied_state import read_epochs, read_snapshot
 from remote.errors import RemoteStorageError
 from remote.metadata_cache import RemoteLogMetadataCache
 from remote.producer_replay import replay_segment
-from remote.rebuilding import NotRebuilt, metadata_of
 from remote.segment_metadata import RemotePartitionDeleteMetadata
-from remote.storage_manager import IndexType
-from remote.stores.object_storage import StoredObject, parse_key
-from remote.stores.stored_segments import StoredSegment
-from remote.topic_metadata import snapshot
 from remote.topic_metadata.overview import CopiesOverview
 from remote.topic_metadata.records import from_value, to_value
-from remote.topic_metadata.snapshot import CorruptSnapshot
 from remote.topic_metadata.subscriber import UserPartition
-from remote.topic_metadata.topic import Position
 from storage.leader_epoch_cache import EpochEntry
 from storage.producer_state import ProducerStateManager
 
@@ -125,84 +116,6 @@ def test_the_columns_of_a_cache(data):
     read_all(user.cache)
 
 
-def overview_with_everything():
-    overview = CopiesOverview(0)
-    for change in (*CHANGES, to(1, State.DELETE_SEGMENT_STARTED)):
-        overview.apply(change, offset=0)
-    return overview
-
-
-@given(any_of(overview_with_everything().to_bytes()))
-def test_the_columns_of_an_overview(data):
-    overview = CopiesOverview(0)
-    try:
-        overview.restore(memoryview(data))
-    except ValueError:
-        return
-    assert ZERO_UUID not in {each.topic_id for each in overview.partitions}
-    for change in CHANGES:
-        overview.apply(change, offset=0)
-    overview.to_bytes()
-
-
-@given(
-    any_of(
-        snapshot.encode(
-            UserPartition(PARTITION, metadata_partition=0),
-            metadata_topic_id=METADATA_TOPIC,
-            position=Position(7, 2),
-        )[1]
-    )
-)
-def test_a_snapshot_file(data):
-    user = UserPartition(PARTITION, metadata_partition=0)
-    try:
-        snapshot.restore(user, data, metadata_topic_id=METADATA_TOPIC)
-    except CorruptSnapshot:
-        return
-    assert user.next_offset >= 0
-
-
-KEY = "t-0-AAAAAAAAAAAAAAAAAAAABw/00000000000000000000-AAAAAAAAAAAAAAAAAAAAAQ.log"
-
-
-@given(st.one_of(st.text(max_size=120), mutated(KEY.encode()).map(lambda data: data.decode("latin-1"))))
-def test_a_name_in_the_store(key):
-    found = parse_key(key, 1)
-    assert found is None or (found.key == key and ".." not in key.split("/"))
-
-
-class Objects:
-    """A store that has one kind of object with any bytes, for all copies."""
-
-    def __init__(self, contents):
-        self.contents = contents
-
-    def fetch_index(self, metadata, index_type):
-        return BytesIO(self.contents[index_type])
-
-    def get(self, key, *, start=0, end=None):
-        suffix = key.rpartition(".")[2]
-        index_type = None if suffix == "log" else IndexType(suffix)
-        return BytesIO(self.contents[index_type][start:end])
-
-
-COPY = copy_of(1, 0, 3, (0, 0))
-EPOCHS = b"0\n1\n0 0\n"
-
-
-@given(any_of(EPOCHS, b"0\n2\n0 0\n1 2\n"))
-def test_the_epochs_of_a_copy(data):
-    with suppress(RemoteStorageError):
-        read_epochs(Objects({IndexType.LEADER_EPOCH: data}), COPY)
-
-
-@given(any_of(bytes.fromhex("0001") + bytes(8)))
-def test_the_producers_of_a_copy(data):
-    with suppress(RemoteStorageError):
-        read_snapshot(Objects({IndexType.PRODUCER_SNAPSHOT: data}), COPY)
-
-
 def log_of(count):
     return b"".join(
         build_batch(
@@ -223,22 +136,3 @@ def test_the_batches_of_a_copy(data):
     producers.reset(0)
     with suppress(RemoteStorageError):
         replay_segment(BytesIO(data), producers, end_offset=3, name="a copy")
-
-
-@given(any_of(log_of(3)), any_of(bytes(8)), any_of((1).to_bytes(8, "big") + bytes(4)), any_of(EPOCHS))
-def test_metadata_that_is_rebuilt(log, index, times, epochs):
-    contents = {
-        None: log,
-        IndexType.OFFSET: index,
-        IndexType.TIMESTAMP: times,
-        IndexType.LEADER_EPOCH: epochs,
-        IndexType.PRODUCER_SNAPSHOT: b"",
-    }
-    segment = StoredSegment(segment_id=COPY.segment_id, start_offset=0)
-    for kind, data in contents.items():
-        segment.objects[kind] = StoredObject(COPY.segment_id, 0, kind, len(data))
-    try:
-        copy = metadata_of(segment, Objects(contents), broker_id=1, now_ms=0)
-    except (NotRebuilt, RemoteStorageError):
-        return
-    assert from_value(to_value(copy)) == copy
