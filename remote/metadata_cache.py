@@ -28,7 +28,7 @@ from protocol.remote.records import RemoteLogSegmentState
 from protocol.types import MAX_OFFSET
 from remote.column_codec import ColumnReader, ColumnWriter
 from remote.errors import RemoteResourceNotFound, RemoteStorageError
-from remote.lineage import epoch_bounds
+from remote.lineage import epoch_bounds, is_within
 from remote.segment_columns import SegmentColumns
 from remote.segment_metadata import (
     RemoteLogSegmentId,
@@ -100,6 +100,16 @@ class _Epoch:
             offset = max(offset, self.ends[at])
             at += 1
         return offset
+
+    def size_within(
+        self, columns: SegmentColumns, *, start: int, end: int, after: int, several: set[int]
+    ) -> int:
+        """The size of the referenced copies within [start, end) that end behind `after`; copies of several epochs only join `several`."""
+        others = columns.with_several_epochs(self.slots)
+        several |= others
+        first = max(bisect_left(self.starts, start), bisect_right(self.ends, after))
+        slots = self.slots[first : bisect_right(self.ends, end)]
+        return columns.total_bytes((each for each in slots if each not in others) if others else slots)
 
     def floor(self, offset: int) -> int | None:
         """The referenced copy that holds `offset`. Ends grow with starts: the last one that starts before decides."""
@@ -352,6 +362,31 @@ class RemoteLogMetadataCache:
             slots.update(state.slots[: bisect_left(state.starts, start)])
             slots.update(state.slots[bisect_right(state.ends, end) :])
         return map(self._columns.__getitem__, sorted(slots, key=self._columns.start_offset))
+
+    def bytes_within(
+        self, lineage: Sequence[EpochEntry], *, log_start_offset: int, log_end_offset: int
+    ) -> int:
+        """The size of the referenced copies that end behind the log start, and are part of the log with this lineage.
+
+        `lineage` is not empty, and has no empty epochs (`lineage.is_within`). Cost: 0.1 us for each copy of one epoch, 10 us for one of several.
+        """
+        ends = [*(entry.start_offset for entry in lineage[1:]), log_end_offset]
+        size, several = 0, set[int]()
+        for (epoch, start), end in zip(lineage, ends, strict=True):
+            if (state := self._epochs.get(epoch)) is None:
+                continue
+            size += state.size_within(
+                self._columns,
+                start=start if epoch != lineage[0].epoch else 0,
+                end=min(end, log_end_offset),
+                after=log_start_offset,
+                several=several,
+            )
+        for slot in several:
+            copy = self._columns[slot]
+            if copy.end_offset > log_start_offset and is_within(copy, lineage, log_end_offset=log_end_offset):
+                size += copy.segment_size_bytes
+        return size
 
     def is_referenced(self, copy: RemoteLogSegmentMetadata) -> bool:
         """Whether a reader of any epoch may get this copy."""

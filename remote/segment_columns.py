@@ -146,6 +146,14 @@ class SegmentColumns:
         """The size of the copied segment's batches."""
         return self._sizes[slot]
 
+    def with_several_epochs(self, slots: Iterable[int]) -> set[int]:
+        """Those of the copies whose leader epochs are more than one that starts with the copy."""
+        return self._epochs.keys() & set(slots) if self._epochs else set()
+
+    def total_bytes(self, slots: Iterable[int]) -> int:
+        """The size of these segments' batches. Cost: 0.05 us each."""
+        return sum(map(self._sizes.__getitem__, slots))
+
     def has_transaction_index(self, slot: int) -> bool:
         """Whether the segment has aborted transactions."""
         return not self._has_no_transaction_index[slot]

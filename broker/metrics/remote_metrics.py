@@ -40,7 +40,7 @@ _GAUGES: Final = (
     ("RemoteCopyLagBytes", "remote_copy_lag_bytes", "Bytes of closed segments that are in the local tier only."),
     ("RemoteCopyLagSegments", "remote_copy_lag_segments", "Closed segments that are in the local tier only."),
     ("RemoteDeleteLagBytes", "remote_delete_lag_bytes", "Bytes of copies that are to be deleted."),
-    ("RemoteDeleteLagSegments", "remote_delete_lag_segments", "Copies that are to be deleted."),
+    ("RemoteDeleteLagSegments", "remote_delete_lag_segments", "Copies that are to be deleted; at most 500 expire at a time."),
     ("RemoteLogMetadataCount", "remote_log_metadata_count", "Copies in any state."),
     ("RemoteLogSizeBytes", "remote_log_size_bytes", "Bytes of finished copies, and of those that are being deleted."),
     ("RemoteLogSizeComputationTime", "remote_log_size_computation_ms",

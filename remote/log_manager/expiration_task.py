@@ -125,7 +125,7 @@ class ExpirationTask:
         await self._finishes.settle(state, doubtful)
         if failure is not None:
             raise failure
-        return False
+        return found.has_more
 
     async def _delete_expired(self, state: PartitionState, found: Expiration) -> None:
         if not state.leads:

@@ -3,10 +3,13 @@
 from uuid import UUID
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from remote_support import PARTITION, copy_of, to
 
 from protocol.remote.records import RemoteLogSegmentState as State
-from remote.expiration import LogView, Reason, expire
+from remote.expiration import MAX_EXPIRED, LogView, Reason, expire
+from remote.lineage import is_within
 from remote.metadata_cache import RemoteLogMetadataCache
 from storage.leader_epoch_cache import EpochEntry
 
@@ -225,3 +228,65 @@ def test_an_unfinished_copy_that_may_be_the_only_one_is_not_deleted(
 def test_older_epochs_are_not_deleted_while_the_lineage_does_not_reach_the_log_start():
     cache = tier((1, 0), (2, 90, (5, 90)))
     assert decide(cache, lineage=((5, 90),), start=0, local_start=90) == ({}, None)
+
+
+def test_a_decision_deletes_a_bounded_number_of_copies_and_the_next_one_continues():
+    """A turn of the loop does not grow with what is due: a retention that was lowered, of 100,000 copies."""
+    count = MAX_EXPIRED * 2 + 7
+    cache = tier(*((number, number * 10, (0, number * 10)) for number in range(1, count + 1)))
+    end, rounds = (count + 1) * 10, []
+    while True:
+        log = LogView(
+            lineage=[EpochEntry(0, 0)], log_start_offset=0, local_log_start_offset=end, log_end_offset=end, local_only_bytes=0,
+            retention_ms=1, retention_bytes=None, is_fully_in_sync=True,
+        )  # fmt: skip
+        found = expire(cache, log, being_copied=(), abandoned=(), now_ms=2**60)
+        rounds.append((len(found.deleted), found.has_more))
+        for copy, _ in found.deleted:
+            number = copy.segment_id.id.int
+            cache.update(to(number, State.DELETE_SEGMENT_STARTED))
+            cache.update(to(number, State.DELETE_SEGMENT_FINISHED))
+        if not found.has_more:
+            break
+        assert found.log_start_offset == found.deleted[-1][0].end_offset
+    assert rounds == [(MAX_EXPIRED, True), (MAX_EXPIRED, True), (7, False)]
+    assert len(cache) == 0
+
+
+def test_former_epochs_are_deleted_in_bounded_numbers_too():
+    cache = tier(*((number, number * 10, (0, number * 10)) for number in range(1, MAX_EXPIRED + 8)))
+    start = (MAX_EXPIRED + 9) * 10
+    log = LogView(
+        lineage=[EpochEntry(3, start)], log_start_offset=start, local_log_start_offset=start, log_end_offset=start,
+        local_only_bytes=0, retention_ms=None, retention_bytes=None, is_fully_in_sync=True,
+    )  # fmt: skip
+    found = expire(cache, log, being_copied=(), abandoned=(), now_ms=0)
+    assert (len(found.deleted), found.has_more) == (MAX_EXPIRED, True)
+
+
+@st.composite
+def copies_and_lineage(draw):
+    """Copies of up to three of five epochs each, in any order, also of other branches; and a lineage of some epochs."""
+    copies = []
+    for number in range(1, draw(st.integers(1, 12)) + 1):
+        start = draw(st.integers(0, 80))
+        epochs = sorted(draw(st.sets(st.integers(0, 4), min_size=1, max_size=3)))
+        starts = [start, *sorted(draw(st.sets(st.integers(start + 1, start + 9), min_size=2, max_size=2)))]
+        copies.append((number, start, *zip(epochs, starts, strict=False)))
+    epochs = sorted(draw(st.sets(st.integers(0, 4), min_size=1)))
+    starts = sorted(draw(st.sets(st.integers(0, 90), min_size=len(epochs), max_size=len(epochs))))
+    return copies, [EpochEntry(*each) for each in zip(epochs, starts, strict=True)]
+
+
+@given(copies_and_lineage(), st.integers(0, 90), st.integers(60, 100))
+def test_the_size_of_the_copies_of_a_log_is_that_of_each_of_them(drawn, log_start_offset, log_end_offset):
+    copies, lineage = drawn
+    cache = tier(*copies)
+    found = {copy.segment_id.id: copy for entry in lineage for copy in cache.referenced(entry.epoch)}
+    expected = sum(
+        copy.segment_size_bytes
+        for copy in found.values()
+        if copy.end_offset > log_start_offset and is_within(copy, lineage, log_end_offset=log_end_offset)
+    )
+    bounds = {"log_start_offset": log_start_offset, "log_end_offset": log_end_offset}
+    assert cache.bytes_within(lineage, **bounds) == expected

@@ -106,6 +106,23 @@ def test_expired_copies_are_deleted_after_the_log_start_has_advanced(simulation,
     simulation.run(story())
 
 
+def test_what_is_due_is_deleted_in_several_decisions_at_once(simulation, tmp_path, monkeypatch):
+    monkeypatch.setattr("remote.expiration.MAX_EXPIRED", 2)
+
+    async def story():
+        leader = OneLeader(simulation, tmp_path, local_retention_ms="1000")
+        for value in "abcdefg":
+            leader.write_segment(value)
+        await asyncio.sleep(100)
+        assert len(leader.copies()) == 7
+        leader.alter(retention_ms="10000")
+        await asyncio.sleep(1)  # the next interval is in 30 s
+        assert leader.copies() == []
+        assert leader.log.log_start_offset == 7
+
+    simulation.run(story())
+
+
 @pytest.mark.logs("the store is down")
 def test_the_size_of_the_remote_log_includes_what_the_store_has_not_deleted_yet(simulation, tmp_path):
     async def story():
