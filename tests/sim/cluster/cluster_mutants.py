@@ -350,7 +350,7 @@ MUTANTS = [
     Mutant(local_retention_does_not_wait_for_copies, "tiered", range(10), "NoHoleBetweenTiers"),
     Mutant(copied_before_it_is_finished, "tiered", range(10), "RemoteEndIsCopied"),
     Mutant(log_start_after_the_deletion, "tiered", range(10), "NeededCopiesStay"),
-    Mutant(unfinished_copies_are_forgotten, "tiered", range(2, 12), "EventuallyCopiesAreDecided"),
+    Mutant(unfinished_copies_are_forgotten, "tiered", range(9, 20), "EventuallyCopiesAreDecided"),
     Mutant(objects_before_the_metadata, "tiered", range(10), "FinishedCopiesStay"),
     Mutant(deleted_topics_keep_their_copies, "tiered", range(10), "NothingIsOrphaned"),
     Mutant(undecided_segments_are_copied, "tiered_transactions", range(10), "CopiesAreDecided"),
