@@ -6,7 +6,7 @@ Both are checked: the epochs against the copy's metadata, the snapshot by its ch
 from itertools import pairwise
 from typing import Final
 
-from remote.errors import RemoteStorageError
+from remote.errors import IncompleteCopy
 from remote.lineage import without_empty_epochs
 from remote.segment_metadata import RemoteLogSegmentMetadata
 from remote.storage_manager import IndexType, RemoteStorageManager
@@ -24,15 +24,15 @@ def read_epochs(store: RemoteStorageManager, copy: RemoteLogSegmentMetadata) -> 
     try:
         entries = leader_epoch_cache.decode(read_index(store, copy, IndexType.LEADER_EPOCH))
     except CorruptCheckpoint as error:
-        raise RemoteStorageError(f"{copy.segment_id}: its leader epochs are corrupt: {error}") from error
+        raise IncompleteCopy(f"{copy.segment_id}: its leader epochs are corrupt: {error}") from error
     for before, after in pairwise(entries):
         if not (before.epoch < after.epoch and before.start_offset < after.start_offset):
-            raise RemoteStorageError(f"{copy.segment_id}: its leader epochs have {before}, then {after}")
+            raise IncompleteCopy(f"{copy.segment_id}: its leader epochs have {before}, then {after}")
     epochs = LeaderEpochCache(entries)
     of_copy = without_empty_epochs(copy.leader_epochs)
     for epoch, start_offset in (*of_copy, EpochEntry(of_copy[-1].epoch, copy.end_offset - 1)):
         if (known := epochs.epoch_for_offset(start_offset)) != epoch:
-            raise RemoteStorageError(
+            raise IncompleteCopy(
                 f"{copy.segment_id}: offset {start_offset} is of epoch {known} in its leader epochs, of {epoch} in its "
                 "metadata"
             )
@@ -45,7 +45,7 @@ def read_snapshot(store: RemoteStorageManager, copy: RemoteLogSegmentMetadata) -
     try:
         producer_snapshot.decode(data)
     except CorruptSnapshot as error:
-        raise RemoteStorageError(f"{copy.segment_id}: its producer snapshot is corrupt: {error}") from error
+        raise IncompleteCopy(f"{copy.segment_id}: its producer snapshot is corrupt: {error}") from error
     return data
 
 
@@ -59,7 +59,7 @@ def read_index(store: RemoteStorageManager, copy: RemoteLogSegmentMetadata, inde
             chunks.append(chunk)
             left -= len(chunk)
             if left < 0:
-                raise RemoteStorageError(
+                raise IncompleteCopy(
                     f"{copy.segment_id}: its {index_type.value} is larger than {MAX_INDEX_BYTES} bytes"
                 )
     finally:

@@ -4,7 +4,8 @@
     +- RetriableRemoteStorageError    a transient failure: no connection, 503, time-out; the caller retries with back-off
     |  +- MetadataNotReady            the metadata of the partition's copies is still being read
     +- RemoteResourceNotFound         the object is not in the store
-    +- DamagedSegment                 a local segment is damaged, and is not copied
+    +- DamagedSegment                 a segment has a damaged batch: a local one is not copied
+    +- IncompleteCopy                 what the store has of a copy is not what its metadata says
 
 Source: RemoteStorageException, RetriableRemoteStorageException and RemoteResourceNotFoundException of Kafka 4.3.1.
 """
@@ -24,6 +25,10 @@ class MetadataNotReady(RetriableRemoteStorageError):
 
 class RemoteResourceNotFound(RemoteStorageError):
     """The segment, index or metadata is not in the remote tier."""
+
+
+class IncompleteCopy(RemoteStorageError):
+    """What the store has of a copy is not what its metadata says: an index that is corrupt, or another size."""
 
 
 class DamagedSegment(RemoteStorageError):

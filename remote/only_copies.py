@@ -21,7 +21,7 @@ from contextlib import closing
 
 from remote.checked_copies import check_batches
 from remote.copied_state import read_epochs, read_index, read_snapshot
-from remote.errors import RemoteStorageError
+from remote.errors import IncompleteCopy
 from remote.lineage import common_ranges
 from remote.metadata_cache import RemoteLogMetadataCache
 from remote.segment_metadata import RemoteLogSegmentMetadata
@@ -52,7 +52,8 @@ def may_be_only_copy(
 def verify_copy(store: RemoteStorageManager, copy: RemoteLogSegmentMetadata) -> None:
     """Read all objects of a copy, and compare them with its metadata: the copy is complete. [any thread]
 
-    Memory: a MiB, one batch, or one index. Raises RemoteStorageError.
+    Memory: a MiB, one batch, or one index. Raises IncompleteCopy, DamagedSegment, RemoteResourceNotFound: it is not; and other
+    errors of the store.
     """
     read_epochs(store, copy)
     read_snapshot(store, copy)
@@ -61,10 +62,8 @@ def verify_copy(store: RemoteStorageManager, copy: RemoteLogSegmentMetadata) -> 
     if not copy.is_transaction_index_empty:
         read_index(store, copy, IndexType.TRANSACTION)
     if not copy.segment_size_bytes:
-        raise RemoteStorageError(f"{copy.segment_id}: its log has no batches")
+        raise IncompleteCopy(f"{copy.segment_id}: its log has no batches")
     with closing(store.fetch_log_segment(copy, start_position=0)) as stream:
         check_batches(copy, lambda size, _: stream.read(size), of=f"the copy {copy.segment_id.id}")
         if stream.read(1):
-            raise RemoteStorageError(
-                f"{copy.segment_id}: its log is longer than {copy.segment_size_bytes} bytes"
-            )
+            raise IncompleteCopy(f"{copy.segment_id}: its log is longer than {copy.segment_size_bytes} bytes")

@@ -43,6 +43,7 @@ from remote.metadata_cache import IllegalStateTransition
 from remote.metadata_manager import RemoteLogMetadataManager
 from remote.metrics import RemoteStorageMetrics
 from remote.only_copies import may_be_only_copy
+from remote.segment_metadata import RemoteLogSegmentMetadata
 from runtime import Pool, Runtime
 from storage.tiered_log import SegmentToCopy
 
@@ -63,7 +64,10 @@ class CopyTask:
         runtime: Runtime,
         settings: Callable[[], RemoteLogManagerSettings],
         metrics: RemoteStorageMetrics,
+        on_leftover: Callable[[RemoteLogSegmentMetadata], None],
     ) -> None:
+        """`on_leftover`: the objects of a copy could not be deleted, and its metadata may be gone."""
+        self._on_leftover = on_leftover
         self._node_id = node_id
         self._metadata = metadata
         self._changes = changes
@@ -258,6 +262,7 @@ class CopyTask:
             await self._transfers.delete(attempt.metadata)
         except Exception as error:  # noqa: BLE001 (of any kind)
             _LOG.info("%s may have left objects: %s", attempt.metadata.segment_id, error)
+            self._on_leftover(attempt.metadata)
 
 
 def _read(segment: SegmentToCopy) -> int:

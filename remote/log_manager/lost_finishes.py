@@ -8,10 +8,10 @@ from logging import getLogger
 from typing import Final
 
 from protocol.remote.records import RemoteLogSegmentState
-from remote.errors import RemoteStorageError, RetriableRemoteStorageError
+from remote.errors import DamagedSegment, IncompleteCopy, RemoteResourceNotFound
 from remote.log_manager.metadata_changes import MetadataChanges
 from remote.log_manager.partition_state import PartitionState
-from remote.log_manager.segment_transfers import SegmentTransfers, TransferAbandoned
+from remote.log_manager.segment_transfers import SegmentTransfers
 from remote.segment_metadata import RemoteLogSegmentMetadata
 
 _LOG: Final = getLogger(__name__)
@@ -31,9 +31,7 @@ class LostFinishes:
                 return
             try:
                 await self._transfers.verify(copy)
-            except (RetriableRemoteStorageError, TransferAbandoned):
-                raise
-            except RemoteStorageError as error:
+            except (RemoteResourceNotFound, IncompleteCopy, DamagedSegment) as error:
                 state.left.add(copy.segment_id.id)
                 _LOG.error(
                     "%s: the copy %s of [%d, %d) may be the only one of its records, and is not complete; it is left as it "

@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Callable, Collection, Iterator
 from uuid import UUID
 
+from protocol.remote.records import RemoteLogSegmentState
 from remote.log_manager.copy_task import CopyTask
 from remote.log_manager.copying import copy_lag
 from remote.log_manager.deletions import CopyDeletions
@@ -28,7 +29,7 @@ from remote.log_manager.settings import RemoteLogManagerSettings
 from remote.log_manager.tiered_partition import TieredPartition, id_of
 from remote.metadata_manager import RemoteLogMetadataManager
 from remote.metrics import RemoteStorageMetrics
-from remote.segment_metadata import RemoteLogSegmentMetadata, TopicIdPartition
+from remote.segment_metadata import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
 from remote.storage_manager import RemoteStorageManager
 from runtime import Runtime
 from storage.tiered_log import can_be_tiered
@@ -84,6 +85,7 @@ class RemoteLogManager:
             runtime=runtime,
             quota=self.copy_quota,
             deadline_ms=lambda: settings().transfer_deadline_ms,
+            on_leftover=self._on_leftover,
         )
         changes = MetadataChanges(
             metadata, node_id=node_id, runtime=runtime, deadline_ms=lambda: settings().metadata_deadline_ms
@@ -100,6 +102,7 @@ class RemoteLogManager:
             runtime=runtime,
             settings=settings,
             metrics=metrics,
+            on_leftover=self._on_leftover,
         )
         self._expiration_task = ExpirationTask(
             node_id=node_id,
@@ -117,6 +120,15 @@ class RemoteLogManager:
             "the expiration", self._expiration_task.prepare, self._expiration_permits
         )
         self._followers = self._lane("the follower task", self._follow, lambda: settings().follower_pool_size)
+        #: Copies whose objects could not be deleted when they ended, and are named by no metadata, perhaps.
+        self._leftovers: dict[RemoteLogSegmentId, RemoteLogSegmentMetadata] = {}
+        self._late_deletions: Lane[RemoteLogSegmentId] = Lane(
+            "the late deletion",
+            runtime=runtime,
+            settings=settings,
+            permits=self._expiration_permits,
+            prepare=self._prepare_late_deletion,
+        )
         metrics.tasks_idle_ratio = self._idle_ratio
         metrics.update_gauges = self._measure_copy_lag
 
@@ -140,7 +152,10 @@ class RemoteLogManager:
             "remote-log-expiration": self._expirations,
             "remote-log-followers": self._followers,
         }
-        self._services = [self._runtime.supervise(lane.run, name=name) for name, lane in lanes.items()]
+        self._services = [
+            *(self._runtime.supervise(lane.run, name=name) for name, lane in lanes.items()),
+            self._runtime.supervise(self._late_deletions.run, name="remote-log-late-deletions"),
+        ]
 
     async def stop(self) -> None:
         """Stop the tasks; copies that are under way are given up, and deleted by the next leader, or by this one later."""
@@ -256,6 +271,29 @@ class RemoteLogManager:
                 self._forget(state)
             return
         seed_follower(state, self._metadata)
+
+    def _on_leftover(self, copy: RemoteLogSegmentMetadata) -> None:
+        self._leftovers[copy.segment_id] = copy
+        self._late_deletions.add(copy.segment_id)
+
+    def _prepare_late_deletion(self, segment_id: RemoteLogSegmentId) -> Work | None:
+        """Until it succeeds, also while another broker leads. A copy that a leader has found complete since then stays."""
+        copy = self._leftovers[segment_id]
+        if self._metadata.is_ready(copy.partition):
+            known = self._metadata.copies(copy.partition).find(segment_id)
+            if known is not None and known.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED:
+                self._end_late_deletion(segment_id)
+                return None
+        return self._delete_late(copy)
+
+    async def _delete_late(self, copy: RemoteLogSegmentMetadata) -> bool:
+        await self._transfers.delete(copy)
+        self._end_late_deletion(copy.segment_id)
+        return False
+
+    def _end_late_deletion(self, segment_id: RemoteLogSegmentId) -> None:
+        del self._leftovers[segment_id]
+        self._late_deletions.remove(segment_id)
 
     def _being_copied(self, state: PartitionState) -> Collection[UUID]:
         if state.attempt is None:

@@ -2,7 +2,7 @@
 
 A call of the store cannot be interrupted. One that exceeds its deadline is abandoned: its caller continues, and the thread
 is occupied until the store's own time-outs. What it writes later is deleted when it ends: by then the leader may have
-deleted the copy already.
+deleted the copy already, so that no metadata names its objects. A deletion that fails is left to `on_leftover`.
 
 `ThreadTransfers` calls the store in threads of this process.
 """
@@ -106,8 +106,10 @@ class ThreadTransfers:
         runtime: Runtime,
         quota: TransferQuota,
         deadline_ms: Callable[[], int],
+        on_leftover: Callable[[RemoteLogSegmentMetadata], None],
     ) -> None:
-        """`deadline_ms`: for each copy and each deletion."""
+        """`deadline_ms`: for each copy and each deletion. `on_leftover`: the objects of a copy could not be deleted."""
+        self._on_leftover = on_leftover
         self._store = store
         self._runtime = runtime
         self._quota = quota
@@ -191,10 +193,11 @@ class ThreadTransfers:
     async def _delete_late(self, metadata: RemoteLogSegmentMetadata) -> None:
         try:
             await self.delete(metadata)
-        except Exception as error:  # noqa: BLE001 (of any kind: the copy's metadata, if it is there, is retried)
+        except Exception as error:  # noqa: BLE001 (of any kind: it is repeated)
             _LOG.warning(
                 "%s ended after its deadline, and could not be deleted: %s", metadata.segment_id, error
             )
+            self._on_leftover(metadata)
 
     async def delete(self, metadata: RemoteLogSegmentMetadata) -> None:
         """See SegmentTransfers."""

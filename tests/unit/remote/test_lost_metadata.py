@@ -8,7 +8,7 @@ import pytest
 from one_leader_support import ORDERS, OneLeader
 
 from protocol.remote.records import RemoteLogSegmentState as State
-from remote.errors import RetriableRemoteStorageError
+from remote.errors import RemoteStorageError, RetriableRemoteStorageError
 from remote.log_manager.expiration_task import OWN_WAIT_S
 from remote.storage_manager import IndexType
 from remote.stores.object_storage import key_of
@@ -91,11 +91,16 @@ def test_an_incomplete_one_stays_as_it_is_and_is_reported_once(simulation, tmp_p
 
 
 @pytest.mark.logs("has failed, the next attempt", "the record that it is finished was lost")
-def test_a_store_that_does_not_answer_is_asked_again(simulation, tmp_path):
+@pytest.mark.parametrize(
+    "failure", [RetriableRemoteStorageError("503"), RemoteStorageError("403"), OSError(5)]
+)
+def test_a_store_that_does_not_answer_is_asked_again(simulation, tmp_path, failure):
+    """A refusal says nothing about the copy: it would stay as it is until the next leader epoch."""
+
     async def story():
         leader = await tiered(simulation, tmp_path)
         await restart_without(leader, 1)
-        leader.own.store.failure = RetriableRemoteStorageError("503")
+        leader.own.store.failure = failure
         await asyncio.sleep(3600)
         assert leader.copies()[2:3] == [(2, 3, STARTED)]
         leader.own.store.failure = None

@@ -517,6 +517,45 @@ def test_a_copy_ends_at_its_next_piece_when_the_leadership_goes(simulation, tmp_
     simulation.run(story())
 
 
+def fail_deletions(store, count, monkeypatch):
+    """The next `count` deletions."""
+    delete, failures = store.delete_log_segment_data, [RetriableRemoteStorageError("503")] * count
+
+    def delete_later(metadata):
+        if failures:
+            raise failures.pop()
+        delete(metadata)
+
+    monkeypatch.setattr(store, "delete_log_segment_data", delete_later)
+
+
+@pytest.mark.logs("could not be deleted", "has failed, the next attempt")
+def test_what_is_written_late_is_deleted_though_the_store_fails_and_no_metadata_names_it(
+    simulation, tmp_path, monkeypatch
+):
+    """The broker does not hold the partition any more: no task of its finds the copy."""
+
+    async def story():
+        leader = OneLeader(simulation, tmp_path)
+        leader.broker.runtime.interleaving.is_on = True
+        leader.broker.runtime.interleaving.operation_s = lambda operation, path: 0.0
+        store = leader.own.store
+        store.is_reporting = False
+        store.duration_s = 600.0
+        leader.write_segment("a")
+        await asyncio.sleep(100)
+        leader.own.on_stopped(leader.partition, is_topic_deleted=False)
+        store.duration_s = 0.0
+        fail_deletions(store, 10, monkeypatch)
+        await asyncio.sleep(510)
+        assert len(leader.tier.objects()) == 1
+        await asyncio.sleep(300)
+        assert leader.tier.objects() == set()
+        assert leader.own.manager._leftovers == {}
+
+    simulation.run(story())
+
+
 def test_a_slow_copy_within_the_quota_is_not_abandoned(simulation, tmp_path):
     """KIP-956: the wait for the quota does not count for the deadline."""
 
@@ -554,7 +593,10 @@ def test_a_copy_that_fails_does_not_count_for_the_quota(simulation, tmp_path):
 
 
 @pytest.mark.logs("has failed, the next attempt")
-def test_a_copy_that_another_leader_has_deleted_before_its_end_leaves_nothing(simulation, tmp_path):
+@pytest.mark.parametrize("failures", [0, 5])
+def test_a_copy_that_another_leader_has_deleted_before_its_end_leaves_nothing(
+    simulation, tmp_path, monkeypatch, failures
+):
     """Also if this broker is not the leader afterwards: no metadata name the objects."""
 
     async def story():
@@ -565,6 +607,7 @@ def test_a_copy_that_another_leader_has_deleted_before_its_end_leaves_nothing(si
         leader.write_segment("a")
         await asyncio.sleep(5)
         leader.own.metadata.failure = RemoteResourceNotFound("deleted")
+        fail_deletions(leader.own.store, failures, monkeypatch)
         await asyncio.sleep(5.1)
         assert len(leader.tier.objects()) == 1
         leader.own.on_stopped(leader.partition, is_topic_deleted=False)
