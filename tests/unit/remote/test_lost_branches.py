@@ -4,7 +4,7 @@ import pytest
 from remote_support import PARTITION, copy_of, to
 
 from protocol.remote.records import RemoteLogSegmentState as State
-from remote.lost_branches import lost_copies
+from remote.lost_branches import MAX_EXAMINED, lost_copies
 from remote.metadata_cache import RemoteLogMetadataCache
 from storage.leader_epoch_cache import EpochEntry
 
@@ -76,3 +76,14 @@ def lost(copies, lineage=LINEAGE, *, start=0, end=100, in_sync=True, expired_bef
 )  # fmt: skip
 def test_which_copies_are_deleted(copies, lineage, settings, deleted):
     assert lost(copies, lineage, **settings) == deleted
+
+
+def test_a_decision_examines_a_bounded_number_of_copies():
+    """The next one goes on; without replicas in sync none is examined that may not be deleted."""
+    branch = [(number, 10 * number, (1, 10 * number)) for number in range(2 * MAX_EXAMINED)]
+    copies = [*branch, (5000, 0, (2, 0))]
+    assert lost(copies, ((2, 0),), expired_before=10**6) == list(range(MAX_EXAMINED))
+    assert lost(copies[MAX_EXAMINED:], ((2, 0),), expired_before=10**6) == list(
+        range(MAX_EXAMINED, 2 * MAX_EXAMINED)
+    )
+    assert lost(copies, ((2, 0),), start=30, in_sync=False) == [0, 1, 2]
