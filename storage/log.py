@@ -64,7 +64,7 @@ from storage.segment import Segment
 from storage.snapshot_files import apply_updates
 from storage.truncation import LogTruncation
 from storage.usual_append import UsualAppend
-from storage.validation import ValidatedRecords, validate
+from storage.validation import Turns, ValidatedRecords, validate
 
 if TYPE_CHECKING:
     from random import Random
@@ -247,13 +247,13 @@ class Log(LogView):
         now_ms: int,
         origin: AppendOrigin = AppendOrigin.CLIENT,
         transaction_version: int = 0,
-        is_quick: bool = False,
+        turns: Turns | None = None,
     ) -> AppendInfo:
         """Append the one batch in `records`, and assign it the next offsets.
 
         A writable buffer is patched in place, and may be reused afterwards. A batch that this log already
         has is not written again: the result `is_duplicate`, with the offsets of the first append.
-        `records` may have been validated before, in a thread; see `storage.validation`, also for `is_quick`.
+        `records` may have been validated before, in a thread; see `storage.validation`, also for `turns`.
         Raises the errors of validate and ProducerStateManager.analyze, RecordListTooLarge, KafkaStorageError.
         Cost: 6 us and the CRC. `usual.append` is the same in 3 us, for most batches of clients and for them only.
         """
@@ -267,7 +267,7 @@ class Log(LogView):
             config=self.files.config,
             leader_epoch=leader_epoch,
             origin=origin,
-            is_quick=is_quick,
+            turns=turns,
         )
         header = validated.header
         assert header.base_offset == offsets.log_end_offset, (self.directory, header, offsets)

@@ -11,8 +11,8 @@
 `Log.append_as_leader` and what it calls (`validation`, `producer_append`, `segment`) are the rules. This is the same for
 one whole batch that needs none of their exceptions:
 
-- a client's batch of magic 2 with nothing after it, in a writable buffer, whose records need not be opened, or are few and
-  what the header says: the codec stays, timestamps are the producer's and within the topic's bound, the CRC is right;
+- a client's batch of magic 2 with nothing after it, in a writable buffer, whose records need not be opened, or are few, short
+  if they are compressed (`SHORT_BYTES`: the turn of the loop is not charged) and what the header says: the codec stays, timestamps are the producer's and within the topic's bound, the CRC is right;
 - it is not transactional; its producer has none, or is known and the batch is the next one (`ProducerState.next_batch`);
 - the log is writable, the leader epoch has its entry, the active segment has room;
 - the topic is not compacted, not internal, and has neither `flush.messages` nor `message.timestamp.before.max.ms`.
@@ -57,7 +57,7 @@ from storage.log_files import LogFiles
 from storage.log_offsets import LogOffsets
 from storage.producer_state import BatchMetadata, ProducerState, ProducerStateManager
 from storage.topic_configs import MAX_LONG
-from storage.validation import FULLY_CHECKED, QUICK_BYTES, is_framed, is_one_record
+from storage.validation import FULLY_CHECKED, QUICK_BYTES, SHORT_BYTES, is_framed, is_one_record
 
 __all__ = ["UsualAppend", "usual_fields"]
 
@@ -135,13 +135,14 @@ def usual_fields(records: memoryview, bounds: UsualBounds, *, now_ms: int) -> tu
     if count == 1 and not attributes and first_timestamp == max_timestamp and is_one_record(records):
         return fields
     payload: bytes | memoryview = records[HEADER_SIZE_BYTES:]
-    if size_bytes <= QUICK_BYTES:
-        payload = bytes(payload)  # read faster; the copy of a megabyte takes longer than all of it
-    elif attributes:
+    if not attributes:
+        if size_bytes <= QUICK_BYTES:
+            payload = bytes(payload)  # read faster; the copy of a megabyte takes longer than all of it
+    elif size_bytes > SHORT_BYTES:
         return None
-    if attributes:
+    else:
         try:
-            payload = decompress(CODECS[attributes], payload, max_bytes=QUICK_BYTES)
+            payload = decompress(CODECS[attributes], payload, max_bytes=SHORT_BYTES)
         except (CorruptMessage, InvalidRecord):
             return None
     if largest_timestamp(payload, count=count, base_timestamp=first_timestamp) != max_timestamp:

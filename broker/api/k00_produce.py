@@ -7,8 +7,8 @@ Differs from Kafka: never throttles; every error has a message, not only those o
 twice is appended to twice (Kafka keeps the last); a row without records gets INVALID_RECORD (Kafka 4.3.1 never
 responds to such a request); transactions are not served: transactional batches get INVALID_TXN_STATE.
 Touches: broker.replicas. Waits with acks=all for the in-sync replicas (Kafka's DelayedProduce), with flush.messages
-for the flush, and for the validation in a thread of a large batch that must be decompressed (a compacted topic,
-another codec); other requests are served meanwhile.
+for the flush, and for the validation in a thread of a batch that must be opened (few records in a codec, a compacted topic,
+another codec), if it is large or others have spent the turn of the loop; other requests are served meanwhile.
 
 The usual and the general way of each step are side by side:
 
@@ -68,7 +68,7 @@ from protocol.records.compression import Compression
 from protocol.steps import listed
 from protocol.topic_names import INTERNAL_TOPICS
 from runtime import Pool
-from runtime.turns import in_turns
+from runtime.turns import LoopTurns, in_turns
 from storage.log_config import LogConfig
 from storage.validation import NeedsThread, ValidatedRecords, validate
 
@@ -320,7 +320,10 @@ async def _append_deferred(
             rows[at] = refused_row(partition, index, records, error)
         else:
             now_ms = runtime.now_ms()
-            rows[at] = _append(partition, index, records, validated, request, now_ms, pending, rows, at)
+            turns = runtime.turns
+            rows[at] = _append(
+                partition, index, records, validated, request, now_ms, pending, rows, at, turns
+            )
     return _respond(request, answers, context, broker, pending, is_pending=False)
 
 
@@ -386,7 +389,8 @@ def _append_any(
         assert records
         if deferred and any(partition is batch.partition for batch in deferred):
             raise NeedsThread  # the partition is named twice: its batches keep their order
-        return _append(partition, index, records, records, request, now_ms, pending, rows, len(rows))
+        turns, at = broker.runtime.turns, len(rows)
+        return _append(partition, index, records, records, request, now_ms, pending, rows, at, turns)
     except NeedsThread:
         deferred.append(DeferredBatch(partition, index, bytearray(records or b""), rows, len(rows)))
         return PartitionProduceResponse(index=index)
@@ -427,11 +431,12 @@ def _append(
     pending: list[PendingRow],
     rows: list[Row],
     at: int,
+    turns: LoopTurns,
 ) -> Row:
     """Append the batch as sent, or the result of its validation; returns its row, to be `rows[at]`. Raises NeedsThread."""
     acks = request.acks
     try:
-        info = partition.as_leader().append_records(records, required_acks=acks, now_ms=now_ms, is_quick=True)
+        info = partition.as_leader().append_records(records, required_acks=acks, now_ms=now_ms, turns=turns)
     except KafkaError as error:
         return refused_row(partition, index, sent, error)
     if acks == -1 and partition.log.high_watermark <= info.last_offset:

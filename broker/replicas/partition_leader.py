@@ -25,7 +25,7 @@ from protocol.errors import NotEnoughReplicas, NotEnoughReplicasAfterAppend, Off
 from protocol.local_log import LocalLog
 from storage.appending import AppendOrigin
 from storage.log import AppendInfo, Log
-from storage.validation import ValidatedRecords
+from storage.validation import Turns, ValidatedRecords
 
 
 class LedPartition(Protocol):
@@ -108,11 +108,11 @@ class PartitionLeader:
         required_acks: int,
         now_ms: int,
         origin: AppendOrigin = AppendOrigin.CLIENT,
-        is_quick: bool = False,
+        turns: Turns | None = None,
     ) -> AppendInfo:
         """Append as leader, and notify the fetches that wait for records.
 
-        With `is_quick` raises NeedsThread for a batch whose validation takes long (`storage.validation`). Raises
+        With `turns` raises NeedsThread for a batch whose validation takes long in them (`storage.validation`). Raises
         NotEnoughReplicas (with acks -1, before anything is written), and what `Log.append_as_leader` raises.
         """
         if required_acks == -1 and self._has_too_few_replicas():
@@ -125,7 +125,7 @@ class PartitionLeader:
             leader_epoch=self._partition.leader_epoch,
             now_ms=now_ms,
             origin=origin,
-            is_quick=is_quick,
+            turns=turns,
         )
         if is_flush_due := self.log.flusher.is_due:
             self._partition.flush()

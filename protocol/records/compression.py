@@ -121,7 +121,7 @@ def _gunzip(data: Bytes, max_bytes: int) -> bytes:
         while True:
             stream = zlib.decompressobj(wbits=31)
             while not stream.eof:
-                piece = stream.decompress(rest, _CHUNK_BYTES)
+                piece = stream.decompress(rest, min(_CHUNK_BYTES, output.left + 1))
                 rest = stream.unconsumed_tail
                 if not piece and not rest and not stream.eof:
                     raise CorruptMessage("The gzip stream is cut off")
@@ -226,7 +226,7 @@ def _unlz4(data: Bytes, max_bytes: int) -> bytes:
     rest: Bytes = data
     try:
         while not stream.eof:
-            piece = stream.decompress(rest, _CHUNK_BYTES)
+            piece = stream.decompress(rest, min(_CHUNK_BYTES, output.left + 1))
             rest = b""
             if not piece and stream.needs_input and not stream.eof:
                 raise CorruptMessage("The lz4 frame is cut off")

@@ -7,6 +7,17 @@ from typing import Any
 from runtime.turns import LoopTurns
 
 
+class OneTurn:
+    """The budget of a turn that does not end, for code that is given one; `steps` are those that were charged."""
+
+    def __init__(self, *, is_spent: bool = False) -> None:
+        self.is_spent = is_spent
+        self.steps = 0
+
+    def charge(self, steps: int) -> None:
+        self.steps += steps
+
+
 class _Clock:
     """The part of a runtime that turns need. The loop is that of the moment: some fakes are made before it runs."""
 

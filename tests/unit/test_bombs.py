@@ -30,6 +30,7 @@ from storage.verify.batches import BatchCheck
 from storage.verify.compare import _difference
 from storage.verify.findings import Findings
 from tests.harness.bombs import NOW_MS, SMALLEST_RECORD, batch_of, bombs
+from tests.harness.loop_turns import OneTurn
 from tests.unit.storage.storage_support import open_log
 
 ROOT = Path(__file__).parents[2]
@@ -41,7 +42,7 @@ def produce(config: LogConfig) -> Callable[[bytes, Path], None]:
     def check(batch: bytes, folder: Path) -> None:
         options = {"first_offset": 0, "now_ms": NOW_MS, "config": config, "leader_epoch": 0}
         with pytest.raises((NeedsThread, InvalidRecord)):
-            validate(batch, **options, is_quick=True)
+            validate(batch, **options, turns=OneTurn())
         with pytest.raises(InvalidRecord):
             validate(batch, **options)
 

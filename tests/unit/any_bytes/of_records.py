@@ -42,6 +42,7 @@ from protocol.transactions.records import TransactionLogKey, TransactionLogValue
 from remote.topic_metadata import records as topic_records
 from storage import validation
 from storage.log_config import LogConfig
+from tests.harness.loop_turns import OneTurn
 from tests.unit.any_bytes.entry_point import (
     BOUNDS,
     NOW_MS,
@@ -83,7 +84,7 @@ def produced_batches(data: bytes) -> None:
     """What a Produce appends."""
     data = with_checksums(data)
     for config in _CONFIGS:
-        for is_quick in (True, False):
+        for turns in (None, OneTurn(), OneTurn(is_spent=True)):
             with suppress(KafkaError, validation.NeedsThread):
                 validation.validate(
                     bytearray(data),
@@ -91,7 +92,7 @@ def produced_batches(data: bytes) -> None:
                     now_ms=NOW_MS,
                     config=config,
                     leader_epoch=3,
-                    is_quick=is_quick,
+                    turns=turns,
                 )
 
 

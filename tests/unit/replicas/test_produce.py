@@ -459,6 +459,27 @@ def test_a_batch_is_appended_by_the_configuration_of_then(simulation, broker):
     assert {record.timestamp for record in records(data)} == {now_ms}
 
 
+@pytest.mark.parametrize(
+    ("sent", "config"),
+    [
+        (batch(b"x" * 50_000, compression=Compression.GZIP), {}),
+        (batch(b"x" * 50_000, key=b"k", compression=Compression.ZSTD), {"cleanup.policy": "compact"}),
+        (large(count=300), {"cleanup.policy": "compact"}),
+        (large(count=300, compression=Compression.NONE), {"cleanup.policy": "compact"}),
+        (batch(b"x" * 50_000), {"compression.type": "lz4"}),
+    ],
+)
+def test_batches_that_are_opened_share_a_turn(simulation, broker, sent, config):
+    """However many requests arrive at the same time: the others' batches are validated in a thread. Short ones do not wait."""
+    broker.runtime.now_ms = lambda: NOW_MS
+    broker.create(config=config)
+    short = batch(b"x" * 100, key=b"k", compression=Compression.GZIP)
+    answers, waited = later(simulation, broker, *[request(sent)] * 50, request(short))
+    assert waited == [*sorted(waited[:50]), False]
+    assert 1 <= waited.index(True) <= 20
+    assert [row.error_code for (row,) in answers] == [0] * len(answers)
+
+
 def test_what_must_not_be_opened_does_not_wait(simulation, broker):
     broker.create(config={"cleanup.policy": "delete"})
     _, waited = later(simulation, broker, request(large(timestamp=broker.runtime.now_ms())))
