@@ -46,8 +46,11 @@ def prefix_decoder(cls: type[_M], version: int) -> Callable[[bytes | memoryview,
     return _prefix_decoder(cls, version)
 
 
-def stepwise_decoder(cls: type[_M], version: int) -> Callable[[Bytes], Generator[None, None, _M]]:
-    """`decode_struct` of a message of any number of elements in short steps. The bytes must not change between two steps."""
+def stepwise_decoder(cls: type[_M], version: int) -> Callable[[Bytes, list[Any]], Generator[None, None, _M]]:
+    """`decode_struct` of a message of any number of elements in short steps. The bytes must not change between two steps.
+
+    The elements of each step are also appended to the list, as one part: so they can be freed in steps, too.
+    """
     return _stepwise_decoder(cls, version)
 
 
@@ -64,10 +67,10 @@ def scatter_encoder(cls: type[_M], version: int) -> Callable[[_M, bytes], list[b
     return _scatter_encoder(cls, version)
 
 
-def stepwise_encoder(cls: type[_M], version: int) -> Callable[[_M], Generator[None, None, bytes]]:
+def stepwise_encoder(cls: type[_M], version: int) -> Callable[[_M, list[Any]], Generator[None, None, bytes]]:
     """Encoder of a message of any number of rows in short steps, with the bytes of `encoder` as its result.
 
-    The message must not change between two steps.
+    The message must not change between two steps. Its elements are appended to the list as by `stepwise_decoder`.
     """
     return _stepwise_encoder(cls, version)
 
@@ -86,12 +89,14 @@ def _decoder(cls: type[Any], version: int) -> Callable[[Bytes], Any]:
 
 
 @once
-def _stepwise_decoder(cls: type[Any], version: int) -> Callable[[Bytes], Generator[None, None, Any]]:
+def _stepwise_decoder(
+    cls: type[Any], version: int
+) -> Callable[[Bytes, list[Any]], Generator[None, None, Any]]:
     read, budget = stepwise_reader_of(cls, version), _budget(cls)
 
-    def decode(data: Bytes) -> Generator[None, None, Any]:  # an object of `cls`
+    def decode(data: Bytes, parts: list[Any]) -> Generator[None, None, Any]:  # an object of `cls`
         try:
-            message, _ = yield from read(memoryview(data), 0, budget)
+            message, _ = yield from read(memoryview(data), 0, budget, parts)
         except _UNREADABLE as error:
             raise _malformed(cls, version, error) from None
         return message
@@ -138,13 +143,15 @@ def _encoder(cls: type[Any], version: int) -> Callable[[Any], bytes]:
 
 
 @once
-def _stepwise_encoder(cls: type[Any], version: int) -> Callable[[Any], Generator[None, None, bytes]]:
+def _stepwise_encoder(
+    cls: type[Any], version: int
+) -> Callable[[Any, list[Any]], Generator[None, None, bytes]]:
     write = stepwise_writer_of(cls, version)
 
-    def encode(message: Any) -> Generator[None, None, bytes]:  # noqa: ANN401 an object of `cls`
+    def encode(message: Any, parts: list[Any]) -> Generator[None, None, bytes]:  # noqa: ANN401 an object of `cls`
         out = bytearray()
         try:
-            yield from write(message, out)
+            yield from write(message, out, parts)
         except _UNWRITABLE as error:
             raise ValueError(f"{cls.__name__} v{version} cannot be written: {error}") from error
         return bytes(out)
@@ -182,9 +189,11 @@ def decode_request(api_key: int, version: int, body: Bytes) -> Request:
     return decoder(request_class(api_key), version)(body)
 
 
-def decode_request_in_steps(api_key: int, version: int, body: Bytes) -> Generator[None, None, Request]:
+def decode_request_in_steps(
+    api_key: int, version: int, body: Bytes, parts: list[Any]
+) -> Generator[None, None, Request]:
     """`decode_request` in steps: see `stepwise_decoder`."""
-    return stepwise_decoder(request_class(api_key), version)(body)
+    return stepwise_decoder(request_class(api_key), version)(body, parts)
 
 
 def encode_request(api_key: int, version: int, request: Request) -> bytes:
@@ -192,9 +201,23 @@ def encode_request(api_key: int, version: int, request: Request) -> bytes:
     return encoder(request_class(api_key), version)(request)
 
 
+def encode_request_in_steps(
+    api_key: int, version: int, request: Request, parts: list[Any]
+) -> Generator[None, None, bytes]:
+    """`encode_request` in steps: see `stepwise_encoder`."""
+    return stepwise_encoder(request_class(api_key), version)(request, parts)
+
+
 def decode_response(api_key: int, version: int, body: Bytes) -> Response:
     """The response in a frame's body, from another node."""
     return decoder(response_class(api_key), version)(body)
+
+
+def decode_response_in_steps(
+    api_key: int, version: int, body: Bytes, parts: list[Any]
+) -> Generator[None, None, Response]:
+    """`decode_response` in steps: see `stepwise_decoder`."""
+    return stepwise_decoder(response_class(api_key), version)(body, parts)
 
 
 def encode_response(api_key: int, version: int, response: Response) -> bytes:
@@ -202,6 +225,8 @@ def encode_response(api_key: int, version: int, response: Response) -> bytes:
     return encoder(response_class(api_key), version)(response)
 
 
-def encode_response_in_steps(api_key: int, version: int, response: Response) -> Generator[None, None, bytes]:
+def encode_response_in_steps(
+    api_key: int, version: int, response: Response, parts: list[Any]
+) -> Generator[None, None, bytes]:
     """`encode_response` in steps: see `stepwise_encoder`."""
-    return stepwise_encoder(response_class(api_key), version)(response)
+    return stepwise_encoder(response_class(api_key), version)(response, parts)

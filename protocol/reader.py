@@ -57,8 +57,9 @@ from protocol.varint import read_uvarint
 
 #: read(view, position, elements allowed) -> (message, position after it).
 Reader = Callable[[bytes | memoryview, int, int], tuple[Any, int]]
-#: The same, and yields between two elements whenever it has read `ELEMENTS_OF_STEP`.
-StepwiseReader = Callable[[bytes | memoryview, int, int], Generator[None, None, tuple[Any, int]]]
+#: The same, and yields between two elements whenever it has read `ELEMENTS_OF_STEP`; appends the elements of each step to the last
+#: argument, as a list of them.
+StepwiseReader = Callable[[bytes | memoryview, int, int, list[Any]], Generator[None, None, tuple[Any, int]]]
 
 #: The number of elements, of arrays of structs and strings, that a stepwise reader reads in one step: some 100 µs.
 ELEMENTS_OF_STEP: Final = 100
@@ -104,7 +105,7 @@ class _Compiler:
     def __init__(self, plan: StructPlan, *, stepwise: bool = False) -> None:
         self._plan = plan
         self._stepwise = stepwise
-        self._source = Source("def read(data, p, budget):")
+        self._source = Source(f"def read(data, p, budget{', parts' if stepwise else ''}):")
         self._source.globals.update({helper.__name__: helper for helper in _HELPERS}, new=object.__new__)
         #: Fixed-size fields not unpacked yet: `struct` codes, targets, and the statements after the unpacking.
         self._codes = ""
@@ -116,7 +117,7 @@ class _Compiler:
         source = self._source
         source.line("size = len(data)")
         if self._stepwise:
-            source.line(f"left = {ELEMENTS_OF_STEP}")
+            source.line(f"left = {ELEMENTS_OF_STEP}; parts.append(part := [])")
         message = self._struct(self._plan)
         self._flush()
         source.line(f"return {message}, p")
@@ -307,7 +308,7 @@ class _Compiler:
             code, size = FIXED[field.kind]
             if field.kind == "uuid":
                 uuids = "yield from uuids_in_steps" if self._stepwise else "uuids_of"
-                source.line(f"{target} = {uuids}(data, p, {count})")
+                source.line(f"{target} = {uuids}(data, p, {count}{', parts' if self._stepwise else ''})")
             else:
                 unpackers = few_unpackers(code)
                 few = f"{source.refer('few', unpackers)}[{count}](data, p)"
@@ -326,12 +327,14 @@ class _Compiler:
                 item = source.name("item")
                 self._value(element_of(field), item, is_flexible)
             source.line(f"{items}.append({item})")
+            if self._stepwise:
+                source.line(f"part.append({item})")
 
     def _step(self) -> None:
         """Yield before the next element if the step has had its elements."""
         if self._stepwise:
             with self._source.block("if not left:"):
-                self._source.line(f"left = {ELEMENTS_OF_STEP}")
+                self._source.line(f"left = {ELEMENTS_OF_STEP}; parts.append(part := [])")
                 self._source.line("yield")
             self._source.line("left -= 1")
 

@@ -74,12 +74,16 @@ def uuids_of(data: memoryview | bytes, position: int, count: int) -> list[UUID]:
     return [uuid_of(bytes(data[at : at + 16])) for at in range(position, position + 16 * count, 16)]
 
 
-def uuids_in_steps(data: memoryview | bytes, position: int, count: int) -> Generator[None, None, list[UUID]]:
-    """The same, of any number in short steps."""
+def uuids_in_steps(
+    data: memoryview | bytes, position: int, count: int, parts: list[Any]
+) -> Generator[None, None, list[UUID]]:
+    """The same, of any number in short steps; those of each are appended to `parts`, as a list."""
     found: list[UUID] = []
     while len(found) < count:
         some = min(count - len(found), _OF_STEP)
-        found += uuids_of(data, position + 16 * len(found), some)
+        part = uuids_of(data, position + 16 * len(found), some)
+        parts.append(part)
+        found += part
         if some == _OF_STEP:
             yield
     return found

@@ -7,7 +7,7 @@ and answers of any number of rows do not stop the loop for longer than a step ta
 from collections import Counter
 from collections.abc import Generator, Hashable, Iterable
 from itertools import islice
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -46,23 +46,29 @@ def at_once(work: Generator[None, None, R]) -> R:
             return result
 
 
-def listed(rows: Iterable[T], *, size: int = ROWS_OF_STEP) -> Generator[None, None, list[T]]:
-    """All rows, `size` of which are made in one step."""
+def listed(
+    rows: Iterable[T], *, size: int = ROWS_OF_STEP, parts: list[Any] | None = None
+) -> Generator[None, None, list[T]]:
+    """All rows, `size` of which are made in one step, and are appended to `parts` as a list of them."""
     found: list[T] = []
     left = iter(rows)
     while some := list(islice(left, size)):
         if found:
             yield
         found += some
+        if parts is not None:
+            parts.append(some)
     return found
 
 
-def counted(names: Iterable[H]) -> Generator[None, None, Counter[H]]:
-    """How often each name occurs."""
+def counted(names: Iterable[H], *, parts: list[Any] | None = None) -> Generator[None, None, Counter[H]]:
+    """How often each name occurs; the names of each step are appended to `parts` as a list of them."""
     counter: Counter[H] = Counter()
     left = iter(names)
     while some := list(islice(left, NAMES_OF_STEP)):
         if counter:
             yield
         counter.update(some)
+        if parts is not None:
+            parts.append(some)
     return counter

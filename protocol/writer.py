@@ -29,8 +29,9 @@ ELEMENTS_OF_STEP: Final = 100
 Writer = Callable[[Any, bytearray], None]
 #: write(message, out, buffers) appends `out`, split at the records, and the records themselves to `buffers`.
 ScatterWriter = Callable[[Any, bytearray, list[Any]], None]
-#: write(message, out) appends to `out`, and yields between two elements whenever it has written `ELEMENTS_OF_STEP`.
-StepwiseWriter = Callable[[Any, bytearray], Generator[None, None, None]]
+#: write(message, out, parts) appends to `out`, and yields between two elements whenever it has written `ELEMENTS_OF_STEP`; appends those
+#: of each step to `parts`, as a list of them.
+StepwiseWriter = Callable[[Any, bytearray, list[Any]], Generator[None, None, None]]
 
 
 @once
@@ -67,7 +68,8 @@ class _Compiler:
         self._plan = plan
         self._scatter = scatter
         self._stepwise = stepwise
-        self._source = Source("def write(m0, out, buffers):" if scatter else "def write(m0, out):")
+        more = ", buffers" if scatter else ", parts" if stepwise else ""
+        self._source = Source(f"def write(m0, out{more}):")
         self._source.globals.update(write_uvarint=write_uvarint, too_long=too_long, pack=pack)
         #: Fixed-size fields not packed yet: `struct` codes and expressions.
         self._codes = ""
@@ -76,7 +78,7 @@ class _Compiler:
     def compile(self, title: str) -> Callable[..., Any]:
         """The writer of the plan."""
         if self._stepwise:
-            self._source.line(f"left = {ELEMENTS_OF_STEP}")
+            self._source.line(f"left = {ELEMENTS_OF_STEP}; parts.append(part := [])")
         self._struct(self._plan, "m0")
         self._flush()
         if self._scatter:
@@ -226,9 +228,9 @@ class _Compiler:
         with source.block(f"for {item} in {items}:"):
             if self._stepwise:
                 with source.block("if not left:"):
-                    source.line(f"left = {ELEMENTS_OF_STEP}")
+                    source.line(f"left = {ELEMENTS_OF_STEP}; parts.append(part := [])")
                     source.line("yield")
-                source.line("left -= 1")
+                source.line(f"left -= 1; part.append({item})")
             if isinstance(field.kind, StructPlan):
                 self._struct(field.kind, item)
             elif field.kind == "uuid":

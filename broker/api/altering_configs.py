@@ -10,7 +10,7 @@ from collections.abc import Callable
 from copy import copy
 from typing import Final, NamedTuple, Protocol, TypeVar
 
-from broker.api.long_answers import ROWS_OF_STEP, result_in_turns
+from broker.api.long_answers import ROWS_OF_STEP
 from broker.membership.controller_channel import RequestHandler
 from broker.request_context import RequestContext
 from broker.services import BrokerServices
@@ -18,7 +18,7 @@ from protocol.errors import ErrorCode, InvalidRequest, KafkaError
 from protocol.messages import alter_configs, incremental_alter_configs
 from protocol.metadata.image import ConfigResource, ConfigResourceType
 from protocol.steps import counted, listed
-from runtime.turns import HasTurns
+from runtime.turns import HasTurns, result_in_turns
 
 R = TypeVar("R")
 

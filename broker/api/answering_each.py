@@ -3,10 +3,10 @@
 Computing the partition of a name costs 50 ns for each character: 300 names of 32 kB would stop the loop for 0.5 s.
 """
 
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Generator
 from typing import Final, TypeVar
 
-from broker.api.long_answers import at_once_or_in_turns
+from broker.api.long_answers import at_once_or_in_turns, distinct
 from broker.services import BrokerServices
 
 R = TypeVar("R")
@@ -18,18 +18,27 @@ _SHORT: Final = 16_384
 
 
 def answer_each(
-    names: Sequence[str],
+    names: Collection[str],
     answer: Callable[[str], R],
     convert: Callable[[list[R]], S | Awaitable[S]],
     broker: BrokerServices,
+    *,
+    is_distinct: bool = False,
 ) -> S | Awaitable[S]:
-    """`convert` of the answers to all names, in order. The answers of a long request are not from one moment."""
-    return at_once_or_in_turns(_answer(names, answer, convert), broker.runtime, broker.long_answers)
+    """`convert` of the answers to all names, in order; with `is_distinct`, to each once. Those of a long request are not of one moment."""
+    work = _answer(names, answer, convert, is_distinct=is_distinct)
+    return at_once_or_in_turns(work, broker.runtime, broker.long_answers)
 
 
 def _answer(
-    names: Sequence[str], answer: Callable[[str], R], convert: Callable[[list[R]], S | Awaitable[S]]
+    names: Collection[str],
+    answer: Callable[[str], R],
+    convert: Callable[[list[R]], S | Awaitable[S]],
+    *,
+    is_distinct: bool,
 ) -> Generator[None, None, S | Awaitable[S]]:
+    if is_distinct:
+        names = yield from distinct(names, str)
     is_short = len(names) <= _FEW and sum(map(len, names)) <= _SHORT
     rows: list[R] = []
     for name in names:

@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 from broker.api import Api, api, import_steps, is_import_long, modules
 from broker.api.k18_api_versions import unsupported_version
 from broker.api.kept_answers import MOST_REQUEST_BYTES, Asked, KeptAnswers
-from broker.api.long_answers import at_once_or_in_turns, result_in_turns
+from broker.api.long_answers import at_once_or_in_turns
 from broker.api.request_head import RequestHead, request_head
 from broker.network import Buffers, Connection, Reply, ReplyInTurns, ReplyOfReads
 from broker.request_context import RequestContext
@@ -31,6 +31,7 @@ from protocol.errors import KafkaError, MalformedMessage, UnknownServerError
 from protocol.framing import RequestHeader, parse_request_header, response_header
 from protocol.refusals import refuse
 from protocol.schema import Request, Response
+from runtime.turns import FreedInTurns, result_in_turns
 
 logger = logging.getLogger(__name__)
 
@@ -134,9 +135,10 @@ class Dispatcher:
         self, served: Api, body: bytes, header: RequestHeader, context: RequestContext
     ) -> Reply:
         """As `_handle`; decodes in turns of the loop, in which other requests are handled."""
-        decoding = decode_request_in_steps(header.api_key, header.api_version, body)
+        parts = FreedInTurns(self._broker.runtime)
+        decoding = decode_request_in_steps(header.api_key, header.api_version, body, parts)
         message = await result_in_turns(decoding, self._broker.runtime)
-        return self._respond(served, message, header, context, is_long=True)
+        return self._respond(served, message, header, context, parts=parts)
 
     def _respond(
         self,
@@ -147,21 +149,21 @@ class Dispatcher:
         asked: Asked | None = None,
         state: object = None,
         *,
-        is_long: bool = False,
+        parts: FreedInTurns | None = None,
     ) -> Reply:
-        """Handle the message. `asked`: keep the answer, as one that depends on `state`; `is_long`: it may have many rows."""
+        """Handle the message. `asked`: keep the answer, as one that depends on `state`; `parts`: those of a message of many rows."""
         assert served.handle is not None
         key, version = header.api_key, header.api_version
         try:
             response = served.handle(message, context, self._broker)
         except Exception as error:  # noqa: BLE001 a handler's bug must not end the connections of others
-            return _answer(header, version, _refusal(served, message, context, error))
+            response = _refusal(served, message, context, error)
         if isinstance(response, Awaitable):
-            reply = self._wait(response, header, served, message, context, is_long=is_long)
+            reply = self._wait(response, header, served, message, context, parts)
             return ReplyOfReads(reply) if served.only_reads else reply
         if response is None:
             return None
-        if is_long:
+        if parts is not None:
             return self._encode(response, header, version)
         encoded = encode_response(key, version, response)
         if asked is not None:
@@ -175,8 +177,7 @@ class Dispatcher:
         served: Api,
         message: Request,
         context: RequestContext,
-        *,
-        is_long: bool,
+        parts: FreedInTurns | None,
     ) -> Buffers | None:
         try:
             answer = await response
@@ -184,13 +185,14 @@ class Dispatcher:
             answer = _refusal(served, message, context, error)
         if answer is None:
             return None
-        if not (is_long or served.is_encoded_in_turns):
+        if parts is None and not served.is_encoded_in_turns:
             return _answer(header, context.version, answer)
         return await self._encode(answer, header, context.version)
 
     async def _encode(self, answer: Response, header: RequestHeader, version: int) -> Buffers:
         """The response, of any number of rows."""
-        encoding = encode_response_in_steps(header.api_key, version, answer)
+        parts = FreedInTurns(self._broker.runtime)
+        encoding = encode_response_in_steps(header.api_key, version, answer, parts)
         encoded = at_once_or_in_turns(encoding, self._broker.runtime)
         return _buffers(header, version, encoded if isinstance(encoded, bytes) else await encoded)
 

@@ -26,14 +26,13 @@ Many rows are appended in turns of the event loop (`_produce_in_turns`), between
 is looked up in its own turn, so that it answers for itself whatever happens in between.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from broker.api import Api, Buffers, Repeated, Reply
+from broker.api import Api, Repeated, Reply
 from broker.api.long_answers import ROWS_OF_STEP as LISTED_ROWS_OF_STEP
-from broker.api.long_answers import result_in_turns
 from broker.api.produce_rows import (
     AnsweredTopic,
     Row,
@@ -45,7 +44,6 @@ from broker.api.produce_rows import (
     with_error_fields,
 )
 from broker.network import ReplyInTurns
-from broker.purgatory.delayed_response import DelayedResponse
 from broker.replicas.delayed_produce import FlushPartitionStatus, PartitionStatus, ProducePartitionStatus
 from broker.replicas.partition import Partition
 from broker.request_context import RequestContext
@@ -65,10 +63,10 @@ from protocol.hot.produce import AppendedRow, ProducedRow, ProducedTopic
 from protocol.messages.produce import PartitionProduceResponse, ProduceRequest
 from protocol.records.batch import ATTRIBUTES_OFFSET, COMPRESSION_MASK, TRANSACTIONAL_FLAG
 from protocol.records.compression import Compression
-from protocol.steps import listed
+from protocol.steps import Step, at_once
 from protocol.topic_names import INTERNAL_TOPICS
 from runtime import Pool
-from runtime.turns import LoopTurns, in_turns
+from runtime.turns import FreedInTurns, LoopTurns, in_turns, result_in_turns
 from storage.log_config import LogConfig
 from storage.validation import NeedsThread, ValidatedRecords, validate
 
@@ -114,38 +112,43 @@ class DeferredBatch(NamedTuple):
 
 def handle_raw(body: memoryview, context: RequestContext, broker: BrokerServices) -> Reply:
     """Append all batches, then respond; with acks=all once the in-sync replicas have them."""
-    decoding = codec.decode_in_steps(context.version, body)
+    decoding = codec.decode_in_steps(context.version, body, [])
     try:
         next(decoding)
     except StopIteration as done:
         request: ProduceRequest = done.value
-        return _produce(request, _topics(request, context.version), len(body), context, broker)
+        topics = at_once(_topics(request, context.version, FreedInTurns(broker.runtime)))
+        return _produce(request, topics, len(body), context, broker)
     # The connection receives its next requests into the same memory. Cost of the copy: 0.7 ms a megabyte.
     return ReplyInTurns(_decode_and_produce(memoryview(bytearray(body)), context, broker))
 
 
 async def _decode_and_produce(body: memoryview, context: RequestContext, broker: BrokerServices) -> Reply:
     """As `handle_raw`, of many rows, also if they are thousands of topics."""
-    request = await result_in_turns(codec.decode_in_steps(context.version, body), broker.runtime)
-    topics = await result_in_turns(
-        listed(_each_topic(request, context.version), size=LISTED_ROWS_OF_STEP), broker.runtime
-    )
+    parts = FreedInTurns(broker.runtime)
+    request = await result_in_turns(codec.decode_in_steps(context.version, body, parts), broker.runtime)
+    topics = await result_in_turns(_topics(request, context.version, parts), broker.runtime)
     return await _produce_in_turns(request, topics, context, broker)
 
 
-def _topics(request: ProduceRequest, version: int) -> list[ProducedTopic]:
-    return list(_each_topic(request, version))
-
-
-def _each_topic(request: ProduceRequest, version: int) -> Iterator[ProducedTopic]:
+def _topics(
+    request: ProduceRequest, version: int, parts: FreedInTurns
+) -> Generator[None, None, list[ProducedTopic]]:
     by_id = version >= 13
-    return (
-        (
-            topic.topic_id if by_id else topic.name,
-            [(data.index, data.records) for data in topic.partition_data],
-        )
-        for topic in request.topic_data
-    )
+    found: list[ProducedTopic] = []
+    step = Step(LISTED_ROWS_OF_STEP)
+    for topic in request.topic_data:
+        rows: list[ProducedRow] = []
+        found.append((topic.topic_id if by_id else topic.name, rows))
+        parts.hold(found[-1])
+        for data in topic.partition_data:
+            rows.append(row := (data.index, data.records))
+            parts.hold(row)
+            if step.is_full():
+                yield
+        if step.is_full():
+            yield
+    return found
 
 
 def repeated(version: int, body: memoryview) -> Repeated | None:
@@ -229,16 +232,21 @@ async def _produce_in_turns(
     answers: list[AnsweredTopic] = []
     pending: list[PendingRow] = []
     deferred: list[DeferredBatch] = []
+    parts = FreedInTurns(broker.runtime)
 
     def steps() -> Iterator[object]:
         for key, batches in topics:
             rows: list[Row] = []
             answers.append((key, rows))
-            for start in range(0, len(batches), ROWS_OF_STEP):
+            # Topics without rows are steps, too.
+            for start in range(0, max(1, len(batches)), ROWS_OF_STEP):
                 some = batches[start : start + ROWS_OF_STEP]
                 # Not the time of the first turn: LogAppendTime ascends, and others append in between.
                 now_ms = broker.runtime.now_ms()
                 yield _append_rows(key, some, rows, request, now_ms, context, broker, pending, deferred)
+                for row in rows[start:]:
+                    parts.hold(row)
+            parts.hold(answers[-1])
 
     await in_turns(broker.runtime, steps())
     await broker.runtime.turns.share()  # a response of 3,000 rows takes 2 ms
@@ -306,7 +314,7 @@ async def _append_deferred(
     context: RequestContext,
     broker: BrokerServices,
     pending: list[PendingRow],
-) -> Buffers | DelayedResponse[Buffers] | None:
+) -> Reply:
     """Append deferred batches one after the other: a partition's batches keep their order. The connection waits.
 
     Time and configuration are those of the append, also of a batch whose validation has waited: LogAppendTime ascends.
@@ -349,26 +357,33 @@ def _respond(
     pending: list[PendingRow],
     *,
     is_pending: bool,
-) -> Buffers | DelayedResponse[Buffers] | None:
+) -> Reply:
     """Respond, or wait for `pending` rows; `is_pending` is known to be so."""
     if request.acks == 0:
         close_on_error(answers)
         return None
     if not pending:
-        return encode(answers, context, broker)
+        return _encoded(answers, context, broker)
 
-    def respond() -> Buffers:
+    def respond() -> Reply:
         for status, rows, at in pending:
             if status.error is not None:
                 rows[at] = row = with_error_fields(rows[at])
                 row.error_code = status.error.code
                 row.error_message = status.error.message
-        return encode(answers, context, broker)
+        return _encoded(answers, context, broker)
 
     statuses = [status for status, _, _ in pending]
     if is_pending:
         return broker.replicas.respond_later(statuses, timeout_ms=request.timeout_ms, respond=respond)
     return broker.replicas.respond_when_complete(statuses, timeout_ms=request.timeout_ms, respond=respond)
+
+
+def _encoded(answers: list[AnsweredTopic], context: RequestContext, broker: BrokerServices) -> Reply:
+    """The response; of many rows in turns of the loop."""
+    if sum([len(rows) for _, rows in answers]) <= MAX_ROWS_AT_ONCE:
+        return encode(answers, context, broker)
+    return ReplyInTurns(result_in_turns(encode_in_steps(answers, context, broker), broker.runtime))
 
 
 def _append_any(

@@ -31,13 +31,13 @@ rows (`broker.reads.repeated_fetches`), and which every change of their partitio
 Many rows are read in turns of the event loop (`broker.reads.fetch`).
 """
 
-from collections.abc import Iterable, Iterator
-from typing import Final, cast
+from collections.abc import Generator, Iterable, Iterator
+from typing import Final, TypeVar, cast
 from uuid import UUID
 
 from broker.api import Api, Buffers, Repeated, Reply
 from broker.api.current_leader import name_leaders
-from broker.api.long_answers import ROWS_OF_STEP, result_in_turns
+from broker.api.long_answers import ROWS_OF_STEP
 from broker.network import ReplyInTurns
 from broker.reads.fetch import fetch
 from broker.reads.fetch_contexts import FetchContext, new_context
@@ -62,41 +62,56 @@ from protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
     LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionData,
 )
-from protocol.steps import listed
+from protocol.steps import Step
+from runtime.turns import FreedInTurns, result_in_turns
 
 READ_COMMITTED: Final = 1
 #: The replica id of a copy of a partition between log directories.
 FUTURE_REPLICA: Final = -3
+
+T = TypeVar("T")
+
+#: A longer body may have more rows than are handled in one turn of the loop.
+LONG_BODY_BYTES: Final = 8 * 1024
 
 _ERRORS_WITH_LEADER: Final = frozenset({ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch})
 
 
 def handle_raw(body: memoryview, context: RequestContext, broker: BrokerServices) -> Reply:
     """Look up the fetch session, read its partitions, respond or wait."""
-    decoding = codec.decode_in_steps(context.version, body)
+    # Numbers of forgotten partitions are read in one step, however many they are.
+    if len(body) > LONG_BODY_BYTES:
+        return ReplyInTurns(_decode_and_fetch(bytes(body), context, broker))
+    decoding = codec.decode_in_steps(context.version, body, [])
     try:
         next(decoding)
     except StopIteration as done:
         request: FetchRequest = done.value
         by_id = context.version >= 13
-        requested, forgotten = list(_requested(request, by_id=by_id)), list(_forgotten(request, by_id=by_id))
+        requested = list(_requested(request.topics, by_id=by_id))
+        forgotten = list(_forgotten(request.forgotten_topics_data, by_id=by_id))
         return _fetch(request, request.session_epoch, requested, forgotten, context, broker)
     return ReplyInTurns(_decode_and_fetch(bytes(body), context, broker))
 
 
 async def _decode_and_fetch(body: bytes, context: RequestContext, broker: BrokerServices) -> Reply:
     """As `handle_raw`, of many rows: these are decoded in turns of the loop."""
-    request = await result_in_turns(codec.decode_in_steps(context.version, memoryview(body)), broker.runtime)
+    parts = FreedInTurns(broker.runtime)
+    decoding = codec.decode_in_steps(context.version, memoryview(body), parts)
+    request = await result_in_turns(decoding, broker.runtime)
     by_id = context.version >= 13
     requested = await result_in_turns(
-        listed(_requested(request, by_id=by_id), size=ROWS_OF_STEP), broker.runtime
+        _each((_requested([topic], by_id=by_id) for topic in request.topics), parts), broker.runtime
     )
     forgotten = await result_in_turns(
-        listed(_forgotten(request, by_id=by_id), size=ROWS_OF_STEP), broker.runtime
+        _each((_forgotten([topic], by_id=by_id) for topic in request.forgotten_topics_data), parts),
+        broker.runtime,
     )
     return _fetch(request, request.session_epoch, requested, forgotten, context, broker)
 
@@ -132,6 +147,7 @@ def _repeated_in_full(version: int) -> Repeated:
         fetch_context = fetches.context(
             full.topics,
             broker.fetch_sessions,
+            host=context.client_host,
             is_read_committed=full.request.isolation_level == READ_COMMITTED,
             now_ms=now_ms,
         )
@@ -239,19 +255,32 @@ def _client(request: FetchRequest, context: RequestContext, broker: BrokerServic
     )
 
 
-def _requested(request: FetchRequest, *, by_id: bool) -> Iterator[tuple[PartitionKey, RequestRow]]:
+def _each(groups: Iterable[Iterable[T]], parts: FreedInTurns) -> Generator[None, None, list[T]]:
+    """The rows of all groups; groups without rows count for a step, too."""
+    found: list[T] = []
+    step = Step(ROWS_OF_STEP)
+    for rows in groups:
+        for row in rows:
+            found.append(row)
+            parts.hold(row)
+            if step.is_full():
+                yield
+        if step.is_full():
+            yield
+    return found
+
+
+def _requested(topics: list[FetchTopic], *, by_id: bool) -> Iterator[tuple[PartitionKey, RequestRow]]:
     return (
         ((topic.topic_id if by_id else topic.topic, row.partition), row)
-        for topic in request.topics
+        for topic in topics
         for row in topic.partitions
     )
 
 
-def _forgotten(request: FetchRequest, *, by_id: bool) -> Iterator[PartitionKey]:
+def _forgotten(topics: list[ForgottenTopic], *, by_id: bool) -> Iterator[PartitionKey]:
     return (
-        (topic.topic_id if by_id else topic.topic, index)
-        for topic in request.forgotten_topics_data
-        for index in topic.partitions
+        (topic.topic_id if by_id else topic.topic, index) for topic in topics for index in topic.partitions
     )
 
 

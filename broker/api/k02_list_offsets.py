@@ -13,7 +13,7 @@ several turns of the loop.
 from typing import Final, NamedTuple
 
 from broker.api import Api
-from broker.api.long_answers import ROWS_OF_STEP, result_in_turns
+from broker.api.long_answers import ROWS_OF_STEP
 from broker.reads.delayed_remote_list_offsets import OffsetLookUp
 from broker.reads.list_offsets import Search, is_searched, offset_for_timestamp
 from broker.replicas.partition import Partition
@@ -46,7 +46,7 @@ from protocol.special_timestamps import (
 from protocol.steps import counted
 from protocol.types import TopicPartition
 from runtime import Pool
-from runtime.turns import MAX_STEPS
+from runtime.turns import MAX_STEPS, result_in_turns
 from storage.index import TimestampOffset
 
 #: Rows of one step count as so many steps of a turn.

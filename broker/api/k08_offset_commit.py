@@ -29,6 +29,7 @@ from protocol.messages.offset_commit import (
 )
 from protocol.steps import Step
 from protocol.types import ZERO_UUID
+from runtime.turns import FreedInTurns
 
 _FIRST_VERSION_WITH_TOPIC_IDS = 10
 
@@ -48,11 +49,13 @@ def _answer(
     known: list[OffsetCommitRequestTopic] = []
     refused: dict[_TopicKey, list[OffsetCommitResponsePartition]] = {}
     step = Step(ROWS_OF_STEP)
+    parts = FreedInTurns(broker.runtime)
     for asked in request.topics:
         rows, error = _resolve(asked, context.version, broker)
         key = (asked.topic_id, asked.name)
         there: list[OffsetCommitRequestPartition] = []
         unknown = refused.setdefault(key, [])
+        parts.hold(key)
         for row in asked.partitions:
             if row.partition_index in rows:
                 there.append(row)
@@ -66,10 +69,17 @@ def _answer(
             known.append(OffsetCommitRequestTopic(topic_id=asked.topic_id, name=asked.name, partitions=there))
         if step.is_full():
             yield
+    known_keys = {(topic.topic_id, topic.name) for topic in known}
+    unknown_topics: list[OffsetCommitResponseTopic] = []
+    for key, unknown in refused.items():
+        if unknown and key not in known_keys:
+            unknown_topics.append(OffsetCommitResponseTopic(topic_id=key[0], name=key[1], partitions=unknown))
+        if step.is_full():
+            yield
     if not known:
-        return _merge(OffsetCommitResponse(), refused)
+        return OffsetCommitResponse(topics=unknown_topics)
     answer = broker.groups.commit_offsets(replace(request, topics=known), version=context.version)
-    return after(answer, lambda response: _merge(response, refused))
+    return after(answer, lambda response: _merge(response, refused, unknown_topics))
 
 
 def _resolve(
@@ -94,16 +104,14 @@ def refuse(request: OffsetCommitRequest, error: KafkaError) -> OffsetCommitRespo
 
 
 def _merge(
-    response: OffsetCommitResponse, refused: dict[_TopicKey, list[OffsetCommitResponsePartition]]
+    response: OffsetCommitResponse,
+    refused: dict[_TopicKey, list[OffsetCommitResponsePartition]],
+    unknown_topics: list[OffsetCommitResponseTopic],
 ) -> OffsetCommitResponse:
     """Add the rows of unknown partitions to the others of their topic."""
     for topic in response.topics:
         topic.partitions += refused.pop((topic.topic_id, topic.name), [])
-    response.topics += [
-        OffsetCommitResponseTopic(topic_id=topic_id, name=name, partitions=rows)
-        for (topic_id, name), rows in refused.items()
-        if rows
-    ]
+    response.topics += unknown_topics
     return response
 
 

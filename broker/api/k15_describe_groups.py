@@ -29,8 +29,13 @@ def handle(
             group.authorized_operations = operations.GROUP
         return group
 
-    named = list(dict.fromkeys(request.groups))
-    return answer_each(named, describe, lambda rows: DescribeGroupsResponse(groups=rows), broker)
+    return answer_each(
+        request.groups,
+        describe,
+        lambda rows: DescribeGroupsResponse(groups=rows),
+        broker,
+        is_distinct=True,
+    )
 
 
 API = Api(key=ApiKey.DESCRIBE_GROUPS, versions=range(7), handle=handle, is_encoded_in_turns=True)

@@ -9,7 +9,7 @@ Touches: broker.groups (read only). Waits for nothing; a long response is encode
 from collections.abc import Awaitable, Generator
 
 from broker.api import Api
-from broker.api.long_answers import ROWS_OF_STEP, at_once_or_in_turns
+from broker.api.long_answers import ROWS_OF_STEP, at_once_or_in_turns, distinct
 from broker.request_context import RequestContext
 from broker.services import BrokerServices
 from protocol.api_keys import ApiKey
@@ -24,10 +24,16 @@ def handle(
 
 
 def _list(request: ListGroupsRequest, broker: BrokerServices) -> Generator[None, None, ListGroupsResponse]:
-    response = broker.groups.list_groups(request)
+    states = yield from distinct(request.states_filter, _state)
+    types = yield from distinct(request.types_filter, str.lower)
+    response = broker.groups.list_groups(states, types)
     if len(response.groups) > ROWS_OF_STEP:
         yield  # the response is encoded in turns
     return response
+
+
+def _state(name: str) -> str:
+    return name.strip().lower()
 
 
 API = Api(key=ApiKey.LIST_GROUPS, versions=range(6), handle=handle, is_encoded_in_turns=True)

@@ -7,8 +7,9 @@ a resource that is named twice is described once.
 Touches: broker.config, broker.metadata (read only). Requests for many resources take several turns of the loop.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Generator, Iterable
 from functools import cache, partial
+from itertools import islice
 from typing import Final, Protocol
 
 from broker.api import Api
@@ -38,8 +39,9 @@ from protocol.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 from protocol.metadata.image import ConfigResource, ConfigResourceType
+from protocol.steps import ROWS_OF_STEP, Step
 from protocol.topic_names import check_topic_name
-from runtime.turns import HasTurns
+from runtime.turns import FreedInTurns, HasTurns, result_in_turns
 
 _LOGGER_TYPE = 0
 #: The number of resources that are described in one turn of the loop: a millisecond for topics.
@@ -75,7 +77,10 @@ async def handle(
 ) -> DescribeConfigsResponse:
     """A result for each resource; an error of one does not affect the others."""
     results: list[DescribeConfigsResult] = []
-    resources = _distinct(request.resources)
+    parts = FreedInTurns(broker.runtime)
+    resources = await result_in_turns(
+        _distinct(request.resources, parts), broker.runtime, is_begun_at_once=True
+    )
     make: _MakeResult = partial(_result, request)
     if len(resources) > 1:
         make = cache(make)  # what resources do not override is the same in all of them
@@ -86,15 +91,25 @@ async def handle(
     return DescribeConfigsResponse(results=results)
 
 
-def _distinct(resources: Iterable[DescribeConfigsResource]) -> _Wanted:
+def _distinct(
+    resources: Iterable[DescribeConfigsResource], parts: FreedInTurns
+) -> Generator[None, None, _Wanted]:
     """Each resource once: a short request must not cause a multiple of a long response."""
     distinct: _Wanted = {}
+    step = Step()
     for resource in resources:
         at = (resource.resource_type, resource.resource_name)
         if not resource.configuration_keys:  # an empty list means all, as null does
             distinct[at] = None
         elif (wanted := distinct.setdefault(at, set())) is not None:
-            wanted.update(resource.configuration_keys)
+            left = iter(resource.configuration_keys)
+            while some := list(islice(left, ROWS_OF_STEP)):
+                wanted.update(some)
+                if step.is_full(len(some)):
+                    yield
+        parts.hold(at)
+        if step.is_full():
+            yield
     return distinct
 
 

@@ -23,10 +23,11 @@ def handle(
 ) -> DeleteGroupsResponse | Awaitable[DeleteGroupsResponse]:
     """One row for each distinct name."""
     return answer_each(
-        list(dict.fromkeys(request.groups_names)),
+        request.groups_names,
         broker.groups.delete,
         lambda answers: when_all(answers, lambda rows: DeleteGroupsResponse(results=rows), broker.runtime),
         broker,
+        is_distinct=True,
     )
 
 

@@ -16,7 +16,7 @@ from typing import Final, TypeAlias, TypeVar
 
 from broker.groups.answers import Answer, after_all
 from protocol.steps import NAMES_OF_STEP, listed
-from runtime.turns import MAX_STEPS, HasTurns, in_turns
+from runtime.turns import MAX_STEPS, HasTurns, in_turns, result_in_turns
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -52,13 +52,14 @@ def at_once_or_in_turns(
     return _rest_in_turns(work, runtime, lock)
 
 
-def distinct(rows: Sequence[T], key: Callable[[T], H]) -> Generator[None, None, dict[H, None]]:
+def distinct(rows: Collection[T], key: Callable[[T], H]) -> Generator[None, None, dict[H, None]]:
     """The keys of all rows, each once, in the order of their first occurrences; made in steps."""
     if len(rows) <= NAMES_OF_STEP:
         return dict.fromkeys(map(key, rows))
     found: dict[H, None] = {}
-    for at in range(0, len(rows), NAMES_OF_STEP):
-        found.update(dict.fromkeys(map(key, rows[at : at + NAMES_OF_STEP])))
+    left = iter(rows)
+    while some := dict.fromkeys(map(key, islice(left, NAMES_OF_STEP))):
+        found.update(some)
         yield
     return found
 
@@ -94,17 +95,6 @@ async def _one_after_the_other(
         # Shielded: the coordinator completes the answer, also if this connection is closed.
         found.append(await asyncio.shield(answer) if isinstance(answer, asyncio.Future) else answer)
     return convert(found)
-
-
-async def result_in_turns(work: Generator[None, None, R], runtime: HasTurns) -> R:
-    """What the work returns, all of whose steps are done in turns of the loop. Raises what a step raises."""
-    results: list[R] = []
-
-    def steps() -> Iterator[None]:
-        results.append((yield from work))
-
-    await in_turns(runtime, steps())
-    return results[0]
 
 
 async def _all_in_turns(work: Work[R], runtime: HasTurns, lock: asyncio.Lock | None) -> R:

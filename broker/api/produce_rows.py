@@ -33,6 +33,7 @@ from protocol.messages.produce import (
 )
 from protocol.records.batch import HEADER_SIZE_BYTES, LOG_OVERHEAD_BYTES, MAGIC
 from protocol.steps import Step, at_once
+from runtime.turns import FreedInTurns
 from storage.validation import InvalidRecords
 
 #: Errors without a log start offset in their row; other errors of an append have it, as in Kafka.
@@ -178,7 +179,8 @@ def encode_in_steps(
     if context.version >= 10:
         _name_leaders(refused, response, context, broker)
     header = response_header(ApiKey.PRODUCE, context.version, context.correlation_id)
-    return [header, (yield from codec.encode_response_in_steps(context.version, response))]
+    parts = FreedInTurns(broker.runtime)
+    return [header, (yield from codec.encode_response_in_steps(context.version, response, parts))]
 
 
 def _name_leaders(

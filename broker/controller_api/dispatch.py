@@ -16,7 +16,7 @@ from typing import Any, Final
 from broker.api import k20_delete_topics
 from broker.api.dispatch import LONG_BODY_BYTES
 from broker.api.k18_api_versions import unsupported_version
-from broker.api.long_answers import at_once_or_in_turns, result_in_turns
+from broker.api.long_answers import at_once_or_in_turns
 from broker.controller_api import api_versions, configs, describe_cluster
 from broker.controller_api.services import QUORUM_REQUESTS, ControllerServices
 from broker.membership.envelope import has_not_controller_error, unwrap_request, wrap_response
@@ -36,6 +36,7 @@ from protocol.framing import RequestHeader, parse_request_header, response_heade
 from protocol.messages import response_class
 from protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from protocol.refusals import refuse
+from runtime.turns import FreedInTurns, result_in_turns
 
 logger = logging.getLogger(__name__)
 
@@ -96,18 +97,33 @@ class ControllerDispatcher:
 
     async def _handle_long(self, header: RequestHeader, body: bytes, context: RequestContext) -> Reply:
         """Decode in turns of the loop, and respond."""
-        decoding = decode_request_in_steps(header.api_key, header.api_version, body)
-        return self._respond(header, await result_in_turns(decoding, self._services.runtime), context)
+        parts = FreedInTurns(self._services.runtime)
+        decoding = decode_request_in_steps(header.api_key, header.api_version, body, parts)
+        message = await result_in_turns(decoding, self._services.runtime)
+        return self._respond(header, message, context, parts)
 
-    def _respond(self, header: RequestHeader, message: Any, context: RequestContext) -> Reply:  # noqa: ANN401
+    def _respond(
+        self,
+        header: RequestHeader,
+        message: Any,  # noqa: ANN401
+        context: RequestContext,
+        parts: FreedInTurns | None = None,
+    ) -> Reply:
         if (local := _LOCAL.get(header.api_key)) is not None:
             return _encoded(header, self._answered(local, message, context))
         if isinstance(message, EnvelopeRequest):
             return self._open_envelope(header, message, context)
-        return self._wait(header, self._decide(message, context))
+        return self._wait(header, message, context, parts)
 
-    async def _wait(self, header: RequestHeader, response: Awaitable[Any]) -> Buffers:
-        message = await response
+    async def _wait(
+        self,
+        header: RequestHeader,
+        request: Any,  # noqa: ANN401
+        context: RequestContext,
+        _parts: FreedInTurns | None,
+    ) -> Buffers:
+        """The response; `_parts` are those of a request of many rows, and are held as long as it is."""
+        message = await self._decide(request, context)
         if header.api_key in _WITH_RECORDS:
             return _encoded(header, message)
         head = response_header(header.api_key, header.api_version, header.correlation_id)
@@ -115,7 +131,8 @@ class ControllerDispatcher:
 
     async def _encode(self, header: RequestHeader, message: Any) -> bytes:  # noqa: ANN401
         """A response of any number of rows, in turns of the loop if they are many."""
-        encoding = encode_response_in_steps(header.api_key, header.api_version, message)
+        parts = FreedInTurns(self._services.runtime)
+        encoding = encode_response_in_steps(header.api_key, header.api_version, message, parts)
         encoded = at_once_or_in_turns(encoding, self._services.runtime)
         return encoded if isinstance(encoded, bytes) else await encoded
 
@@ -147,8 +164,9 @@ class ControllerDispatcher:
         self, header: RequestHeader, envelope: EnvelopeRequest, context: RequestContext
     ) -> Buffers:
         try:
+            parts = FreedInTurns(self._services.runtime)
             opening = at_once_or_in_turns(
-                unwrap_request(envelope, context.listener_name), self._services.runtime
+                unwrap_request(envelope, context.listener_name, parts), self._services.runtime
             )
             inner = await opening if isinstance(opening, Awaitable) else opening
             if inner.context.api_key not in self._served:

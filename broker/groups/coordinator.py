@@ -6,7 +6,7 @@ for replication.
 Source: GroupCoordinatorService of Kafka 4.3.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import TypeVar
 from uuid import UUID
@@ -41,7 +41,7 @@ from protocol.messages.describe_groups import DescribedGroup
 from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
-from protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from protocol.messages.list_groups import ListGroupsResponse
 from protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -224,12 +224,10 @@ class GroupCoordinator:
         except KafkaError as error:
             return DescribedGroup(group_id=group_id, error_code=client_error_code(error))
 
-    def list_groups(self, request: ListGroupsRequest) -> ListGroupsResponse:
-        """ListGroups: the groups that this broker coordinates. An error while any partition is being loaded."""
+    def list_groups(self, states: Collection[str] = (), types: Collection[str] = ()) -> ListGroupsResponse:
+        """ListGroups: the groups that this broker coordinates, filtered as by `Shard.list_groups`. An error while any partition is loaded."""
         if not self.shards.is_active:
             return ListGroupsResponse(error_code=ErrorCode.coordinator_not_available)
-        states = frozenset(state.strip().lower() for state in request.states_filter)
-        types = frozenset(name.lower() for name in request.types_filter)
         response = ListGroupsResponse()
         for shard_runtime in self.shards.by_partition.values():
             try:

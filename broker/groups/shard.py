@@ -7,7 +7,7 @@ request's records are replayed, after they were appended. Records that were in t
 Source: GroupCoordinatorShard of Kafka 4.3.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from uuid import UUID
 
 from broker.groups.actions import Action
@@ -128,7 +128,7 @@ class Shard:
 
     # ListGroups, DescribeGroups
 
-    def list_groups(self, states: frozenset[str], types: frozenset[str]) -> list[ListedGroup]:
+    def list_groups(self, states: Collection[str], types: Collection[str]) -> list[ListedGroup]:
         """The groups in one of these states and of one of these types, in lower case; an empty filter accepts all."""
         if types and CLASSIC_GROUP_TYPE not in types:
             return []

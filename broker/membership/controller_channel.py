@@ -27,6 +27,7 @@ from protocol.errors import (
     UnsupportedVersion,
 )
 from runtime import Runtime
+from runtime.turns import FreedInTurns, result_in_turns
 
 logger = logging.getLogger(__name__)
 
@@ -255,9 +256,11 @@ class QuorumChannel:
             if has_not_controller_error(response):
                 raise NotController
             return response
-        envelope = await self._client.request(
-            address, ApiKey.ENVELOPE, wrap_request(message, context), timeout_s=timeout_s
+        parts = FreedInTurns(self._runtime)
+        wrapped = await result_in_turns(
+            wrap_request(message, context, parts), self._runtime, is_begun_at_once=True
         )
+        envelope = await self._client.request(address, ApiKey.ENVELOPE, wrapped, timeout_s=timeout_s)
         if envelope.error_code == ErrorCode.not_controller:
             raise NotController
         if envelope.error_code == ErrorCode.unsupported_version:
@@ -271,7 +274,8 @@ class QuorumChannel:
             )
             raise UnknownServerError
         try:
-            return unwrap_response(envelope.response_data, context)
+            unwrapping = unwrap_response(envelope.response_data, context, parts)
+            return await result_in_turns(unwrapping, self._runtime, is_begun_at_once=True)
         except MalformedMessage as error:
             logger.error(
                 "the controller at %s:%d returned a malformed response in an envelope: %s", *address, error

@@ -17,9 +17,9 @@ from broker.request_context import RequestContext
 from protocol.api_keys import KAFKA_VERSIONS, ApiKey
 from protocol.codec import (
     decode_request_in_steps,
-    decode_response,
+    decode_response_in_steps,
     decode_struct,
-    encode_request,
+    encode_request_in_steps,
     encode_struct,
 )
 from protocol.errors import (
@@ -83,18 +83,23 @@ class Forwarded(NamedTuple):
     context: RequestContext
 
 
-def wrap_request(message: Request, context: RequestContext) -> EnvelopeRequest:
-    """The envelope around a client's request, in the version in which the client sent it."""
+def wrap_request(
+    message: Request, context: RequestContext, parts: list[Any]
+) -> Generator[None, None, EnvelopeRequest]:
+    """The envelope around a client's request, in the version in which the client sent it; encoded in steps, as `unwrap_request`."""
     head = request_header(context.api_key, context.version, context.correlation_id, context.client_id)
+    body = yield from encode_request_in_steps(context.api_key, context.version, message, parts)
     return EnvelopeRequest(
-        request_data=head + encode_request(context.api_key, context.version, message),
+        request_data=head + body,
         request_principal=_principal_bytes(context.principal),
         client_host_address=_address_bytes(context.client_host),
     )
 
 
-def unwrap_request(envelope: EnvelopeRequest, listener_name: str) -> Generator[None, None, Forwarded]:
-    """The request that an envelope holds, decoded in steps.
+def unwrap_request(
+    envelope: EnvelopeRequest, listener_name: str, parts: list[Any]
+) -> Generator[None, None, Forwarded]:
+    """The request that an envelope holds, decoded in steps; `parts`: see `protocol.codec.stepwise_decoder`.
 
     Raises PrincipalDeserializationFailure, InvalidRequest for an invalid envelope, and
     UnsupportedVersion for a request in it that cannot be parsed.
@@ -111,7 +116,7 @@ def unwrap_request(envelope: EnvelopeRequest, listener_name: str) -> Generator[N
             raise InvalidRequest(f"API {key} is not enabled or is not eligible for forwarding")
         if version not in KAFKA_VERSIONS[ApiKey(key)]:
             raise UnsupportedVersion(f"API {key} v{version} is not served")
-        message = yield from decode_request_in_steps(key, version, frame[body_at:])
+        message = yield from decode_request_in_steps(key, version, frame[body_at:], parts)
     except MalformedMessage as error:
         raise UnsupportedVersion(f"The request in the envelope cannot be read: {error}") from error
     context = RequestContext(
@@ -125,13 +130,15 @@ def wrap_response(header: RequestHeader, encoded: bytes) -> bytes:
     return response_header(header.api_key, header.api_version, header.correlation_id) + encoded
 
 
-def unwrap_response(data: bytes | None, context: RequestContext) -> Response:
-    """The response to a client's request, out of its envelope. Raises MalformedMessage."""
+def unwrap_response(
+    data: bytes | None, context: RequestContext, parts: list[Any]
+) -> Generator[None, None, Response]:
+    """The response to a client's request, out of its envelope; decoded in steps. Raises MalformedMessage."""
     frame = memoryview(data or b"")
     correlation_id, body_at = parse_response_header(context.api_key, context.version, frame)
     if correlation_id != context.correlation_id:
         raise MalformedMessage(f"an envelope with response {correlation_id} to {context.correlation_id}")
-    return decode_response(context.api_key, context.version, frame[body_at:])
+    return (yield from decode_response_in_steps(context.api_key, context.version, frame[body_at:], parts))
 
 
 def has_not_controller_error(response: Any) -> bool:  # noqa: ANN401 a response, or a row of one

@@ -17,7 +17,7 @@ closes its connection, and reconnecting backs off exponentially with 20 % jitter
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -26,11 +26,17 @@ from broker.config import BrokerConfig
 from broker.network.outgoing import SHARED_BYTES, Disconnected, OutgoingConnection
 from broker.network.response_buffer import ResponseBuffer
 from protocol.api_keys import KAFKA_VERSIONS, ApiKey
-from protocol.codec import decode_response, encode_request
+from protocol.codec import (
+    decode_response,
+    decode_response_in_steps,
+    encode_request,
+    encode_request_in_steps,
+)
 from protocol.errors import ErrorCode, MalformedMessage, UnsupportedVersion
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from protocol.schema import Request
 from runtime import Runtime, SocketOptions
+from runtime.turns import FreedInTurns, result_in_turns
 
 __all__ = ["Address", "ClientSettings", "Disconnected", "NodeClient"]
 
@@ -110,11 +116,12 @@ class NodeClient:
         """
         if isinstance(message, ApiVersionsRequest):
             message = _api_versions_request()
+        parts = FreedInTurns(self._runtime)
         return await self.request_encoded(
             address,
             api_key,
-            lambda version: encode_request(api_key, version, message),
-            lambda version, body: decode_response(api_key, version, body),
+            lambda version: encode_request_in_steps(api_key, version, message, parts),
+            lambda version, body: decode_response_in_steps(api_key, version, body, parts),
             timeout_s=timeout_s,
             versions=versions,
         )
@@ -123,14 +130,14 @@ class NodeClient:
         self,
         address: Address,
         api_key: int,
-        encode: Callable[[int], bytes],
-        decode: Callable[[int, memoryview], T],
+        encode: Callable[[int], bytes | Generator[None, None, bytes]],
+        decode: Callable[[int, memoryview], T | Generator[None, None, T]],
         *,
         timeout_s: float,
         versions: range | None = None,
         buffer: ResponseBuffer | None = None,
     ) -> T:
-        """As `request`, by a codec of the caller: `encode(version)` returns the body, `decode(version, body)` reads one.
+        """As `request`, by a codec of the caller: `encode(version)` returns the body, `decode(version, body)` reads one; both may be work in steps.
 
         `decode` may keep slices of the body, as `request` does; of `buffer`, until the caller calls `release`, if it passes
         one. Where it raises MalformedMessage, the connection is closed.
@@ -142,18 +149,25 @@ class NodeClient:
             if connection is None:
                 connection = await peer.connected_by(deadline)
             chosen = _choose(connection.served, api_key, versions)
+            encoded = encode(chosen)
+            if isinstance(encoded, Generator):
+                encoded = await result_in_turns(encoded, self._runtime, is_begun_at_once=True)
             body = await connection.request(
-                api_key, encode(chosen), version=chosen, deadline=deadline, buffer=buffer
+                api_key, encoded, version=chosen, deadline=deadline, buffer=buffer
             )
         except TimeoutError:
             raise TimeoutError(
                 f"{_label(address)}: {ApiKey(api_key).name} got no response within {timeout_s:g} s"
             ) from None
         try:
-            return decode(chosen, body)
+            decoded = decode(chosen, body)
+            if not isinstance(decoded, Generator):
+                return decoded
+            result: T = await result_in_turns(decoded, self._runtime, is_begun_at_once=True)
         except MalformedMessage as error:
             peer.disconnect(f"a malformed response: {error}")
             raise Disconnected(f"{_label(address)}: {error}") from error
+        return result
 
     async def served(self, address: Address, *, timeout_s: float) -> Mapping[int, range]:
         """The versions that a peer serves, by API key. Raises as `request`."""

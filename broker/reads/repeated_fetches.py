@@ -9,6 +9,9 @@ cost is again that of the partitions that have changed; the other rows are recog
     a row of the session is not in the request -----------------> it is dropped
     a row is in the request twice, or there are too many -------> the session ends: the general way from now on
 
+An idle poll of one partition takes 30 % less of the broker's processor time between its frame and its response, one of ten half
+as much (Dispatcher on a broker in a folder, both ways in turn).
+
 The session lasts as long as the connection's requests begin alike (`broker.api.request_head`). Each response is the same as
 without it (test_usual_fetch), and partitions are read in the order of the request, which is the client's way to be fair. Only
 a log start offset that retention has moved is in a row, as in those of other sessions, once the partition is notified of it.
@@ -98,9 +101,10 @@ class RepeatedFetchContext(FetchContext):
 class RepeatedFetches:
     """The session of one connection; see the module."""
 
-    __slots__ = ("_cache", "_known", "_session", "has_ended")
+    __slots__ = ("_cache", "_host", "_known", "_session", "has_ended")
 
     def __init__(self) -> None:
+        self._host = ""
         #: None until the second request.
         self._session: FetchSession | None = None
         self._cache: FetchSessionCache | None = None
@@ -114,13 +118,14 @@ class RepeatedFetches:
         topics: Sequence[tuple[UUID, Sequence[bytes]]],
         cache: FetchSessionCache,
         *,
+        host: str,
         is_read_committed: bool,
         now_ms: int,
     ) -> RepeatedFetchContext | None:
-        """The context of the next request; None: the session has ended. `cache` bounds the rows of all connections."""
+        """The context of the next request; None: the session has ended. `cache` bounds the rows of all connections, and those of `host`."""
         session = self._session
         if session is None:
-            self._cache = cache
+            self._cache, self._host = cache, host
             self._session = session = FetchSession(
                 session_id=NO_SESSION,
                 is_privileged=False,
@@ -139,8 +144,10 @@ class RepeatedFetches:
         distinct = dict.fromkeys(order)
         if len(distinct) < len(session.partitions):
             self._drop(session, [row for row in session.partitions.values() if row not in distinct])
-        cache.repeated_rows += len(session.partitions) - before
-        if len(distinct) < len(order) or len(order) > MAX_ROWS or cache.has_too_many_repeated_rows:
+        if more := len(session.partitions) - before:
+            cache.count_repeated(self._host, more)
+        is_too_large = len(order) > MAX_ROWS or (more > 0 and cache.has_too_many_repeated_rows(self._host))
+        if len(distinct) < len(order) or is_too_large:
             self.close()
             return None
         self._begin(session, order)
@@ -191,7 +198,7 @@ class RepeatedFetches:
         self.has_ended = True
         if self._session is not None:
             assert self._cache is not None
-            self._cache.repeated_rows -= len(self._session.partitions)
+            self._cache.count_repeated(self._host, -len(self._session.partitions))
             self._session.close()
             self._session = None
             self._known = {}

@@ -14,7 +14,7 @@ error. Both have one layout in all of these versions, and are read and written b
 from collections.abc import Generator, Mapping, Sequence
 from struct import Struct
 from struct import error as struct_error
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from protocol.api_keys import ApiKey
@@ -183,9 +183,9 @@ def decode(version: int, body: memoryview) -> FetchRequest:
     return decoder(FetchRequest, version)(body)
 
 
-def decode_in_steps(version: int, body: memoryview) -> Generator[None, None, FetchRequest]:
-    """The same, of any number of rows in short steps; few rows are decoded in the first one."""
-    return stepwise_decoder(FetchRequest, version)(body)
+def decode_in_steps(version: int, body: memoryview, parts: list[Any]) -> Generator[None, None, FetchRequest]:
+    """The same, of any number of rows in short steps; few rows are decoded in the first one. `parts`: see `stepwise_decoder`."""
+    return stepwise_decoder(FetchRequest, version)(body, parts)
 
 
 class _Requests:

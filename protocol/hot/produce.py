@@ -4,7 +4,7 @@ from collections.abc import Callable, Generator, Sequence
 from functools import cache, lru_cache
 from struct import Struct
 from struct import error as struct_error
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from protocol.codec import decoder, encoder, stepwise_decoder, stepwise_encoder
@@ -85,9 +85,11 @@ def decode(version: int, body: memoryview) -> ProduceRequest:
     return _decoder(version)(body)
 
 
-def decode_in_steps(version: int, body: memoryview) -> Generator[None, None, ProduceRequest]:
-    """The same, of any number of rows in short steps; few rows are decoded in the first one."""
-    return stepwise_decoder(ProduceRequest, version)(body)
+def decode_in_steps(
+    version: int, body: memoryview, parts: list[Any]
+) -> Generator[None, None, ProduceRequest]:
+    """The same, of any number of rows in short steps; few rows are decoded in the first one. `parts`: see `stepwise_decoder`."""
+    return stepwise_decoder(ProduceRequest, version)(body, parts)
 
 
 def encode_response(version: int, response: ProduceResponse) -> bytes:
@@ -95,9 +97,11 @@ def encode_response(version: int, response: ProduceResponse) -> bytes:
     return _encoder(version)(response)
 
 
-def encode_response_in_steps(version: int, response: ProduceResponse) -> Generator[None, None, bytes]:
-    """The same, of any number of rows in short steps."""
-    return stepwise_encoder(ProduceResponse, version)(response)
+def encode_response_in_steps(
+    version: int, response: ProduceResponse, parts: list[Any]
+) -> Generator[None, None, bytes]:
+    """The same, of any number of rows in short steps. `parts`: see `stepwise_encoder`."""
+    return stepwise_encoder(ProduceResponse, version)(response, parts)
 
 
 @cache

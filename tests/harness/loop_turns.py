@@ -28,6 +28,9 @@ class _Clock:
     def call_soon(self, callback: Callable[[], object]) -> None:
         asyncio.get_running_loop().call_soon(callback)
 
+    def call_soon_threadsafe(self, callback: Callable[..., object], *args: object) -> None:
+        asyncio.get_running_loop().call_soon_threadsafe(callback, *args)
+
     def create_future(self) -> asyncio.Future[None]:
         return asyncio.get_running_loop().create_future()
 

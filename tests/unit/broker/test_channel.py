@@ -76,7 +76,7 @@ class Controller:
                 ErrorCode.unsupported_version,
             ):
                 return EnvelopeResponse(error_code=error)
-            inner = at_once(unwrap_request(message, "CONTROLLER"))
+            inner = at_once(unwrap_request(message, "CONTROLLER", []))
             assert (inner.context.principal, inner.context.client_host) == ("User:alice", "192.0.2.7")
             encoded = encode_response(inner.header.api_key, inner.header.api_version, _created(error))
             return EnvelopeResponse(response_data=wrap_response(inner.header, encoded))
@@ -163,7 +163,7 @@ def test_clients_requests_go_in_envelopes_and_brokers_own_as_they_are(world):
         assert await create(channel, None) == ErrorCode.none
         asked = world.controllers[101].asked
         assert [key for key, _ in asked] == [ApiKey.ENVELOPE, ApiKey.CREATE_TOPICS]
-        assert at_once(unwrap_request(asked[0][1], "CONTROLLER")).message == asked[1][1]
+        assert at_once(unwrap_request(asked[0][1], "CONTROLLER", [])).message == asked[1][1]
         assert channel.controller_versions[ApiKey.CREATE_TOPICS] == range(2, 8)
 
     world.run(scenario)

@@ -25,6 +25,7 @@ from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicStat
 from protocol.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
 from protocol.messages.envelope import EnvelopeRequest
 from protocol.messages.metadata import MetadataRequest
+from protocol.steps import at_once
 from runtime.simulated import SimulatedRuntime
 from tests.harness.faulty_files import FaultyFiles
 from tests.harness.wire import WireClient
@@ -126,12 +127,12 @@ async def through_an_envelope(client, envelope):
 )
 def test_a_request_in_an_envelope():
     async def scenario(client, node):
-        answer = await through_an_envelope(client, wrap_request(CREATE, CONTEXT))
+        answer = await through_an_envelope(client, at_once(wrap_request(CREATE, CONTEXT, [])))
         assert answer.error_code == ErrorCode.none
-        created = unwrap_response(answer.response_data, CONTEXT)
+        created = at_once(unwrap_response(answer.response_data, CONTEXT, []))
         assert created.topics[0].error_code == ErrorCode.none
         node._quorum.controller.stop()
-        answer = await through_an_envelope(client, wrap_request(CREATE, CONTEXT))
+        answer = await through_an_envelope(client, at_once(wrap_request(CREATE, CONTEXT, [])))
         assert (answer.error_code, answer.response_data) == (ErrorCode.not_controller, None)
         refused = await client.request(ApiKey.CREATE_TOPICS, 7, CREATE)
         assert refused.topics[0].error_code == ErrorCode.not_controller
@@ -155,11 +156,11 @@ def test_disabled_topic_deletion_is_an_error_that_the_version_has(version, error
         context = replace(CONTEXT, api_key=ApiKey.DELETE_TOPICS, version=version)
         (listener,) = node.listeners
         broker = await WireClient.connect(listener.host, listener.port)
-        enveloped = await through_an_envelope(client, wrap_request(request, context))
+        enveloped = await through_an_envelope(client, at_once(wrap_request(request, context, [])))
         answers = [
             await client.request(ApiKey.DELETE_TOPICS, version, request),
             await broker.request(ApiKey.DELETE_TOPICS, version, request),
-            unwrap_response(enveloped.response_data, context),
+            at_once(unwrap_response(enveloped.response_data, context, [])),
         ]
         await broker.close()
         return answers
@@ -168,7 +169,7 @@ def test_disabled_topic_deletion_is_an_error_that_the_version_has(version, error
         assert [row.error_code for row in answer.responses] == [error]
 
 
-GOOD = wrap_request(CREATE, CONTEXT)
+GOOD = at_once(wrap_request(CREATE, CONTEXT, []))
 
 
 # KIP-590

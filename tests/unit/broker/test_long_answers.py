@@ -341,7 +341,7 @@ class Connection:
 async def test_a_long_response_is_encoded_in_turns(is_long, monkeypatch):
     groups = [ListedGroup(group_id=str(number)) for number in range(1000 if is_long else 3)]
     broker = Broker()
-    broker.groups = SimpleNamespace(list_groups=lambda request: ListGroupsResponse(groups=groups))
+    broker.groups = SimpleNamespace(list_groups=lambda states, types: ListGroupsResponse(groups=groups))
     frame = request_header(ApiKey.LIST_GROUPS, 5, 7, "me") + encode_request(
         ApiKey.LIST_GROUPS, 5, ListGroupsRequest()
     )

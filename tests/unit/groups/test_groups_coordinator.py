@@ -19,7 +19,6 @@ from protocol.errors import (
 )
 from protocol.messages.join_group import JoinGroupRequest
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from protocol.messages.list_groups import ListGroupsRequest
 from protocol.messages.offset_fetch import OffsetFetchRequestTopics
 from protocol.records.batch import HEADER_SIZE_BYTES, read_header
 from protocol.records.builder import build_batch, simple_records
@@ -90,12 +89,12 @@ def test_while_a_partition_is_loaded_its_groups_answer_load_in_progress():
         assert await world.committed(8) is E.coordinator_load_in_progress
         assert world.heartbeat("x") is E.none, "as if it had been kept"
         assert (await world.join()).error_code == E.coordinator_load_in_progress
-        listed = world.groups.list_groups(ListGroupsRequest())
+        listed = world.groups.list_groups()
         assert (E(listed.error_code), listed.groups) == (E.coordinator_load_in_progress, [])
         assert await world.fetched() is E.coordinator_load_in_progress
         await asyncio.sleep(0)
         assert await world.fetched() == [7]
-        assert [row.group_id for row in world.groups.list_groups(ListGroupsRequest()).groups] == ["g"]
+        assert [row.group_id for row in world.groups.list_groups().groups] == ["g"]
 
     simulate(story)
 
@@ -157,7 +156,7 @@ def test_loading_a_partition_that_cannot_be_read_ends(monkeypatch, error):
         elect(world.groups.shards, PARTITION, 2)
         await asyncio.sleep(0.001)
         assert await world.committed(8) is E.not_coordinator
-        listed = world.groups.list_groups(ListGroupsRequest())
+        listed = world.groups.list_groups()
         assert (E(listed.error_code), listed.groups) == (E.none, [])
 
     simulate(story)
@@ -212,7 +211,7 @@ def test_before_the_start_and_without_a_group_id():
         stopped = World(world.groups._runtime, MemoryLog())
         assert (await stopped.join()).error_code == E.coordinator_not_available
         assert await stopped.fetched() is E.coordinator_not_available
-        assert E(stopped.groups.list_groups(ListGroupsRequest()).error_code) is E.coordinator_not_available
+        assert E(stopped.groups.list_groups().error_code) is E.coordinator_not_available
         request = JoinGroupRequest(session_timeout_ms=10_000)
         answer = world.groups.join(request, version=9, client_id="c", client_host="/h")
         assert answer.error_code == E.invalid_group_id
@@ -308,7 +307,7 @@ def test_what_the_log_refuses_has_not_happened():
         assert await world.fetched() == []
         assert E((await world.join()).error_code) is E.coordinator_not_available
         assert (await world.join(version=4)).error_code == E.member_id_required
-        assert world.groups.list_groups(ListGroupsRequest()).groups == []
+        assert world.groups.list_groups().groups == []
         world.log.refuse = None
         assert await world.committed(1) is E.none
         member_id = (await world.join()).member_id

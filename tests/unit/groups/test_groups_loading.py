@@ -9,7 +9,6 @@ import pytest
 from broker.groups.offsets import CommittedOffset, OffsetAt, offset_key
 from protocol.coordinator.group_records import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 from protocol.coordinator.record_codec import GroupRecord, encode
-from protocol.messages.list_groups import ListGroupsRequest
 from protocol.records.batch import HEADER_SIZE_BYTES, patched, read_header
 from protocol.records.builder import build_batch, simple_records
 from protocol.records.compression import Compression
@@ -239,7 +238,7 @@ def test_what_was_led_before_is_led_again_as_the_log_says():
         assert (described.group_state, [m.member_id for m in described.members]) == ("Stable", [member_id])
         assert world.heartbeat(member_id) is E.none
         assert await world.fetched() == [7]
-        assert [row.group_id for row in world.groups.list_groups(ListGroupsRequest()).groups] == ["g"]
+        assert [row.group_id for row in world.groups.list_groups().groups] == ["g"]
         await asyncio.sleep(11)
         assert world.heartbeat(member_id) is E.unknown_member_id, "its session began again"
 

@@ -169,10 +169,11 @@ def test_a_partition_that_is_named_twice_ends_the_session(broker, consumer, rows
 
 
 @pytest.mark.parametrize(
-    ("module", "limit"), [("repeated_fetches", "MAX_ROWS"), ("fetch_session_cache", "MAX_REPEATED_ROWS")]
+    ("module", "limit", "most"),
+    [("repeated_fetches", "MAX_ROWS", 2), ("fetch_session_cache", "MAX_REPEATED_ROWS", 4)],
 )
-def test_what_is_remembered_is_bounded(broker, consumer, monkeypatch, module, limit):
-    monkeypatch.setattr(f"broker.reads.{module}.{limit}", 2)
+def test_what_is_remembered_is_bounded(broker, consumer, monkeypatch, module, limit, most):
+    monkeypatch.setattr(f"broker.reads.{module}.{limit}", most)
     for _ in range(3):
         consumer.fetch((0, 0), (1, 0))
     assert broker.fetch_sessions.repeated_rows == 2
@@ -180,6 +181,21 @@ def test_what_is_remembered_is_bounded(broker, consumer, monkeypatch, module, li
         consumer.fetch((0, 0), (1, 0), (2, 0))
     assert broker.fetch_sessions.repeated_rows == 0
     assert watchers(broker) == [0, 0, 0]
+
+
+def test_a_host_leaves_rows_to_others(broker, monkeypatch):
+    """Its connections have half of them together."""
+    monkeypatch.setattr("broker.reads.fetch_session_cache.MAX_REPEATED_ROWS", 4)
+    broker.create(partitions=dict.fromkeys(range(3), image()))
+    consumers = [Consumer(broker) for _ in range(3)]
+    consumers[2].connection.client_host = "another"
+    for consumer in consumers:
+        for _ in range(3):
+            consumer.fetch((0, 0), (1, 0)) if consumer is consumers[0] else consumer.fetch((2, 0))
+    assert watchers(broker) == [1, 1, 1]
+    assert broker.fetch_sessions.repeated_rows == 3
+    consumers[0].connection.session.close()
+    assert broker.fetch_sessions.repeated_rows == 1
 
 
 def test_another_kind_of_request_ends_the_session(broker, consumer):

@@ -1,13 +1,15 @@
 """Turns of the event loop: when one is over."""
 
 import asyncio
+import gc
 import time
+from itertools import pairwise
 
 import pytest
 
 from runtime.production import run
 from runtime.simulated import Simulation
-from runtime.turns import MAX_STEPS, TURN_S, in_turns
+from runtime.turns import MAX_STEPS, TURN_S, FreedInTurns, in_turns
 
 
 def _work(duration_s):
@@ -133,3 +135,59 @@ async def noted_in_each_turn(seen):
     while True:
         seen.append("turn")
         await asyncio.sleep(0)
+
+
+class Row:
+    """An object that counts its kind."""
+
+    count = 0
+
+    def __init__(self):
+        Row.count += 1
+
+    def __del__(self):
+        Row.count -= 1
+
+
+@pytest.mark.parametrize("ends", ["returns", "fails", "is cancelled"])
+def test_what_is_large_is_freed_in_later_turns(simulated, ends):
+    """Once its owner has ended, however it did, not while another one refers to it."""
+    counts, kept = [], []
+
+    async def own():
+        parts = FreedInTurns(simulated)
+        rows = [Row() for _ in range(100_000)]
+        for row in rows:
+            parts.hold(row)
+        kept.append(rows[7])
+        del row
+        if ends == "fails":
+            raise ValueError("a bug")
+        if ends == "is cancelled":
+            await asyncio.Event().wait()
+
+    async def main():
+        task = asyncio.ensure_future(own())
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+        del task
+        gc.collect()  # a traceback refers to what failed
+        counts.append(Row.count)
+        while Row.count > 1:
+            await asyncio.sleep(0)
+            counts.append(Row.count)
+
+    simulated.run(main())
+    assert counts[0] >= 90_000
+    assert max(before - after for before, after in pairwise(counts)) <= 5_000
+    kept.clear()
+    assert Row.count == 0
+
+
+def test_what_is_small_is_freed_at_once(simulated):
+    parts = FreedInTurns(simulated)
+    for _ in range(100):
+        parts.hold(Row())
+    del parts
+    assert Row.count == 0

@@ -1,5 +1,7 @@
 """A message that is encoded in steps has the same bytes as one that is encoded at once."""
 
+from itertools import chain
+
 import pytest
 from edge_values import entities_at_the_edges
 from kio_entities import kio_response, to_ours
@@ -33,7 +35,7 @@ def test_the_same_bytes_for_each_api(key, elements_of_step, monkeypatch):
         write = stepwise_writer_of.__wrapped__(cls, version)  # without the cache
         for entity in entities_at_the_edges(kio_response(key, version)):
             response, out = to_ours(entity, cls), bytearray()
-            for _ in write(response, out):
+            for _ in write(response, out, []):
                 pass
             assert out == encode_response(key, version, response)
 
@@ -45,8 +47,9 @@ def test_the_same_bytes_for_each_api(key, elements_of_step, monkeypatch):
 def test_the_elements_of_a_step(count, steps):
     response = ListGroupsResponse(groups=[ListedGroup(group_id=str(number)) for number in range(count)])
     for version in range(6):
-        taken, written = at_once(encode_response_in_steps(ApiKey.LIST_GROUPS, version, response))
+        taken, written = at_once(encode_response_in_steps(ApiKey.LIST_GROUPS, version, response, parts := []))
         assert (taken, written) == (steps, encode_response(ApiKey.LIST_GROUPS, version, response))
+        assert (len(parts), list(chain(*parts))) == (steps, response.groups)
 
 
 def test_elements_count_at_any_depth():
@@ -57,7 +60,7 @@ def test_elements_count_at_any_depth():
     half = ELEMENTS_OF_STEP // 2
     for counts, steps in (([half - 1] * 2, 1), ([half - 1, half], 2), ([4 * ELEMENTS_OF_STEP], 5)):
         response = MetadataResponse(topics=[topic(count) for count in counts])
-        taken, written = at_once(encode_response_in_steps(ApiKey.METADATA, 13, response))
+        taken, written = at_once(encode_response_in_steps(ApiKey.METADATA, 13, response, []))
         assert taken == steps
         assert decode_response(ApiKey.METADATA, 13, written) == response
 
@@ -65,7 +68,7 @@ def test_elements_count_at_any_depth():
 def test_what_cannot_be_written_is_a_bug_of_ours_in_any_step():
     rows = [ListedGroup(group_id="g")] * ELEMENTS_OF_STEP
     work = encode_response_in_steps(
-        ApiKey.LIST_GROUPS, 5, ListGroupsResponse(groups=[*rows, ListedGroup(group_id=None)])
+        ApiKey.LIST_GROUPS, 5, ListGroupsResponse(groups=[*rows, ListedGroup(group_id=None)]), []
     )
     next(work)
     with pytest.raises(ValueError, match="ListGroupsResponse v5 cannot be written"):
