@@ -33,9 +33,8 @@ from tests.harness.wire import WireClient
 
 #: With five times as many elements turns are as long: what grows with them takes more than `BOUND_S` with so many.
 COUNT = int(os.environ.get("OTTLA_HUGE_COUNT", "40000"))
-#: The longest turn, in seconds of the thread's time: 2 ms, a step, and a collection of young objects. Half of it for few elements,
-#: so that little more than half of what grows with them is hidden in what does not.
-BOUND_S = 0.02 if COUNT > 100_000 else 0.01
+#: The longest turn, in seconds of the thread's time: 2 ms, a step, and a collection of young objects.
+BOUND_S = 0.02
 #: Another process may slow down one turn; work that is not divided takes as long each time.
 _ATTEMPTS = 3
 #: They would end this node, or change the quorum.
