@@ -14,7 +14,6 @@ read beyond them.
 
 from asyncio import sleep
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
@@ -32,6 +31,7 @@ from remote.segment_metadata import RemoteLogSegmentMetadata
 from remote.storage_manager import IndexType, RemoteStorageManager
 from runtime import Pool, Runtime
 from storage.index import CorruptIndex, TimestampOffset
+from storage.time_search import TimeSearch
 from storage.transaction_index import AbortedTransaction
 
 #: Copies whose metadata is read in one turn of the loop, at some 15 us each.
@@ -269,10 +269,7 @@ class RemoteLogReader:
                     if is_cancelled():
                         return None
             reached = max(reached, partition.log.offsets.local_log_start_offset)
-            local = await self._runtime.run_blocking(
-                partial(partition.log.reader.offset_for_timestamp, timestamp, is_cancelled=is_cancelled),
-                pool=Pool.LOOK_UPS,
-            )
+            local = await self._search_locally(partition, timestamp, is_cancelled=is_cancelled)
             if partition.log.offsets.local_log_start_offset <= reached:
                 return local
         return None
@@ -303,9 +300,7 @@ class RemoteLogReader:
             count += 1
             if not count % _COPIES_IN_TURN:
                 await sleep(0)
-        local = await self._runtime.run_blocking(
-            partial(partition.log.reader.max_timestamp_offset, is_cancelled=is_cancelled), pool=Pool.LOOK_UPS
-        )
+        local = await self._search_locally(partition, None, is_cancelled=is_cancelled)
         for part in sorted(parts, key=lambda part: part.largest_ms, reverse=True):
             known_ms = max(latest.largest_ms if latest else -1, local.timestamp if local else -1)
             if part.largest_ms >= known_ms and not is_cancelled():
@@ -316,6 +311,14 @@ class RemoteLogReader:
         return await self._search(
             latest.found, latest.largest_ms, start_offset=latest.start_offset, is_cancelled=is_cancelled
         )
+
+    async def _search_locally(
+        self, partition: TieredPartition, timestamp: int | None, *, is_cancelled: Callable[[], bool]
+    ) -> TimestampOffset | None:
+        search = TimeSearch(partition.log.reader, timestamp, is_cancelled=is_cancelled)
+        while not await self._runtime.run_blocking(search.step, pool=Pool.LOOK_UPS):
+            pass
+        return search.found
 
     def _copy_in_walk(self, partition: TieredPartition, offset: int) -> FoundCopy | None:
         """The copy that holds `offset`; None if the log start has passed it meanwhile. Raises as `find_copy`."""

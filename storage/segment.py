@@ -36,7 +36,7 @@ from storage.index import MAX_RELATIVE_OFFSET, CorruptIndex, TimestampOffset
 from storage.segment_files import SegmentFiles
 from storage.segment_indexes import SegmentIndexes, SegmentSettings
 from storage.segment_reader import SegmentReader
-from storage.segment_times import SegmentTimes
+from storage.segment_times import STRETCH_BYTES, SegmentTimes
 
 #: A segment was written so long after its headers' largest timestamp at most: then these decide when its copy expires.
 CLAIMED_EARLY_MS: Final = 60_000
@@ -62,8 +62,8 @@ class Segment:
     """One segment; see the module."""
 
     __slots__ = (
-        "_first_timestamp", "base_offset", "created_ms", "files", "indexes", "log", "reader", "roll_jitter_ms",
-        "times",
+        "_first_timestamp", "_times_from", "base_offset", "created_ms", "files", "indexes", "log", "reader",
+        "roll_jitter_ms", "times",
     )  # fmt: skip
 
     def __init__(
@@ -90,6 +90,8 @@ class Segment:
         #: The largest timestamp of the first batch; negative: it has none; None: not read yet.
         self._first_timestamp: int | None = None
         self.times = SegmentTimes()
+        #: Of the records from the log start on, if that is within the segment; with the generation of `times`.
+        self._times_from: tuple[int, SegmentTimes] | None = None
 
     @classmethod
     def create(
@@ -253,38 +255,41 @@ class Segment:
             return claimed
         return max(claimed, self.times.read(self.log, end=self.size))
 
-    @property
-    def largest_known_ms(self) -> int:
-        """The largest timestamp by headers, or by records as far as they were read; -1 without any. May read the disk."""
-        return max(self.indexes.largest.timestamp, self.times.known.largest)
-
-    def largest_known_from(
-        self, start_offset: int, *, bounds: Bounds, is_cancelled: Callable[[], bool]
-    ) -> int:
-        """`largest_known_ms` of the records at or after `start_offset`. Reads all headers from there on. [any thread]"""
-        return self.reader.find_largest_timestamp(
-            start_offset, known=dict(self.times.known.understated), bounds=bounds, is_cancelled=is_cancelled
-        )
+    def times_from(self, start_offset: int) -> SegmentTimes:
+        """What is known of the records at or after `start_offset`. May read the disk. [any thread]"""
+        if start_offset <= self.base_offset:
+            return self.times
+        kept, generation = self._times_from, self.times.generation
+        if kept is not None and kept[0] == generation and kept[1].start_offset == start_offset:
+            return kept[1]
+        times = SegmentTimes(start_offset=start_offset, position=self.reader.position_of(start_offset))
+        self._times_from = generation, times
+        return times
 
     def find_timestamp(
-        self, timestamp: int, *, start_offset: int, bounds: Bounds, is_cancelled: Callable[[], bool]
+        self,
+        timestamp: int,
+        times: SegmentTimes,
+        *,
+        start_offset: int,
+        bounds: Bounds,
+        is_cancelled: Callable[[], bool],
     ) -> TimestampOffset | None:
-        """The first record from `start_offset` on whose timestamp is at least `timestamp`, as far as it is known.
+        """The first record from `start_offset` on whose timestamp is at least `timestamp`, as far as `times` are known.
 
-        By the headers, and in batches whose records are later than their headers claim. [any thread]
+        By the headers, and in all batches where some have records that are later than their headers claim. [any thread]
         """
         found = self.reader.find_timestamp(
             timestamp, start_offset=start_offset, bounds=bounds, is_cancelled=is_cancelled
         )
-        for position, largest in self.times.known.understated:
+        for position, largest in times.known.understated:
             if largest >= timestamp:
-                header = self.log.header_at(position)
-                if found is not None and found.offset < header.base_offset:
+                if found is not None and found.offset < self.log.header_at(position).base_offset:
                     break
-                sooner = self.reader.find_in_batch(
-                    header,
-                    position,
+                sooner = self.reader.find_in_batches(
                     timestamp,
+                    position,
+                    end=position + STRETCH_BYTES,
                     start_offset=start_offset,
                     bounds=bounds,
                     is_cancelled=is_cancelled,

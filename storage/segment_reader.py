@@ -9,10 +9,10 @@ then, as a remote reader may.
 Source: LogSegment.read, findOffsetByTimestamp and translateOffset of Kafka.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import NamedTuple
 
-from protocol.records.batch import HEADER_SIZE_BYTES, NO_TIMESTAMP, BatchHeader, first_size_bytes, read_header
+from protocol.records.batch import HEADER_SIZE_BYTES, BatchHeader, first_size_bytes, read_header
 from protocol.records.record import ANY_BATCH, Bounds, times_of
 from protocol.types import MAX_OFFSET
 from storage.file_records import BatchPosition, FileRecords
@@ -113,9 +113,9 @@ class SegmentReader:
                 return None
             if header.max_timestamp < timestamp or header.last_offset < start_offset:
                 continue
-            found = self.find_in_batch(
+            found = first_record(
                 header,
-                position,
+                self._log.pread(position, header.size_bytes),
                 timestamp,
                 start_offset=start_offset,
                 bounds=bounds,
@@ -125,50 +125,33 @@ class SegmentReader:
                 return found
         return None
 
-    def find_largest_timestamp(
+    def find_in_batches(
         self,
-        start_offset: int,
-        *,
-        known: Mapping[int, int],
-        bounds: Bounds,
-        is_cancelled: Callable[[], bool],
-    ) -> int:
-        """The largest timestamp of the records at or after `start_offset`; -1 without any.
-
-        Reads the headers of all batches from there on, and the records of the one that begins before: its header also
-        counts those before `start_offset`. `known` has the largest timestamps of batches whose headers claim less, by their
-        positions. -1 also after a cancellation.
-        """
-        largest = NO_TIMESTAMP
-        start = self.find(start_offset)
-        for header, position in self._log.headers(start.position) if start else ():
-            if is_cancelled():
-                return NO_TIMESTAMP
-            if header.base_offset >= start_offset:
-                largest = max(largest, header.max_timestamp, known.get(position, NO_TIMESTAMP))
-                continue
-            for offset, timestamp in times_of(self._log.pread(position, header.size_bytes), bounds):
-                if not offset & 0xFFF and is_cancelled():
-                    return NO_TIMESTAMP
-                if offset >= start_offset:
-                    largest = max(largest, timestamp)
-        return largest
-
-    def find_in_batch(
-        self,
-        header: BatchHeader,
-        position: int,
         timestamp: int,
+        position: int,
         *,
+        end: int,
         start_offset: int,
         bounds: Bounds,
         is_cancelled: Callable[[], bool],
     ) -> TimestampOffset | None:
-        """`find_timestamp` in the batch at `position`."""
-        batch = self._log.pread(position, header.size_bytes)
-        return first_record(
-            header, batch, timestamp, start_offset=start_offset, bounds=bounds, is_cancelled=is_cancelled
-        )
+        """`find_timestamp` in the batches that begin from `position` on and before `end`, whatever their headers claim."""
+        for header, at in self._log.headers(position):
+            if at >= end or is_cancelled():
+                return None
+            if header.last_offset < start_offset:
+                continue
+            found = first_record(
+                header,
+                self._log.pread(at, header.size_bytes),
+                timestamp,
+                start_offset=start_offset,
+                bounds=bounds,
+                is_cancelled=is_cancelled,
+            )
+            if found is not None:
+                return found
+        return None
 
     # -- reading -----------------------------------------------------------------------------------
 

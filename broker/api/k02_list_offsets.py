@@ -4,10 +4,10 @@ Who asks: consumers that start or seek, admin clients, followers that bootstrap 
 Versions: v1-11. v2 isolation level, v4 leader epochs (KIP-320), v6 flexible, v7 max timestamp (-3), v8
 earliest local (-4), v9 latest tiered (-5), v10 timeout (KIP-1075), v11 earliest pending upload (-6).
 Differs from Kafka: never throttles; -3 is the largest timestamp of both tiers.
-Touches: broker.partition (read only). Searches a timestamp in a thread, since that may decompress records; the result
+Touches: broker.partition (read only). Searches a timestamp in threads, since that decompresses records; the result
 is valid only if leader and leader epoch are still the same afterwards. What is in the remote tier only is waited for in the
-purgatory (Kafka's DelayedRemoteListOffsets), for timeout_ms or remote.list.offsets.request.timeout.ms. Many rows take
-several turns of the loop.
+purgatory (Kafka's DelayedRemoteListOffsets). Either takes timeout_ms or remote.list.offsets.request.timeout.ms at most: then
+the row has REQUEST_TIMED_OUT, and the next request continues. Many rows take several turns of the loop.
 """
 
 from typing import Final, NamedTuple
@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from broker.api import Api
 from broker.api.long_answers import ROWS_OF_STEP
 from broker.reads.delayed_remote_list_offsets import OffsetLookUp
-from broker.reads.list_offsets import Search, is_searched, offset_for_timestamp
+from broker.reads.list_offsets import is_searched, offset_for_timestamp, search
 from broker.replicas.partition import Partition
 from broker.request_context import RequestContext
 from broker.services import BrokerServices
@@ -45,7 +45,6 @@ from protocol.special_timestamps import (
 )
 from protocol.steps import counted
 from protocol.types import TopicPartition
-from runtime import Pool
 from runtime.turns import MAX_STEPS, result_in_turns
 from storage.index import TimestampOffset
 
@@ -76,8 +75,12 @@ async def handle(
     Rows that need the remote tier are searched for at the same time, and filled in when all of them are done.
     """
     pending: _Pending = []
+    timeout_ms = request.timeout_ms if context.version >= 10 and request.timeout_ms > 0 else None
+    if timeout_ms is None:
+        timeout_ms = broker.config.get("remote.list.offsets.request.timeout.ms")
+    deadline_s = broker.runtime.monotonic() + timeout_ms / 1000
     try:
-        topics = await _find_locally(request, context, broker, pending)
+        topics = await _find_locally(request, context, broker, pending, deadline_s)
     except BaseException:  # the connection is closed
         for _, _, look_up in pending:
             look_up.cancel()
@@ -88,9 +91,13 @@ async def handle(
 
 
 async def _find_locally(
-    request: ListOffsetsRequest, context: RequestContext, broker: BrokerServices, pending: "_Pending"
+    request: ListOffsetsRequest,
+    context: RequestContext,
+    broker: BrokerServices,
+    pending: "_Pending",
+    deadline_s: float,
 ) -> list[ListOffsetsTopicResponse]:
-    """Begin all look-ups of the remote tier, which are added to `pending`, and answer the other rows."""
+    """Begin all look-ups of the remote tier, which are added to `pending`, and answer the other rows until `deadline_s`."""
     rows_of_all = ((topic.name, row.partition_index) for topic in request.topics for row in topic.partitions)
     named = await result_in_turns(counted(rows_of_all), broker.runtime)
     topics = []
@@ -112,7 +119,7 @@ async def _find_locally(
                 if (look_up := _remote_look_up(row, broker)) is not None:
                     pending.append((response, row, look_up))
                 else:
-                    found = await _find(row, broker) if is_searched(row.timestamp) else None
+                    found = await _find(row, broker, deadline_s) if is_searched(row.timestamp) else None
                     _fill(response, row, found)
             except KafkaError as error:
                 response.error_code = _code(error, context.version)
@@ -171,17 +178,10 @@ def _fill(
     return response
 
 
-async def _find(row: _Row, broker: BrokerServices) -> TimestampOffset | None:
-    """Search the local records. Raises what `_check_unchanged` raises."""
-    partition = row.partition
-    leader_epoch = partition.leader_epoch
-    search = Search()
-    try:
-        found = await broker.runtime.run_blocking(
-            search.run, partition.log, row.timestamp, pool=Pool.LOOK_UPS
-        )
-    finally:
-        search.cancel()  # the connection is closed
+async def _find(row: _Row, broker: BrokerServices, deadline_s: float) -> TimestampOffset | None:
+    """Search the local records. Raises what `_check_unchanged` and `search` raise."""
+    leader_epoch = row.partition.leader_epoch
+    found = await search(row.partition, row.timestamp, broker.runtime, deadline_s=deadline_s)
     _check_unchanged(row, leader_epoch)
     return found
 

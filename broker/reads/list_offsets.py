@@ -4,7 +4,7 @@ Source: KIP-79, KIP-207; Kafka's Partition.fetchOffsetForTimestamp and UnifiedLo
 """
 
 from broker.replicas.partition import Partition
-from protocol.errors import OffsetNotAvailable
+from protocol.errors import OffsetNotAvailable, RequestTimedOut
 from protocol.special_timestamps import (
     EARLIEST,
     EARLIEST_LOCAL,
@@ -13,35 +13,38 @@ from protocol.special_timestamps import (
     LATEST_TIERED,
     MAX_TIMESTAMP,
 )
+from runtime import Pool, Runtime
 from storage.index import TimestampOffset
 from storage.log import Log
+from storage.time_search import TimeSearch
 
 
 def is_searched(timestamp: int) -> bool:
-    """Whether the offset has to be found in the records, by a `Search`."""
+    """Whether the offset has to be found in the records, by a `search`."""
     return timestamp >= 0 or timestamp == MAX_TIMESTAMP
 
 
-class Search:
-    """The search of one log, in a thread; cancelled with its client."""
+async def search(
+    partition: Partition, timestamp: int, runtime: Runtime, *, deadline_s: float
+) -> TimestampOffset | None:
+    """Search the local log for a time in ms, or for the largest timestamp, in threads; None: there is no such record.
 
-    __slots__ = ("_is_cancelled",)
-
-    def __init__(self) -> None:
-        self._is_cancelled = False
-
-    def cancel(self) -> None:
-        """The result is not wanted any more: the thread ends after the batch that it reads."""
-        self._is_cancelled = True
-
-    def run(self, log: Log, timestamp: int) -> TimestampOffset | None:
-        """The first record at or after a time in ms, or one with the largest timestamp; None: there is none. [any thread]
-
-        May decompress. Raises KafkaStorageError, InvalidRecord, CorruptMessage.
-        """
-        if timestamp == MAX_TIMESTAMP:
-            return log.reader.max_timestamp_offset(is_cancelled=lambda: self._is_cancelled)
-        return log.reader.offset_for_timestamp(timestamp, is_cancelled=lambda: self._is_cancelled)
+    Cancelled with its client. Raises RequestTimedOut after `deadline_s`, of `Runtime.monotonic`: the next search continues;
+    KafkaStorageError, InvalidRecord, CorruptMessage.
+    """
+    is_over = False
+    found = TimeSearch(
+        partition.log.reader,
+        None if timestamp == MAX_TIMESTAMP else timestamp,
+        is_cancelled=lambda: is_over,
+    )
+    try:
+        while not await runtime.run_blocking(found.step, pool=Pool.LOOK_UPS):
+            if runtime.monotonic() >= deadline_s:
+                raise RequestTimedOut(f"{partition}: the search for a timestamp is not complete")
+    finally:
+        is_over = True  # the connection is closed
+    return found.found
 
 
 def offset_for_timestamp(
@@ -53,7 +56,7 @@ def offset_for_timestamp(
 ) -> TimestampOffset | None:
     """Answer one row of ListOffsets: a time in ms, or one of the special ones above. None: no such offset.
 
-    `found` is the result of a `Search`, if the timestamp `is_searched`. `is_read_committed` None stands for a replica,
+    `found` is the result of a `search`, if the timestamp `is_searched`. `is_read_committed` None stands for a replica,
     which sees up to the log end. Raises OffsetNotAvailable while a new leader's high watermark is below its epoch's
     start offset: consumers may have seen a larger one from an older leader (KIP-207).
     """

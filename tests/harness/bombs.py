@@ -65,9 +65,23 @@ def understated_batch(
     codec: Compression = Compression.NONE,
 ) -> bytearray:
     """Records of `base_ms`, but the last but one, of `last_ms`, whose header claims `claimed_ms`, as kafka-go's Conn does."""
-    deltas = [*range(count - 2), last_ms - base_ms, 0]
-    true = build_batch([Record(at, base_ms + delta, None, b"v") for at, delta in enumerate(deltas)])
-    payload = payload_of(read_header(true), true)
+    times = [*range(base_ms, base_ms + count - 2), last_ms, base_ms]
+    return batch_claiming(times, claimed_ms=claimed_ms, codec=codec)
+
+
+def batch_claiming(
+    times: list[int], *, claimed_ms: int, codec: Compression = Compression.NONE, value: bytes = b"v"
+) -> bytearray:
+    """Records of these times, whose header claims that `claimed_ms` is the largest."""
+    true = build_batch([Record(at, time, None, value) for at, time in enumerate(times)])
+    header = read_header(true)
+    payload = payload_of(header, true)
     return bytearray(
-        batch_of(payload, count=count, codec=codec, base_timestamp=base_ms, max_timestamp=claimed_ms)
+        batch_of(
+            payload,
+            count=len(times),
+            codec=codec,
+            base_timestamp=header.base_timestamp,
+            max_timestamp=claimed_ms,
+        )
     )

@@ -218,7 +218,7 @@ def test_markers(codec, tmp_path):
 
 
 def test_every_module_that_opens_batches_is_a_place():
-    names = "payload_of|keys_of|values_of|times_of|records|decompress"
+    names = "payload_of|keys_of|values_of|times_of|latest_time|records|decompress"
     opener = re.compile(rf"import .*\b(?:{names})\b", re.DOTALL)
     found = {
         str(path.relative_to(ROOT))

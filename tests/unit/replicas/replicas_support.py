@@ -7,6 +7,8 @@ from random import Random
 from types import SimpleNamespace
 from uuid import UUID
 
+from broker.config import BrokerConfig
+from broker.config.load import standalone_profile
 from broker.metadata_cache import MetadataCache
 from broker.reads.fetch_session_cache import FetchSessionCache
 from broker.reads.preferred_read_replica import PreferredReadReplicas
@@ -157,6 +159,7 @@ class BrokerInFolder:
 
     def __init__(self, folder: Path, runtime, *, files: Files | None = None) -> None:
         self.runtime = runtime
+        self.config = BrokerConfig(standalone_profile())
         self.configs: dict[str, dict[str, str]] = {}
         self.metadata = MetadataCache(MetadataImage())
         self.logs = LogManager.open(

@@ -28,7 +28,9 @@ from protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from runtime import Pool
+from storage import log_reader
 from storage.log_reader import LogReader
+from tests.harness.bombs import MANY, understated_batch
 
 CONSUMER, DEBUGGING = -1, -2
 
@@ -114,6 +116,56 @@ def test_a_search_is_cancelled_with_its_client(simulation, broker, monkeypatch, 
         with suppress(asyncio.CancelledError):
             await task
         assert [is_cancelled() for is_cancelled in searches] == [True]
+
+    simulation.run(main())
+
+
+# KIP-1075
+@pytest.mark.parametrize("timestamp", [NOW_MS + 700, -3])
+@pytest.mark.parametrize(("version", "timeout_ms", "waits_s"), [(11, 3000, 3), (9, 0, 30)])
+def test_a_search_that_takes_too_long_is_continued_by_the_next_one(
+    simulation, broker, monkeypatch, timestamp, version, timeout_ms, waits_s
+):
+    """Each piece takes a second here; other partitions have their turns in between."""
+    broker.create(partitions=2)
+    leader = broker.replicas.partition(("t", 0)).as_leader()
+    for number in range(40):
+        sent = understated_batch(
+            base_ms=NOW_MS, last_ms=NOW_MS + (1000 if number == 39 else 0), claimed_ms=NOW_MS + 60
+        )
+        leader.append_records(memoryview(sent), required_acks=-1, now_ms=NOW_MS)
+    append(broker, b"x", index=1, timestamp=NOW_MS + 700)
+    monkeypatch.setattr(log_reader, "PIECE_BYTES", 1)
+    pool = broker.runtime.pools[Pool.LOOK_UPS]
+    pool.blocking_s = lambda: 0.5  # before it, and after it
+    broker.runtime.resize_pool(Pool.LOOK_UPS, 1)
+
+    async def ask(*indexes):
+        rows = [ListOffsetsPartition(partition_index=index, timestamp=timestamp) for index in indexes]
+        request = ListOffsetsRequest(
+            replica_id=-1,
+            timeout_ms=timeout_ms,
+            topics=[ListOffsetsTopic(name="t", partitions=rows)],
+        )
+        began = simulation.loop.time()
+        response = await broker.call(k02_list_offsets, request, version)
+        rows = response.topics[0].partitions
+        return simulation.loop.time() - began, [(ErrorCode(row.error_code), row.offset) for row in rows]
+
+    async def main():
+        slow = broker.runtime.create_task(ask(0), name="a slow request")
+        await asyncio.sleep(0.1)
+        took_s, answers = await ask(1)
+        assert answers == [(ErrorCode.none, 0)]
+        assert took_s < 4
+        took_s, answers = await slow
+        assert answers == [(ErrorCode.request_timed_out, -1)]
+        assert waits_s <= took_s < waits_s + 2
+        tries = 1
+        while (answers := (await ask(0))[1]) != [(ErrorCode.none, 40 * MANY - 2)]:
+            assert answers == [(ErrorCode.request_timed_out, -1)]
+            tries += 1
+        assert tries in ((1,) if waits_s == 30 else range(10, 20)), "no piece is read twice"
 
     simulation.run(main())
 

@@ -5,7 +5,7 @@ from uuid import UUID
 import pytest
 from replicas_support import NODE_ID, NOW_MS, PartitionOnDisk, batch, follower_fetches, image
 
-from broker.reads.list_offsets import Search, is_searched, offset_for_timestamp
+from broker.reads.list_offsets import is_searched, offset_for_timestamp
 from protocol.errors import (
     FencedLeaderEpoch,
     NotEnoughReplicas,
@@ -24,6 +24,7 @@ from protocol.special_timestamps import (
     LATEST_TIERED,
     MAX_TIMESTAMP,
 )
+from storage.time_search import TimeSearch
 
 OTHER = 2
 
@@ -182,7 +183,12 @@ def test_appends_and_roles_signal(on_disk):
 
 
 def offset_at(partition, timestamp, *, is_read_committed=False):
-    found = Search().run(partition.log, timestamp) if is_searched(timestamp) else None
+    found = None
+    if is_searched(timestamp):
+        wanted = None if timestamp == MAX_TIMESTAMP else timestamp
+        search = TimeSearch(partition.log.reader, wanted, is_cancelled=lambda: False)
+        assert search.step(), "all of it is one piece"
+        found = search.found
     return offset_for_timestamp(partition, timestamp, found=found, is_read_committed=is_read_committed)
 
 

@@ -1,6 +1,7 @@
 """Nothing is deleted by the timestamp that a header claims: the records decide, if they were written later than it."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -9,6 +10,7 @@ from storage import log_reader, segment_times
 from storage.file_records import FileRecords
 from storage.files import Files
 from storage.log_config import LogConfig
+from storage.time_search import TimeSearch
 from tests.harness.bombs import MANY, batch_of, understated_batch
 from tests.unit.storage.storage_support import NOW_MS, open_log
 
@@ -59,7 +61,7 @@ def test_a_thread_reads_the_records_once_for_the_loop(log, monkeypatch):
     assert log.start.retention_waits_for_disk(NOW_MS)
     log.start.warm_up_retention(NOW_MS)
     with monkeypatch.context() as patched:
-        patched.setattr(segment_times, "times_of", lambda batch: pytest.fail("the loop reads records"))
+        patched.setattr(segment_times, "payload_of", lambda *_: pytest.fail("the loop reads records"))
         assert not log.start.retention_waits_for_disk(NOW_MS)
         assert log.apply_retention(NOW_MS) == 0
     append(log, understated_batch(base_ms=OLD, last_ms=OLD, claimed_ms=OLD + 60))
@@ -160,21 +162,57 @@ def test_the_largest_timestamp_from_the_log_start_on_is_of_the_records(log):
     ]
 
 
-def test_a_look_up_reads_a_bounded_part_and_the_next_one_continues(log, monkeypatch):
+@pytest.mark.parametrize("codec", Compression)
+@pytest.mark.parametrize("timestamp", [NEW, None])
+def test_a_look_up_reads_in_pieces_and_nothing_twice(log, monkeypatch, codec, timestamp):
+    for last_ms in (OLD, OLD, OLD, OLD, OLD, NEW):
+        append(log, understated_batch(base_ms=OLD, last_ms=last_ms, claimed_ms=OLD + 60, codec=codec))
+        log.roll(NOW_MS)
+    opened = []
+    payload_of = segment_times.payload_of
+    monkeypatch.setattr(
+        segment_times,
+        "payload_of",
+        lambda header, batch: opened.append(header.base_offset) or payload_of(header, batch),
+    )
+    monkeypatch.setattr(log_reader, "PIECE_BYTES", 1)
+    search = TimeSearch(log.reader, timestamp, is_cancelled=lambda: False)
+    steps = 1
+    while not search.step():
+        assert len(opened) == steps
+        steps += 1
+    assert search.found == (NEW, 6 * MANY - 2, 0)
+    assert opened == [MANY * number for number in range(6)]
+    assert log.reader.offset_for_timestamp(NEW) == search.found
+    assert len(opened) == 6
+
+
+def test_a_look_up_of_an_early_time_reads_no_more_than_what_is_before_it(log, monkeypatch):
     for _ in range(5):
-        append(log, understated_batch(base_ms=OLD, last_ms=OLD, claimed_ms=OLD + 60))
+        append(log, understated_batch(base_ms=OLD, last_ms=NEW, claimed_ms=OLD + 60))
+    monkeypatch.setattr(log_reader, "PIECE_BYTES", 1)
+    assert log.reader.offset_for_timestamp(NEW) == (NEW, MANY - 2, 0)
+    segment = log.segments.active
+    assert segment.times.known.position == segment.size // 5
+
+
+def test_what_is_known_of_a_segment_is_small(log, monkeypatch):
+    monkeypatch.setattr(segment_times, "STRETCH_BYTES", 1000)
+    for number in range(50):
+        append(log, understated_batch(base_ms=OLD, last_ms=NEW - number % 10, claimed_ms=OLD + 60))
+    segment = log.segments.active
+    assert segment.times.read(segment.log, end=segment.size) == NEW
+    starts = [position for position, _ in segment.times.known.understated]
+    assert 1 < len(starts) <= segment.size // 1000 + 1
+    assert all(two - one >= 1000 for one, two in pairwise(starts))
+
+
+def test_damage_ends_a_look_up(log):
+    append(log, understated_batch(base_ms=OLD, last_ms=OLD, claimed_ms=OLD + 60))
     append(log, understated_batch(base_ms=OLD, last_ms=NEW, claimed_ms=OLD + 60))
     segment = log.segments.active
-    monkeypatch.setattr(log_reader, "LOOK_UP_BYTES", segment.size // 2)
-    found = [log.reader.offset_for_timestamp(NEW) for _ in range(3)]
-    assert found[0] is None
-    assert found[-1] == (NEW, 6 * MANY - 2, 0)
-    monkeypatch.setattr(segment_times, "times_of", lambda batch: pytest.fail("it is read again"))
-    assert log.reader.offset_for_timestamp(NEW) == found[-1]
-
-
-def test_a_look_up_reads_nothing_of_what_was_written_before(log, monkeypatch):
-    append(log, understated_batch(base_ms=OLD, last_ms=NEW, claimed_ms=OLD + 60))
-    Files().set_modified_ms(log.segments.active.path_of(".log"), OLD + HOUR_MS)
-    monkeypatch.setattr(segment_times, "times_of", lambda batch: pytest.fail("it is read"))
-    assert log.reader.offset_for_timestamp(OLD + 2 * HOUR_MS) is None
+    fd = Files().open(segment.path_of(".log"), write=True)
+    Files().pwrite(fd, bytes(61), segment.size // 2)
+    Files().close(fd)
+    assert log.reader.offset_for_timestamp(NEW) is None
+    assert log.reader.offset_for_timestamp(OLD) == (OLD, 0, 0)

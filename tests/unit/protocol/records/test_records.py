@@ -25,7 +25,9 @@ from protocol.records.record import (
     Record,
     keys_of,
     largest_timestamp,
+    latest_time,
     parse_payload,
+    parse_times,
     payload_of,
     records,
     times_of,
@@ -322,6 +324,23 @@ def test_the_largest_timestamp_of_random_bytes(payload, count):
     found = largest_timestamp(payload, count=count, base_timestamp=header.base_timestamp)
     if found is not None:
         assert len(list(parse_payload(payload, header))) == count
+
+
+@given(st.binary(max_size=60), st.integers(0, 9))
+def test_the_latest_time_of_random_bytes(payload, count):
+    """Only offsets are not read."""
+    header = read_header(batch_of(payload, count=count))
+    try:
+        times = [timestamp for _, timestamp in parse_times(payload, header)]
+    except InvalidRecord:
+        return
+    assert latest_time(payload, header) == max([-1, *times])
+
+
+@pytest.mark.parametrize("bad", [b"", b"\x0c\0\0", b"\1\0\0", b"\2\0\0\0", varint(40) + bytes(30)])
+def test_the_latest_time_of_records_that_are_not_sound(bad):
+    with pytest.raises(InvalidRecord):
+        latest_time(bad, read_header(batch_of(bad, count=1)))
 
 
 OPENERS = {
