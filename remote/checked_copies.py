@@ -8,6 +8,7 @@ it leads. `ottla tier verify --data` checks what the store has.
 
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from typing import Final
 
 from remote.errors import DamagedSegment, RemoteStorageError
@@ -47,7 +48,22 @@ class CheckedCopies(StorageManagerInFront):
             ) from error
         finally:
             files.close(fd)
-        return self.store.copy_log_segment_data(metadata, data)
+        if data.time_index_of_records is None:
+            return self.store.copy_log_segment_data(metadata, data)
+        # A log that is opened after a crash removes it.
+        times = data.time_index.with_name(f"{data.time_index.name}.{metadata.segment_id.id}.tmp")
+        try:
+            fd = files.open(times, write=True, create=True)
+            try:
+                files.truncate(fd, 0)
+                files.pwrite(fd, data.time_index_of_records, 0)
+            finally:
+                files.close(fd)
+            return self.store.copy_log_segment_data(
+                metadata, replace(data, time_index=times, time_index_of_records=None)
+            )
+        finally:
+            files.unlink(times)
 
 
 def check_stored(store: RemoteStorageManager, copy: RemoteLogSegmentMetadata) -> None:

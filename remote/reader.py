@@ -43,19 +43,17 @@ T = TypeVar("T")
 
 
 class _Stretch(NamedTuple):
-    """What a copy has of the log, from `start_offset` on, and its largest timestamp: at first that of the whole copy."""
+    """What a copy has of the log, from `start_offset` on."""
 
-    largest_ms: int
     start_offset: int
     found: FoundCopy
 
 
-def _later(known: _Stretch | None, other: _Stretch) -> _Stretch | None:
-    """The one with the larger timestamp; of equal ones the first. One without timestamps is none."""
-    if other.largest_ms < 0:
-        return known
-    both = [other] if known is None else [known, other]
-    return max(both, key=lambda each: (each.largest_ms, -each.start_offset))
+def _later(one: TimestampOffset | None, other: TimestampOffset | None) -> TimestampOffset | None:
+    """The record with the larger timestamp; of equal ones the first."""
+    if one is None or other is None:
+        return one or other
+    return max(one, other, key=lambda each: (each.timestamp, -each.offset))
 
 
 class RemoteLogReader:
@@ -279,11 +277,11 @@ class RemoteLogReader:
     ) -> TimestampOffset | None:
         """The first record with the largest timestamp of both tiers (ListOffsets -3). Raises as above.
 
-        Reads the headers of a copy that is in the log in part only, if its largest timestamp may be that of the log.
+        The metadata of a copy bounds the timestamps of its records. Reads all that a copy has of the log, if no record there
+        has the copy's largest timestamp: of a copy that is in the log in part only.
         """
         offsets = partition.log.offsets
-        latest: _Stretch | None = None
-        parts: list[_Stretch] = []
+        stretches: list[_Stretch] = []
         reached = offsets.log_start_offset
         count = 0
         while reached < offsets.local_log_start_offset:
@@ -291,26 +289,26 @@ class RemoteLogReader:
             found = self._copy_in_walk(partition, reached)
             if found is None:
                 break
-            stretch = _Stretch(found.copy.max_timestamp_ms, reached, found)
-            if found.copy.start_offset < reached or found.end_offset < found.copy.end_offset:
-                parts.append(stretch)
-            else:
-                latest = _later(latest, stretch)
+            stretches.append(_Stretch(reached, found))
             reached = found.end_offset
             count += 1
             if not count % _COPIES_IN_TURN:
                 await sleep(0)
         local = await self._search_locally(partition, None, is_cancelled=is_cancelled)
-        for part in sorted(parts, key=lambda part: part.largest_ms, reverse=True):
-            known_ms = max(latest.largest_ms if latest else -1, local.timestamp if local else -1)
-            if part.largest_ms >= known_ms and not is_cancelled():
-                largest = await self._largest_of(part, is_cancelled=is_cancelled)
-                latest = _later(latest, part._replace(largest_ms=largest))
-        if latest is None or (local is not None and local.timestamp > latest.largest_ms):
-            return local
-        return await self._search(
-            latest.found, latest.largest_ms, start_offset=latest.start_offset, is_cancelled=is_cancelled
-        )
+        latest = local
+        for start, found in sorted(
+            stretches, key=lambda each: each.found.copy.max_timestamp_ms, reverse=True
+        ):
+            at_most = found.copy.max_timestamp_ms
+            if is_cancelled() or at_most < 0 or (latest is not None and at_most < latest.timestamp):
+                break
+            record = await self._search(found, at_most, start_offset=start, is_cancelled=is_cancelled)
+            if record is None:
+                largest = await self._largest_of(found, start_offset=start, is_cancelled=is_cancelled)
+                if largest >= 0:
+                    record = await self._search(found, largest, start_offset=start, is_cancelled=is_cancelled)
+            latest = _later(latest, record)
+        return latest
 
     async def _search_locally(
         self, partition: TieredPartition, timestamp: int | None, *, is_cancelled: Callable[[], bool]
@@ -345,18 +343,19 @@ class RemoteLogReader:
 
         return await self._with_indexes(found.copy, find)
 
-    async def _largest_of(self, part: _Stretch, *, is_cancelled: Callable[[], bool]) -> int:
-        def find(index: Path, times: Path) -> int:
+    async def _largest_of(
+        self, found: FoundCopy, *, start_offset: int, is_cancelled: Callable[[], bool]
+    ) -> int:
+        def find(index: Path, _: Path) -> int:
             return self._segments.largest_timestamp(
-                part.found.copy,
+                found.copy,
                 index,
-                times,
-                start_offset=part.start_offset,
-                end_offset=part.found.end_offset,
+                start_offset=start_offset,
+                end_offset=found.end_offset,
                 is_cancelled=is_cancelled,
             )
 
-        return await self._with_indexes(part.found.copy, find)
+        return await self._with_indexes(found.copy, find)
 
     async def _with_indexes(self, copy: RemoteLogSegmentMetadata, find: Callable[[Path, Path], T]) -> T:
         """What `find` returns for the paths of the copy's offset and time index."""

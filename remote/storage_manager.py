@@ -50,6 +50,9 @@ class LogSegmentData:
     #: The producer state at the segment's end.
     producer_snapshot: Path
     leader_epoch_index: bytes
+    #: What is copied instead of the file `time_index`, whose entries are of headers that claim too early times; a storage manager
+    #: gets it as such a file (`remote.checked_copies`). None: the file is right.
+    time_index_of_records: bytes | None = None
     #: The store calls it before it sends a piece of a file, with the piece's size (at most 1 MiB). It may
     #: wait, as for a quota, so that also a large segment is sent at the quota's rate (KIP-956); what it raises cancels the
     #: copy, and is raised to the caller after the store has removed what it can.

@@ -24,7 +24,7 @@ Source: LogSegment of Kafka.
 from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Protocol
 
 from protocol.errors import CorruptMessage, UnsupportedForMessageFormat
 from protocol.records.batch import BatchHeader
@@ -37,9 +37,6 @@ from storage.segment_files import SegmentFiles
 from storage.segment_indexes import SegmentIndexes, SegmentSettings
 from storage.segment_reader import SegmentReader
 from storage.segment_times import STRETCH_BYTES, SegmentTimes
-
-#: A segment was written so long after its headers' largest timestamp at most: then these decide when its copy expires.
-CLAIMED_EARLY_MS: Final = 60_000
 
 
 class OffsetOverflow(Exception):
@@ -247,13 +244,6 @@ class Segment:
     def waits_for_times(self, kept_from_ms: int) -> bool:
         """Whether a segment whose headers claim to be older was written later, so that its records decide."""
         return self.files.modified_ms() >= kept_from_ms
-
-    def proven_timestamp_ms(self) -> int:
-        """`largest_timestamp_ms` for a copy of the segment, by which it is deleted later: of the records. [any thread]"""
-        claimed = self.largest_timestamp_ms()
-        if claimed + CLAIMED_EARLY_MS >= self.files.modified_ms():
-            return claimed
-        return max(claimed, self.times.read(self.log, end=self.size))
 
     def times_from(self, start_offset: int) -> SegmentTimes:
         """What is known of the records at or after `start_offset`. May read the disk. [any thread]"""

@@ -12,6 +12,7 @@ Source: LogSegment.read, findOffsetByTimestamp and translateOffset of Kafka.
 from collections.abc import Callable
 from typing import NamedTuple
 
+from protocol.errors import KafkaError
 from protocol.records.batch import HEADER_SIZE_BYTES, BatchHeader, first_size_bytes, read_header
 from protocol.records.record import ANY_BATCH, Bounds, times_of
 from protocol.types import MAX_OFFSET
@@ -249,12 +250,17 @@ def first_record(
 ) -> TimestampOffset | None:
     """The first record of the batch at or after `start_offset` whose timestamp is at least `timestamp`.
 
-    Decompresses the batch, within `bounds`. None also after a cancellation, as a batch may have a million records.
+    Decompresses the batch, within `bounds`. None also after a cancellation, as a batch may have a million records. Raises
+    KafkaError if it cannot be read, and its header claims such a record.
     """
-    for offset, found in times_of(batch, bounds):
-        if not offset & 0xFFF and is_cancelled():
-            return None
-        if found >= timestamp and offset >= start_offset:
-            epoch = header.partition_leader_epoch
-            return TimestampOffset(found, offset, epoch if epoch >= 0 else None)
+    try:
+        for offset, found in times_of(batch, bounds):
+            if not offset & 0xFFF and is_cancelled():
+                return None
+            if found >= timestamp and offset >= start_offset:
+                epoch = header.partition_leader_epoch
+                return TimestampOffset(found, offset, epoch if epoch >= 0 else None)
+    except KafkaError:
+        if header.max_timestamp >= timestamp:
+            raise
     return None

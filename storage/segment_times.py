@@ -15,17 +15,25 @@ A look-up by time relies on what is known only: it reads the records up to the o
 segment is small: up to where it has read, the largest timestamp until there, and where headers claim too little, of which
 there may be one entry a MiB. Headers that claim too much do no harm, since a batch is opened before it is an answer.
 
+A copy in the remote tier gets the times of its records (`times_of_file`): its metadata the largest one, and its time index what
+the headers do not say. So a look-up in a copy relies on both, in any broker, without reading more.
+
 Source: none in Kafka, which checks every record when it is produced.
 """
 
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from protocol.errors import CorruptMessage, KafkaError, UnsupportedForMessageFormat
 from protocol.records.batch import NO_TIMESTAMP, BatchHeader, batches, read_header
 from protocol.records.record import latest_time, payload_of, times_of
 from storage.file_records import FileRecords
+from storage.files import Files
+from storage.index import TimeIndex
 
-__all__ = ["PIECE_BYTES", "STRETCH_BYTES", "SegmentTimes"]
+__all__ = ["PIECE_BYTES", "STRETCH_BYTES", "FileTimes", "SegmentFile", "SegmentTimes", "times_of_file"]
 
 #: Bytes of records, decompressed, that a look-up by time reads before it gives its thread to the next one.
 PIECE_BYTES: Final = 8 * 1024 * 1024
@@ -96,31 +104,42 @@ def _read_on(
     """A batch whose records cannot be read counts as what its header claims; what follows a damaged header as nothing."""
     position, largest, found = known
     understated = list(found)
-    wanted, read_bytes = _READ_BYTES, 0
+    read_bytes = 0
+    for at, header, batch in _batches(log.pread, position, end):
+        real, size_bytes = _largest_of(header, batch, start_offset)
+        largest = max(largest, real)
+        if real > header.max_timestamp:
+            if understated and at < understated[-1][0] + STRETCH_BYTES:
+                understated[-1] = understated[-1][0], max(real, understated[-1][1])
+            else:
+                understated.append((at, real))
+        read_bytes += size_bytes
+        if read_bytes >= most_bytes:
+            position = at + header.size_bytes
+            break
+    else:
+        position = end
+    return Known(position, largest, tuple(understated)), read_bytes
+
+
+def _batches(
+    pread: Callable[[int, int], bytes], position: int, end: int
+) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+    """The batches of a file with their positions, up to `end` or to damage. `pread`: of a position and a size."""
+    wanted = _READ_BYTES
     try:
-        while position < end and read_bytes < most_bytes:
-            view = memoryview(log.pread(position, min(wanted, end - position)))
-            first = position
+        while position < end:
+            view, first = memoryview(pread(position, min(wanted, end - position))), position
             for header, batch in batches(view):
-                real, size_bytes = _largest_of(header, batch, start_offset)
-                read_bytes += size_bytes
-                largest = max(largest, real)
-                if real > header.max_timestamp:
-                    if understated and position < understated[-1][0] + STRETCH_BYTES:
-                        understated[-1] = understated[-1][0], max(real, understated[-1][1])
-                    else:
-                        understated.append((position, real))
+                yield position, header, batch
                 position += header.size_bytes
-                if read_bytes >= most_bytes:
-                    break
             wanted = _READ_BYTES
             if position == first:
                 wanted = read_header(view).size_bytes
                 if wanted <= len(view) or position + wanted > end:
-                    position = end  # damage, or a file that is shorter
+                    return  # damage, or a file that is shorter
     except (CorruptMessage, UnsupportedForMessageFormat):
-        position = end
-    return Known(position, largest, tuple(understated)), read_bytes
+        return
 
 
 def _largest_of(header: BatchHeader, batch: memoryview, start_offset: int) -> tuple[int, int]:
@@ -135,3 +154,58 @@ def _largest_of(header: BatchHeader, batch: memoryview, start_offset: int) -> tu
         return max(times, default=NO_TIMESTAMP), len(payload)
     except KafkaError:
         return header.max_timestamp, len(batch)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentFile:
+    """The log file of a closed segment."""
+
+    path: Path
+    base_offset: int
+    size_bytes: int
+    #: The least number of bytes between two entries of its indexes.
+    index_interval_bytes: int
+
+
+class FileTimes(NamedTuple):
+    """The timestamps of a segment's records."""
+
+    #: -1: no record has one.
+    largest: int
+    #: The time index by the records, as a file; None: the one by the headers claims no less.
+    time_index: bytes | None
+
+
+def times_of_file(segment: SegmentFile, files: Files, *, on_piece: Callable[[], None]) -> FileTimes:
+    """Read the times of all records of a segment. [any thread or process]
+
+    `on_piece` is called before each read, and may raise. Cost: as `SegmentTimes.read`. Raises OSError.
+    """
+
+    def pread(position: int, size: int) -> bytes:
+        on_piece()
+        return files.pread(fd, size, position)
+
+    entries = bytearray()
+    largest = last_written = NO_TIMESTAMP
+    relative = since_entry = 0
+    is_understated = False
+    fd = files.open(segment.path)
+    try:
+        # The entries are those of `SegmentIndexes`, but for the timestamps.
+        for _, header, batch in _batches(pread, 0, segment.size_bytes):
+            real, _ = _largest_of(header, batch, 0)
+            is_understated |= real > header.max_timestamp
+            if real > largest:
+                largest, relative = real, header.last_offset - segment.base_offset
+            if since_entry > segment.index_interval_bytes:
+                if largest > last_written:
+                    entries += TimeIndex.ENTRY.pack(largest, relative)
+                    last_written = largest
+                since_entry = 0
+            since_entry += header.size_bytes
+    finally:
+        files.close(fd)
+    if largest > last_written:
+        entries += TimeIndex.ENTRY.pack(largest, relative)
+    return FileTimes(largest, bytes(entries) if is_understated else None)

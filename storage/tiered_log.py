@@ -28,6 +28,7 @@ from storage.log_files import LogFiles
 from storage.log_offsets import LogOffsets
 from storage.producer_state import ProducerStateManager
 from storage.segment import Segment
+from storage.segment_times import FileTimes, SegmentFile, times_of_file
 from storage.segments import Segments
 from storage.snapshot_files import replay_headers
 from storage.warming import read_first_timestamp
@@ -81,12 +82,31 @@ class SegmentToCopy:
     _segment: Segment = field(repr=False)
     _generation: int = field(repr=False)
 
-    def proven_timestamp_ms(self) -> int:
-        """The segment's time for retention; its files' modification time without any. May read the disk. [any thread]
+    @property
+    def file(self) -> SegmentFile:
+        """The log file, for `times_of_file`."""
+        return SegmentFile(
+            path=self.log_segment,
+            base_offset=self.base_offset,
+            size_bytes=self.size_bytes,
+            index_interval_bytes=self._segment.indexes.settings.index_interval_bytes,
+        )
 
-        Raises OSError.
-        """
-        return self._segment.proven_timestamp_ms()
+    @property
+    def known_times(self) -> FileTimes | None:
+        """The times of the records, if look-ups have read them all and the headers claim no less."""
+        known = self._segment.times.known
+        if known.position < self.size_bytes or known.understated:
+            return None
+        return FileTimes(known.largest, None)
+
+    def read_times(self) -> FileTimes:
+        """Read the times of the records. [any thread] Raises OSError."""
+        return times_of_file(self.file, self._segment.files.system, on_piece=lambda: None)
+
+    def modified_ms(self) -> int:
+        """When the segment was last written: its time for retention if no record has one. Raises OSError."""
+        return self._segment.files.modified_ms()
 
     def is_current(self, log: _Log) -> bool:
         """Whether `log` still has this segment, unchanged. False also after a truncation behind it: it is copied again."""

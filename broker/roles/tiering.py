@@ -25,6 +25,7 @@ from remote.index_cache_files import IndexFiles
 from remote.metadata_manager import RemoteLogMetadataManager
 from remote.segment_metadata import TopicIdPartition
 from remote.topic_metadata.manager import TopicBasedRemoteLogMetadataManager
+from remote.transfers.worker_store import WorkerStore
 from remote.watched_reads import WatchedReads
 from runtime import Pool, Runtime
 from storage.files import Files
@@ -76,6 +77,7 @@ async def open_remote_tier(
         metadata=metadata,
         index_files=IndexFiles(*(each / INDEX_CACHE for each in online), files=files, store=store),
         topic_overrides=lambda topic: role.metadata.image.topic_config(topic),
+        read_times=configured.read_times if isinstance(configured, WorkerStore) else None,
     )
     if isinstance(metadata, TopicBasedRemoteLogMetadataManager):
         tier.removers = _removers(tier, metadata, runtime, role)

@@ -34,6 +34,7 @@ from remote.reading.settings import RemoteReadSettings
 from remote.segment_metadata import RemoteLogSegmentMetadata
 from remote.storage_manager import RemoteStorageManager
 from runtime import Pool, Runtime
+from storage.segment_times import FileTimes, SegmentFile
 
 logger = logging.getLogger(__name__)
 
@@ -53,8 +54,12 @@ class RemoteTier:
         metadata: RemoteLogMetadataManager,
         index_files: IndexFiles,
         topic_overrides: Callable[[str], Mapping[str, str]] = lambda _: {},
+        read_times: Callable[[SegmentFile], FileTimes] | None = None,
     ) -> None:
-        """`store` and `metadata` are configured; `stop` closes them. `topic_overrides`: a topic's own configuration."""
+        """`store` and `metadata` are configured; `stop` closes them. `topic_overrides`: a topic's own configuration.
+
+        `read_times`: see RemoteLogManager.
+        """
         self._runtime = runtime
         self._use(config)
         self.store = store
@@ -69,6 +74,7 @@ class RemoteTier:
             metrics=self.metrics,
             on_deleted=self.on_deleted,
             names_tiering=lambda topic: "remote.storage.enable" in topic_overrides(topic),
+            read_times=read_times,
         )
         self.index_cache = IndexCache(index_files, runtime=runtime, settings=self._settings_of_reads)
         #: What consumers read from the tier.

@@ -59,7 +59,7 @@ class CopyBatches:
     ) -> Iterator[tuple[BatchHeader, memoryview]]:
         """The batches with offsets in [start_offset, end_offset), which is within the copy.
 
-        With `min_timestamp_ms` those whose records are all older are left out.
+        With `min_timestamp_ms` not those at the beginning whose records are all older, by the time index.
         Raises RemoteStorageError.
         """
         path = None
@@ -83,8 +83,7 @@ class CopyBatches:
             for header, batch in batches(found.records):
                 if header.base_offset >= end_offset:
                     return
-                if min_timestamp_ms is None or header.max_timestamp >= min_timestamp_ms:
-                    yield header, batch
+                yield header, batch
             offset = chunk.end_offset
             continuation = Continuation(offset, chunk.end_position)
 

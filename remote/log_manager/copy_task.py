@@ -45,6 +45,7 @@ from remote.metrics import RemoteStorageMetrics
 from remote.only_copies import may_be_only_copy
 from remote.segment_metadata import RemoteLogSegmentMetadata
 from runtime import Pool, Runtime
+from storage.segment_times import FileTimes, SegmentFile
 from storage.tiered_log import SegmentToCopy
 
 _LOG: Final = getLogger(__name__)
@@ -61,18 +62,23 @@ class CopyTask:
         changes: MetadataChanges,
         transfers: SegmentTransfers,
         deletions: CopyDeletions,
+        read_times: Callable[[SegmentFile], FileTimes] | None,
         runtime: Runtime,
         settings: Callable[[], RemoteLogManagerSettings],
         metrics: RemoteStorageMetrics,
         on_leftover: Callable[[RemoteLogSegmentMetadata], None],
     ) -> None:
-        """`on_leftover`: the objects of a copy could not be deleted, and its metadata may be gone."""
+        """`on_leftover`: the objects of a copy could not be deleted, and its metadata may be gone.
+
+        `read_times` reads the times of a segment in another process; None: there is none.
+        """
         self._on_leftover = on_leftover
         self._node_id = node_id
         self._metadata = metadata
         self._changes = changes
         self._transfers = transfers
         self._deletions = deletions
+        self._read_times = read_times
         self._runtime = runtime
         self._settings = settings
         self._metrics = metrics
@@ -102,7 +108,7 @@ class CopyTask:
     async def _begin(self, state: PartitionState, segment: SegmentToCopy) -> bool:
         """Store COPY_SEGMENT_STARTED, and copy."""
         try:
-            max_timestamp_ms = await self._runtime.run_blocking(_read, segment, pool=Pool.REMOTE_COPIES)
+            times = await self._runtime.run_blocking(self._read, segment, pool=Pool.REMOTE_COPIES)
         finally:
             if segment.snapshot_job is not None:
                 segment.snapshot_job.finish()
@@ -113,12 +119,14 @@ class CopyTask:
             segment,
             partition=state.id,
             copy_id=UUID(int=self._runtime.random.getrandbits(128), version=4),
-            max_timestamp_ms=max_timestamp_ms,
+            max_timestamp_ms=times.largest,
             node_id=self._node_id,
             now_ms=self._runtime.now_ms(),
         )
         # Before it is stored: expiration must not take it for one that was given up.
-        state.attempt = attempt = Attempt(segment=segment, metadata=metadata)
+        state.attempt = attempt = Attempt(
+            segment=segment, metadata=metadata, time_index_of_records=times.time_index
+        )
         try:
             await self._changes.start(metadata)
         except BaseException:
@@ -168,7 +176,7 @@ class CopyTask:
                  attempt.segment.end_offset, attempt.segment.size_bytes, attempt.metadata.segment_id.id)  # fmt: skip
         attempt.is_repeated = True
         try:
-            custom = await self._transfers.copy(attempt.metadata, data_of(attempt.segment), attempt.transfer)
+            custom = await self._transfers.copy(attempt.metadata, data_of(attempt), attempt.transfer)
         except Exception as error:  # noqa: BLE001 (of any kind: a store may raise what it likes)
             wanted = is_wanted(state, attempt)
             is_failure = wanted and not isinstance(error, TransferCancelled)
@@ -264,9 +272,11 @@ class CopyTask:
             _LOG.info("%s may have left objects: %s", attempt.metadata.segment_id, error)
             self._on_leftover(attempt.metadata)
 
-
-def _read(segment: SegmentToCopy) -> int:
-    """Write the producer snapshot, if it is missing; the largest timestamp of the segment's records, ms. [any thread]"""
-    if segment.snapshot_job is not None:
-        segment.snapshot_job.run()
-    return segment.proven_timestamp_ms()
+    def _read(self, segment: SegmentToCopy) -> FileTimes:
+        """Write the producer snapshot, if it is missing; the times of the segment's records, or its file. [any thread]"""
+        if segment.snapshot_job is not None:
+            segment.snapshot_job.run()
+        found = segment.known_times
+        if found is None:
+            found = segment.read_times() if self._read_times is None else self._read_times(segment.file)
+        return found if found.largest >= 0 else FileTimes(segment.modified_ms(), found.time_index)

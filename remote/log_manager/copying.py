@@ -93,8 +93,9 @@ def metadata_of(
     )
 
 
-def data_of(segment: SegmentToCopy) -> LogSegmentData:
+def data_of(attempt: Attempt) -> LogSegmentData:
     """The files of the copy."""
+    segment = attempt.segment
     return LogSegmentData(
         log_segment=segment.log_segment,
         offset_index=segment.offset_index,
@@ -102,6 +103,7 @@ def data_of(segment: SegmentToCopy) -> LogSegmentData:
         transaction_index=segment.transaction_index,
         producer_snapshot=segment.producer_snapshot,
         leader_epoch_index=segment.leader_epoch_checkpoint,
+        time_index_of_records=attempt.time_index_of_records,
     )
 
 

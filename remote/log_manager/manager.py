@@ -32,6 +32,7 @@ from remote.metrics import RemoteStorageMetrics
 from remote.segment_metadata import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
 from remote.storage_manager import RemoteStorageManager
 from runtime import Runtime
+from storage.segment_times import FileTimes, SegmentFile
 from storage.tiered_log import can_be_tiered
 
 
@@ -49,11 +50,12 @@ class RemoteLogManager:
         metrics: RemoteStorageMetrics,
         on_deleted: Callable[[RemoteLogSegmentMetadata], None] = lambda _: None,
         names_tiering: Callable[[str], bool] = lambda _: False,
+        read_times: Callable[[SegmentFile], FileTimes] | None = None,
     ) -> None:
         """`store` and `metadata` are configured, and closed by the caller after `stop`.
 
         `on_deleted` is called for each copy whose objects are deleted. `names_tiering`: whether a topic's own configuration
-        has `remote.storage.enable`, with any value.
+        has `remote.storage.enable`, with any value. `read_times`: of a segment, in another process; None: in a thread of this one.
         """
         self._metadata = metadata
         self._names_tiering = names_tiering
@@ -99,6 +101,7 @@ class RemoteLogManager:
             changes=changes,
             transfers=self._transfers,
             deletions=deletions,
+            read_times=read_times,
             runtime=runtime,
             settings=settings,
             metrics=metrics,

@@ -27,6 +27,8 @@ class Attempt:
     segment: SegmentToCopy
     #: With the store's custom metadata, once it is copied.
     metadata: RemoteLogSegmentMetadata
+    #: See `LogSegmentData`. At most `segment.index.bytes`.
+    time_index_of_records: bytes | None = None
     transfer: Transfer = field(default_factory=Transfer)
     #: Whether the store was called for it before.
     is_repeated: bool = False

@@ -13,11 +13,11 @@ Source: RemoteLogManager.read and lookupTimestamp of Kafka 4.3.1, which leaves t
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from contextlib import closing
-from itertools import islice
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from protocol.errors import KafkaError
 from protocol.records.batch import HEADER_SIZE_BYTES, read_header
 from protocol.records.record import times_of
 from remote.errors import RetriableRemoteStorageError
@@ -102,13 +102,11 @@ class SegmentReads:
     ) -> TimestampOffset | None:
         """The first record in [start_offset, end_offset) whose timestamp is at least `timestamp`.
 
-        Decompresses the batches that may hold it: by their headers; or all, where no header has that time, but the copy's
-        metadata, which is of the records (`storage.segment_times`). None also after a cancellation. Raises as `read`.
+        Relies on the copy's time index, which is of the records (`storage.segment_times`), and opens all batches behind what it
+        names, whatever their headers claim. None also after a cancellation. Raises as `read`.
         """
         with closing(self._indexes.time_index(copy, time_index_path)) as times:
-            hint, claimed = times.lookup(timestamp), times.last.timestamp
-        opens_all = 0 <= claimed < timestamp <= copy.max_timestamp_ms
-        first_offset = start_offset if opens_all else max(hint.offset, start_offset)
+            first_offset = max(times.lookup(timestamp).offset, start_offset)
         with closing(_IndexHints(self._indexes, copy, index_path)) as hints:
             start = Continuation(copy.start_offset, hints.start(first_offset))
             for piece in self._pieces(copy, hints, start, SEARCH_BYTES):
@@ -118,7 +116,6 @@ class SegmentReads:
                     piece,
                     timestamp,
                     start_offset=start_offset,
-                    opens_all=opens_all,
                     is_cancelled=is_cancelled,
                 )
                 if found is not None:
@@ -131,36 +128,22 @@ class SegmentReads:
         self,
         copy: RemoteLogSegmentMetadata,
         index_path: Path,
-        time_index_path: Path,
         *,
         start_offset: int,
         end_offset: int,
         is_cancelled: Callable[[], bool],
     ) -> int:
-        """The largest timestamp of the records in [start_offset, end_offset), for a copy of which only these are in the log.
+        """The largest timestamp of the records in [start_offset, end_offset), for a copy that has another one.
 
-        By the headers, or the records, as `find_timestamp`; -1: there is none, also after a cancellation. Reads all of the
-        copy from `start_offset` on, unless the batch that its time index names is there. Raises as `read`.
+        -1: there is none, also after a cancellation. Reads all of the copy from `start_offset` on. Raises as `read`.
         """
-        with closing(self._indexes.time_index(copy, time_index_path)) as times:
-            claimed = times.last
-        opens_all = 0 <= claimed.timestamp < copy.max_timestamp_ms
-
-        def largest_of(piece: _Piece) -> int:
-            return _largest_timestamp(piece, start_offset, end_offset, opens_all=opens_all)
-
         with closing(_IndexHints(self._indexes, copy, index_path)) as hints:
-            if not opens_all and start_offset <= claimed.offset < end_offset:
-                start = Continuation(copy.start_offset, hints.start(claimed.offset))
-                for piece in islice(self._pieces(copy, hints, start, SEARCH_BYTES), 1):
-                    if largest_of(piece) == claimed.timestamp:
-                        return claimed.timestamp
             largest = -1
             start = Continuation(copy.start_offset, hints.start(start_offset))
             for piece in self._pieces(copy, hints, start, 8 * SEARCH_BYTES):
                 if is_cancelled():
                     return -1
-                largest = max(largest, largest_of(piece))
+                largest = max(largest, _largest_timestamp(piece, start_offset, end_offset))
                 if piece.batches.next_offsets[-1] >= end_offset:
                     break
         return largest
@@ -331,21 +314,16 @@ def _chunk(
     )
 
 
-def _largest_timestamp(piece: _Piece, start_offset: int, end_offset: int, *, opens_all: bool) -> int:
-    """Of the records in [start_offset, end_offset); -1: there is none. A header counts for a batch that is in the range."""
+def _largest_timestamp(piece: _Piece, start_offset: int, end_offset: int) -> int:
+    """Of the records in [start_offset, end_offset); -1: there is none. A batch that cannot be read has none."""
     found, largest, begin = piece.batches, -1, 0
     for base_offset, next_offset, end in zip(found.base_offsets, found.next_offsets, found.ends, strict=True):
         if base_offset >= end_offset:
             break
         if next_offset > start_offset:
-            if opens_all or base_offset < start_offset:
+            with suppress(KafkaError):
                 times = times_of(piece.body[begin:end])
-                of_batch = max(
-                    (timestamp for offset, timestamp in times if offset >= start_offset), default=-1
-                )
-            else:
-                of_batch = read_header(piece.body, begin).max_timestamp
-            largest = max(largest, of_batch)
+                largest = max([largest, *(time for offset, time in times if offset >= start_offset)])
         begin = end
     return largest
 
@@ -355,7 +333,6 @@ def _first_record(
     timestamp: int,
     *,
     start_offset: int,
-    opens_all: bool,
     is_cancelled: Callable[[], bool],
 ) -> TimestampOffset | None:
     view, begin = piece.body, 0
@@ -363,7 +340,7 @@ def _first_record(
         if is_cancelled():
             return None
         header = read_header(view, begin)
-        if (opens_all or header.max_timestamp >= timestamp) and header.last_offset >= start_offset:
+        if header.last_offset >= start_offset:
             found = first_record(
                 header, view[begin:end], timestamp, start_offset=start_offset, is_cancelled=is_cancelled
             )

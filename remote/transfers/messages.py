@@ -8,6 +8,7 @@ from remote import errors
 from remote.errors import RemoteStorageError
 from remote.segment_metadata import RemoteLogSegmentMetadata
 from remote.storage_manager import LogSegmentData
+from storage.segment_times import FileTimes, SegmentFile
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -38,10 +39,17 @@ class DeleteRequest:
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
-class Succeeded:
-    """The call has returned this: the custom metadata of a copy."""
+class TimesRequest:
+    """Read the timestamps of a segment. The worker asks as for a copy, before each read."""
 
-    value: bytes | None
+    segment: SegmentFile
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class Succeeded:
+    """The call has returned this: the custom metadata of a copy, or times."""
+
+    value: bytes | FileTimes | None
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)

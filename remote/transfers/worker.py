@@ -1,4 +1,4 @@
-"""The transfer process: `python -m remote.transfers.worker` copies and deletes for its broker.
+"""The transfer process: `python -m remote.transfers.worker` copies and deletes for its broker, and reads times.
 
 It has a storage manager of its own, made from the same class name and settings as the broker's.
 """
@@ -7,20 +7,23 @@ from dataclasses import replace
 
 from remote.checked_copies import CheckedCopies
 from remote.plugins import load_storage_manager
-from remote.transfers.messages import CopyRequest, DeleteRequest, Raised, Setup, Succeeded
+from remote.transfers.messages import CopyRequest, DeleteRequest, Raised, Setup, Succeeded, TimesRequest
 from runtime.worker_main import serve
 from runtime.workers import Ask, CallCancelled, Handler
 from storage.files import Files
+from storage.segment_times import times_of_file
 
 
 def make_handler(setup: Setup) -> Handler:
-    """Handles CopyRequest and DeleteRequest. Raises InvalidConfig."""
+    """Handles the requests of `remote.transfers.messages`. Raises InvalidConfig."""
     store = load_storage_manager(setup.class_name, setup.configs, class_path=setup.class_path)
     if setup.checks_batches:
         store = CheckedCopies(store, Files())
 
-    def handle(request: CopyRequest | DeleteRequest, ask: Ask) -> Succeeded | Raised:
+    def handle(request: CopyRequest | DeleteRequest | TimesRequest, ask: Ask) -> Succeeded | Raised:
         try:
+            if isinstance(request, TimesRequest):
+                return Succeeded(value=times_of_file(request.segment, Files(), on_piece=lambda: ask(0)))
             if isinstance(request, CopyRequest):
                 data = replace(request.data, on_bytes=ask)
                 return Succeeded(value=store.copy_log_segment_data(request.metadata, data))

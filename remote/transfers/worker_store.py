@@ -1,5 +1,7 @@
 """WorkerStore: a storage manager whose copies and deletions run in a process of their own; reads stay in the broker's.
 
+That process reads the times of the segments, too, before they are copied (`storage.segment_times`).
+
     broker                                             transfer process, at a low priority
       thread of a copy ── CopyRequest ───────────▶       thread: reads the file, computes checksums, sends
              │  ◀── 1 MiB is about to be sent ──           │
@@ -24,8 +26,9 @@ from typing import Final
 from remote.errors import RetriableRemoteStorageError
 from remote.segment_metadata import RemoteLogSegmentMetadata
 from remote.storage_manager import LogSegmentData, RemoteStorageManager, StorageManagerInFront, no_limit
-from remote.transfers.messages import CopyRequest, DeleteRequest, Raised, Succeeded
+from remote.transfers.messages import CopyRequest, DeleteRequest, Raised, Succeeded, TimesRequest
 from runtime.workers import Worker, WorkerFailed
+from storage.segment_times import FileTimes, SegmentFile
 
 #: A store's own time-out (30 s by default) is to come first; then a MiB in this time is the slowest transfer.
 SILENCE_S: Final = 90.0
@@ -58,19 +61,35 @@ class WorkerStore(StorageManagerInFront):
     def copy_log_segment_data(self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData) -> bytes | None:
         """See RemoteStorageManager."""
         request = CopyRequest(metadata=metadata, data=replace(data, on_bytes=no_limit))
-        return self._call(self.copies, request, data.on_bytes)
+        found = self._call(self.copies, request, data.on_bytes, name=str(metadata.segment_id))
+        assert found is None or isinstance(found, bytes), found
+        return found
 
     def delete_log_segment_data(self, metadata: RemoteLogSegmentMetadata) -> None:
         """See RemoteStorageManager."""
-        self._call(self.deletions, DeleteRequest(metadata=metadata), no_limit)
+        self._call(self.deletions, DeleteRequest(metadata=metadata), no_limit, name=str(metadata.segment_id))
+
+    def read_times(self, segment: SegmentFile) -> FileTimes:
+        """The timestamps of the records of a segment, read by the process of the copies. [any thread]
+
+        Raises RetriableRemoteStorageError, OSError.
+        """
+        found = self._call(self.copies, TimesRequest(segment=segment), no_limit, name=str(segment.path))
+        assert isinstance(found, FileTimes), found
+        return found
 
     def _call(
-        self, worker: Worker, request: CopyRequest | DeleteRequest, on_bytes: Callable[[int], None]
-    ) -> bytes | None:
+        self,
+        worker: Worker,
+        request: CopyRequest | DeleteRequest | TimesRequest,
+        on_bytes: Callable[[int], None],
+        *,
+        name: str,
+    ) -> bytes | FileTimes | None:
         try:
             outcome = worker.call(request, answer=on_bytes, silence_s=self.silence_s)
         except WorkerFailed as error:
-            raise RetriableRemoteStorageError(f"{request.metadata.segment_id}: {error}") from error
+            raise RetriableRemoteStorageError(f"{name}: {error}") from error
         if isinstance(outcome, Raised):
             raise outcome.exception()
         assert isinstance(outcome, Succeeded), outcome

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from protocol.remote.records import RemoteLogSegmentState
 from protocol.types import TopicPartition
+from remote.checked_copies import CheckedCopies
 from remote.lineage import remote_end_offset, without_empty_epochs
 from remote.segment_metadata import (
     RemoteLogSegmentId,
@@ -16,6 +17,7 @@ from remote.segment_metadata import (
     TopicIdPartition,
 )
 from remote.storage_manager import LogSegmentData, RemoteStorageManager
+from storage.files import Files
 from storage.log import Log
 from storage.tiered_log import SegmentToCopy
 from tests.harness.remote_metadata import Metadata
@@ -84,11 +86,12 @@ class Tier:
         self._copies += 1
         if segment.snapshot_job is not None:
             segment.snapshot_job.run()
+        times = segment.read_times()
         copy = RemoteLogSegmentMetadata(
             segment_id=RemoteLogSegmentId(partition, UUID(int=self._copies)),
             start_offset=segment.base_offset,
             end_offset=segment.end_offset,
-            max_timestamp_ms=segment.proven_timestamp_ms(),
+            max_timestamp_ms=times.largest,
             broker_id=broker_id,
             event_timestamp_ms=0,
             segment_size_bytes=segment.size_bytes,
@@ -97,7 +100,7 @@ class Tier:
         )
         cache = self.metadata.cache(partition)
         cache.add(copy)
-        custom = store.copy_log_segment_data(
+        custom = CheckedCopies(store, Files()).copy_log_segment_data(
             copy,
             LogSegmentData(
                 log_segment=segment.log_segment,
@@ -106,6 +109,7 @@ class Tier:
                 transaction_index=segment.transaction_index,
                 producer_snapshot=segment.producer_snapshot,
                 leader_epoch_index=segment.leader_epoch_checkpoint,
+                time_index_of_records=times.time_index,
             ),
         )
         update = RemoteLogSegmentMetadataUpdate(

@@ -62,9 +62,7 @@ def look_up(batch: bytes, folder: Path) -> None:
 def remote_look_up(batch: bytes, folder: Path) -> None:
     piece = SimpleNamespace(body=memoryview(batch), batches=SimpleNamespace(ends=[len(batch)]))
     with pytest.raises(KafkaError):
-        segment_reads._first_record(
-            piece, NOW_MS, start_offset=0, opens_all=False, is_cancelled=lambda: False
-        )
+        segment_reads._first_record(piece, NOW_MS, start_offset=0, is_cancelled=lambda: False)
 
 
 def compact(batch: bytes, folder: Path) -> None:

@@ -18,6 +18,7 @@ from remote.stores.local_directory import LocalDirectory
 from storage.appending import AppendOrigin
 from storage.files import Files
 from storage.log_config import LogConfig
+from tests.harness.bombs import MANY, batch_claiming
 from tests.harness.faulty_store import FaultyStore
 from tests.harness.tiered_log import PartitionOfLog, Tier, remove_local_segments
 from tests.unit.storage.storage_support import NOW_MS, batch, marker, open_log
@@ -49,6 +50,10 @@ class Producer:
         """One batch: a record at each of these times after NOW_MS."""
         records = [Record(number, NOW_MS + time, None, b"x") for number, time in enumerate(times)]
         self._append(build_batch(records), AppendOrigin.CLIENT)
+
+    def append_claiming(self, times, claimed_ms):
+        """A batch whose header claims a largest timestamp, which is not checked."""
+        self._append(batch_claiming(times, claimed_ms=claimed_ms), AppendOrigin.CLIENT)
 
     def end(self, producer, *, commit):
         self._append(marker(producer_id=producer, commit=commit), AppendOrigin.COORDINATOR)
@@ -171,6 +176,9 @@ def read_twin(twin, offset, *, is_read_committed):
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("append"), st.integers(1, 3), st.integers(0, 9)),
+        st.tuples(
+            st.just("claim"), st.integers(0, 9), st.lists(st.integers(0, 100), min_size=MANY, max_size=MANY)
+        ),
         st.tuples(st.just("transact"), st.integers(0, 2), st.integers(0, 9)),
         st.tuples(st.just("end"), st.integers(0, 2), st.booleans()),
         st.tuples(st.just("roll"), st.just(0), st.just(0)),
@@ -187,6 +195,8 @@ def play(twins, steps):
         match kind:
             case "append":
                 producer.append(count=number, timestamp=NOW_MS + other * 10)
+            case "claim":
+                producer.append_claiming([NOW_MS + at for at in other], NOW_MS + number * 10)
             case "transact":
                 is_open.add(number)
                 producer.append(producer=number, timestamp=NOW_MS + other * 10)

@@ -7,10 +7,13 @@ import pytest
 
 from remote.checked_copies import CheckedCopies, check_batches, check_stored, problem_of
 from remote.errors import DamagedSegment
-from remote.storage_manager import LogSegmentData
+from remote.storage_manager import IndexType, LogSegmentData
 from remote.stores.local_directory import LocalDirectory
+from remote.testing import read
 from runtime.simulated import Simulation
 from storage.files import Files
+from storage.index import TimeIndex
+from tests.harness.bombs import MANY, understated_batch
 from tests.unit.remote.remote_support import copy_of
 from tests.unit.remote.test_remote_log_manager import FINISHED, OneLeader, State
 from tests.unit.storage.storage_support import batch
@@ -103,6 +106,26 @@ def test_the_stores_bytes_are_checked(tmp_path):
     with pytest.raises(DamagedSegment, match="from offset 0 on"):
         checked.copy_log_segment_data(copy, data)
     assert not list((tmp_path / "tier").rglob("*.log"))
+
+
+@pytest.mark.parametrize("claimed_ms", [60, 5000])
+def test_a_copy_has_the_times_of_its_records(tmp_path, claimed_ms):
+    async def story():
+        leader = OneLeader(simulation, tmp_path)
+        now_ms = leader.broker.runtime.now_ms()
+        sent = understated_batch(base_ms=now_ms, last_ms=now_ms + 5000, claimed_ms=now_ms + claimed_ms)
+        leader.partition.as_leader().append_records(memoryview(sent), required_acks=1, now_ms=now_ms)
+        leader.log.roll(now_ms)
+        names = set(leader.broker.files.list(leader.log.directory))
+        await asyncio.sleep(60)
+        (copy,) = leader.tier.copies()
+        assert (copy.state, copy.max_timestamp_ms) == (FINISHED, now_ms + 5000)
+        index = read(leader.tier.store.fetch_index(copy, IndexType.TIMESTAMP))
+        assert index == TimeIndex.ENTRY.pack(now_ms + 5000, MANY - 1)
+        assert set(leader.broker.files.list(leader.log.directory)) == names, "nothing is left"
+
+    with Simulation(seed=1) as simulation:
+        simulation.run(story())
 
 
 def damage(leader, base_offset):

@@ -293,9 +293,7 @@ def test_a_part_of_a_copy_is_read_only_if_it_may_have_the_largest_timestamp(simu
     for log in twins.producer.logs:
         log.truncate_to(6, now_ms=NOW_MS)
     assert find() == (NOW_MS + 6, 5, 0)
-    assert twins.store.count("segment") == 2, (
-        "the batch that the time index names: its header, then the record"
-    )
+    assert twins.store.count("segment") == 1, "the batch that the time index names"
 
 
 # -- unclean elections -------------------------------------------------------------------------------

@@ -28,6 +28,10 @@ from remote.testing import RemoteStorageManagerContract, Segment, read
 from remote.transfers.messages import Setup
 from remote.transfers.worker_store import WORKER_MODULE, WorkerStore
 from runtime.spawned_worker import SpawnedWorker
+from storage.files import Files
+from storage.index import TimeIndex
+from storage.segment_times import SegmentFile, times_of_file
+from tests.harness.bombs import MANY, NOW_MS, understated_batch
 from tests.harness.processes import PATIENCE_S, has_ended, wait_until
 
 MIB = 1024 * 1024
@@ -74,6 +78,18 @@ def test_copies_run_in_a_process_of_low_priority_which_the_first_one_starts(tmp_
         assert priority == min(os.getpriority(os.PRIO_PROCESS, 0) + 10, 19)
         assert read(store.fetch_log_segment(copied.metadata, start_position=0)) == copied.log
     assert not is_running(process_id)
+
+
+def test_the_process_reads_the_times_of_a_segment(tmp_path):
+    sent = understated_batch(base_ms=NOW_MS, last_ms=NOW_MS + 5000, claimed_ms=NOW_MS + 60)
+    (tmp_path / "f").write_bytes(sent)
+    segment = SegmentFile(path=tmp_path / "f", base_offset=0, size_bytes=len(sent), index_interval_bytes=4096)
+    with store_of(tmp_path) as store:
+        found = store.read_times(segment)
+        with pytest.raises(FileNotFoundError):
+            store.read_times(replace(segment, path=tmp_path / "g"))
+    assert found == times_of_file(segment, Files(), on_piece=lambda: None)
+    assert found == (NOW_MS + 5000, TimeIndex.ENTRY.pack(NOW_MS + 5000, MANY - 1))
 
 
 def test_a_damaged_segment_is_not_copied(tmp_path):

@@ -2,16 +2,21 @@
 
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from protocol.records.batch import patch
 from protocol.records.compression import Compression
 from storage import log_reader, segment_times
 from storage.file_records import FileRecords
 from storage.files import Files
 from storage.log_config import LogConfig
 from storage.time_search import TimeSearch
-from tests.harness.bombs import MANY, batch_of, understated_batch
+from tests.harness.bombs import MANY, batch_claiming, batch_of, understated_batch
 from tests.unit.storage.storage_support import NOW_MS, open_log
 
 HOUR_MS = 3_600_000
@@ -99,17 +104,53 @@ def test_what_a_thread_reads_during_a_truncation_is_forgotten(log, monkeypatch):
     assert retain(log) == 0
 
 
-@pytest.mark.parametrize(("last_ms", "claimed_ms", "proven_ms"), [
+@pytest.mark.parametrize(("last_ms", "claimed_ms", "largest_ms"), [
     (NEW,    OLD + 60,   NEW),
-    (OLD,    OLD + 60,   OLD + 60),
-    # A copy that expires a minute early is no loss: its records are not read.
-    (NOW_MS, NOW_MS - 5, NOW_MS - 5),
+    (OLD,    OLD + 60,   OLD + MANY - 3),
+    (NOW_MS, NOW_MS - 5, NOW_MS),
+    (NEW,    NOW_MS,     NEW),
 ])  # fmt: skip
-def test_a_copy_expires_by_its_records(log, last_ms, claimed_ms, proven_ms):
+def test_a_copy_expires_by_its_records(log, last_ms, claimed_ms, largest_ms):
     append(log, understated_batch(base_ms=OLD, last_ms=last_ms, claimed_ms=claimed_ms))
-    segment = log.segments.active
-    Files().set_modified_ms(segment.path_of(".log"), NOW_MS)
-    assert segment.proven_timestamp_ms() == proven_ms
+    log.roll(NOW_MS)
+    (segment,) = log.segments_to_copy(0)
+    assert segment.read_times().largest == largest_ms
+    assert segment.known_times is None
+    log.reader.offset_for_timestamp(NOW_MS + 1)
+    is_known = segment.known_times == (largest_ms, None)
+    assert is_known is (claimed_ms >= largest_ms)
+
+
+@given(
+    st.lists(
+        st.tuples(st.lists(st.integers(0, 50), min_size=MANY, max_size=MANY + 2), st.integers(0, 50)),
+        min_size=1,
+    ),
+    st.integers(0, 1000),
+)
+@settings(max_examples=50, deadline=None)
+def test_the_time_index_of_the_records_is_that_of_honest_headers(batches, interval_bytes):
+    with TemporaryDirectory() as folder:
+        files = []
+        for is_honest in (True, False):
+            config = LogConfig(index_interval_bytes=interval_bytes)
+            log = open_log(Path(folder) / str(is_honest), config=config)
+            for times, claimed in batches:
+                batch = batch_claiming(
+                    [NOW_MS + time for time in times],
+                    claimed_ms=NOW_MS + (max(times) if is_honest else claimed),
+                )
+                patch(batch, base_offset=log.log_end_offset, leader_epoch=0)
+                log.append_as_follower(memoryview(batch), leader_epoch=0, now_ms=NOW_MS)
+            log.update_high_watermark(log.log_end_offset)
+            log.roll(NOW_MS)
+            files += log.segments_to_copy(0)
+        honest, other = files
+        largest = NOW_MS + max(max(times) for times, _ in batches)
+        assert honest.read_times() == (largest, None)
+        is_understated = any(claimed < max(times) for times, claimed in batches)
+        index = honest.time_index.read_bytes() if is_understated else None
+        assert other.read_times() == (largest, index)
 
 
 def test_records_that_cannot_be_read_have_the_time_of_their_header(log):

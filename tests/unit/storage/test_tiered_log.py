@@ -91,7 +91,8 @@ def test_what_is_copied_with_a_segment(log):
     assert segment.snapshot_job is None
     (state,) = producer_snapshot.decode(segment.producer_snapshot.read_bytes())
     assert (state.producer_id, state.batches[-1].last_offset) == (5, 2)
-    assert segment.proven_timestamp_ms() == NOW_MS
+    assert segment.read_times() == (NOW_MS, None)
+    assert segment.modified_ms() > 0
 
 
 def test_a_missing_producer_snapshot_is_written_again(log):
