@@ -223,6 +223,10 @@ class FileRecords:
         """The bytes at `position`; fewer at the file's end."""
         return self._system.pread(self._fd if self._fd is not None else self.fd, size, position)
 
+    def pread_by(self, fd: int, position: int, size: int) -> bytes:
+        """As `pread`, by a descriptor of `for_one_use`."""
+        return self._system.pread(fd, size, position)
+
     def read_bytes(self, position: int, *, size: int) -> memoryview:
         """The bytes at `position`, up to the segment's end."""
         return memoryview(self._system.pread(self.fd, max(min(size, self.size - position), 0), position))

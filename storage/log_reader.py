@@ -10,7 +10,7 @@ Source: the read methods of UnifiedLog and LocalLog of Kafka 4.3.1.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import NamedTuple
 
@@ -18,6 +18,7 @@ from protocol.errors import CorruptMessage, KafkaError, OffsetMovedToTieredStora
 from protocol.records.batch import NO_TIMESTAMP, BatchHeader, batches
 from protocol.records.record import Bounds
 from protocol.types import TopicPartition
+from storage import kept_times
 from storage.files import WouldBlock
 from storage.index import TimestampOffset
 from storage.log_availability import LogAvailability
@@ -64,6 +65,9 @@ class LogReader:
         #: The last bound that was looked up: offset, segment, position. Replaced as a whole, on the event loop's thread
         #: only: in another thread a truncation could come between the look-up and the assignment.
         self._bound: tuple[int, Segment, int] | None = None
+        #: Whether what was kept of the records' times has been restored, and whether there is more to keep.
+        self._are_times_restored = False
+        self._are_times_new = False
 
     def forget_bound(self) -> None:
         """Segments have been truncated, removed or replaced."""
@@ -362,23 +366,37 @@ class LogReader:
         """Read one piece of the records that a look-up relies on; whether it has all of them by then. [any thread]
 
         A record at or after `timestamp` is in what was read, or all records are read; None: all are. What was read is known
-        to all later look-ups (`storage.segment_times`). Cost: `PIECE_BYTES`, 10 to 50 ms; 0.5 us a segment that is known.
-        Raises KafkaStorageError.
+        to all later look-ups, also after a restart (`storage.segment_times`). Cost: `PIECE_BYTES`, 0.3 to 1 ms; 0.5 us a
+        segment that is known. Raises KafkaStorageError.
         """
         start_offset = self._offsets.log_start_offset
         left = PIECE_BYTES
         try:
+            if not self._are_times_restored:
+                self._are_times_restored = True
+                if not self._files.config.is_compacted:
+                    kept_times.restore(self._files.directory, self._files.segments, self._files.file_system)
             for segment in self._files.segments.from_offset(start_offset):
                 times, end = segment.times_from(start_offset), segment.size
                 if times.known.position < end and (timestamp is None or times.known.largest < timestamp):
                     left -= times.read_piece(segment.log, end=end, most_bytes=left)
+                    self._are_times_new |= segment.log.is_closed and times.known.position == end
                 if timestamp is not None and times.known.largest >= timestamp:
-                    return True
+                    break
                 if times.known.position < end or left <= 0:
                     return False
         except OSError as error:
             raise self._availability.read_failed(error) from error
+        self._keep_times()
         return True
+
+    def _keep_times(self) -> None:
+        if not self._are_times_new or self._files.config.is_compacted:
+            return
+        self._are_times_new = False
+        # A disk that is full, or a log that is deleted meanwhile, is no reason to fail; other errors come again.
+        with suppress(OSError):
+            kept_times.write(self._files.directory, self._files.segments, self._files.file_system)
 
     @property
     def _bounds(self) -> Bounds:

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 from protocol.records.batch import BatchHeader
 from protocol.types import TopicPartition
-from storage import checkpoints, file_names, leader_epoch_cache, partition_metadata
+from storage import checkpoints, file_names, kept_times, leader_epoch_cache, partition_metadata
 from storage.checkpoints import CorruptCheckpoint, OffsetCheckpoint
 from storage.file_names import METADATA_LOG
 from storage.files import Files
@@ -30,7 +30,9 @@ COMPACTED_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state"
 _TEMPORARY: Final = (file_names.DELETED, file_names.CLEANED, file_names.SWAP, ".tmp", ".part")
 _SNAPSHOT: Final = ".checkpoint"
 _QUORUM_STATE: Final = "quorum-state"
-_KNOWN: Final = frozenset({leader_epoch_cache.FILE_NAME, partition_metadata.FILE_NAME, _QUORUM_STATE})
+_KNOWN: Final = frozenset(
+    {leader_epoch_cache.FILE_NAME, partition_metadata.FILE_NAME, kept_times.FILE_NAME, _QUORUM_STATE}
+)
 
 
 class _Files(NamedTuple):

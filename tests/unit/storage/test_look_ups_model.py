@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from protocol.records.batch import patch
 from protocol.records.compression import Compression
-from storage import log_reader, segment, segment_times
+from storage import kept_times, log_reader, segment, segment_times
 from storage.log import Log
 from storage.log_config import LogConfig
 from tests.harness.bombs import MANY, batch_claiming
@@ -32,7 +32,7 @@ STEPS = st.one_of(
     st.tuples(st.just("look up"), st.none() | TIMES),
     st.tuples(st.just("delete before"), st.integers(0, 100)),
     st.tuples(st.just("truncate to"), st.integers(0, 100)),
-    st.tuples(st.just("restart")),
+    st.tuples(st.just("restart"), st.none() | st.integers(0, 300)),
 )
 
 
@@ -68,6 +68,7 @@ class LogAsRecords:
             self.log.append_as_follower(memoryview(batch), leader_epoch=0, now_ms=NOW_MS)
         self.bounds.append(end)
         self.times += times
+        self.log.leader_epochs.assign(0, start_offset=end)
 
     def step(self, kind: str, *args) -> None:
         match kind:
@@ -88,6 +89,12 @@ class LogAsRecords:
                     self.bounds = [at for at in self.bounds if at < to]
             case "restart":
                 self.log.close()
+                if args and args[0] is not None:
+                    path = self.log.directory / kept_times.FILE_NAME
+                    if path.exists():
+                        data = bytearray(path.read_bytes())
+                        data[args[0] % len(data)] ^= 1
+                        path.write_bytes(data)
                 start = self.log.log_start_offset
                 self.open()
                 self.log.update_high_watermark(self.log.log_end_offset)
