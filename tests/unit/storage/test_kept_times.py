@@ -23,7 +23,7 @@ def append(log, *, last_ms, epoch=0):
 @pytest.fixture
 def folder(tmp_path):
     log = open_log(tmp_path / "orders-0")
-    for last_ms in (NOW_MS, LATEST, NOW_MS):
+    for last_ms in (NOW_MS, LATEST, LATEST):
         append(log, last_ms=last_ms)
     assert log.reader.offset_for_timestamp(LATEST + 1) is None
     log.close()
@@ -61,11 +61,13 @@ def test_a_restart_reads_nothing_again(folder, opened):
 def test_what_was_truncated_and_written_again_is_read_again(folder, opened):
     """By another leader: as much, at the same offsets."""
     log = open_log(folder)
+    sizes = [segment.size for segment in log.segments]
     log.truncate_to(MANY, now_ms=NOW_MS)
-    append(log, last_ms=NOW_MS, epoch=1)
+    append(log, last_ms=LATEST - 1, epoch=1)
     append(log, last_ms=LATEST + 1, epoch=1)
     log.close()
     again = open_log(folder)
+    assert [segment.size for segment in again.segments] == sizes
     assert again.reader.max_timestamp_offset() == (LATEST + 1, END - 2, 1)
     assert opened == [MANY, 2 * MANY]
 
