@@ -171,6 +171,8 @@ class Ending:
     async def look(self) -> None:
         """Replicas are equal, byte for byte, and everything that was acknowledged can be read."""
         await self._world.until("EventuallyRecordsAreDeleted", self._deletions_are_everywhere)
+        # Settling the tiers has written metadata of copies.
+        await self._world.until("EventuallyAcknowledgedValueFullyReplicated", self._isrs_are_full)
         for name, index, image in self._world.partitions():
             logs = [
                 machine.broker.replicas.hosted.by_key[name, index].log
