@@ -17,6 +17,8 @@ from uuid import UUID
 
 from broker.api import api
 from broker.api.dispatch import Dispatcher
+from broker.config import BrokerConfig
+from broker.config.load import standalone_profile
 from broker.metadata_cache import MetadataCache
 from broker.network import Buffers, Connection, NetworkServer, Reply
 from broker.network.client import Address
@@ -102,16 +104,13 @@ class ReplicaBroker:
         self.replicas: ReplicaManager
         self.fetchers: ReplicaFetcherManager
         self.cluster_id = "a-cluster"
+        self.config = BrokerConfig(standalone_profile())
         self.long_answers = asyncio.Lock()
         self.controller = NoController()
         #: With `reads`, what consumers read from a remote tier; None: they read local segments only.
         self.remote: Any = None
         self._server: NetworkServer | None = None
         self._correlation_id = 0
-
-    @property
-    def config(self) -> Any:
-        raise AssertionError("no handler of replicas' APIs asks for it")
 
     # -- life ------------------------------------------------------------------------------------------
 

@@ -363,7 +363,9 @@ MUTANTS = [
     Mutant(copies_of_older_epochs_are_lost, "tiered", range(10), "NeededCopiesStay"),
     Mutant(lost_branches_stay, "tiered_branches", range(1, 10), "LostBranchesAreDeleted"),
     Mutant(lost_branches_go_while_replicas_have_them, "tiered_returns", range(5), "NoHoleBetweenTiers"),
-    Mutant(the_remote_end_outlives_a_truncation, "tiered_branches", range(20, 30), "AssertionError in _check"),
+    Mutant(
+        the_remote_end_outlives_a_truncation, "tiered_branches", range(20, 30), "AssertionError in _check"
+    ),
     Mutant(
         metadata_of_copies_are_not_flushed, "tiered_blackouts", range(2, 12), "NoCommittedRecordLostGlobally"
     ),
