@@ -17,7 +17,6 @@ from remote.segment_metadata import (
     TopicIdPartition,
 )
 from remote.storage_manager import LogSegmentData, RemoteStorageManager
-from storage.files import Files
 from storage.log import Log
 from storage.tiered_log import SegmentToCopy
 from tests.harness.remote_metadata import Metadata
@@ -70,7 +69,9 @@ class Tier:
         self.learn_remote_end(log, partition)
         start = max(log.local_log_start_offset, log.offsets.remote_end_offset or 0)
         found = [
-            self._copy(partition, segment, broker_id, store or self.store)
+            self._copy(
+                partition, segment, broker_id, CheckedCopies(store or self.store, log.files.file_system)
+            )
             for segment in log.segments_to_copy(start)
         ]
         self.learn_remote_end(log, partition)
@@ -100,7 +101,7 @@ class Tier:
         )
         cache = self.metadata.cache(partition)
         cache.add(copy)
-        custom = CheckedCopies(store, Files()).copy_log_segment_data(
+        custom = store.copy_log_segment_data(
             copy,
             LogSegmentData(
                 log_segment=segment.log_segment,
