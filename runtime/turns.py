@@ -112,12 +112,13 @@ class LoopTurns:
             self._loop.call_soon_threadsafe(self._free, parts)
 
     def _free(self, parts: list[list[object]]) -> None:
-        while not self.is_spent:
-            if not parts:
-                return
-            self.charge(_STEPS_OF_PART)
+        # One part in any case: this may be called when the turn is spent.
+        while parts:
             parts.pop()
-        self.later(partial(self._free, parts))
+            self.charge(_STEPS_OF_PART)
+            if parts and self.is_spent:
+                self.later(partial(self._free, parts))
+                return
 
     def _schedule(self) -> None:
         if not self._is_scheduled:

@@ -191,3 +191,21 @@ def test_what_is_small_is_freed_at_once(simulated):
         parts.hold(Row())
     del parts
     assert Row.count == 0
+
+
+def test_freeing_goes_on_where_one_step_is_all_of_a_turn(simulated, monkeypatch):
+    """As on virtual time it may be: the work in line is a step itself."""
+    monkeypatch.setattr("runtime.turns.MAX_STEPS", 1)
+
+    async def main():
+        parts = FreedInTurns(simulated)
+        for _ in range(1_000):
+            parts.hold(Row())
+        del parts
+        turns = 0
+        while Row.count:
+            turns += 1
+            assert turns <= 100
+            await asyncio.sleep(0)
+
+    simulated.run(main())
