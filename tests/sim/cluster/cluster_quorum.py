@@ -191,9 +191,13 @@ class QuorumJudge:
         if known is not None and high_watermark == known:
             return
         if now.is_leader:
-            voters = now.quorum._raft.voters.keys
-            reached = [key for key in voters if self._end_of(key) >= high_watermark]
-            if 2 * len(reached) <= len(voters):
+            raft = now.quorum._raft
+            # The leader may have appended another voter set since it advanced the high watermark, in the same event.
+            for voters in (raft.voters, raft.voters_at(high_watermark - 1) or raft.voters):
+                reached = [key for key in voters.keys if self._end_of(key) >= high_watermark]
+                if 2 * len(reached) > len(voters.keys):
+                    break
+            else:
                 raise Violated(f"MajorityReachedHighWatermark: {machine}: {high_watermark}, only {reached}")
         log = now.quorum._log
         self._consistent_committed_data(machine, log, known or log.log_start_offset, high_watermark)
