@@ -9,7 +9,8 @@ then, as a remote reader may.
 Source: LogSegment.read, findOffsetByTimestamp and translateOffset of Kafka.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import takewhile
 from typing import NamedTuple
 
 from protocol.errors import KafkaError
@@ -109,22 +110,14 @@ class SegmentReader:
         indexes = self._indexes
         hint = indexes.with_rebuild(lambda: indexes.checked(indexes.time_index.lookup(timestamp)))
         start = self.find(max(hint.offset, start_offset))
-        for header, position in self._log.headers(start.position) if start else ():
-            if is_cancelled():
-                return None
-            if header.max_timestamp < timestamp or header.last_offset < start_offset:
-                continue
-            found = first_record(
-                header,
-                self._log.pread(position, header.size_bytes),
-                timestamp,
-                start_offset=start_offset,
-                bounds=bounds,
-                is_cancelled=is_cancelled,
-            )
-            if found is not None:
-                return found
-        return None
+        return self._first_of(
+            self._log.headers(start.position) if start else (),
+            timestamp,
+            least_claim=timestamp,
+            start_offset=start_offset,
+            bounds=bounds,
+            is_cancelled=is_cancelled,
+        )
 
     def find_in_batches(
         self,
@@ -137,14 +130,36 @@ class SegmentReader:
         is_cancelled: Callable[[], bool],
     ) -> TimestampOffset | None:
         """`find_timestamp` in the batches that begin from `position` on and before `end`, whatever their headers claim."""
-        for header, at in self._log.headers(position):
-            if at >= end or is_cancelled():
+        return self._first_of(
+            takewhile(lambda found: found[1] < end, self._log.headers(position)),
+            timestamp,
+            least_claim=None,
+            start_offset=start_offset,
+            bounds=bounds,
+            is_cancelled=is_cancelled,
+        )
+
+    def _first_of(
+        self,
+        headers: Iterable[tuple[BatchHeader, int]],
+        timestamp: int,
+        *,
+        least_claim: int | None,
+        start_offset: int,
+        bounds: Bounds,
+        is_cancelled: Callable[[], bool],
+    ) -> TimestampOffset | None:
+        """The first such record of the batches at these positions; those whose headers claim less than `least_claim` are left out."""
+        for header, position in headers:
+            if is_cancelled():
                 return None
-            if header.last_offset < start_offset:
+            if header.last_offset < start_offset or (
+                least_claim is not None and header.max_timestamp < least_claim
+            ):
                 continue
             found = first_record(
                 header,
-                self._log.pread(at, header.size_bytes),
+                self._log.pread(position, header.size_bytes),
                 timestamp,
                 start_offset=start_offset,
                 bounds=bounds,
