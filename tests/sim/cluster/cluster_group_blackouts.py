@@ -27,10 +27,8 @@ from cluster_world import World
 
 from broker.groups.config import OFFSETS_TOPIC
 from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -41,7 +39,6 @@ from protocol.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
-from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 
 _PARTITIONS = (0, 1)
 #: By topic ids: a commit is one to this topic, whenever it arrives.
@@ -114,40 +111,12 @@ class PairMember(Member):
         self._owned = []
         if self.random.random() < 0.2:
             await self._replace_topic()
-        request = JoinGroupRequest(
-            group_id=self._group.name,
-            session_timeout_ms=2_000,
-            rebalance_timeout_ms=700,
-            member_id=self._member_id,
-            protocol_type="consumer",
-            protocols=[JoinGroupRequestProtocol(name="range", metadata=b"\0\0\0\0\0\0\xff\xff\xff\xff")],
-        )
-        joined = await self._ask(ApiKey.JOIN_GROUP, request)
-        if joined.error_code == ErrorCode.member_id_required:
-            request.member_id = self._member_id = joined.member_id
-            joined = await self._ask(ApiKey.JOIN_GROUP, request)
-        self._expect(joined.error_code)
-        self._member_id, self._generation_id = joined.member_id, joined.generation_id
-        members = sorted(each.member_id for each in joined.members)
+        members = sorted(await self._join_group(session_timeout_ms=2_000, rebalance_timeout_ms=700))
         power, count = self._power, self._power.blackouts_count
-        synced = await self._ask(
-            ApiKey.SYNC_GROUP,
-            SyncGroupRequest(
-                group_id=self._group.name,
-                generation_id=self._generation_id,
-                member_id=self._member_id,
-                protocol_type="consumer",
-                protocol_name="range",
-                assignments=[
-                    SyncGroupRequestAssignment(
-                        member_id=member, assignment=bytes(_PARTITIONS[place :: len(members)])
-                    )
-                    for place, member in enumerate(members)
-                ],
-            ),
+        assignment = await self._sync_group(
+            {member: bytes(_PARTITIONS[place :: len(members)]) for place, member in enumerate(members)}
         )
-        self._expect(synced.error_code)
-        self._owned = list(synced.assignment)
+        self._owned = list(assignment)
         if power.is_certain and count == power.blackouts_count:
             for partition in self._owned:
                 known = self._group.owners.get(partition, (-1, ""))

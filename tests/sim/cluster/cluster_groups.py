@@ -9,7 +9,7 @@ as with Kafka's own clients, the generation fences it, and so a member joins aga
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from random import Random
 from typing import Any
@@ -112,10 +112,15 @@ class Member(Client):
             raise Refused(ErrorCode(error_code).name)
 
     async def _join(self) -> None:
+        await self._join_group(session_timeout_ms=6_000, rebalance_timeout_ms=500)
+        await self._sync_group({self._member_id: b"all"})
+
+    async def _join_group(self, *, session_timeout_ms: int, rebalance_timeout_ms: int) -> list[str]:
+        """The ids of all members, if this one leads the new generation."""
         request = JoinGroupRequest(
             group_id=self._group_id,
-            session_timeout_ms=6_000,
-            rebalance_timeout_ms=500,
+            session_timeout_ms=session_timeout_ms,
+            rebalance_timeout_ms=rebalance_timeout_ms,
             member_id=self._member_id,
             protocol_type="consumer",
             protocols=[JoinGroupRequestProtocol(name="range", metadata=b"\0\0\0\0\0\0\xff\xff\xff\xff")],
@@ -126,7 +131,10 @@ class Member(Client):
             joined = await self._ask(ApiKey.JOIN_GROUP, request)
         self._expect(joined.error_code)
         self._member_id, self._generation_id = joined.member_id, joined.generation_id
-        assignment = SyncGroupRequestAssignment(member_id=self._member_id, assignment=b"all")
+        return [each.member_id for each in joined.members]
+
+    async def _sync_group(self, assignments: Mapping[str, bytes]) -> bytes:
+        """The assignment of this member in the present generation; `assignments` of members are this one's proposal."""
         synced = await self._ask(
             ApiKey.SYNC_GROUP,
             SyncGroupRequest(
@@ -135,10 +143,14 @@ class Member(Client):
                 member_id=self._member_id,
                 protocol_type="consumer",
                 protocol_name="range",
-                assignments=[assignment],
+                assignments=[
+                    SyncGroupRequestAssignment(member_id=member, assignment=assignment)
+                    for member, assignment in assignments.items()
+                ],
             ),
         )
         self._expect(synced.error_code)
+        return bytes(synced.assignment)
 
     async def _heartbeat(self) -> None:
         request = HeartbeatRequest(
