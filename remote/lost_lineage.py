@@ -12,6 +12,9 @@ unreferenced. Each copy's metadata has its epochs, and the copies are followed f
 
 Of several copies with an offset, that of the newest epoch is the log's: a branch that was given up wrote it in an older one.
 
+A power cut may also take the log start offset back to an older one. A copy that begins before the log's first epoch, and
+whose own epochs begin with it, was made when the log started there: records before are no part of the log any more.
+
 Kafka 4.3.1 continues with the epochs of the local part, and deletes the copies of the others.
 """
 
@@ -40,10 +43,20 @@ def restore_lineage(log: Log, copies: RemoteLogMetadataCache) -> None:
     first = log.leader_epochs.earliest
     if log.has_whole_lineage or first is None:
         return
+    if any(_starts_within(copy, first) for copy in copies.segments(first.epoch)):
+        log.maybe_increment_log_start_offset(
+            first.start_offset, reason="a copy shows that it had advanced to there"
+        )
+        return
     removed = copies.removed_before_epoch(first.epoch)
     if removed is not None:
         start = min(removed, entries[0].start_offset if entries else end)
         log.maybe_increment_log_start_offset(start, reason="the copies of the records before are deleted")
+
+
+def _starts_within(copy: RemoteLogSegmentMetadata, first: EpochEntry) -> bool:
+    """Whether the log, whose first epoch this is, started within the copied segment when it was copied."""
+    return copy.state in _COPIES and copy.start_offset < first.start_offset and copy.leader_epochs[0] == first
 
 
 def restore_lineage_of_follower(log: Log, copies: RemoteLogMetadataCache) -> None:

@@ -88,6 +88,24 @@ def test_restored_logs(stopped, deleted, log_start, epochs, is_whole):
 
 @pytest.mark.logs("is corrupt", "disagrees with the batches", "are lost")
 @pytest.mark.parametrize(
+    ("copy", "log_start"),
+    [
+        ((0, 8, (1, 4), (2, 5), (4, 7)), 4),  # the log started at 4 when [0, 8) was copied
+        ((0, 8, (1, 3), (2, 5), (4, 7)), 3),
+    ],
+)
+def test_a_log_start_offset_that_a_power_cut_took_back(stopped, copy, log_start):
+    """DeleteRecords had advanced it, which its copy shows: no copy holds the records before, and none is missing."""
+    log = stopped
+    restore_lineage(log, cache_of(copy_of(1, *copy)))
+    assert log.has_whole_lineage
+    assert log.log_start_offset == log_start
+    assert log.leader_epochs.earliest == (1, log_start)
+    log.close_files()
+
+
+@pytest.mark.logs("is corrupt", "disagrees with the batches", "are lost")
+@pytest.mark.parametrize(
     ("copies", "is_whole", "epochs"),
     [
         ([(2, 6, (1, 2), (2, 5)), (6, 8, (2, 6), (4, 7))], True, [(1, 3), (2, 5), (4, 7)]),
