@@ -278,11 +278,17 @@ class LogReader:
         Empty at the log end. The last batch may be incomplete, if it is not the first. For a replay that is divided
         into turns of the event loop (`records_since` is one call). Raises as `read`. [any thread]
         """
-        start = max(offset, self._offsets.log_start_offset)
-        found = self.read(start, max_bytes=max_bytes, min_one_message=True)
-        if found.is_first_batch_incomplete:
-            raise CorruptMessage(f"{self._topic_partition} cannot be read at offset {offset}")
-        return bytes(found.records)
+        while True:
+            start = max(offset, self._offsets.log_start_offset)
+            try:
+                found = self.read(start, max_bytes=max_bytes, min_one_message=True)
+            except OffsetOutOfRange:
+                if start >= self._offsets.log_start_offset:
+                    raise
+                continue  # the log start has advanced meanwhile
+            if found.is_first_batch_incomplete:
+                raise CorruptMessage(f"{self._topic_partition} cannot be read at offset {offset}")
+            return bytes(found.records)
 
     def aborted_transactions(self, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """The aborted transactions that have records in [first_offset, end_offset) (read_committed, KIP-98).

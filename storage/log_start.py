@@ -10,7 +10,7 @@ lineage of the remote copies is compared with them (KIP-405). Only the producers
 Source: UnifiedLog.deleteOldSegments and maybeIncrementLogStartOffset of Kafka 4.3.1.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from logging import getLogger
 
 from protocol.errors import OffsetOutOfRange
@@ -21,6 +21,7 @@ from storage.log_files import LogFiles
 from storage.log_offsets import LogOffsets, start_offsets
 from storage.log_reader import LogReader
 from storage.producer_state import ProducerStateManager
+from storage.segment import Segment
 
 _LOG = getLogger(__name__)
 
@@ -110,22 +111,27 @@ class LogStart:
                     _LOG.info(
                         "%s: removing %d segments, as %s", files.directory, len(found.segments), found.reason
                     )
-                    files.remove(found.segments, now_ms)
-                    self._reader.forget_bound()
-                    removed += len(found.segments)
                     # Not copied, perhaps: then no tier has these records, or those before them.
-                    self._on_first_segments_removed(is_copied=limits.must_be_copied)
+                    self._remove(found.segments, is_copied=limits.must_be_copied, now_ms=now_ms)
+                    removed += len(found.segments)
         return removed
 
-    def _on_first_segments_removed(self, *, is_copied: bool) -> None:
+    def _remove(self, segments: Sequence[Segment], *, is_copied: bool, now_ms: int) -> None:
+        """Remove the first segments. The offsets advance before: a thread that reads meanwhile finds the log start's segment."""
+        offsets, files = self._offsets, self._files
         log_start_offset, local_log_start_offset = start_offsets(
-            log_start_offset=self._offsets.log_start_offset,
-            first_segment_offset=self._files.segments.first.base_offset,
+            log_start_offset=offsets.log_start_offset,
+            first_segment_offset=files.segments.without(segments)[0].base_offset,
             is_tiered=is_copied,
         )
-        if log_start_offset > self._offsets.log_start_offset:
-            self._advance(log_start_offset)
-        self._offsets.advance_local_log_start(local_log_start_offset)
+        is_log_start = log_start_offset > offsets.log_start_offset
+        if is_log_start:
+            offsets.advance_log_start(log_start_offset)
+        offsets.advance_local_log_start(local_log_start_offset)
+        files.remove(segments, now_ms)
+        self._reader.forget_bound()
+        if is_log_start:
+            self._on_log_start_advanced()
 
     def on_tiering_disabled(self) -> None:
         """The topic is not tiered any more, and its copies are deleted: the log begins with its local part.
@@ -155,11 +161,13 @@ class LogStart:
             return False
         _LOG.info("%s: log start offset advances to %d (%s)", files.directory, offset, reason)
         with self._availability:
-            self._advance(offset)
+            offsets.advance_log_start(offset)
+            self._on_log_start_advanced()
         return True
 
-    def _advance(self, offset: int) -> None:
-        self._offsets.advance_log_start(offset)
+    def _on_log_start_advanced(self) -> None:
+        """Forget the leader epochs and the producers of what was before it."""
+        offset = self._offsets.log_start_offset
         self._epochs.truncate_from_start(offset)
         self._producers.on_log_start_offset(offset, latest_snapshot_offset=self._files.snapshots.latest)
         self._offsets.set_first_unstable(self._producers.first_unstable_offset)
