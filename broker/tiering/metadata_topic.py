@@ -198,9 +198,7 @@ class BrokerMetadataTopic:
         for each in entries:
             by_partition.setdefault(each.partition, []).append(each)
         values = {partition: [each.asked for each in group] for partition, group in by_partition.items()}
-        request = messages.produce_request(
-            self.topic_id, values, timeout_ms=int(REQUEST_TIMEOUT_S * 1000), now_ms=self._runtime.now_ms()
-        )
+        request = messages.produce_request(self.topic_id, values, timeout_ms=int(REQUEST_TIMEOUT_S * 1000))
         timeout_s = REQUEST_TIMEOUT_S * 1.5  # the leader's own time-out comes first
         response = await self._request(self._appending, leader, ApiKey.PRODUCE, request, timeout_s)
         for partition, found in messages.base_offsets(response).items():

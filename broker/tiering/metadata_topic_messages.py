@@ -27,7 +27,7 @@ from protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from protocol.records.batch import BatchHeader, batches, crc_is_valid
+from protocol.records.batch import NO_TIMESTAMP, BatchHeader, batches, crc_is_valid
 from protocol.records.builder import build_batch, simple_records
 from protocol.records.record import Bounds, records
 from remote.errors import RemoteStorageError, RetriableRemoteStorageError
@@ -55,13 +55,19 @@ class OffsetOutOfRange(Exception):
 
 
 def produce_request(
-    topic_id: UUID, values: Mapping[int, Sequence[bytes]], *, timeout_ms: int, now_ms: int
+    topic_id: UUID, values: Mapping[int, Sequence[bytes]], *, timeout_ms: int
 ) -> ProduceRequest:
-    """One batch for each partition, of records without keys, acknowledged by all in-sync replicas."""
+    """One batch for each partition, of records without keys, acknowledged by all in-sync replicas.
+
+    They have no timestamp: a leader refuses one that is an hour ahead of its clock (`message.timestamp.after.max.ms`), so
+    that a broker with a wrong clock could not copy, and retention would go by it. A value has its own event timestamp.
+    """
     rows = [
         PartitionProduceData(
             index=partition,
-            records=build_batch(simple_records([(None, each) for each in of_partition], timestamp=now_ms)),
+            records=build_batch(
+                simple_records([(None, each) for each in of_partition], timestamp=NO_TIMESTAMP)
+            ),
         )
         for partition, of_partition in values.items()
     ]

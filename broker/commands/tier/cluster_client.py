@@ -151,10 +151,7 @@ class ClusterClient:
 
         async def produce(topic_id: UUID, leader: Leader) -> int:
             request = messages.produce_request(
-                topic_id,
-                {partition: values},
-                timeout_ms=round(TIMEOUT_S * 1000),
-                now_ms=self._runtime.now_ms(),
+                topic_id, {partition: values}, timeout_ms=round(TIMEOUT_S * 1000)
             )
             response = await self._client.request(
                 leader.address, ApiKey.PRODUCE, request, timeout_s=TIMEOUT_S

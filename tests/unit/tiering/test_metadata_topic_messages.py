@@ -12,6 +12,7 @@ from broker.tiering.metadata_topic_messages import (
     end_of_epoch,
     fetch_request,
     fetched,
+    produce_request,
     records_from,
 )
 from protocol.errors import ErrorCode, KafkaError
@@ -28,10 +29,13 @@ from protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 )
+from protocol.records.batch import NO_TIMESTAMP
 from protocol.records.builder import assemble, build_batch, simple_records
 from protocol.records.compression import Compression, compress
 from remote.errors import RemoteStorageError, RetriableRemoteStorageError
 from remote.topic_metadata.topic import TOPIC, MetadataDiverged, Position
+from storage.log_config import LogConfig
+from storage.validation import validate
 
 
 def batch(base_offset, *values, epoch=3):
@@ -40,6 +44,17 @@ def batch(base_offset, *values, epoch=3):
         base_offset=base_offset,
         leader_epoch=epoch,
     )
+
+
+@pytest.mark.parametrize("now_ms", [0, 2**50], ids=["behind", "ahead"])
+def test_a_leader_whose_clock_differs_accepts_the_records(now_ms):
+    """Kafka's leaders, too: a record without a timestamp is in any range (LogValidator.validateTimestamp)."""
+    request = produce_request(UUID(int=1), {0: [b"one", b"two"]}, timeout_ms=1)
+    config = LogConfig(message_timestamp_before_max_ms=1000, message_timestamp_after_max_ms=1000)
+    data = bytearray(request.topic_data[0].partition_data[0].records)
+    validated = validate(data, first_offset=5, now_ms=now_ms, config=config, leader_epoch=3)
+    assert validated.header.base_offset == 5
+    assert validated.max_timestamp == NO_TIMESTAMP
 
 
 def forged(
