@@ -77,6 +77,7 @@ class ExpirationTask:
         log = state.partition.log
         if not log.is_tiered:
             return self._prepare_disabling(state, log)
+        state.empty_since_s = None
         seed_leader(state, self._metadata)
         copies = self._metadata.copies(state.id)
         now_ms = self._runtime.now_ms()
@@ -176,10 +177,21 @@ class ExpirationTask:
         being_copied = self._being_copied(state)
         copies = list(ready_copies(state, self._metadata).segments())
         if not copies:
-            self._on_all_deleted(state)
+            if self._is_settled(state):
+                self._on_all_deleted(state)
             return None
+        state.empty_since_s = None
         deletable = [copy for copy in copies if copy.segment_id.id not in being_copied]
         return self._delete_all(state, deletable) if deletable else None
+
+    def _is_settled(self, state: PartitionState) -> bool:
+        """Whether no record of a copy can follow: one that a leader has given up is appended within its deadline, or never."""
+        if not state.was_tiered:
+            return True
+        now_s = self._runtime.monotonic()
+        if state.empty_since_s is None:
+            state.empty_since_s = now_s
+        return now_s - state.empty_since_s >= 2 * self._settings().metadata_deadline_ms / 1000
 
     async def _delete_all(self, state: PartitionState, copies: Sequence[RemoteLogSegmentMetadata]) -> bool:
         """Delete these, until tiering is enabled again: from then on local retention relies on those that are left."""

@@ -91,6 +91,8 @@ class PartitionState:
     left: set[UUID] = field(default_factory=set)
     #: Whether the partition was tiered while this broker held it: then another broker may be finishing a copy.
     was_tiered: bool = False
+    #: Since when it is not tiered and no copy is known, by the leader's monotonic clock.
+    empty_since_s: float | None = None
     #: remote.log.delete.on.disable: copies are being deleted. A copy may be, though its metadata do not say so yet.
     is_deleting_all: bool = False
     #: Copying has stopped until the next leader epoch, as the store's custom metadata is too large.

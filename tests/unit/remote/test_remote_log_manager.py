@@ -10,7 +10,7 @@ from one_leader_support import ORDERS, OneLeader
 from protocol.remote.records import RemoteLogSegmentState as State
 from protocol.types import TopicPartition
 from remote.errors import RemoteResourceNotFound, RetriableRemoteStorageError
-from remote.segment_metadata import RemoteLogSegmentMetadataUpdate
+from remote.segment_metadata import RemoteLogSegmentId, RemoteLogSegmentMetadataUpdate
 from runtime.simulated import Simulation
 from tests.harness.faulty_files import Loss
 
@@ -217,6 +217,28 @@ def test_tiering_is_disabled_all_copies_are_deleted_and_it_is_enabled_again(simu
         leader.log.roll(leader.broker.runtime.now_ms())
         await asyncio.sleep(60)
         assert leader.copies() == [(2, 3, FINISHED)]
+
+    simulation.run(story())
+
+
+def test_a_copy_whose_record_is_appended_after_all_were_deleted_is_deleted_too(simulation, tmp_path):
+    """The leader that began it was without enough replicas in sync, gave it up, and tiering was switched off."""
+
+    async def story():
+        leader = OneLeader(simulation, tmp_path)
+        leader.write_segment("a")
+        await asyncio.sleep(60)
+        [copy] = leader.tier.copies()
+        leader.alter(remote_storage_enable="false", remote_log_delete_on_disable="true")
+        await asyncio.sleep(60)
+        assert leader.copies() == []
+        late = RemoteLogSegmentId(copy.segment_id.partition, UUID(int=5))
+        await leader.own.metadata.add_remote_log_segment_metadata(
+            replace(copy, segment_id=late, state=State.COPY_SEGMENT_STARTED)
+        )
+        assert len(leader.copies()) == 1
+        await asyncio.sleep(60)
+        assert leader.copies() == []
 
     simulation.run(story())
 
