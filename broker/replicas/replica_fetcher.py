@@ -120,7 +120,7 @@ class ReplicaFetcher:
             self._task = self._runtime.supervise(self._run, name=f"fetcher-{self._leader.leader_id}")
 
     def unfollow(self, partition: Partition) -> None:
-        """Stop following the partition; its rows in a response that arrives later are ignored."""
+        """Stop following the partition; its row in a response that arrives later is ignored."""
         self._states.remove(key_of(partition))
 
     def refresh(self, partition: Partition) -> None:
@@ -222,7 +222,11 @@ class ReplicaFetcher:
         cost = 0
         for key, row in answer.rows:
             fetch_state = states.get(key)
-            if fetch_state is None or fetch_state.asked is None:
+            if fetch_state is None:
+                continue
+            if fetch_state.asked is None:
+                # It is followed anew since the request, and the leader will not repeat the offsets of this row in the session.
+                self._leader.reset_session()
                 continue
             if not isinstance(row, Records):
                 self._process(fetch_state, fetch_state.asked, row)

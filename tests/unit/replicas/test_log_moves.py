@@ -192,6 +192,29 @@ def test_a_follower_moves_and_follows_on(simulation):
     simulation.run(story())
 
 
+def test_a_log_start_that_was_on_its_way_to_the_old_log_reaches_the_new_one(simulation):
+    """The leader sends it once in a fetch session, in the response to a request of before the move."""
+
+    async def story():
+        async with brokers(simulation, count=2) as cluster:
+            leader, follower = cluster.brokers.values()
+            # With another partition, the fetcher and its session go on.
+            cluster.create("payments", {0: [1, 2]}, topic_id=UUID(int=8))
+            cluster.elect(PAYMENTS, 1)
+            write(leader, b"a", b"b")
+            await until(lambda: follower.partition(ORDERS).log.high_watermark == 2)
+            assert move(follower, other(follower)) is ErrorCode.none
+            accept(cluster, follower, other(follower))
+            before = path_of(follower)
+            while path_of(follower) == before:
+                await asyncio.sleep(0)
+            assert leader.partition(ORDERS).log.maybe_increment_log_start_offset(1)
+            leader.partition(ORDERS).notice_retention()
+            await until(lambda: follower.partition(ORDERS).log.log_start_offset == 1)
+
+    simulation.run(story())
+
+
 @pytest.mark.logs("the log directory move waits")
 def test_a_move_for_which_no_descriptor_is_free_goes_on_later(simulation, monkeypatch):
     def no_descriptor(self, path):
