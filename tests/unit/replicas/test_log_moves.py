@@ -206,8 +206,7 @@ def test_a_log_start_that_was_on_its_way_to_the_old_log_reaches_the_new_one(simu
             assert move(follower, other(follower)) is ErrorCode.none
             accept(cluster, follower, other(follower))
             before = path_of(follower)
-            while path_of(follower) == before:
-                await asyncio.sleep(0)
+            await until(lambda: path_of(follower) != before)
             assert leader.partition(ORDERS).log.maybe_increment_log_start_offset(1)
             leader.partition(ORDERS).notice_retention()
             await until(lambda: follower.partition(ORDERS).log.log_start_offset == 1)
