@@ -225,7 +225,7 @@ class ReplicaFetcher:
             if fetch_state is None:
                 continue
             if fetch_state.asked is None:
-                # It is followed anew since the request, and the leader will not repeat the offsets of this row in the session.
+                # Its follower was replaced after the request, and the leader will not repeat the offsets of this row in the session.
                 self._leader.reset_session()
                 continue
             if not isinstance(row, Records):

@@ -192,7 +192,7 @@ def test_a_follower_moves_and_follows_on(simulation):
     simulation.run(story())
 
 
-def test_a_log_start_that_was_on_its_way_to_the_old_log_reaches_the_new_one(simulation):
+def test_a_log_start_offset_of_a_response_in_flight_reaches_the_new_log(simulation):
     """The leader sends it once in a fetch session, in the response to a request of before the move."""
 
     async def story():
