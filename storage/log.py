@@ -211,6 +211,7 @@ class Log(LogView):
         )
         if not is_clean:
             log.files.entry_changes.on_change()
+            log.files.start_removals.on_change()
         if not loaded.is_new:
             log.topic_id = read_topic_id(directory, files)
         if topic_id is not None and log.topic_id is None:
@@ -403,9 +404,12 @@ class Log(LogView):
 
     # -- retention ---------------------------------------------------------------------------------
 
-    def apply_retention(self, now_ms: int, *, most: int | None = None) -> int:
-        """Remove the segments that are due (storage/retention.py), at most so many; returns how many. Files are deleted later."""
-        return self.start.apply_retention(now_ms, most=most)
+    def apply_retention(self, now_ms: int) -> int:
+        """Remove the segments that are due (storage/retention.py); returns how many. Files are deleted later.
+
+        Of a tiered log it waits for the disk, between two of them; `start.apply_some_retention` does not.
+        """
+        return self.start.apply_retention(now_ms)
 
     # -- offsets -----------------------------------------------------------------------------------
 

@@ -104,6 +104,8 @@ class LogFiles:
         self.active_truncations = FlushCounter()
         #: Removals of segments at the log's end: no segment before them may be truncated until they are on the disk.
         self.removals = FlushCounter()
+        #: Removals of segments at the log's beginning: of a tiered log the next one waits until they are on the disk.
+        self.start_removals = FlushCounter()
         # Without jitter all partitions of a start would be rolled at once.
         segments.active.roll_jitter_ms = self._draw_jitter_ms()
 
@@ -157,7 +159,7 @@ class LogFiles:
         jitter_ms = min(self.config.segment_jitter_ms, self.config.max_segment_ms)
         return self._random.randrange(jitter_ms) if jitter_ms else 0
 
-    def remove(self, segments: Sequence[Segment], now_ms: int) -> None:
+    def _remove(self, segments: Sequence[Segment], now_ms: int) -> None:
         """Remove segments from either end of the log, but not all.
 
         In the given order: a process that crashes meanwhile leaves the rest of them.
@@ -170,16 +172,22 @@ class LogFiles:
             self._rename_and_schedule_removal(segment, now_ms)
         self.entry_changes.on_change()
 
+    def remove_before(self, earlier: Sequence[Segment], now_ms: int) -> None:
+        """Remove the segments `earlier` at the log's beginning, the oldest first, so that a crash leaves no gap."""
+        self._remove(earlier, now_ms)
+        self.start_removals.on_change()
+
     def remove_after(self, later: Sequence[Segment], now_ms: int) -> None:
         """Remove the segments `later` at the log's end, the newest first, so that a crash leaves no gap."""
-        self.remove(later[::-1], now_ms)
+        self._remove(later[::-1], now_ms)
         self.removals.on_change()
 
     def flush_removals(self) -> None:
-        """Wait until the removals at the log's end are on the disk. [any thread]"""
-        count = self.removals.change_count
+        """Wait until the removals at both ends are on the disk. [any thread]"""
+        counts = [(it, it.change_count) for it in (self.removals, self.start_removals)]
         self.file_system.fsync_dir(self.directory)
-        self.removals.on_flushed(count)
+        for changes, count in counts:
+            changes.on_flushed(count)
 
     def restart(self, base_offset: int, now_ms: int, *, before_creation: Callable[[], None]) -> None:
         """Remove all segments and snapshots, and create an empty segment; `before_creation` is called in between.

@@ -4,6 +4,10 @@
     retention of the local segments ------------> apply_retention --> local log start; the log start as well, if the
                                                                        removed records are in no other tier
 
+Removed segments of a tiered log go one by one, each when the removal of the one before is on the disk. A disk that writes
+changes of a directory in any order could keep the removal of a later one only: its records are in the remote tier, and a
+reader of them would get what follows them. Of other logs no tier has them.
+
 Leader epochs and producers are kept for what the log still holds in either tier: epochs from the log start on, as the
 lineage of the remote copies is compared with them (KIP-405). Only the producers' snapshot files belong to the segments.
 
@@ -61,9 +65,9 @@ class LogStart:
         )
 
     def retention_waits_for_disk(self, now_ms: int, *, most: int | None = None) -> bool:
-        """Whether `apply_retention` would read timestamps from files: then `warm_up_retention` first, in a thread.
+        """Whether `apply_some_retention` would read timestamps from files: then `warm_up_retention` first, in a thread.
 
-        `most`: as of `apply_retention`. Raises KafkaStorageError for a failing disk.
+        `most`: as there. Raises KafkaStorageError for a failing disk.
         """
         if not self._availability.is_writable:
             return False
@@ -73,11 +77,17 @@ class LogStart:
             )
 
     def warm_up_retention(self, now_ms: int, *, most: int | None = None) -> None:
-        """Read into the page cache what `apply_retention` reads. Changes nothing. [any thread]
+        """Read into the page cache what `apply_some_retention` reads, and flush the removals that it waits for. [any thread]
 
         Raises KafkaStorageError for a failing disk.
         """
         retention.warm_up(self._reader, limits=self._limits, now_ms=now_ms, most=most)
+        if self._waits_for_removals:
+            self._availability.guard_reading(self._files.flush_removals)()
+
+    @property
+    def _waits_for_removals(self) -> bool:
+        return self._files.is_tiered and not self._files.start_removals.all_flushed
 
     def is_retention_due(self, now_ms: int) -> bool:
         """Whether `apply_retention` would remove segments. Raises KafkaStorageError for a failing disk. Cost: 20 us."""
@@ -88,8 +98,29 @@ class LogStart:
                 self._files.segments, limits=self._limits, offsets=self._offsets, now_ms=now_ms, most=1
             ).is_empty
 
-    def apply_retention(self, now_ms: int, *, most: int | None = None) -> int:
+    def apply_retention(self, now_ms: int) -> int:
         """See `Log.apply_retention`."""
+        count = 0
+        while self._availability.is_writable:
+            if self._waits_for_removals:
+                with self._availability:
+                    self._files.flush_removals()
+            if not (removed := self._remove_due(now_ms, most=1 if self._files.is_tiered else None)):
+                break
+            count += removed
+        return count
+
+    def apply_some_retention(self, now_ms: int, *, most: int) -> bool:
+        """A step of it: remove at most so many segments, of a tiered log one; whether there may be more.
+
+        After `warm_up_retention`. Does not wait for a flush: a removal that came meanwhile is followed by the next run.
+        """
+        if self._waits_for_removals:
+            return False
+        most = 1 if self._files.is_tiered else most
+        return self._remove_due(now_ms, most=most) == most
+
+    def _remove_due(self, now_ms: int, *, most: int | None) -> int:
         if not self._availability.is_writable:
             return 0
         files, limits = self._files, self._limits
@@ -128,7 +159,7 @@ class LogStart:
         if is_log_start:
             offsets.advance_log_start(log_start_offset)
         offsets.advance_local_log_start(local_log_start_offset)
-        files.remove(segments, now_ms)
+        files.remove_before(segments, now_ms)
         self._reader.forget_bound()
         if is_log_start:
             self._on_log_start_advanced()

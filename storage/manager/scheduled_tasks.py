@@ -109,7 +109,7 @@ def _is_due(log: Log, now_ms: int) -> bool:
 def _retain(log: Log, now_ms: int) -> bool:
     """Remove some segments; whether that is all."""
     try:
-        if log.apply_retention(now_ms, most=SEGMENTS_OF_STEP) == SEGMENTS_OF_STEP:
+        if log.start.apply_some_retention(now_ms, most=SEGMENTS_OF_STEP):
             return False
     except KafkaError as error:
         _LOG.error("%s: retention failed: %s", log.directory, error)
@@ -125,7 +125,7 @@ def _release_mappings(log: Log) -> None:
 def _retention_job(logs: deque[Log], now_ms: int) -> BackgroundJob:
     """Retention of the first of these logs, of which the next parts are the others.
 
-    A thread reads timestamps that are not in memory; the event loop decides, and removes a few segments at a time.
+    A thread reads timestamps that are not in memory, and flushes removals; the event loop decides, and removes a few segments at a time.
     """
 
     def run() -> None:

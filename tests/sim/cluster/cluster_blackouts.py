@@ -14,9 +14,7 @@ from cluster_world import World
 
 from tests.harness.faulty_files import Loss
 
-#: Of disks that write in order: without that a log may lose the end of a segment and keep the next one, and its leader goes on
-#: with the gap, as in Kafka, which the judge does not expect.
-_LOSSES = (Loss.SUFFIX, Loss.SUFFIX, Loss.EVERYTHING)
+_LOSSES = (Loss.SUFFIX, Loss.PAGES, Loss.ANYTHING, Loss.EVERYTHING)
 #: How long the power is off.
 _OFF_S = (0.05, 0.5, 2.0)
 

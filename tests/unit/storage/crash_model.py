@@ -198,8 +198,7 @@ class Checks:
         for it in found:
             for record in it.records:
                 assert record in model.sent.get(record[0], ()), (topic_partition, it)
-        is_ordered = loss is not Loss.ANYTHING and log.directory not in self.logs_with_lost_pages
-        if log.is_tiered and is_ordered:
+        if log.is_tiered and log.directory not in self.logs_with_lost_pages:
             self.check_tiers(log, model)
         self.check_flushed(topic_partition, model, found, bound)
         if not log.config.is_compacted:
