@@ -39,6 +39,8 @@ class Appended:
         self._ledger = ledger
         self._is_compacted = is_compacted
         self._names = Names()
+        #: The offsets that some log had lost in a crash, before others that it kept: an unclean leader goes on so.
+        self.gaps: dict[Key, set[int]] = {}
         #: Up to where a log has been checked. A follower that cuts its log off asks its leader before it appends, so
         #: that nothing is cut off and written again between two looks.
         self._ends: dict[Partition, tuple[Log, int]] = {}
@@ -73,8 +75,11 @@ class Appended:
             return
         reached = None
         for batch in batches_of(log, max(start, log.local_log_start_offset), end):
-            if reached not in (None, batch.base_offset) and log.first_gap_offset is None:
-                raise Violated(f"ValidReplicaState: {partition} on {machine}: {batch} behind {reached}")
+            if reached not in (None, batch.base_offset):
+                if log.first_gap_offset is None:
+                    raise Violated(f"ValidReplicaState: {partition} on {machine}: {batch} behind {reached}")
+                key = (partition.topic_id, partition.topic_partition.partition)
+                self.gaps.setdefault(key, set()).update(range(reached, batch.base_offset))
             reached = batch.next_offset
             for offset in range(batch.base_offset, batch.next_offset):
                 yield offset, batch

@@ -465,6 +465,10 @@ class Judge:
         ledger = self.ledgers[self.image.topics_by_name[topic].topic_id, index][-1]
         return ledger.end, {key: (at, ledger.records[at].value) for key, at in ledger.last.items()}
 
+    def gaps(self, topic: str, index: int) -> set[int]:
+        """The offsets that some replica has lost in a crash, before others that it kept."""
+        return self._appended.gaps.get((self.image.topics_by_name[topic].topic_id, index), set())
+
     def replicas_of(self, topic: str, index: int) -> Replicas:
         """The ISR now, and the process of each member."""
         image = self.image.topics_by_name[topic].partitions[index]
