@@ -94,7 +94,8 @@ class Bounds:
             self._returned[epoch, None, bound] = offset
         most = ledger.end if now is None else min(ledger.end, _of(bound, now))
         if bound is Bound.LAST_STABLE:
-            most = min(most, max(ledger.last_stable_offset, 0 if now is None else now.log_start_offset))
+            start = 0 if now is None else now.log_start_offset
+            most = min(most, max(ledger.last_stable_offset(start), start))
         if not least <= offset <= most:
             raise Violated(f"BoundsAreInOrder: {bound.name} is at least {least}, at most {most}: {where}")
         self._returned[epoch, process, bound] = offset

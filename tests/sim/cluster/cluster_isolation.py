@@ -22,6 +22,8 @@ from storage.transaction_index import AbortedTransaction
 @dataclass(slots=True, eq=False)
 class _Transaction:
     first_offset: int
+    #: The offset of its last record so far.
+    last_offset: int
     #: Whether nothing of it is before `first_offset`.
     is_whole: bool = True
     #: None while it is open.
@@ -60,8 +62,9 @@ class Isolation:
         elif header.is_transactional:
             is_whole = self._knows_all or header.producer_id in self._known
             transaction = self._open.setdefault(
-                header.producer_id, _Transaction(header.base_offset, is_whole)
+                header.producer_id, _Transaction(header.base_offset, header.last_offset, is_whole)
             )
+            transaction.last_offset = header.last_offset
             self._of.update(dict.fromkeys(range(header.base_offset, header.next_offset), transaction))
 
     def _end(self, header: BatchHeader, data: memoryview) -> None:
@@ -80,9 +83,13 @@ class Isolation:
                 AbortedTransaction(header.producer_id, transaction.first_offset, header.base_offset, -1)
             )
 
-    def last_stable_offset(self, end: int) -> int:
-        """The first offset of an open transaction, or where the ledger ends."""
-        return min((each.first_offset for each in self._open.values()), default=end)
+    def last_stable_offset(self, end: int, log_start_offset: int) -> int:
+        """The first offset of an open transaction, or where the ledger ends.
+
+        One whose records are all deleted counts no more: a replica that was restarted since does not know it.
+        """
+        known = (each.first_offset for each in self._open.values() if each.last_offset >= log_start_offset)
+        return min(known, default=end)
 
     def is_visible(self, offset: int, *, is_read_committed: bool) -> bool:
         """Whether readers of this level get the record there. Precondition for read_committed: it is decided."""

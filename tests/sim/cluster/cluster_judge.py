@@ -420,15 +420,17 @@ class Judge:
         start, end = poll.positions
         found = [offset for offset, _ in poll.found]
         level = poll.is_read_committed
+        log_start_offset = self.log_start_offset(poll.topic, poll.partition, poll.broker_id)
         expected = []
         for ledger in ledgers:  # of more than one, a replica that is behind may still serve an older one
             expected.append(ledger.shown(start, end, is_read_committed=level))
             known = [offset for offset in found if offset >= ledger.known_from]
-            is_decided = not level or end <= ledger.last_stable_offset
+            is_decided = not level or end <= ledger.last_stable_offset(log_start_offset)
             if known == expected[-1] and is_decided and end <= ledger.end:
                 return
         raise Violated(
-            f"IsolatedRead: {poll}: not {expected}, last stable offsets {[each.last_stable_offset for each in ledgers]}"
+            f"IsolatedRead: {poll}: not {expected}, last stable offsets "
+            f"{[each.last_stable_offset(log_start_offset) for each in ledgers]}"
         )
 
     # -- what clients' answers are held against ------------------------------------------------------

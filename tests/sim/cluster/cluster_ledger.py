@@ -78,10 +78,9 @@ class Ledger:
                 self.last[key] = record.offset
         self.end = end
 
-    @property
-    def last_stable_offset(self) -> int:
-        """What is before is committed, and belongs to no open transaction."""
-        return self.isolation.last_stable_offset(self.end)
+    def last_stable_offset(self, log_start_offset: int = 0) -> int:
+        """What is before is committed, and belongs to no open transaction with records from the log start offset on."""
+        return self.isolation.last_stable_offset(self.end, log_start_offset)
 
     def shown(self, start: int, end: int, *, is_read_committed: bool) -> list[int]:
         """The offsets of [start, end) that readers of this isolation level get, as far as they are known."""

@@ -161,7 +161,7 @@ class TierJudge:
             _is_decided(ledger, copy, index, log_start_offset=self._starts.get(_key_of(copy.partition), 0))
             for ledger in of
         ):
-            known = [(each.last_stable_offset, each.isolation.aborted) for each in of]
+            known = [(each.last_stable_offset(), each.isolation.aborted) for each in of]
             raise Violated(f"CopiesAreDecided: {copy} has {index}, committed is {known}")
         self.aborted_count += len(index)
 
@@ -422,7 +422,7 @@ def _is_decided(
             found.append(known)
         elif each.first_offset >= start:
             found.append(each._replace(last_stable_offset=-1))
-    return copy.end_offset <= ledger.last_stable_offset and found == expected
+    return copy.end_offset <= ledger.last_stable_offset() and found == expected
 
 
 def _key_of(partition: TopicIdPartition) -> Key:

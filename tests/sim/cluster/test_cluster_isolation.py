@@ -89,7 +89,14 @@ def test_a_gap_may_have_ended_what_was_open():
     """Else a transaction would stay open, and no copy behind it be decided."""
     ledger = Ledger()
     ledger.commit(Found("ab", 0))  # type: ignore[arg-type]
-    assert ledger.last_stable_offset == 0
+    assert ledger.last_stable_offset() == 0
     ledger.commit(Found("abABbB", 4))  # type: ignore[arg-type]
-    assert ledger.last_stable_offset == 6
+    assert ledger.last_stable_offset() == 6
     assert ledger.isolation.aborted == [AbortedTransaction(1, 4, 5, -1)]
+
+
+def test_a_transaction_whose_records_are_deleted_holds_nothing_back():
+    """A replica that was restarted since, and a new one, do not know it."""
+    ledger = Ledger()
+    ledger.commit(Found("aabc", 0))  # type: ignore[arg-type]
+    assert [ledger.last_stable_offset(start) for start in range(5)] == [0, 0, 2, 3, 4]
