@@ -4,7 +4,8 @@
                 latest tiered < earliest pending upload
 
 While a process leads in an epoch, none of them moves back, and latest does not even if it restarts. The exception is latest
-tiered: it is unknown again when all copies are deleted, as the log starts behind them. So a response is at least what was returned before it for the same name, or for one
+tiered: it is unknown again when all copies are deleted, as the log of this leader, or of a newer one that it does not know yet,
+starts behind them. So a response is at least what was returned before it for the same name, or for one
 that is before it in this order; it is at most what the leader has by now, and what is committed.
 """
 
@@ -83,7 +84,8 @@ class Bounds:
         known = self._returned.get((epoch, process, bound))
         if row.offset == -1 and bound in (Bound.REMOTE_END, Bound.PENDING_UPLOAD):
             # Nothing is copied, or left to be copied, or it is unknown.
-            is_deleted = known is not None and (now is None or now.log_start_offset >= known)
+            start = ledger.start if now is None else max(ledger.start, now.log_start_offset)
+            is_deleted = known is not None and (now is None or start >= known)
             if bound is Bound.REMOTE_END and known is not None and not is_deleted:
                 raise Violated(f"BoundsAreInOrder: nothing is tiered, returned was {known}: {where}")
             return

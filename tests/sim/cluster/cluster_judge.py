@@ -265,11 +265,11 @@ class Judge:
         is_kept = topic in self._history.unclean or is_rebuilt
         if seen is not None and start < seen.log_start_offset and not is_kept:
             raise Violated(f"LogStartNeverMovesBack: {partition} on {machine}: {seen}, then {start}")
+        if ledger is not None and partition.is_leader:
+            ledger.start = max(ledger.start, start)
         if ledger is None or topic in self.aging or topic not in self.image.topics_by_name:
             # The copies of a deleted topic are deleted, while a leader that is cut off from the controller still leads it.
             return
-        if partition.is_leader:
-            ledger.start = max(ledger.start, start)
         if start > min(ledger.start, self.deleted.get((topic, index), 0)):
             raise Violated(
                 f"LogStartIsTheLeaders: {partition} on {machine}: {start}, the leader's is {ledger.start}, "

@@ -32,9 +32,11 @@ from cluster_tier_mutants import (
     transactions_in_the_order_of_their_producers,
     undecided_segments_are_copied,
     unfinished_copies_are_forgotten,
+    what_is_remote_only_is_not_tiered,
 )
 from cluster_voter_mutants import (
     a_removed_leader_goes_on,
+    snapshots_lack_a_voter,
     voters_change_before_the_last_change_is_committed,
 )
 
@@ -325,6 +327,7 @@ def a_clean_stop_is_enough() -> Iterator[None]:
 MUTANTS = [
     Mutant(voters_change_before_the_last_change_is_committed, "voters", range(10, 24), "OneChangeAtATime"),
     Mutant(a_removed_leader_goes_on, "voters", range(20), "RemovedLeaderResigns"),
+    Mutant(snapshots_lack_a_voter, "voters", range(16, 30), "OneChangeAtATime"),
     Mutant(commits_are_not_fenced, "group_blackouts", range(1, 12), "FencedMembersDoNotCommit"),
     Mutant(offsets_outlive_their_topic, "group_blackouts", range(2, 14), "DeletedOffsetsStayDeleted"),
     Mutant(truncate_to_high_watermark, "late_words", range(3, 20), "StrongIsr"),
@@ -349,6 +352,7 @@ MUTANTS = [
     Mutant(local_retention_changes_no_row, "tiered", range(1, 10), "EventuallyLocalLogsAreKnown"),
     Mutant(local_retention_does_not_wait_for_copies, "tiered", range(10), "NoHoleBetweenTiers"),
     Mutant(copied_before_it_is_finished, "tiered", range(10), "RemoteEndIsCopied"),
+    Mutant(what_is_remote_only_is_not_tiered, "tiered", range(1, 10), "BoundsAreInOrder"),
     Mutant(log_start_after_the_deletion, "tiered", range(10), "NeededCopiesStay"),
     Mutant(unfinished_copies_are_forgotten, "tiered", range(9, 20), "EventuallyCopiesAreDecided"),
     Mutant(objects_before_the_metadata, "tiered", range(10), "FinishedCopiesStay"),

@@ -142,17 +142,17 @@ class QuorumJudge:
         if now.is_leader and not raft.is_voter and max(sets) < (now.high_watermark or 0):
             self._removed.setdefault(now.quorum, machine.simulation.loop.time())
         for offset, voters in sets.items():
-            # A snapshot has them at another offset.
-            if now.log_start_offset <= offset < min(now.high_watermark or 0, self._committed_end):
+            if offset < min(now.high_watermark or 0, self._committed_end):
                 self._add_voters(machine, offset, voters.keys)
 
     def _add_voters(self, machine: Machine, offset: int, keys: list[ReplicaKey]) -> None:
-        if offset in self._voters:
-            return
-        former = self._voters[max(self._voters)] if self._voters else keys
-        if len(set(former) ^ set(keys)) > 1:
+        former = next((self._voters[at] for at in reversed(self._voters) if at <= offset), keys)
+        is_next = offset > max(self._voters, default=-1)
+        # Behind the last one is the next change. Elsewhere a snapshot repeats the set that was committed before its end.
+        if len(set(former) ^ set(keys)) > is_next:
             raise Violated(f"OneChangeAtATime: {machine} has {keys} at {offset}, before were {former}")
-        self._voters[offset] = keys
+        if is_next:
+            self._voters[offset] = keys
 
     def _resigns(self, machine: Machine, quorum: RaftClient) -> None:
         if not isinstance(quorum._raft.role, Leader) or quorum._raft.is_voter:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
+from broker.reads import list_offsets
 from broker.tiering.partition_removers import PartitionRemovers
 from protocol.remote.records import RemoteLogSegmentState
 from remote import expiration, lost_branches
@@ -21,6 +22,7 @@ from remote.reading import copies_of_log
 from remote.segment_metadata import RemoteLogSegmentMetadata
 from storage import producer_state, retention
 from storage.leader_epoch_cache import EpochEntry
+from storage.log import Log
 from storage.log_offsets import LogOffsets
 from storage.tiered_log import SegmentToCopy, segments_to_copy
 
@@ -201,3 +203,17 @@ def deleted_topics_keep_their_copies() -> Iterator[None]:
 
 async def _nothing(self: PartitionRemovers) -> None:
     """See `deleted_topics_keep_their_copies`."""
+
+
+@contextmanager
+def what_is_remote_only_is_not_tiered() -> Iterator[None]:
+    """The latest tiered offset (ListOffsets -5) is unknown where local retention has removed all that is copied."""
+    latest_tiered = list_offsets._latest_tiered
+
+    def latest_local(log: Log) -> Any:
+        return (
+            latest_tiered(log) if (log.offsets.remote_end_offset or 0) > log.local_log_start_offset else None
+        )
+
+    with patch.object(list_offsets, "_latest_tiered", latest_local):
+        yield

@@ -2,11 +2,15 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
 from unittest.mock import patch
 
+from controller.quorum.maintenance import MetadataLogMaintenance
 from controller.raft import high_watermark, reconfiguration
 from controller.raft.core import Core
 from controller.raft.roles import Leader
+from protocol.messages.voters_record import VotersRecord
 
 
 @contextmanager
@@ -29,4 +33,20 @@ def a_removed_leader_goes_on() -> Iterator[None]:
         role.must_resign = must_resign
 
     with patch.object(high_watermark, "advance", without_resignation):
+        yield
+
+
+@contextmanager
+def snapshots_lack_a_voter() -> Iterator[None]:
+    """A snapshot has one voter less than the log: a node that starts from it counts other majorities."""
+    begin = MetadataLogMaintenance.begin_snapshot
+
+    def begin_without_one(
+        self: MetadataLogMaintenance, *args: Any, voters: VotersRecord | None, **named: Any
+    ) -> bool:
+        if voters is not None:
+            voters = replace(voters, voters=voters.voters[:-1])
+        return begin(self, *args, voters=voters, **named)
+
+    with patch.object(MetadataLogMaintenance, "begin_snapshot", begin_without_one):
         yield
