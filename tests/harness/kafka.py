@@ -54,7 +54,9 @@ def tool_command(name: str, *arguments: str) -> list[str]:
     return [*java_command(options=[*options, "-Xlog:disable"]), TOOLS[name], *arguments]
 
 
-def run_tool(name: str, *arguments: str, input: str | None = None) -> "subprocess.CompletedProcess[str]":
+def run_tool(
+    name: str, *arguments: str, input: str | None = None, timeout_s: float = 2 * PATIENCE_S
+) -> "subprocess.CompletedProcess[str]":
     """Run one of Kafka's tools to its end; its exit status is not checked."""
     command = tool_command(name, *arguments)
     archive = fetch.kafka_jars().parent / f"{name}.jsa"
@@ -63,19 +65,19 @@ def run_tool(name: str, *arguments: str, input: str | None = None) -> "subproces
         # The first run leaves its loaded classes for the next ones, which then start in half the CPU time.
         command.insert(1, f"-XX:ArchiveClassesAtExit={new_archive}")
     done = subprocess.run(
-        command, input=input, capture_output=True, text=True, timeout=2 * PATIENCE_S, check=False
+        command, input=input, capture_output=True, text=True, timeout=timeout_s, check=False
     )
     if new_archive.exists():
         new_archive.replace(archive)
     return done
 
 
-def tool(name: str, *arguments: str, input: str | None = None) -> str:
+def tool(name: str, *arguments: str, input: str | None = None, timeout_s: float = 2 * PATIENCE_S) -> str:
     """Run one of Kafka's tools to its end and return what it printed.
 
     Raises CalledProcessError, with the output in its notes, when the tool says it failed.
     """
-    done = run_tool(name, *arguments, input=input)
+    done = run_tool(name, *arguments, input=input, timeout_s=timeout_s)
     if done.returncode != 0:
         error = subprocess.CalledProcessError(done.returncode, [name, *arguments], done.stdout, done.stderr)
         error.add_note(f"{done.stdout}\n{done.stderr}")
