@@ -15,7 +15,6 @@ from storage import partition_metadata
 from storage.background import BackgroundJob
 from storage.leader_epoch_cache import LeaderEpochCache
 from storage.log_availability import LogAvailability
-from storage.log_checkpoints import LogCheckpoints
 from storage.log_files import LogFiles
 from storage.log_offsets import LogOffsets
 from storage.segment import Segment
@@ -30,14 +29,12 @@ class LogFlusher:
         offsets: LogOffsets,
         files: LogFiles,
         epochs: LeaderEpochCache,
-        checkpoints: LogCheckpoints,
         availability: LogAvailability,
         now_ms: int,
     ) -> None:
         self._offsets = offsets
         self._files = files
         self._epochs = epochs
-        self._checkpoints = checkpoints
         self._availability = availability
         #: For flush.ms.
         self._last_flushed_ms = now_ms
@@ -163,19 +160,13 @@ class LogFlusher:
     # -- changes that need a flush -----------------------------------------------------------------
 
     def on_closing_segment(self, closed: Segment, *, end_offset: int) -> None:
-        """The active segment is closed; the next one begins at `end_offset`."""
-        if self._offsets.recovery_point == end_offset:
-            self._ensure_indexes_are_flushed(closed)
+        """The active segment is closed; the next one begins at `end_offset`.
 
-    def _ensure_indexes_are_flushed(self, closed: Segment) -> None:
-        """All batches of a closed segment are flushed, but not its indexes: ensure that it is flushed again."""
-        if self._checkpoints.written_recovery_point < self._offsets.recovery_point:
+        If all of its batches are flushed, its indexes are not: it is flushed again. The recovery point on the disk is before
+        its end (`LogCheckpoints`).
+        """
+        if self._offsets.recovery_point == end_offset:
             self._offsets.move_recovery_point_back(closed.base_offset)
-        elif closed.indexes.is_changed or not self._files.active_truncations.all_flushed:
-            # After a start, or a truncation to this very offset: after a crash recovery would trust these indexes, and
-            # the bytes that the file may have beyond the truncation's end.
-            closed.flush()
-            self._files.file_system.fsync_dir(self._files.directory)
 
     def on_roll(self, base_offset: int) -> None:
         """The segments before `base_offset` are closed, and wait for their flush."""

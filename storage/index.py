@@ -110,11 +110,6 @@ class Index:
             self._last = last
         self._is_loaded = self._is_cut = True
 
-    @property
-    def is_as_found(self) -> bool:
-        """Whether the file has not changed since the index was opened, and holds exactly the entries."""
-        return not self.is_changed and (not self._is_loaded or self._is_cut)
-
     def _warm_up(self, *, may_block: bool = True) -> None:
         """Read the newest entries of the file into memory."""
         size = self.ENTRY.size

@@ -123,7 +123,6 @@ class Log(LogView):
             offsets=self.offsets,
             files=self.files,
             epochs=self.leader_epochs,
-            checkpoints=self.checkpoints,
             availability=self.availability,
             now_ms=now_ms,
         )

@@ -5,6 +5,10 @@ not be ahead: after a crash new batches could be before an old recovery point, a
 start offset, and be removed. So rows that move back are written before files change: by a job, if the truncation is
 prepared (`storage.truncation`), else in place.
 
+Recovery trusts the indexes of a segment that ends at the recovery point, and those of the active one are flushed only after
+it is closed. Invariant: while a log is open, the recovery point on the disk is not the end of its active segment, unless
+that is empty. So the segment can be rolled at any time, without a flush (`LogFlusher.on_closing_segment`).
+
 Source: LogManager.truncateTo of Kafka 4.3.1, which writes the checkpoint after the truncation.
 """
 
@@ -17,12 +21,13 @@ from storage.log_offsets import LogOffsets
 
 
 class _Limit:
-    """The new end of a truncation that is being prepared: the rows of the log are not beyond it."""
+    """The offsets of a truncation that is being prepared: the rows of the log are not beyond them."""
 
-    __slots__ = ("is_written", "offset")
+    __slots__ = ("is_written", "log_start_offset", "recovery_point")
 
-    def __init__(self, offset: int) -> None:
-        self.offset = offset
+    def __init__(self, *, recovery_point: int, log_start_offset: int) -> None:
+        self.recovery_point = recovery_point
+        self.log_start_offset = log_start_offset
         #: Whether this holds for the checkpoint files on the disk.
         self.is_written = False
 
@@ -42,24 +47,20 @@ class LogCheckpoints:
         self._files = files
         self._availability = availability
         self._write_all = write_all
-        #: The recovery point in the checkpoint on the disk is not beyond this offset.
-        self.written_recovery_point = offsets.recovery_point
         self._limit: _Limit | None = None
 
     def recovery_point_to_write(self) -> int:
         """The recovery point of this log for the checkpoint.
 
-        Recovery trusts the indexes of a segment that ends at the recovery point. Those of the active segment are
-        flushed after it is closed: until then its last offset does not count as flushed.
+        The last offset of the active segment does not count as flushed while the log is open; see the module.
         """
         offsets, active = self._offsets, self._files.segments.active
         point = offsets.recovery_point
-        if point == offsets.log_end_offset > active.base_offset and active.indexes.may_be_unflushed:
-            point -= 0 if self._availability.is_closed else 1
+        if not self._availability.is_closed:
+            point = min(point, max(offsets.log_end_offset - 1, active.base_offset))
         if self._limit is not None:
-            point = min(point, self._limit.offset)
+            point = min(point, self._limit.recovery_point)
         assert 0 <= point <= offsets.recovery_point, (self._files.directory, point, offsets)
-        self.written_recovery_point = max(self.written_recovery_point, point)
         return point
 
     def log_start_to_write(self) -> int | None:
@@ -69,7 +70,7 @@ class LogCheckpoints:
         """
         start = self._offsets.log_start_offset
         if self._limit is not None:
-            start = min(start, self._limit.offset)
+            start = min(start, self._limit.log_start_offset)
         is_tiered = self._files.is_tiered
         return start if is_tiered or start > self._files.segments.first.base_offset else None
 
@@ -79,7 +80,7 @@ class LogCheckpoints:
         """The job that writes rows not beyond these offsets; None if they are on the disk already."""
         if not self.must_write(recovery_point=recovery_point, log_start_offset=log_start_offset):
             return None
-        limit = self._limit = _Limit(min(recovery_point, log_start_offset))
+        limit = self._limit = _Limit(recovery_point=recovery_point, log_start_offset=log_start_offset)
         write = self._write_all()
 
         def finish() -> None:
@@ -98,13 +99,11 @@ class LogCheckpoints:
             return False
         if limit is None or not limit.is_written:
             return True
-        return limit.offset > min(recovery_point, log_start_offset)
+        return limit.recovery_point > recovery_point or limit.log_start_offset > log_start_offset
 
-    def on_offsets_moved_back(self, *, must_write: bool) -> None:
-        """A truncation has moved offsets back, and changes files next. Waits for the disk if the rows `must_write`."""
-        if must_write:
-            self._write_all().complete()
-        self.written_recovery_point = min(self.written_recovery_point, self._offsets.recovery_point)
+    def write_in_place(self) -> None:
+        """Write the rows, after a truncation has moved offsets back, and before it changes files. Waits for the disk."""
+        self._write_all().complete()
 
     def end_truncation(self) -> None:
         """The truncation is done or abandoned."""

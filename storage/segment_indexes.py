@@ -140,12 +140,6 @@ class SegmentIndexes:
         self.times.close()
 
     @property
-    def may_be_unflushed(self) -> bool:
-        """Whether the files on the disk may differ from what they are after the segment is closed."""
-        is_known = self.offsets.is_as_found and self.times.is_as_found
-        return self._log.size > self._log.appended_from or not is_known or self.transactions.is_changed
-
-    @property
     def is_changed(self) -> bool:
         """Whether a file has changes that may not be on the disk."""
         return self.offsets.is_changed or self.times.is_changed or self.transactions.is_changed

@@ -86,18 +86,20 @@ class LogTruncation:
         if offset < files.segments.first.base_offset:
             return self.restart_job(offset, log_start_offset=self._start_of_remote_part(offset))
         with self._availability:
+            later = self._segments_after(offset)
+            kept = files.segments.without(later)[-1]
             job = self._checkpoints.truncation_job(
-                recovery_point=offset, log_start_offset=min(offsets.log_start_offset, offset)
+                recovery_point=self._recovery_point_at(offset, kept),
+                log_start_offset=min(offsets.log_start_offset, offset),
             )
             if job is not None:
                 return job
             if not files.removals.all_flushed:
                 run = self._availability.guard_reading(files.flush_removals)
                 return BackgroundJob(name=f"flush {files.directory}", run=run)
-            later = self._segments_after(offset)
             end = later[0].base_offset if later else offset
             if (prepared := self._prepared_for(end)) is None:
-                return self._reading_job(end, files.segments.without(later)[-1], now_ms)
+                return self._reading_job(end, kept, now_ms)
             if prepared.segment.log.must_copy(prepared.position):
                 return self._copying_job(prepared.segment, prepared.position)
             if later:
@@ -197,14 +199,24 @@ class LogTruncation:
         """The segments that are removed as a whole."""
         return [segment for segment in self._files.segments if segment.base_offset > offset]
 
+    def _recovery_point_at(self, offset: int, kept: Segment) -> int:
+        """The recovery point after a truncation to `offset`, in the segment `kept`.
+
+        Its end and its indexes are not on the disk: after the next roll recovery would trust them, if the point were there.
+        """
+        point = self._offsets.recovery_point
+        return point if point < offset else kept.base_offset
+
     def _truncate(self, offset: int, later: Sequence[Segment], now_ms: int) -> None:
         """Remove the segments `later`, and everything from `offset` on in the segment before them."""
         offsets, files = self._offsets, self._files
         prepared = self._prepared_for(offset)
+        recovery_point = self._recovery_point_at(offset, files.segments.without(later)[-1])
         must_write = self._checkpoints.must_write(
-            recovery_point=offset, log_start_offset=min(offsets.log_start_offset, offset)
+            recovery_point=recovery_point, log_start_offset=min(offsets.log_start_offset, offset)
         )
         offsets.begin_truncation(offset)
+        offsets.move_recovery_point_back(recovery_point)
         self._on_offsets_moved_back(must_write=must_write)
         if later:
             files.remove_after(later, now_ms)
@@ -227,7 +239,8 @@ class LogTruncation:
     def _on_offsets_moved_back(self, *, must_write: bool) -> None:
         """The offsets have moved back; the files have not changed yet."""
         self._files.generation += 1
-        self._checkpoints.on_offsets_moved_back(must_write=must_write)
+        if must_write:
+            self._checkpoints.write_in_place()
         self._prepared = None
         self._reader.forget_bound()
 

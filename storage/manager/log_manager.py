@@ -198,6 +198,9 @@ class LogManager(LogTable):
             load_log = partial(self._load_log, is_stray=is_stray, now_ms=now_ms)
             groups.append(loading_jobs(contents, load_log, topic_config))
         self._run_parallel(groups, threads_per_group=self.settings.recovery_threads_per_data_dir)
+        # Those of logs that are open, before one of them is rolled (`LogCheckpoints`).
+        for job in self.checkpoints.recovery_point_jobs():
+            job.complete()
         if not set(self.directories) - set(self.offline_dirs):
             raise next(iter(self.offline_dirs.values()))
 

@@ -457,7 +457,7 @@ class Story(Checks):
             # Of producers without a batch from the log start on, a snapshot may say more than the log, or less.
             seen = {it.producer_id for it in observe(log)}
             rows.append(
-                (topic_partition, observe(log), log.log_start_offset, log.log_end_offset, log.recovery_point, log.leader_epochs.entries,
+                (topic_partition, observe(log), log.log_start_offset, log.log_end_offset, log.checkpoints.recovery_point_to_write(), log.leader_epochs.entries,
                  log.last_stable_offset, tuple(it.base_offset for it in log.segments), log.reader.aborted_transactions(0, EVERYTHING),
                  {number: (it.epoch, it.last_sequence, it.transaction_first_offset is None) for number, it in log.producers.producers.items() if number in seen})
             )  # fmt: skip
