@@ -421,6 +421,14 @@ class Log(LogView):
         offsets.reset_high_watermark(offset, first_unstable_offset=self.producers.first_unstable_offset)
         return offset
 
+    def ignore_gap(self) -> None:
+        """The log is authoritative with its gap: this replica leads, and others copy the log as it is."""
+        self.offsets.ignore_gap()
+        start = self.segments.first.base_offset
+        if self.offsets.local_log_start_offset < start:
+            self.update_high_watermark(max(self.offsets.high_watermark, start))
+            self.offsets.advance_local_log_start(start)
+
     def maybe_increment_high_watermark(self, offset: int) -> bool:
         """Advance the high watermark; False if `offset` is not beyond it."""
         offsets = self.offsets

@@ -216,7 +216,7 @@ class LogOffsets:
         self._check()
 
     def ignore_gap(self) -> None:
-        """The log is authoritative with its gap: this replica leads, and others copy the log as it is."""
+        """See `Log.ignore_gap`."""
         self.first_gap_offset = None
 
     # -- what is in the remote tier ------------------------------------------------------------------

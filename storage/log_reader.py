@@ -114,6 +114,8 @@ class LogReader:
             return LogRead(b"", offset)
         if offset < segment.base_offset:
             floor = segments.floor(offset)
+            if floor is None and offset >= self._offsets.local_log_start_offset:
+                floor = segments.first  # the log begins with a gap (`Log.ignore_gap`)
             if floor is None:
                 raise OffsetMovedToTieredStorage(
                     f"Offset {offset} of {self._topic_partition} is before the first local segment, {segments.first}"

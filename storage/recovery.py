@@ -94,6 +94,8 @@ def load(loading: Loading) -> Loaded:
         first_segment_offset=segments[0].base_offset,
         is_tiered=loading.is_tiered,
     )
+    if gap is not None and gap < local_log_start_offset:
+        local_log_start_offset = gap  # so that a follower's high watermark is not beyond it
     _check_epochs(loading, segments, end_offset)
     # In this order: an epoch that is moved to the start of an empty log has no batch; the next opening would remove it.
     loading.epochs.truncate_from_start(log_start_offset)
@@ -303,6 +305,9 @@ def _recover(
     replay_headers(producers, segments, end_offset=start, files=loading.files)
     end_offset, epoch = start, -1
     gap: int | None = None
+    if loading.is_tiered and start not in snapshots.offsets:
+        # Nothing shows that what is before the first segment was copied, and not lost: the producers there are unknown.
+        end_offset = min(start, loading.recovery_point)
     for number, segment in enumerate(unflushed):
         if segment.base_offset < end_offset:
             # Left from before a truncation: its removal is not on the disk, so what has replaced it was not flushed.

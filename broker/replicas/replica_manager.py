@@ -402,7 +402,7 @@ class ReplicaManager:
             logger.error("%s cannot follow the metadata: %s", partition, error)
             return
         if partition.is_leader:
-            partition.log.offsets.ignore_gap()  # a leader's log is authoritative: followers copy it as it is
+            partition.log.ignore_gap()  # a leader's log is authoritative: followers copy it as it is
             self._followers.unfollow(partition)
         else:
             self._followers.follow(partition)

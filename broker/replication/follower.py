@@ -473,8 +473,9 @@ class Follower:
         assert (asked.fetch_offset, asked.last_fetched_epoch) == own_end, (asked, own_end)
 
     def _truncate_to(self, offset: int) -> TruncateTo:
+        """What is behind a gap is copied again, so that nothing of it has to stay: it has no log before it."""
         self.state = ReplicaState.TRUNCATING
-        return TruncateTo(offset=offset)
+        return TruncateTo(offset=min(offset, self._sound_end()[0]))
 
     def _truncate_fully_and_start_at(self, offset: int) -> TruncateFullyAndStartAt:
         self.state = ReplicaState.TRUNCATING

@@ -146,6 +146,14 @@ def test_what_is_behind_a_gap_goes_when_the_leader_has_answered():
     assert asked.fetch_offset == 7
 
 
+def test_a_truncation_leaves_nothing_behind_a_gap():
+    """It could be before the first segment, where a log is empty, and its producers unknown."""
+    follower, request = fetching(Log(12, {0: 0}, first_gap_offset=3))
+    follower.on_out_of_range(request)
+    bounds = Bounds(log_start_offset=0, log_end_offset=9)
+    assert follower.on_bounds(FetchBounds(leader_epoch=5), bounds) == TruncateTo(offset=3)
+
+
 @pytest.mark.parametrize("changed", [{"log_end_offset": 13}, {"epochs": {0: 0, 1: 11}}])
 def test_records_behind_an_end_that_the_leader_was_not_asked_of_are_a_bug(changed):
     """The first of the TLA+ rules: nothing is appended to a log that was not reconciled in this epoch."""

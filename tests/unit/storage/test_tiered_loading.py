@@ -4,9 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from storage import file_names
+from storage.appending import AppendOrigin
 from storage.leader_epoch_cache import FILE_NAME, EpochEntry
 from storage.log_config import LogConfig
-from tests.unit.storage.storage_support import NOW_MS, batch, open_log
+from tests.unit.storage.storage_support import NOW_MS, batch, marker, open_log
 
 TIERED = LogConfig(
     segment_bytes=300, index_interval_bytes=1, remote_storage_enable=True, retention_ms=None,
@@ -148,4 +150,77 @@ def test_a_log_that_was_tiered(stopped):
     assert offsets_of(log) == (8, 8, 13)
     assert log.leader_epochs.entries == ((4, 8),)
     assert log.has_whole_lineage
+    log.close_files()
+
+
+def without_first_segment(directory, *, snapshot):
+    """A power cut has taken the first segment of [0, 8), or the record of its copy; where the rest begins.
+
+    A transaction begins in it, and is aborted behind it.
+    """
+    log = open_log(directory, config=TIERED)
+    for sequence in range(2):
+        data = batch(
+            value=b"x" * 50,
+            producer_id=5,
+            producer_epoch=0,
+            base_sequence=sequence,
+            is_transactional=True,
+        )
+        log.append_as_leader(data, leader_epoch=1, now_ms=NOW_MS)
+    fill(log, 5, epoch=1)
+    abort = marker(producer_id=5, commit=False)
+    log.append_as_leader(abort, leader_epoch=1, now_ms=NOW_MS, origin=AppendOrigin.COORDINATOR)
+    log.close_files()
+    first, start = [segment.base_offset for segment in log.segments][:2]
+    for path in directory.glob(f"{file_names.of_offset(first, '')}.*"):
+        path.unlink()
+    if snapshot is not None:
+        (directory / file_names.of_offset(start, file_names.PRODUCER_SNAPSHOT)).write_bytes(snapshot)
+    assert 2 <= start < 7, start
+    return start
+
+
+@pytest.mark.logs("is not usable", "begins after a gap", "leader-epoch-checkpoint", "truncating to")
+def test_a_follower_copies_again_what_nothing_shows_to_be_copied(tmp_path):
+    """The producers at the first segment are unknown, and what was before it perhaps lost: a leader has both.
+
+    Otherwise its index has a transaction that was aborted as begun there, and readers of the first copy get its records.
+    """
+    start = without_first_segment(tmp_path / "orders-0", snapshot=b"")
+    for _ in range(
+        2
+    ):  # the first start does not write what the second one would take for the producers' state
+        log = open_log(tmp_path / "orders-0", config=TIERED, is_clean=False)
+        assert log.segments.first.base_offset == start
+        assert log.first_gap_offset == 0
+        assert (*offsets_of(log), log.update_high_watermark(8)) == (0, 0, 8, 0)
+        assert next(log.reader.records_since(0))[0].base_offset == start
+        log.close_files()
+    log = open_log(tmp_path / "orders-0", config=TIERED, is_clean=False)
+    log.truncate_to(0, now_ms=NOW_MS)
+    assert log.first_gap_offset is None
+    assert offsets_of(log) == (0, 0, 0)
+    log.close_files()
+
+
+@pytest.mark.logs("is not usable", "begins after a gap", "leader-epoch-checkpoint")
+def test_a_leader_goes_on_with_what_it_has(tmp_path):
+    start = without_first_segment(tmp_path / "orders-0", snapshot=b"")
+    log = open_log(tmp_path / "orders-0", config=TIERED, is_clean=False)
+    log.ignore_gap()
+    assert (*offsets_of(log), log.high_watermark) == (0, start, 8, start)
+    log.close_files()
+
+
+@pytest.mark.logs("is not usable", "leader-epoch-checkpoint")
+@pytest.mark.parametrize(("snapshot", "is_flushed"), [(None, False), (b"", True)])
+def test_what_local_retention_has_removed_is_no_gap(tmp_path, snapshot, is_flushed):
+    """The producers at the first segment are known, or were flushed with it."""
+    start = without_first_segment(tmp_path / "orders-0", snapshot=snapshot)
+    log = open_log(
+        tmp_path / "orders-0", config=TIERED, is_clean=False, recovery_point=start if is_flushed else 0
+    )
+    assert log.first_gap_offset is None
+    assert offsets_of(log) == (0, start, 8)
     log.close_files()

@@ -167,6 +167,7 @@ class TieredLog(RuleBasedStateMachine):
             recovery_point=self.log.recovery_point,
             log_start_offset=self.start,
         )
+        self.log.ignore_gap()  # it leads
         self.copying = None
 
     # -- the remote tier ---------------------------------------------------------------------------
