@@ -225,8 +225,9 @@ class ReplicaFetcher:
             if fetch_state is None:
                 continue
             if fetch_state.asked is None:
-                # Its follower was replaced after the request, and the leader will not repeat the offsets of this row in the session.
-                self._leader.reset_session()
+                # Its follower was replaced after the request. The leader repeats offsets in the session only after an error.
+                if isinstance(row, Records):
+                    self._leader.reset_session()
                 continue
             if not isinstance(row, Records):
                 self._process(fetch_state, fetch_state.asked, row)
