@@ -8,8 +8,8 @@ Source: ConfigurationControlManager and ControllerConfigurationValidator of Kafk
 """
 
 import re
-from collections.abc import Callable, Generator, Iterable, Mapping
-from typing import TypeVar, assert_never
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from typing import Any, Final, Protocol, TypeVar, assert_never
 
 from controller.effective_configs import CONTROLLER_BROKER_KEYS
 from controller.result import MAX_RECORDS_PER_USER_OPERATION, Result, check_record_count
@@ -36,7 +36,7 @@ from protocol.metadata.records import (
     MetadataRecord,
     PartitionChangeRecord,
 )
-from protocol.steps import counted, listed
+from protocol.steps import Step, counted, listed
 from protocol.topic_names import check_topic_name
 from storage.log_config import TOPIC_CONFIGS
 
@@ -48,7 +48,20 @@ _MAX_VALUE_LENGTH = 2**15 - 1
 #: Key -> its new text, or None where it is removed.
 _Changes = dict[str, str | None]
 
+#: There are some hundred keys. All those of a resource are checked in one step.
+_MAX_KEYS: Final = 1_000
+_KEYS_OF_STEP: Final = 200
+
 _R = TypeVar("_R")
+_C = TypeVar("_C")
+
+
+class _Resource(Protocol[_C]):
+    """One resource of a request."""
+
+    resource_type: int
+    resource_name: str
+    configs: list[_C]
 
 
 @in_steps
@@ -57,8 +70,10 @@ def incremental_alter(
 ) -> Steps[incremental_alter_configs.IncrementalAlterConfigsResponse]:
     """Set, delete, append to and subtract from single keys (KIP-339). Raises PolicyViolation for too many records."""
 
-    def changes(resource: ConfigResource, index: int) -> _Changes:
-        operations = [_operation(each) for each in request.resources[index].configs]
+    def changes(
+        resource: ConfigResource, configs: Sequence[incremental_alter_configs.AlterableConfig]
+    ) -> _Changes:
+        operations = [_operation(each) for each in configs]
         if len({each.name for each in operations}) != len(operations):
             raise InvalidRequest("Error due to duplicate config keys")
         if nulls := [
@@ -70,8 +85,8 @@ def incremental_alter(
         current = state.image.config(resource)
         return merge_operations(current, operations, _definitions(state, resource.type))
 
-    named = yield from listed((each.resource_type, each.resource_name) for each in request.resources)
-    records, outcomes = yield from _alter(state, named, changes)
+    parts = state.new_parts()
+    records, outcomes = yield from _alter(state, request.resources, changes, parts)
     responses = yield from listed(
         incremental_alter_configs.AlterConfigsResourceResponse(
             resource_type=number, resource_name=name, error_code=code, error_message=message
@@ -99,14 +114,14 @@ def alter(
     Raises PolicyViolation for too many records.
     """
 
-    def changes(resource: ConfigResource, index: int) -> _Changes:
-        wanted: _Changes = {each.name: each.value for each in request.resources[index].configs}
+    def changes(resource: ConfigResource, configs: Sequence[alter_configs.AlterableConfig]) -> _Changes:
+        wanted: _Changes = {each.name: each.value for each in configs}
         if nulls := [name for name, value in wanted.items() if value is None]:
             raise InvalidRequest(f"Null value not supported for : {','.join(nulls)}")
         return {**wanted, **{name: None for name in state.image.config(resource) if name not in wanted}}
 
-    named = yield from listed((each.resource_type, each.resource_name) for each in request.resources)
-    records, outcomes = yield from _alter(state, named, changes)
+    parts = state.new_parts()
+    records, outcomes = yield from _alter(state, request.resources, changes, parts)
     responses = yield from listed(
         alter_configs.AlterConfigsResourceResponse(
             resource_type=number, resource_name=name, error_code=code, error_message=message
@@ -122,28 +137,37 @@ _Outcome = tuple[int, str | None]
 
 
 def _alter(
-    state: ClusterState, named: list[_Named], changes: Callable[[ConfigResource, int], _Changes]
+    state: ClusterState,
+    asked: Sequence[_Resource[_C]],
+    changes: Callable[[ConfigResource, Sequence[_C]], _Changes],
+    parts: list[Any],
 ) -> Generator[None, None, tuple[list[MetadataRecord], dict[_Named, _Outcome]]]:
     """Records of the resources that can be changed, and the outcome of each."""
-    times = yield from counted(named)
+    times = yield from counted(((each.resource_type, each.resource_name) for each in asked), parts=parts)
     records: list[ConfigRecord] = []
     outcomes: dict[_Named, _Outcome] = {}
-    for index, (number, name) in enumerate(named):
-        if index and not index % ROWS_OF_STEP:
+    parts += [times, outcomes]
+    step = Step(_KEYS_OF_STEP)
+    for each in asked:
+        named = each.resource_type, each.resource_name
+        if step.is_full(_KEYS_OF_STEP // ROWS_OF_STEP + len(each.configs)):
             yield
+        check_record_count(len(each.configs))
         try:
-            if times[number, name] > 1:
+            if times[named] > 1:
                 raise InvalidRequest("Duplicate resource.")
-            resource = _resource(number, name)
-            changed = changes(resource, index)
+            if len(each.configs) > _MAX_KEYS:
+                raise InvalidRequest(f"{len(each.configs)} configurations of one resource are too many")
+            resource = _resource(*named)
+            changed = changes(resource, each.configs)
             _check(state, resource, changed)
             _check_exists(state, resource)
         except KafkaError as error:
-            outcomes[number, name] = (error.code, error.message)
+            outcomes[named] = (error.code, error.message)
         else:
             records += _records(state, resource, changed)
-            outcomes[number, name] = (ErrorCode.none, None)
-    check_record_count(len(records))
+            check_record_count(len(records))
+            outcomes[named] = (ErrorCode.none, None)
     return [*records, *_clear_elr(state, records)], outcomes
 
 

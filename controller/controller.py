@@ -53,7 +53,7 @@ from protocol.metadata.image import InvalidMetadata, MetadataImage
 from protocol.metadata.records import MetadataRecord
 from protocol.refusals import refuse_in_steps
 from runtime import Runtime
-from runtime.turns import in_turns
+from runtime.turns import FreedInTurns, in_turns
 from storage.files import Files
 
 __all__ = ["Controller", "InvalidMetadata"]
@@ -206,6 +206,7 @@ class Controller:
             next_offset=self.committed_offset,
         )
         state.kraft = _Kraft(self._quorum)
+        state.new_parts = lambda: FreedInTurns(self._runtime)
         self._active = active = _Active(epoch, state)
         self._has_been_active = True
         # A single voter becomes active before its process serves requests: the registration of the broker in this

@@ -42,7 +42,7 @@ _USER_AND_CLIENT_KEYS: Final[Mapping[str, int | None]] = {
 _IP_KEYS: Final[Mapping[str, int | None]] = {"connection_creation_rate": 2**31 - 1}
 _TYPE_NAMES: Final = {2**63 - 1: "a LONG", 2**31 - 1: "an INT"}
 
-#: All parts of an entity are checked in one turn of the loop.
+#: All parts and quotas of an entity are checked in one turn of the loop.
 _MOST_PARTS: Final = 100
 
 #: Type -> name, as in a request; of a type that is named twice the last row is used, as in Kafka.
@@ -56,6 +56,8 @@ def alter_client_quotas(
     """Set and remove quotas of entities. Raises PolicyViolation for too many records."""
     records: list[r.MetadataRecord] = []
     outcomes: dict[frozenset[tuple[str, str | None]], EntryDataResponse] = {}
+    parts = state.new_parts()
+    parts.append(outcomes)
     for is_next_step, entry in by_steps(request.entries):
         if is_next_step:
             yield
@@ -65,13 +67,15 @@ def alter_client_quotas(
         key = frozenset(entity.items())
         error: KafkaError | None = None
         try:
+            if len(entry.ops) > _MOST_PARTS:
+                raise InvalidRequest(f"{len(entry.ops)} changes of one entity; there are five quotas")
             if key in outcomes or len({op.key for op in entry.ops}) < len(entry.ops):
                 raise InvalidRequest(f"Ignoring duplicate entity {_text(entity)}")
             records += _alter(state, entity, entry)
         except KafkaError as refused:
             error = refused
         outcomes[key] = _row(entity, error)
-    check_record_count(len(records))
+        check_record_count(len(records))
     return Result(
         response=AlterClientQuotasResponse(entries=list(outcomes.values())),
         records=() if request.validate_only else records,

@@ -91,7 +91,9 @@ def alter_credentials(
     """
     accepted: dict[str, _Alteration] = {}
     errors: dict[str, KafkaError] = {}
-    for is_next_step, alteration in by_steps(_alterations(request)):
+    parts = state.new_parts()
+    parts += [accepted, errors]
+    for is_next_step, alteration in by_steps(chain[_Alteration](request.deletions, request.upsertions)):
         if is_next_step:
             yield
         user = alteration.name
@@ -112,10 +114,6 @@ def alter_credentials(
     results = yield from listed(_result(*outcome) for outcome in outcomes)
     records = yield from listed(map(_record, accepted.values()))
     return Result(response=AlterUserScramCredentialsResponse(results=results), records=records)
-
-
-def _alterations(request: AlterUserScramCredentialsRequest) -> list[_Alteration]:
-    return [*request.deletions, *request.upsertions]
 
 
 def _check(state: ClusterState, alteration: _Alteration) -> None:

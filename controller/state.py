@@ -5,12 +5,13 @@
     sessions    the last heartbeats of brokers: not in the log, restarted by a new active controller
     kraft       the quorum itself: its version and voters; the shell sets its Raft layer
     wall clock  the time of the present decision; the shell sets it
+    parts       what frees the large containers of a decision in turns of the loop; the shell sets it
 
 Handlers read all of it and return records; they change `sessions` only.
 """
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from controller.effective_configs import TopicDefaults, resolve
@@ -62,6 +63,8 @@ class ClusterState:
         self.next_offset = next_offset
         #: For comparisons with timestamps of records, and nothing else: it may go back.
         self.wall_clock_ms = 0
+        #: Makes a list to which a decision adds its containers of any size: `runtime.turns.FreedInTurns`.
+        self.new_parts: Callable[[], list[Any]] = list
         # The offsets of earlier registrations are not known; the last offset is an upper bound.
         #: Broker id -> offset of its last RegisterBrokerRecord.
         self.registration_offsets = dict.fromkeys(self.image.brokers, next_offset - 1)

@@ -53,6 +53,7 @@ from protocol.reading import (
     uuids_of,
 )
 from protocol.source import Source, once
+from protocol.steps import MANY_ELEMENTS
 from protocol.varint import read_uvarint
 
 #: read(view, position, elements allowed) -> (message, position after it).
@@ -318,6 +319,8 @@ class _Compiler:
             return
         items = source.name("items")
         source.line(f"{target} = {items} = []")
+        if self._stepwise:
+            source.line(f"if {count} > {MANY_ELEMENTS}: parts.append({items})")
         with source.block(f"for _ in range({count}):"):
             self._step()
             if isinstance(field.kind, StructPlan):

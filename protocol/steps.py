@@ -17,6 +17,8 @@ H = TypeVar("H", bound=Hashable)
 ROWS_OF_STEP: Final = 200
 #: Names that are only counted in one step.
 NAMES_OF_STEP: Final = 1000
+#: A list of more in a message is one of its parts itself: else it would be freed in one step, all of whose elements are touched.
+MANY_ELEMENTS: Final = 1000
 
 
 class Step:
@@ -49,7 +51,7 @@ def at_once(work: Generator[None, None, R]) -> R:
 def listed(
     rows: Iterable[T], *, size: int = ROWS_OF_STEP, parts: list[Any] | None = None
 ) -> Generator[None, None, list[T]]:
-    """All rows, `size` of which are made in one step, and are appended to `parts` as a list of them."""
+    """All rows, `size` of which are made in one step, and are appended to `parts` as a list of them; so is a long list of all."""
     found: list[T] = []
     left = iter(rows)
     while some := list(islice(left, size)):
@@ -58,6 +60,8 @@ def listed(
         found += some
         if parts is not None:
             parts.append(some)
+    if parts is not None and len(found) > MANY_ELEMENTS:
+        parts.append(found)
     return found
 
 
@@ -72,3 +76,13 @@ def counted(names: Iterable[H], *, parts: list[Any] | None = None) -> Generator[
         if parts is not None:
             parts.append(some)
     return counter
+
+
+def repeated(counter: Counter[H]) -> Generator[None, None, list[H]]:
+    """The names that occur more than once."""
+    found: list[H] = []
+    left = iter(counter.items())
+    while some := list(islice(left, NAMES_OF_STEP)):
+        found += [name for name, count in some if count > 1]
+        yield
+    return found

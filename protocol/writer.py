@@ -18,6 +18,7 @@ from protocol.plan import FIXED, LENGTH_BYTES, FieldPlan, StructPlan, element_of
 from protocol.reading import MAX_STRING_BYTES
 from protocol.schema_class import compile_init
 from protocol.source import Source, once
+from protocol.steps import MANY_ELEMENTS
 from protocol.varint import write_uvarint
 
 #: Arrays of numbers shorter than this have a precompiled `struct`.
@@ -42,7 +43,7 @@ def writer_of(cls: type[Any], version: int) -> Writer:
 
 @once
 def scatter_writer_of(cls: type[Any], version: int) -> ScatterWriter:
-    """The same, for a message with records, which are not copied."""
+    """The same, for a message with records or long bytes, which are not copied."""
     return _Compiler(plan_of(cls, version), scatter=True).compile(
         f"scatter writer of {cls.__name__} v{version}"
     )
@@ -169,7 +170,7 @@ class _Compiler:
             source.line(f"if {length} > {bound}: too_long({field.name!r}, {length})")
         self._length(length, is_flexible, "h" if LENGTH_BYTES[kind] == 2 else "i")
         with source.block(f"if {data}:"):
-            if kind == "records" and self._scatter:
+            if kind in ("records", "bytes") and self._scatter:
                 source.line("buffers.append(bytes(out))")
                 source.line(f"buffers.append({data})")
                 source.line("out = bytearray()")
@@ -225,6 +226,8 @@ class _Compiler:
     def _elements(self, field: FieldPlan, items: str, is_flexible: bool) -> None:
         source = self._source
         item = source.name("m")
+        if self._stepwise:
+            source.line(f"if len({items}) > {MANY_ELEMENTS}: parts.append({items})")
         with source.block(f"for {item} in {items}:"):
             if self._stepwise:
                 with source.block("if not left:"):

@@ -17,8 +17,8 @@ from broker.services import BrokerServices
 from protocol.errors import ErrorCode, InvalidRequest, KafkaError
 from protocol.messages import alter_configs, incremental_alter_configs
 from protocol.metadata.image import ConfigResource, ConfigResourceType
-from protocol.steps import counted, listed
-from runtime.turns import HasTurns, result_in_turns
+from protocol.steps import Step, counted, listed
+from runtime.turns import FreedInTurns, HasTurns, result_in_turns
 
 R = TypeVar("R")
 
@@ -29,6 +29,7 @@ Resource = alter_configs.AlterConfigsResource | incremental_alter_configs.AlterC
 BROKER_LOGGER = 8
 #: There are some hundred keys. All those of a resource are checked in one turn of the loop.
 _MAX_KEYS: Final = 1_000
+_KEYS_OF_STEP: Final = 500
 #: Outcomes of the controller that are noted in one turn of the loop.
 _OUTCOMES_OF_STEP: Final = 1_000
 _FORWARDED = {ConfigResourceType.TOPIC, ConfigResourceType.CLIENT_METRICS, ConfigResourceType.GROUP}
@@ -71,13 +72,14 @@ async def alter(
     outcomes: dict[tuple[int, str], Outcome] = {}
     remaining: list[Resource] = []
     turns = broker.runtime.turns
-    names = await result_in_turns(counted(_name(resource) for resource in request.resources), broker.runtime)
-    left = ROWS_OF_STEP
+    parts = FreedInTurns(broker.runtime)
+    counting = counted(map(_name, request.resources), parts=parts)
+    names = await result_in_turns(counting, broker.runtime)
+    parts += [outcomes, names, remaining]
+    step = Step(_KEYS_OF_STEP)
     for resource in request.resources:
-        if not left:
-            left = ROWS_OF_STEP
+        if step.is_full(_KEYS_OF_STEP // ROWS_OF_STEP + len(resource.configs)):
             await turns.share()
-        left -= 1
         try:
             if names[_name(resource)] > 1:
                 raise InvalidRequest("Each resource must appear at most once.")
@@ -92,7 +94,9 @@ async def alter(
         forwarded = copy(request)
         forwarded.resources = remaining  # type: ignore[assignment]  # resources of its own kind
         response = await broker.controller.request(context.api_key, forwarded, context)
+        parts.append(response.responses)
         for number, row in enumerate(response.responses):
+            parts.hold(row)
             name = row.resource_type, row.resource_name
             outcomes[name] = Outcome(row.error_code, row.error_message, *name)
             if number % _OUTCOMES_OF_STEP == _OUTCOMES_OF_STEP - 1:

@@ -7,7 +7,7 @@ Touches: storage.manager.log_manager (read only). Many replicas take several tur
 is of one moment, their sizes are not.
 """
 
-from collections.abc import Awaitable, Generator, Mapping
+from collections.abc import Awaitable, Generator, Iterable, Mapping
 from os.path import dirname
 
 from broker.api import Api
@@ -18,12 +18,14 @@ from broker.services import BrokerServices
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.describe_log_dirs import (
+    DescribableLogDirTopic,
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
+from protocol.steps import NAMES_OF_STEP, Step
 from protocol.types import TopicPartition
 from storage.log import Log
 from storage.manager.log_manager import LogDirInfo
@@ -47,7 +49,10 @@ def _describe(
     infos = table.describe_dirs()
     topics: _Topics = {str(info.path): {} for info in infos}
     # Of one moment: a move may end between two turns.
-    logs, future_logs = _wanted(request, table.logs), _wanted(request, table.future_logs)
+    logs, future_logs = dict(table.logs), dict(table.future_logs)
+    if request.topics is not None:
+        logs = yield from _wanted(request.topics, logs)
+        future_logs = yield from _wanted(request.topics, future_logs)
     left = ROWS_OF_STEP
     for some, is_future in ((logs, False), (future_logs, True)):
         for at, log in some.items():
@@ -73,16 +78,21 @@ def _describe(
     )
 
 
-def _wanted(request: DescribeLogDirsRequest, logs: Mapping[TopicPartition, Log]) -> dict[TopicPartition, Log]:
-    """A copy of those that are requested."""
-    if request.topics is None:
-        return dict(logs)
+def _wanted(
+    topics: Iterable[DescribableLogDirTopic], logs: Mapping[TopicPartition, Log]
+) -> Generator[None, None, dict[TopicPartition, Log]]:
+    """Those that are requested."""
     wanted: dict[TopicPartition, Log] = {}
-    for topic in request.topics if logs else ():  # usually there are no future logs
+    step = Step(NAMES_OF_STEP)
+    for topic in topics if logs else ():  # usually there are no future logs
         for index in topic.partitions:
             # Equal to a TopicPartition, which takes longer to create.
             if (log := logs.get((topic.topic, index))) is not None:  # type: ignore[call-overload]
                 wanted[log.topic_partition] = log
+            if step.is_full():
+                yield
+        if step.is_full():
+            yield
     return wanted
 
 

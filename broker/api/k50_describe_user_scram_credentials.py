@@ -21,6 +21,7 @@ from protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResult,
 )
 from protocol.steps import counted, listed
+from runtime.turns import FreedInTurns
 
 
 def handle(
@@ -37,7 +38,10 @@ def _answer(
     for (user, mechanism), credential in broker.metadata.image.scram_credentials.items():
         info = CredentialInfo(mechanism=mechanism, iterations=credential.iterations)
         infos.setdefault(user, []).append(info)
-    times = yield from counted((each.name for each in request.users) if request.users else list(infos))
+    parts = FreedInTurns(broker.runtime)
+    names = (each.name for each in request.users) if request.users else list(infos)
+    times = yield from counted(names, parts=parts)
+    parts.append(times)
     results = yield from listed(
         (_result(user, count, infos.get(user, [])) for user, count in times.items()), size=ROWS_OF_STEP
     )

@@ -6,7 +6,8 @@ for replication.
 Source: GroupCoordinatorService of Kafka 4.3.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from asyncio import Future, ensure_future
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from functools import partial
 from typing import TypeVar
 from uuid import UUID
@@ -52,6 +53,7 @@ from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteRes
 from protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from runtime import Runtime
+from runtime.turns import result_in_turns
 
 T = TypeVar("T")
 
@@ -109,10 +111,15 @@ class GroupCoordinator:
         FindCoordinator names the leader as soon as the metadata does. The replica becomes leader a moment later, of fifty new
         partitions some hundred ms; a request that arrives meanwhile waits (at most `LOAD_WAIT_S`) instead of being refused.
         """
-        partition = self.partition_for(group_id)
-        if self.shards.is_ready(partition) or not self._is_named(partition):
+        if not self._has_to_load(group_id):
             return make()
+        partition = self.partition_for(group_id)
         return later(self._runtime.loop, partial(self.shards.when_ready, partition), make)
+
+    def _has_to_load(self, group_id: str) -> bool:
+        """Whether this broker is about to be the coordinator of the group."""
+        partition = self.partition_for(group_id)
+        return not self.shards.is_ready(partition) and self._is_named(partition)
 
     def _check_members_group(self, group_id: str) -> None:
         if not self.shards.is_active:
@@ -276,19 +283,29 @@ class GroupCoordinator:
         )
 
     def fetch_offsets(
-        self, asked: OffsetFetchRequestGroup, *, require_stable: bool
-    ) -> Answer[OffsetFetchResponseGroup]:
-        """One group of OffsetFetch; its topics have names. An error applies to the whole group.
+        self,
+        asked: OffsetFetchRequestGroup,
+        *,
+        require_stable: bool,
+        complete: "Callable[[OffsetFetchResponseGroup], Iterator[None]]",
+    ) -> Generator[None, None, Answer[OffsetFetchResponseGroup]]:
+        """One group of OffsetFetch; its topics have names. An error applies to the whole group. In steps.
 
         The response waits until all earlier commits, of this leader or another, are below the high watermark: a
         consumer that resumes from an offset must never see it decrease. Kafka waits like this with `require_stable`
-        only, and otherwise responds with what the high watermark has passed.
+        only, and otherwise responds with what the high watermark has passed. `complete` changes the rows in steps before.
         """
-        return self._when_ready(asked.group_id, lambda: self._fetch_offsets(asked, require_stable))
+        fetching = self._fetch_offsets(asked, require_stable, complete)
+        if not self._has_to_load(asked.group_id):
+            return (yield from fetching)
+        return self._when_ready(asked.group_id, lambda: self._in_turns(fetching))
 
     def _fetch_offsets(
-        self, asked: OffsetFetchRequestGroup, require_stable: bool
-    ) -> Answer[OffsetFetchResponseGroup]:
+        self,
+        asked: OffsetFetchRequestGroup,
+        require_stable: bool,
+        complete: "Callable[[OffsetFetchResponseGroup], Iterator[None]]",
+    ) -> Generator[None, None, Answer[OffsetFetchResponseGroup]]:
         def refuse(error: KafkaError) -> OffsetFetchResponseGroup:
             code = client_error_code(error)
             if code is ErrorCode.coordinator_not_available and self.shards.is_active:
@@ -298,12 +315,29 @@ class GroupCoordinator:
 
         try:
             shard_runtime = self._shard_of(asked.group_id)
-            response = shard_runtime.shard.fetch_offsets(asked, require_stable=require_stable)
+            response = yield from shard_runtime.shard.fetch_offsets(asked, require_stable=require_stable)
+            yield from complete(response)
+            # Another broker may have become the coordinator between two steps, and have committed others.
+            shard_runtime.shard  # noqa: B018 - raises then
         except KafkaError as error:
             return refuse(error)
         return shard_runtime.writer.when_committed(
             asked.group_id, lambda error: response if error is None else refuse(error)
         )
+
+    def _in_turns(self, work: "Generator[None, None, Answer[T]]") -> "Answer[T]":
+        """The answer, at once if it is made in one step."""
+        try:
+            next(work)
+        except StopIteration as done:
+            answer: Answer[T] = done.value
+            return answer
+
+        async def rest() -> T:
+            answer = await result_in_turns(work, self._runtime)
+            return await answer if isinstance(answer, Future) else answer
+
+        return ensure_future(rest())
 
     def delete_offsets(self, request: OffsetDeleteRequest) -> Answer[OffsetDeleteResponse]:
         """OffsetDelete of existing topics (KIP-496)."""

@@ -6,7 +6,7 @@ a request is the group's decision (`ClassicGroup.check_offset_commit` and others
 Source: OffsetMetadataManager of Kafka 4.3.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from itertools import islice
 from typing import Final, Protocol
 from uuid import UUID
@@ -16,7 +16,7 @@ from broker.groups.config import GroupConfig
 from broker.groups.group import ClassicGroup
 from broker.groups.group_state import GroupState
 from broker.groups.offset_commits import OffsetCommits, TopicCommit
-from broker.groups.offsets import OffsetAt, OffsetStore, offset_key
+from broker.groups.offsets import CommittedOffset, OffsetAt, OffsetStore, offset_key
 from broker.groups.rebalance import restart_session_timer
 from protocol.coordinator.record_codec import GroupRecord
 from protocol.errors import ErrorCode, GroupIdNotFound, IllegalGeneration
@@ -40,10 +40,14 @@ from protocol.messages.offset_fetch import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
+from protocol.steps import Step
 from protocol.types import ZERO_UUID
 
 #: The largest timestamp of a record. Kafka's sum overflows: there an offset to be kept indefinitely expires at once.
 _NEVER_MS: Final = 2**63 - 1
+
+#: Partitions and topics that are read in one step: a millisecond.
+_FETCHED_OF_STEP: Final = 500
 
 _FIRST_COMMIT_VERSION_WITH_GROUP_ID_NOT_FOUND: Final = 9
 
@@ -129,43 +133,39 @@ class OffsetManager:
 
     # OffsetFetch
 
-    def fetch(self, asked: OffsetFetchRequestGroup, *, require_stable: bool) -> OffsetFetchResponseGroup:
-        """Committed offsets of the requested partitions, or of all if `topics` is null.
+    def fetch(
+        self, asked: OffsetFetchRequestGroup, *, require_stable: bool
+    ) -> Generator[None, None, OffsetFetchResponseGroup]:
+        """Committed offsets of the requested partitions, or of all if `topics` is null; read in steps.
 
-        The offset of a topic that was deleted is none of a new topic with the same name, also where the request names no
-        id. Kafka returns it up to v9 until its coordinator has deleted it.
+        Those of one step are of one moment. The offset of a topic that was deleted is none of a new topic with the same name, also
+        where the request names no id. Kafka returns it up to v9 until its coordinator has deleted it.
         """
-        offsets = self._store.of_group(asked.group_id)
-        topics = asked.topics
-        if topics is None:
-            topics = [
-                OffsetFetchRequestTopics(name=name, partition_indexes=list(offsets[name])) for name in offsets
-            ]
-        return OffsetFetchResponseGroup(
-            group_id=asked.group_id,
-            topics=[self._fetch_topic(asked.group_id, topic, require_stable) for topic in topics],
-        )
+        response = OffsetFetchResponseGroup(group_id=asked.group_id)
+        step = Step(_FETCHED_OF_STEP)
+        for topic in self._committed(asked.group_id) if asked.topics is None else asked.topics:
+            offsets = self._store.of_group(asked.group_id).get(topic.name, {})
+            topic_id = topic.topic_id
+            if topic_id == ZERO_UUID and (known := self._topics.topic(topic.name)) is not None:
+                topic_id = known.topic_id
+            row = OffsetFetchResponseTopics(topic_id=topic.topic_id, name=topic.name)
+            response.topics.append(row)
+            for partition in topic.partition_indexes:
+                at = OffsetAt(asked.group_id, topic.name, partition)
+                is_unstable = require_stable and self._store.is_pending(at)
+                offset = None if is_unstable else offsets.get(partition)
+                row.partitions.append(_fetched(partition, offset, topic_id, is_unstable=is_unstable))
+                if step.is_full():
+                    yield
+            if step.is_full():
+                yield
+        return response
 
-    def _fetch_topic(
-        self, group_id: str, topic: OffsetFetchRequestTopics, require_stable: bool
-    ) -> OffsetFetchResponseTopics:
-        offsets = self._store.of_group(group_id).get(topic.name, {})
-        topic_id = topic.topic_id
-        if topic_id == ZERO_UUID and (known := self._topics.topic(topic.name)) is not None:
-            topic_id = known.topic_id
-        rows = []
-        for partition in topic.partition_indexes:
-            row = OffsetFetchResponsePartitions(partition_index=partition, committed_offset=-1)
-            rows.append(row)
-            if require_stable and self._store.is_pending(OffsetAt(group_id, topic.name, partition)):
-                row.error_code = ErrorCode.unstable_offset_commit
-                continue
-            offset = offsets.get(partition)
-            if offset is not None and offset.is_for(topic_id):
-                row.committed_offset = offset.offset
-                row.committed_leader_epoch = -1 if offset.leader_epoch is None else offset.leader_epoch
-                row.metadata = offset.metadata
-        return OffsetFetchResponseTopics(topic_id=topic.topic_id, name=topic.name, partitions=rows)
+    def _committed(self, group_id: str) -> Iterator[OffsetFetchRequestTopics]:
+        """All partitions for which the group has offsets; those of topics that have none any more when they are read are omitted."""
+        for name in list(self._store.of_group(group_id)):
+            if indexes := list(self._store.of_group(group_id).get(name, ())):
+                yield OffsetFetchRequestTopics(name=name, partition_indexes=indexes)
 
     # Tombstones: OffsetDelete, DeleteGroups, deleted topics, expiry
 
@@ -241,6 +241,20 @@ class OffsetManager:
             retention_ms=self._config.offsets_retention_ms,
             now_ms=now_ms,
         )
+
+
+def _fetched(
+    partition: int, offset: CommittedOffset | None, topic_id: UUID, *, is_unstable: bool
+) -> OffsetFetchResponsePartitions:
+    """The row of one partition."""
+    row = OffsetFetchResponsePartitions(partition_index=partition, committed_offset=-1)
+    if is_unstable:
+        row.error_code = ErrorCode.unstable_offset_commit
+    elif offset is not None and offset.is_for(topic_id):
+        row.committed_offset = offset.offset
+        row.committed_leader_epoch = -1 if offset.leader_epoch is None else offset.leader_epoch
+        row.metadata = offset.metadata
+    return row
 
 
 def tombstone(at: OffsetAt) -> GroupRecord:

@@ -7,7 +7,7 @@ request's records are replayed, after they were appended. Records that were in t
 Source: GroupCoordinatorShard of Kafka 4.3.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Generator, Iterable
 from uuid import UUID
 
 from broker.groups.actions import Action
@@ -87,7 +87,7 @@ class Shard:
 
     def fetch_offsets(
         self, asked: OffsetFetchRequestGroup, *, require_stable: bool
-    ) -> OffsetFetchResponseGroup:
+    ) -> Generator[None, None, OffsetFetchResponseGroup]:
         """See `OffsetManager.fetch`."""
         return self._offset_manager.fetch(asked, require_stable=require_stable)
 

@@ -26,7 +26,7 @@ from protocol.messages.create_partitions import (
 )
 from protocol.metadata.image import TopicImage
 from protocol.metadata.records import MetadataRecord, PartitionRecord
-from protocol.steps import NAMES_OF_STEP, counted, listed
+from protocol.steps import NAMES_OF_STEP, counted, listed, repeated
 from protocol.topic_names import REMOTE_LOG_METADATA
 
 
@@ -35,11 +35,13 @@ def create_partitions(
     state: ClusterState, request: CreatePartitionsRequest
 ) -> Steps[CreatePartitionsResponse]:
     """Grow each topic to the requested count, or leave it as it is. Raises PolicyViolation for too many partitions."""
-    times = yield from counted(topic.name for topic in request.topics)
+    parts = state.new_parts()
+    times = yield from counted((topic.name for topic in request.topics), parts=parts)
+    parts.append(times)
     yield from _check_size(state, (topic for topic in request.topics if times[topic.name] == 1))
     records: list[MetadataRecord] = []
     results = yield from listed(
-        _result(name, InvalidRequest("Duplicate topic name.")) for name, count in times.items() if count > 1
+        _result(name, InvalidRequest("Duplicate topic name.")) for name in (yield from repeated(times))
     )
     for is_next_step, topic in by_steps(request.topics):
         if is_next_step:

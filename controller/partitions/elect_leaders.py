@@ -57,10 +57,10 @@ def elect_leaders(state: ClusterState, request: ElectLeadersRequest) -> Steps[El
         raise InvalidRequest(f"Unknown election type {request.election_type}") from None
     draft = Draft(state)
     if request.topic_partitions is None:
-        everything = [(name, list(topic.partitions)) for name, topic in state.image.topics_by_name.items()]
+        everything = ((name, list(topic.partitions)) for name, topic in state.image.topics_by_name.items())
         results = yield from _results(draft, everything, election, are_named=False)
     else:
-        named = [(topic.topic, topic.partitions) for topic in request.topic_partitions]
+        named = ((topic.topic, topic.partitions) for topic in request.topic_partitions)
         results = yield from _results(draft, named, election, are_named=True)
     check_record_count(len(draft.records))
     return Result(

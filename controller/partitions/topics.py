@@ -36,7 +36,7 @@ from protocol.messages.create_topics import (
 )
 from protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
 from protocol.metadata.records import MetadataRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
-from protocol.steps import NAMES_OF_STEP, counted, listed
+from protocol.steps import NAMES_OF_STEP, counted, listed, repeated
 from protocol.topic_names import check_topic_name
 from protocol.types import ZERO_UUID
 from storage import kafka_uuid
@@ -48,7 +48,9 @@ METADATA_TOPIC = "__cluster_metadata"
 def create_topics(state: ClusterState, request: CreateTopicsRequest) -> Steps[CreateTopicsResponse]:
     """Create the topics that are valid. Raises PolicyViolation for a request that is too large."""
     yield from _check_size(state, request.topics)
-    times = yield from counted(topic.name for topic in request.topics)
+    parts = state.new_parts()
+    times = yield from counted((topic.name for topic in request.topics), parts=parts)
+    parts.append(times)
     records: list[MetadataRecord] = []
     results: list[CreatableTopicResult] = []
     rows = _ConfigRows(state)
@@ -66,7 +68,7 @@ def create_topics(state: ClusterState, request: CreateTopicsRequest) -> Steps[Cr
         records += topic_records
         results.append(_created(topic, topic_records, rows))
     results += yield from listed(
-        _failed(name, InvalidRequest("Duplicate topic name.")) for name, count in times.items() if count > 1
+        _failed(name, InvalidRequest("Duplicate topic name.")) for name in (yield from repeated(times))
     )
     check_record_count(len(records))
     return Result(
@@ -215,7 +217,9 @@ def delete_topics(  # noqa: C901  (a list of contradictions, each in two lines)
     """
     if not state.settings.delete_topic_enable:
         raise TopicDeletionDisabled()
-    names, ids = (yield from counted(request.topic_names)), Counter[UUID]()
+    parts = state.new_parts()
+    names, ids = (yield from counted(request.topic_names, parts=parts)), Counter[UUID]()
+    parts += [names, ids]
     rows: list[DeletableTopicResult] = []
     for is_next_step, topic in by_steps(request.topics):
         if is_next_step:

@@ -12,8 +12,10 @@ from protocol.plan import FieldPlan, StructPlan, plan_of
 #: The array whose elements are many: the names of the fields that lead to it.
 Path = tuple[str, ...]
 
-#: Numbers that a request of any length may have; 1 elsewhere. All indexes are different.
+#: Numbers that a request of any length may have; 1 elsewhere. All indexes are different, and so are all numbers of an array.
 _INDEXES = {"partition", "partition_index", "index", "broker_id", "partition_id"}
+#: A topic's configurations; those of other kinds are refused before they are read.
+_TYPES = {"resource_type": 2}
 #: Nothing waits for long.
 _TIMES = {"timeout_ms": 1000, "max_wait_ms": 10}
 
@@ -31,26 +33,32 @@ def _arrays(plan: StructPlan, path: Path = ()) -> Iterator[Path]:
                 yield from _arrays(field.kind, (*path, field.name))
 
 
-def huge(key: int, version: int, path: Path, count: int) -> bytes:
-    """A request with so many elements in one array, one in those that lead to it, and none in others."""
+def huge(key: int, version: int, path: Path, count: int, *, outer: int = 1) -> bytes:
+    """A request with so many elements in one array, `outer` in those that lead to it, and none in others.
+
+    With more than one in the others, the one has its share in each of them.
+    """
     cls = request_class(key)
-    message = _struct(plan_of(cls, version), path, count)
+    counts = [1] * (len(path) - 1) + [count]
+    if len(path) > 1:
+        counts[-2:] = outer, count // outer
+    message = _struct(plan_of(cls, version), path, counts)
     return request_header(key, version, 1, "huge") + encode_struct(cls, version, message)
 
 
-def _struct(plan: StructPlan, path: Path, count: int, number: int = 0) -> Any:
+def _struct(plan: StructPlan, path: Path, counts: list[int], number: int = 0) -> Any:
     fields = {}
     for field in plan.fields:
         if field.is_array:
-            length = (count if len(path) == 1 else 1) if path[:1] == (field.name,) else 0
+            length = counts[0] if path[:1] == (field.name,) else 0
             fields[field.name] = [
-                _struct(field.kind, path[1:], count, at)
+                _struct(field.kind, path[1:], counts[1:], at)
                 if isinstance(field.kind, StructPlan)
                 else _value(field, at)
                 for at in range(length)
             ]
         elif isinstance(field.kind, StructPlan):
-            fields[field.name] = None if field.is_nullable else _struct(field.kind, (), count)
+            fields[field.name] = None if field.is_nullable else _struct(field.kind, (), [])
         else:
             fields[field.name] = _value(field, number)
     return plan.cls(**fields)
@@ -68,4 +76,6 @@ def _value(field: FieldPlan, number: int) -> Any:
             return UUID(int=number + 1)
         case "float64":
             return 1.0
-    return _TIMES.get(field.name, number if field.name in _INDEXES else 1)
+    is_number = field.is_array and field.kind not in ("int8", "uint8")
+    is_index = field.name in _INDEXES or is_number
+    return _TIMES.get(field.name, _TYPES.get(field.name, number if is_index else 1))

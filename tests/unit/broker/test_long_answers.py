@@ -87,12 +87,13 @@ class Groups:
     def list_groups(self, request):
         return ListGroupsResponse(groups=[ListedGroup(group_id=str(number)) for number in range(5)])
 
-    def fetch_offsets(self, asked, *, require_stable):
+    def fetch_offsets(self, asked, *, require_stable, complete):
         rows = [
             OffsetFetchResponsePartitions(partition_index=index, committed_offset=9) for index in range(3)
         ]
         topics = [OffsetFetchResponseTopics(name=name, partitions=rows) for name in IDS]
         answer = OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
+        yield from complete(answer)
         if asked.group_id not in self.later:
             return answer
         self.later[asked.group_id] = future = asyncio.get_running_loop().create_future()

@@ -27,6 +27,7 @@ from protocol.messages.offset_fetch import OffsetFetchRequestGroup
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from protocol.records.batch import patched, read_header
 from protocol.records.record import records
+from protocol.steps import at_once
 from protocol.types import ZERO_UUID, TopicPartition
 from runtime.simulated import SimulatedRuntime
 
@@ -248,13 +249,14 @@ class World:
         response = await here(self.commit(offset, **fields))
         return E(response.topics[0].partitions[0].error_code)
 
-    def fetch(self, group="g"):
-        asked = OffsetFetchRequestGroup(group_id=group, topics=None)
-        return self.groups.fetch_offsets(asked, require_stable=True)
+    def fetch(self, group="g", *, topics=None):
+        asked = OffsetFetchRequestGroup(group_id=group, topics=topics)
+        return at_once(
+            self.groups.fetch_offsets(asked, require_stable=True, complete=lambda response: iter(()))
+        )
 
     async def fetched(self, group="g", *, topics=None):
-        asked = OffsetFetchRequestGroup(group_id=group, topics=topics)
-        response = await here(self.groups.fetch_offsets(asked, require_stable=True))
+        response = await here(self.fetch(group, topics=topics))
         if response.error_code:
             return E(response.error_code)
         return [row.committed_offset for topic in response.topics for row in topic.partitions]

@@ -272,14 +272,17 @@ def test_a_commit_that_fails_as_a_whole_is_refused_row_by_row():
     ]
 
 
-def _fetched(asked, *, require_stable):
+def _fetched(asked, *, require_stable, complete):
     names = ["t", "gone"] if asked.topics is None else [topic.name for topic in asked.topics]
     row = OffsetFetchResponsePartitions(partition_index=0, committed_offset=3)
     topics = [OffsetFetchResponseTopics(name=name, partitions=[row]) for name in names]
-    return OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
+    response = OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
+    yield from complete(response)
+    return response
 
 
-def _refused(asked, *, require_stable):
+def _refused(asked, *, require_stable, complete):
+    yield from ()
     return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=E.not_coordinator)
 
 
@@ -317,12 +320,12 @@ def test_what_is_asked_for_again_is_answered_once():
 
     asked = []
 
-    def fetch(group, *, require_stable):
+    def fetch(group, *, require_stable, complete):
         topics = (
             None if group.topics is None else [(each.name, each.partition_indexes) for each in group.topics]
         )
         asked.append((group.group_id, topics))
-        return _fetched(group, require_stable=require_stable)
+        return _fetched(group, require_stable=require_stable, complete=complete)
 
     groups = [group("g", topic("t", 0, 0), topic("u", 1)), group("g", topic("t", 1, 0)), group("h")]
     everything = OffsetFetchRequestGroup(group_id="i", topics=None)

@@ -19,7 +19,7 @@ from protocol.errors import (
 )
 from protocol.messages.join_group import JoinGroupRequest
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from protocol.messages.offset_fetch import OffsetFetchRequestTopics
+from protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from protocol.records.batch import HEADER_SIZE_BYTES, read_header
 from protocol.records.builder import build_batch, simple_records
 from protocol.records.control import EndTransactionMarker, build_end_transaction_marker
@@ -77,6 +77,35 @@ def test_everything_is_there_after_a_restart():
 
     simulate(before, log)
     simulate(after, log)
+
+
+@pytest.mark.parametrize("is_deposed", [False, True])
+def test_offsets_of_very_many_topics_are_read_in_steps_and_only_by_the_coordinator(is_deposed):
+    async def story(world):
+        await world.committed(7)
+        topics = [
+            OffsetFetchRequestTopics(name=f"t{number}", partition_indexes=[0]) for number in range(2_000)
+        ]
+        topics.append(OffsetFetchRequestTopics(name="t", partition_indexes=[0]))
+        asked = OffsetFetchRequestGroup(group_id="g", topics=topics)
+        work = world.groups.fetch_offsets(asked, require_stable=True, complete=lambda response: iter(()))
+        next(work)
+        if is_deposed:
+            resign(world.groups.shards, PARTITION, 1)
+        response, steps = None, 0
+        while response is None:
+            try:
+                next(work)
+                steps += 1
+            except StopIteration as done:
+                response = done.value
+        if is_deposed:
+            assert (E(response.error_code), response.topics) == (E.not_coordinator, [])
+        else:
+            assert steps >= 3
+            assert [row.partitions[0].committed_offset for row in response.topics] == [-1] * 2_000 + [7]
+
+    simulate(story)
 
 
 def test_while_a_partition_is_loaded_its_groups_answer_load_in_progress():

@@ -28,6 +28,7 @@ from protocol.messages.offset_delete import (
     OffsetDeleteRequestTopic,
 )
 from protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from protocol.steps import at_once
 from protocol.types import ZERO_UUID
 from tests.unit.groups.coordinator_support import KnownTopics, offset_value
 
@@ -96,8 +97,10 @@ def fetch(shard: Shard, *asked, group="g", topic_id=ZERO_UUID, require_stable=Fa
             OffsetFetchRequestTopics(topic_id=topic_id, name=topic, partition_indexes=[partition])
             for topic, partition in asked
         ]
-    response = shard.fetch_offsets(
-        OffsetFetchRequestGroup(group_id=group, topics=topics), require_stable=require_stable
+    response = at_once(
+        shard.fetch_offsets(
+            OffsetFetchRequestGroup(group_id=group, topics=topics), require_stable=require_stable
+        )
     )
     return [
         (topic.name, row.partition_index, row.committed_offset, row.metadata, ErrorCode(row.error_code))

@@ -185,6 +185,45 @@ def test_what_is_large_is_freed_in_later_turns(simulated, ends):
     assert Row.count == 0
 
 
+@pytest.mark.parametrize("kind", ["list", "set", "dict", "dict of dicts"])
+def test_a_container_of_any_size_is_freed_in_later_turns(simulated, kind):
+    async def main():
+        parts = FreedInTurns(simulated)
+        rows = [Row() for _ in range(50_000)]
+        match kind:
+            case "list":
+                parts.append(rows)
+            case "set":
+                parts.append(set(rows))
+            case "dict":
+                parts.append(dict.fromkeys(rows))
+            case _:
+                outer = {1: dict.fromkeys(rows)}
+                parts += [outer, outer[1]]
+                del outer
+        del rows, parts
+        counts = [Row.count]
+        while Row.count:
+            await asyncio.sleep(0)
+            counts.append(Row.count)
+        assert max(before - after for before, after in pairwise(counts)) <= 5_000
+
+    simulated.run(main())
+
+
+def test_a_part_that_is_still_used_keeps_its_objects(simulated):
+    async def main():
+        parts = FreedInTurns(simulated)
+        used = [Row() for _ in range(1_000)]
+        parts += [used, [Row() for _ in range(1_000)]]
+        del parts
+        await asyncio.sleep(1)
+        assert len(used) == Row.count == 1_000
+        used.clear()
+
+    simulated.run(main())
+
+
 def test_what_is_small_is_freed_at_once(simulated):
     parts = FreedInTurns(simulated)
     for _ in range(100):
