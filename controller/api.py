@@ -49,7 +49,7 @@ CONTROLLER_APIS: Final[Mapping[int, ControllerApi]] = {
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _timeless(scram.alter_credentials),
     ApiKey.CONTROLLER_REGISTRATION: _timeless(controllers.register_controller),
     ApiKey.BROKER_REGISTRATION: ControllerApi(
-        lambda state, request, now_ms: brokers.register(state, request, now_ms=now_ms)
+        lambda state, request, now_ms: brokers.register.steps(state, request, now_ms=now_ms)
     ),
     ApiKey.BROKER_HEARTBEAT: ControllerApi(
         lambda state, request, now_ms: brokers.heartbeat(state, request, now_ms=now_ms)

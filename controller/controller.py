@@ -270,10 +270,10 @@ class Controller:
             result = await self._result(active, decide(state, *arguments, self._now_ms()))
             batches: list[NewBatch] = []
             steps = _batching(result, state, batches)
-            if not _takes_turns(result):
+            if _takes_turns(result):
+                await self._in_turns(active, steps)
+            else:
                 _run_at_once(steps)
-                return result, batches
-            await self._in_turns(active, steps)
             # Decisions contain offsets, those of registrations: this one is made again if Raft has appended meanwhile.
             if self._quorum.end_offset == state.next_offset:
                 return result, batches

@@ -13,13 +13,12 @@ A request of few rows is decided in its first step.
 
 from collections.abc import Callable, Generator, Iterable
 from functools import update_wrapper
-from typing import Final, Generic, TypeAlias, TypeVar
+from typing import Final, Generic, ParamSpec, TypeAlias, TypeVar
 
 from controller.result import Result
-from controller.state import ClusterState
 from protocol.steps import at_once
 
-Q = TypeVar("Q")
+P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 
@@ -30,19 +29,19 @@ ROWS_OF_STEP: Final = 50
 Steps: TypeAlias = Generator[None, None, Result[R]]
 
 
-class InSteps(Generic[Q, R]):
+class InSteps(Generic[P, R]):
     """A decision that is made in steps; see the module."""
 
-    def __init__(self, steps: Callable[[ClusterState, Q], Steps[R]]) -> None:
+    def __init__(self, steps: Callable[P, Steps[R]]) -> None:
         self.steps = steps
         update_wrapper(self, steps)
 
-    def __call__(self, state: ClusterState, request: Q) -> Result[R]:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Result[R]:
         """Decide at once."""
-        return at_once(self.steps(state, request))
+        return at_once(self.steps(*args, **kwargs))
 
 
-def in_steps(steps: Callable[[ClusterState, Q], Steps[R]]) -> InSteps[Q, R]:
+def in_steps(steps: Callable[P, Steps[R]]) -> InSteps[P, R]:
     """Decorates a decision that yields between its steps."""
     return InSteps(steps)
 

@@ -22,6 +22,7 @@ from controller.partitions.draft import Draft
 from controller.partitions.partition_change import directory_of
 from controller.result import Result
 from controller.state import ClusterState
+from controller.steps import Steps, in_steps
 from protocol.errors import (
     BrokerIdNotRegistered,
     DuplicateBrokerRegistration,
@@ -47,6 +48,7 @@ from protocol.metadata.records import (
     RegisterBrokerRecord,
     UnregisterBrokerRecord,
 )
+from protocol.steps import at_once
 from storage.kafka_uuid import to_text
 
 logger = logging.getLogger(__name__)
@@ -58,9 +60,10 @@ _LAST_RESERVED_DIRECTORY = 100
 _NAMED_IN_LOG: Final = 10
 
 
+@in_steps
 def register(
     state: ClusterState, request: registration.BrokerRegistrationRequest, *, now_ms: int
-) -> Result[registration.BrokerRegistrationResponse]:
+) -> Steps[registration.BrokerRegistrationResponse]:
     """Register a broker. Its broker epoch is the offset of this decision's first record.
 
     The same incarnation may register again (its listeners or directories have changed) and keeps its epoch.
@@ -97,7 +100,7 @@ def register(
         )
     stranded = []
     if record.log_dirs:
-        stranded = leader_and_isr_updates.remove_replicas_without_directory(
+        stranded = yield from leader_and_isr_updates.remove_replicas_without_directory(
             draft, request.broker_id, record.log_dirs
         )
     if known is not None and is_same:
@@ -107,9 +110,9 @@ def register(
     else:
         was_clean = known is not None and known.epoch == request.previous_broker_epoch
         if state.is_elr_enabled and not was_clean:
-            leader_and_isr_updates.remove_from_isrs_and_elrs(draft, request.broker_id)
+            yield from leader_and_isr_updates.remove_from_isrs_and_elrs(draft, request.broker_id)
         else:
-            leader_and_isr_updates.remove_from_isrs(draft, request.broker_id)
+            yield from leader_and_isr_updates.remove_from_isrs(draft, request.broker_id)
         record.broker_epoch = state.next_offset
     draft.records.append(record)
 
@@ -312,7 +315,7 @@ def _transition(draft: Draft, broker: BrokerImage, following: BrokerControlState
             draft.set_broker(broker._replace(in_controlled_shutdown=True))
             if not broker.in_controlled_shutdown:
                 draft.records.append(_changed(broker, in_controlled_shutdown=1))
-            leader_and_isr_updates.remove_from_isrs(draft, broker.broker_id)
+            at_once(leader_and_isr_updates.remove_from_isrs(draft, broker.broker_id))
         case _:
             assert_never(following)
 
@@ -320,7 +323,7 @@ def _transition(draft: Draft, broker: BrokerImage, following: BrokerControlState
 def _fence(draft: Draft, broker: BrokerImage) -> None:
     """Fence the broker, at its request or because its session expired: first it leaves the ISRs, then it is fenced."""
     draft.set_broker(broker._replace(is_fenced=True))
-    leader_and_isr_updates.remove_from_isrs(draft, broker.broker_id)
+    at_once(leader_and_isr_updates.remove_from_isrs(draft, broker.broker_id))
     draft.records.append(_changed(broker, fenced=_FENCE))
 
 
@@ -379,7 +382,7 @@ def unregister(state: ClusterState, request: UnregisterBrokerRequest) -> Result[
         raise BrokerIdNotRegistered(f"Broker ID {request.broker_id} is not currently registered")
     draft = Draft(state)
     draft.set_broker(broker._replace(is_fenced=True))
-    leader_and_isr_updates.remove_from_isrs(draft, broker.broker_id)
+    at_once(leader_and_isr_updates.remove_from_isrs(draft, broker.broker_id))
     draft.records.append(UnregisterBrokerRecord(broker_id=broker.broker_id, broker_epoch=broker.epoch))
     return Result(
         response=UnregisterBrokerResponse(error_code=ErrorCode.none, error_message=None),

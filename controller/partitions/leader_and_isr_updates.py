@@ -1,30 +1,58 @@
 """Leader and ISR updates when a broker is fenced, is unfenced or loses a directory.
 
 Each function scans all partitions and drafts the changes that remove the broker, or make use of it. The broker's own
-new state is set in the draft first (`Draft.set_broker`); `brokers` writes its record.
+new state is set in the draft first (`Draft.set_broker`); `brokers` writes its record. Those of a registration work in steps
+(`controller.steps`): nothing else is decided until all of them are made, so that the decision is of one moment.
 Source: ReplicationControlManager.generateLeaderAndIsrUpdates and its callers, Kafka 4.3.1.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Generator, Iterator
+from itertools import islice
+from typing import Final
 from uuid import UUID
 
-from controller.partitions.draft import Draft
+from controller.partitions.draft import AlikeChanges, Draft
 from controller.partitions.partition_change import directory_of
 from controller.state import ClusterState
 from protocol.metadata.image import DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED, PartitionImage, TopicImage
 
+#: Partitions that are scanned in one step: 0.2 ms, and 0.5 to 2 ms where all of them change.
+PARTITIONS_OF_STEP: Final = 500
 
-def remove_from_isrs(draft: Draft, broker_id: int) -> None:
+
+def remove_from_isrs(draft: Draft, broker_id: int) -> Generator[None, None, None]:
     """The broker is fenced or leaves: out of all ISRs; it may stay in the ELR, since it has lost no records."""
-    in_sync = (each for each in draft.partitions() if broker_id in each[2].isr)
-    draft.change_each(in_sync, lambda partition: without(partition, broker_id))
+    changes = AlikeChanges(draft, lambda partition: without(partition, broker_id))
+    for is_next_step, some in _scanned(draft):
+        if is_next_step:
+            yield
+        for topic, index, partition in some:
+            if broker_id in partition.isr:
+                changes.change(topic, index, partition)
 
 
-def remove_from_isrs_and_elrs(draft: Draft, broker_id: int) -> None:
+def remove_from_isrs_and_elrs(draft: Draft, broker_id: int) -> Generator[None, None, None]:
     """After an unclean shutdown: out of all ISRs and ELRs, since unflushed records may be lost (KIP-966)."""
-    eligible = (each for each in draft.partitions() if broker_id in each[2].isr or broker_id in each[2].elr)
-    draft.change_each(
-        eligible, lambda partition: without(partition, broker_id), unclean_shutdown_replicas=(broker_id,)
+    changes = _unclean_changes(draft, broker_id)
+    for is_next_step, some in _scanned(draft):
+        if is_next_step:
+            yield
+        for topic, index, partition in some:
+            if broker_id in partition.isr or broker_id in partition.elr:
+                changes.change(topic, index, partition)
+
+
+def _scanned(draft: Draft) -> Iterator[tuple[bool, list[tuple[TopicImage, int, PartitionImage]]]]:
+    """All partitions, those of a step at a time, and whether a step ends before them."""
+    left, is_next_step = draft.partitions(), False
+    while some := list(islice(left, PARTITIONS_OF_STEP)):
+        yield is_next_step, some
+        is_next_step = True
+
+
+def _unclean_changes(draft: Draft, broker_id: int) -> AlikeChanges:
+    return AlikeChanges(
+        draft, lambda partition: without(partition, broker_id), unclean_shutdown_replicas=(broker_id,)
     )
 
 
@@ -46,7 +74,7 @@ def remove_offline_replicas(draft: Draft, broker_id: int, directories: Collectio
 
 def remove_replicas_without_directory(
     draft: Draft, broker_id: int, directories: Collection[UUID]
-) -> list[tuple[TopicImage, int, PartitionImage]]:
+) -> Generator[None, None, list[tuple[TopicImage, int, PartitionImage]]]:
     """The broker registers with these directories: out of the ISRs and ELRs of the partitions in any other one.
 
     The log of such a replica is not there, and one that is created in its place is empty, however clean the shutdown was.
@@ -57,22 +85,20 @@ def remove_replicas_without_directory(
     Kafka has no such rule: its controller elects the replica with the empty log, and the others truncate theirs.
     """
     known = {*directories, DIRECTORY_UNASSIGNED, DIRECTORY_MIGRATING}
-    without_directory = [
-        each
-        for each in draft.partitions()
-        if broker_id in each[2].replicas and directory_of(each[2], broker_id) not in known
-    ]
-    draft.change_each(
-        (each for each in without_directory if broker_id in each[2].isr or broker_id in each[2].elr),
-        lambda partition: without(partition, broker_id),
-        unclean_shutdown_replicas=(broker_id,),
-    )
+    changes = _unclean_changes(draft, broker_id)
     stranded = []
-    for topic, index, _ in without_directory:
-        now = draft.partition(topic, index)
-        assert now is not None, (topic.name, index)
-        if now.leader is None and not {*now.isr, *now.elr} - {broker_id}:
-            stranded.append((topic, index, now))
+    for is_next_step, some in _scanned(draft):
+        if is_next_step:
+            yield
+        for topic, index, partition in some:
+            if broker_id not in partition.replicas or directory_of(partition, broker_id) in known:
+                continue
+            if broker_id in partition.isr or broker_id in partition.elr:
+                changes.change(topic, index, partition)
+            now = draft.partition(topic, index)
+            assert now is not None, (topic.name, index)
+            if now.leader is None and not {*now.isr, *now.elr} - {broker_id}:
+                stranded.append((topic, index, now))
     return stranded
 
 

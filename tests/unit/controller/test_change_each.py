@@ -15,6 +15,7 @@ from controller.membership import brokers
 from controller.partitions import draft, leader_and_isr_updates, partition_change
 from controller.partitions.draft import AlikeChanges, Draft
 from controller.partitions.elect_leaders import ElectionType, elect_leader, election_changes
+from protocol import steps
 from protocol.errors import KafkaError
 from protocol.local_log import LocalLog
 from protocol.metadata.image import (
@@ -78,8 +79,8 @@ def decided_for_itself(
 
 
 UPDATES: dict[str, Callable[[Draft], None]] = {
-    "fenced": lambda each: leader_and_isr_updates.remove_from_isrs(each, 1),
-    "unclean": lambda each: leader_and_isr_updates.remove_from_isrs_and_elrs(each, 1),
+    "fenced": lambda each: steps.at_once(leader_and_isr_updates.remove_from_isrs(each, 1)),
+    "unclean": lambda each: steps.at_once(leader_and_isr_updates.remove_from_isrs_and_elrs(each, 1)),
     "unfenced": leader_and_isr_updates.elect_missing_leaders,
     "disk": lambda each: leader_and_isr_updates.remove_offline_replicas(each, 1, [directory(1)]),
     "preferred": lambda each: elect(each, ElectionType.PREFERRED),

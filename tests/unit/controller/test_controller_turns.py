@@ -35,8 +35,9 @@ async def turns_until(condition: Callable[[], bool]) -> int:
 
 @pytest.fixture
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ten records in a turn."""
+    """Ten records in a turn, or ten partitions that a registration scans."""
     monkeypatch.setattr("controller.metadata.new_batches.RECORDS_OF_STEP", 10)
+    monkeypatch.setattr("controller.partitions.leader_and_isr_updates.PARTITIONS_OF_STEP", 10)
     monkeypatch.setattr("runtime.turns.MAX_STEPS", 1)
 
 
@@ -213,6 +214,36 @@ async def test_a_large_decision_is_made_again_if_raft_has_appended_in_between(
     (batch,) = batches_of([no_op], metadata_version=30)
     shell.quorum.append(batch, epoch=shell.quorum.leader.epoch)
     assert await joining == end_offset + 1 == controller.image.brokers[1].epoch
+    await shell.stop()
+
+
+@pytest.mark.usefixtures("small_steps")
+@pytest.mark.logs("its session has expired")
+@pytest.mark.parametrize("is_log_longer", [False, True])
+async def test_a_registration_scans_the_partitions_in_turns_and_nothing_is_decided_in_between(
+    shell: Shell, is_log_longer: bool
+):
+    """Its few records are of one moment, and its epoch is the offset of the first, also if Raft has appended meanwhile."""
+    controller = await shell.start()
+    epoch = await join(controller)
+    await create(controller, "t", 1000)
+    shell.seconds += 20
+    await shell.ring()
+    await turns_until(lambda: controller.image.brokers[1].is_fenced)
+    await create(controller, "t")  # what is before is appended
+    end_offset = shell.quorum.end_offset
+    joining = asyncio.ensure_future(join(controller, incarnation=2, previous=epoch))
+    await asyncio.sleep(0)
+    other = asyncio.ensure_future(create(controller, "t"))
+    for _ in range(20):
+        await asyncio.sleep(0)
+        assert (shell.quorum.end_offset, other.done()) == (end_offset, False)
+    if is_log_longer:
+        (batch,) = batches_of([r.NoOpRecord()], metadata_version=30)
+        shell.quorum.append(batch, epoch=shell.quorum.leader.epoch)
+    assert await turns_until(lambda: shell.quorum.end_offset > end_offset + is_log_longer) > 50
+    assert await joining == end_offset + is_log_longer == controller.image.brokers[1].epoch
+    await other
     await shell.stop()
 
 
