@@ -225,9 +225,11 @@ class DelayedOperationPurgatory:
 
     def must_wait(self, operation: DelayedOperation) -> bool:
         """Whether the deadline of an operation completes it in a later turn, as others have taken their part of this one."""
-        if operation.is_done or (self._turns.is_free and not self._is_waiting):
-            if not operation.is_short:
-                self._turns.charge()
+        if operation.is_done:
+            return False
+        if self._turns.is_free and not self._is_waiting:
+            # Also a short one: thousands may have the same deadline.
+            self._turns.charge()
             return False
         self._due[operation] = True
         self._continue_later()

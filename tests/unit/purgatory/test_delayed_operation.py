@@ -293,8 +293,11 @@ def test_an_operation_is_watched_once(loop, purgatory):
         watch(purgatory, done, "p")
 
 
+@pytest.mark.parametrize("is_short", [False, True])
 @pytest.mark.parametrize("is_deadline", [False, True])
-def test_one_event_completes_thousands_of_operations_in_order_and_in_turns(loop, purgatory, is_deadline):
+def test_one_event_completes_thousands_of_operations_in_order_and_in_turns(
+    loop, purgatory, is_deadline, is_short
+):
     """Requests of others are handled in between, and none is completed twice, whatever happens to it meanwhile."""
     order, in_turn = [], [0]
 
@@ -305,7 +308,7 @@ def test_one_event_completes_thousands_of_operations_in_order_and_in_turns(loop,
     operations = [Operation(partial(note, number)) for number in range(1000)]
     for operation in operations:
         operation.is_ready = not is_deadline
-        operation.is_short = False
+        operation.is_short = is_short
         watch(purgatory, operation, "p", timeout_ms=1000)
     if is_deadline:
         loop.advance(1)
