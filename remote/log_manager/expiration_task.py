@@ -16,12 +16,13 @@ afterwards.
 Source: RLMExpirationTask of Kafka 4.3.1.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from logging import getLogger
 from typing import Final
 from uuid import UUID
 
 from protocol.remote.records import RemoteLogSegmentState
+from protocol.steps import listed
 from remote.errors import RetriableRemoteStorageError
 from remote.expiration import Expiration, LogView, Reason, expire
 from remote.log_manager.deletions import CopyDeletions
@@ -35,12 +36,15 @@ from remote.metadata_manager import RemoteLogMetadataManager
 from remote.metrics import RemotePartitionGauges, RemoteStorageMetrics
 from remote.segment_metadata import RemoteLogSegmentMetadata
 from runtime import Runtime
+from runtime.turns import FreedInTurns, result_in_turns
 from storage.log import Log
 
 _LOG: Final = getLogger(__name__)
 
 #: How long a store may go on with a request whose sender has ended.
 OWN_WAIT_S: Final = 30.0
+#: Copies that are looked up in one step: half a millisecond.
+_LOOKED_OF_STEP: Final = 100
 
 
 class ExpirationTask:
@@ -137,12 +141,14 @@ class ExpirationTask:
             state.partition.notice_retention()
         for reason in dict.fromkeys(reason for _, reason in found.deleted):
             _log_deletions(state, [copy for copy, each in found.deleted if each is reason], reason)
-        await self._delete(state, [copy for copy, _ in found.deleted])
+        deleted = [copy for copy, _ in found.deleted]
+        _count_lag(self._metrics.partition(state.partition.topic_partition), deleted)
+        await self._delete(state, deleted)
 
     async def _delete(
         self,
         state: PartitionState,
-        copies: Sequence[RemoteLogSegmentMetadata],
+        copies: Iterable[RemoteLogSegmentMetadata],
         *,
         is_due: Callable[[], bool] = lambda: True,
     ) -> bool:
@@ -152,7 +158,6 @@ class ExpirationTask:
         """
         failure: Exception | None = None
         gauges = self._metrics.partition(state.partition.topic_partition)
-        _count_lag(gauges, copies)
         for copy in copies:
             if not (state.leads and is_due()):
                 return False
@@ -174,15 +179,13 @@ class ExpirationTask:
     def _prepare_disabling(self, state: PartitionState, log: Log) -> Work | None:
         if log.maybe_increment_log_start_offset(log.local_log_start_offset, reason="tiering is disabled"):
             state.partition.notice_retention()
-        being_copied = self._being_copied(state)
-        copies = list(ready_copies(state, self._metadata).segments())
-        if not copies:
+        copies = ready_copies(state, self._metadata)
+        if not len(copies):
             if self._is_settled(state):
                 self._on_all_deleted(state)
             return None
         state.empty_since_s = None
-        deletable = [copy for copy in copies if copy.segment_id.id not in being_copied]
-        return self._delete_all(state, deletable) if deletable else None
+        return self._delete_all(state, copies)
 
     def _is_settled(self, state: PartitionState) -> bool:
         """Whether no record of a copy can follow: one that a leader has given up is appended within its deadline, or never."""
@@ -193,13 +196,35 @@ class ExpirationTask:
             state.empty_since_s = now_s
         return now_s - state.empty_since_s >= 2 * self._settings().metadata_deadline_ms / 1000
 
-    async def _delete_all(self, state: PartitionState, copies: Sequence[RemoteLogSegmentMetadata]) -> bool:
-        """Delete these, until tiering is enabled again: from then on local retention relies on those that are left."""
+    async def _delete_all(self, state: PartitionState, copies: RemoteLogMetadataCache) -> bool:
+        """Delete all, the first ones first, until tiering is enabled again: from then on local retention relies on those that are left.
+
+        Not those that are being copied. 100,000 copies are looked up in turns of the loop.
+        """
+        parts = FreedInTurns(self._runtime)
+        being_copied = self._being_copied(state)
+        looking = listed(_start_offsets(copies, being_copied), size=_LOOKED_OF_STEP, parts=parts)
+        found = await result_in_turns(looking, self._runtime)
+        found.sort()
+        gauges = self._metrics.partition(state.partition.topic_partition)
+        gauges.remote_delete_lag_segments = len(found)
+        gauges.remote_delete_lag_bytes = copies.finished_bytes
         state.is_deleting_all = True
         try:
-            return await self._delete(state, copies, is_due=lambda: not state.partition.log.is_tiered)
+            present = (copies.with_id(segment_id) for _, segment_id in found)
+            due = (copy for copy in present if copy is not None)
+            return await self._delete(state, due, is_due=lambda: not state.partition.log.is_tiered)
         finally:
             state.is_deleting_all = False
+
+
+def _start_offsets(
+    copies: RemoteLogMetadataCache, being_copied: Collection[UUID]
+) -> Iterator[tuple[int, UUID]]:
+    """The start offset and the id of each copy, but for these."""
+    for segment_id in copies.segment_ids():
+        if segment_id not in being_copied and (copy := copies.with_id(segment_id)) is not None:
+            yield copy.start_offset, segment_id
 
 
 def _measure(

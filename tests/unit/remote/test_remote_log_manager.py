@@ -10,8 +10,10 @@ from one_leader_support import ORDERS, OneLeader
 from protocol.remote.records import RemoteLogSegmentState as State
 from protocol.types import TopicPartition
 from remote.errors import RemoteResourceNotFound, RetriableRemoteStorageError
+from remote.log_manager import expiration_task
 from remote.segment_metadata import RemoteLogSegmentId, RemoteLogSegmentMetadataUpdate
 from runtime.simulated import Simulation
+from runtime.virtual_loop import VirtualLoop
 from tests.harness.faulty_files import Loss
 
 
@@ -219,6 +221,48 @@ def test_tiering_is_disabled_all_copies_are_deleted_and_it_is_enabled_again(simu
         assert leader.copies() == [(2, 3, FINISHED)]
 
     simulation.run(story())
+
+
+def test_the_copies_that_are_deleted_when_tiering_is_switched_off_are_looked_up_in_turns(
+    simulation, tmp_path, monkeypatch
+):
+    """The first ones first: what is left is what another leader, or tiering that is enabled again, continues with."""
+    turns, turn_of, deleted = [0], {}, []
+    run_once, start_offsets = VirtualLoop._run_once, expiration_task._start_offsets
+
+    def counted(loop):
+        turns[0] += 1
+        run_once(loop)
+
+    def noted(copies, being_copied):
+        for start_offset, segment_id in start_offsets(copies, being_copied):
+            turn_of[start_offset] = turns[0]
+            yield start_offset, segment_id
+
+    async def story():
+        leader = OneLeader(simulation, tmp_path)
+        delete = leader.own.store.delete_log_segment_data
+
+        def note(copy):
+            deleted.append(copy.start_offset)
+            delete(copy)
+
+        monkeypatch.setattr(leader.own.store, "delete_log_segment_data", note)
+        for value in "abcdef":
+            leader.write_segment(value)
+        await asyncio.sleep(60)
+        assert len(leader.copies()) == 6
+        leader.alter(remote_storage_enable="false", remote_log_delete_on_disable="true")
+        await asyncio.sleep(60)
+        assert leader.copies() == []
+
+    monkeypatch.setattr(VirtualLoop, "_run_once", counted)
+    monkeypatch.setattr("runtime.turns.MAX_STEPS", 1)
+    monkeypatch.setattr(expiration_task, "_LOOKED_OF_STEP", 1)
+    monkeypatch.setattr(expiration_task, "_start_offsets", noted)
+    simulation.run(story())
+    assert deleted == [0, 1, 2, 3, 4, 5]
+    assert len({*turn_of.values()}) >= 5
 
 
 def test_a_copy_whose_record_is_appended_after_all_were_deleted_is_deleted_too(simulation, tmp_path):
