@@ -428,6 +428,7 @@ class Log(LogView):
         if self.offsets.local_log_start_offset < start:
             self.update_high_watermark(max(self.offsets.high_watermark, start))
             self.offsets.advance_local_log_start(start)
+            self.offsets.begins_after_gap = True
 
     def maybe_increment_high_watermark(self, offset: int) -> bool:
         """Advance the high watermark; False if `offset` is not beyond it."""

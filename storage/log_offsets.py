@@ -54,6 +54,7 @@ class LogOffsets:
     """See the module. The attributes are read in any thread, and set by the methods only."""
 
     __slots__ = (
+        "begins_after_gap",
         "first_gap_offset",
         "first_unstable_offset",
         "high_watermark",
@@ -93,6 +94,8 @@ class LogOffsets:
         #: After a crash: the offset from which on batches may be missing that other replicas have, as an unflushed
         #: closed segment has lost its end (see README.md, "After a crash"); None: there is no gap.
         self.first_gap_offset = first_gap_offset
+        #: Whether this replica leads on with a log whose first segments a crash may have taken (`Log.ignore_gap`).
+        self.begins_after_gap = False
         #: End, exclusive, of what finished copies of this log's lineage hold (Kafka's highest offset in remote storage
         #: + 1); 0: nothing is copied; None while unknown.
         self.remote_end_offset: int | None = None

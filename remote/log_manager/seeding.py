@@ -46,16 +46,21 @@ def seed_leader(state: PartitionState, metadata: RemoteLogMetadataManager) -> No
 def _advance_log_start(
     state: PartitionState, copies: RemoteLogMetadataCache, *, end_offset: int | None = None
 ) -> None:
-    """To where the remote tier begins, at most to `end_offset`, and to where copies were deleted."""
+    """To where the remote tier begins, at most to `end_offset`, and to where copies were deleted.
+
+    Without a copy the records of copies may be lost, and the log start stays; unless a crash has taken the log's beginning.
+    """
     log = state.partition.log
     removed = removed_until(
         without_empty_epochs(log.leader_epochs.entries),
         copies.removed_until,
         log_end_offset=log.log_end_offset,
     )
-    if removed is None:
-        return
     start = first_copied_offset(log, copies)
+    if removed is None:
+        if start is not None or not log.offsets.begins_after_gap:
+            return
+        removed = log.local_log_start_offset
     start = min(log.local_log_start_offset if start is None else start, removed)
     if end_offset is not None:
         start = min(start, end_offset)

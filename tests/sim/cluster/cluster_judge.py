@@ -267,6 +267,9 @@ class Judge:
             raise Violated(f"LogStartNeverMovesBack: {partition} on {machine}: {seen}, then {start}")
         if ledger is not None and partition.is_leader:
             ledger.start = max(ledger.start, start)
+            if log.offsets.begins_after_gap:  # a crash has deleted what is before it
+                self.deleted[topic, index] = max(self.deleted.get((topic, index), 0), start)
+                self._appended.gaps.setdefault((partition.topic_id, index), set()).update(range(start))
         if ledger is None or topic in self.aging or topic not in self.image.topics_by_name:
             # The copies of a deleted topic are deleted, while a leader that is cut off from the controller still leads it.
             return

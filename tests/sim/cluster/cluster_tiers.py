@@ -227,6 +227,8 @@ class TierJudge:
             return
         if topic is not None and topic.name in self._unclean and not partition.is_leader:
             return  # a leader of another branch may have deleted what it lacks; the present one may have it locally
+        if log.offsets.begins_after_gap and offsets.remote_end_offset is None:
+            return  # a crash has taken its beginning: its log start offset follows when it has read which copies there are
         # A power cut may take the epochs of the remote part: a leader restores them before it serves that (`remote.lost_lineage`).
         if self._seen.get(partition) == now or not log.has_whole_lineage:
             return

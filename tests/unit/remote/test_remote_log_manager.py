@@ -417,6 +417,35 @@ def test_the_metadata_of_a_partition_that_was_never_tiered_are_read_once(simulat
     simulation.run(story())
 
 
+@pytest.mark.logs("its segment does not exist", "begins after a gap", "leader-epoch-checkpoint")
+@pytest.mark.parametrize(("copies", "log_start"), [(False, 1), (True, 0)])
+def test_a_log_whose_beginning_a_power_cut_has_taken_starts_where_no_copy_is(
+    simulation, tmp_path, copies, log_start
+):
+    """Else its first records would be asked for without end. With a copy of them nothing is lost."""
+
+    async def story():
+        leader = OneLeader(simulation, tmp_path, remote_log_copy_disable="false" if copies else "true")
+        for value in "ab":
+            leader.write_segment(value)
+        leader.write("c")
+        await asyncio.sleep(60)
+        assert len(leader.copies()) == 2 * copies
+        directory = leader.log.directory
+        await leader.broker.crash(Loss.NOTHING)
+        files = leader.broker.files
+        for name in files.list(directory):
+            if name.startswith(f"{0:020}.log") or name.endswith(".snapshot"):
+                files.unlink(directory / name)
+        leader.broker.start()
+        leader.cluster.elect(ORDERS, 1)
+        assert (leader.log.log_start_offset, leader.log.local_log_start_offset) == (0, 1)
+        await asyncio.sleep(60)
+        assert leader.log.log_start_offset == log_start
+
+    simulation.run(story())
+
+
 @pytest.mark.parametrize("policy", ["", "compact"])
 def test_without_delete_nothing_expires(simulation, tmp_path, policy):
     """`cleanup.policy` without `delete`: as of its own, or `compact` as the broker's default."""
