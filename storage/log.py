@@ -427,8 +427,7 @@ class Log(LogView):
         start = self.segments.first.base_offset
         if self.offsets.local_log_start_offset < start:
             self.update_high_watermark(max(self.offsets.high_watermark, start))
-            self.offsets.advance_local_log_start(start)
-            self.offsets.begins_after_gap = True
+            self.offsets.begin_after_gap(start)
 
     def maybe_increment_high_watermark(self, offset: int) -> bool:
         """Advance the high watermark; False if `offset` is not beyond it."""

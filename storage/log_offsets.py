@@ -222,6 +222,11 @@ class LogOffsets:
         """See `Log.ignore_gap`."""
         self.first_gap_offset = None
 
+    def begin_after_gap(self, offset: int) -> None:
+        """This replica leads on, and its first segment begins at `offset`: a crash may have taken those before."""
+        self.advance_local_log_start(offset)
+        self.begins_after_gap = True
+
     # -- what is in the remote tier ------------------------------------------------------------------
 
     @property
