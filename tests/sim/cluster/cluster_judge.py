@@ -262,7 +262,11 @@ class Judge:
         is_rebuilt = (
             log.is_tiered and not partition.is_leader and log.local_log_start_offset == log.log_end_offset
         )
-        is_kept = topic in self._history.unclean or is_rebuilt
+        # An empty one that started within a batch of its leader's begins with that batch.
+        was_empty = (
+            seen is not None and seen.high_watermark == seen.log_start_offset and not partition.is_leader
+        )
+        is_kept = topic in self._history.unclean or is_rebuilt or was_empty
         if seen is not None and start < seen.log_start_offset and not is_kept:
             raise Violated(f"LogStartNeverMovesBack: {partition} on {machine}: {seen}, then {start}")
         if ledger is not None and partition.is_leader:
