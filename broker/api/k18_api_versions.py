@@ -102,10 +102,4 @@ def _own_rows() -> Mapping[int, ApiVersion]:
     return rows
 
 
-def depends_on(broker: BrokerServices) -> object:
-    """The metadata, the quorum's features, which are not in its records, and what the controller serves."""
-    metadata = broker.metadata
-    return metadata.last_applied_offset, metadata.finalized_features, broker.controller.controller_versions
-
-
-API = Api(key=ApiKey.API_VERSIONS, versions=range(5), handle=handle, depends_on=depends_on)
+API = Api(key=ApiKey.API_VERSIONS, versions=range(5), handle=handle)

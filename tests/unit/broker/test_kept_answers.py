@@ -14,7 +14,6 @@ from broker.metadata_cache import MetadataCache
 from protocol.api_keys import ApiKey
 from protocol.codec import encode_request
 from protocol.framing import request_header
-from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.metadata.features import ELR_VERSION
 from protocol.metadata.image import MetadataImage
@@ -59,9 +58,7 @@ class Broker:
     """One of two."""
 
     def __init__(self):
-        self.kraft_version = 0
-        self.metadata = MetadataCache(MetadataImage(), kraft_version=lambda: self.kraft_version)
-        self.controller = SimpleNamespace(controller_versions=None)
+        self.metadata = MetadataCache(MetadataImage(), kraft_version=lambda: 0)
         self.cluster_id = "cluster"
         # Not at random: the answers of two dispatchers are compared.
         self.now_s = 0.0
@@ -102,12 +99,6 @@ class Broker:
     def raise_feature(self):
         self.commit(FeatureLevelRecord(name=ELR_VERSION, feature_level=1 + self.offset % 2))
 
-    def raise_kraft_version(self):
-        self.kraft_version = 1
-
-    def learn_controllers_versions(self):
-        self.controller.controller_versions = {ApiKey.CREATE_TOPICS: range(4, 6 + self.offset % 2)}
-
 
 CHANGES = {
     "topic a": lambda broker: broker.flip("a"),
@@ -115,8 +106,6 @@ CHANGES = {
     "leader": Broker.move_leader,
     "fenced": Broker.flip_fenced,
     "feature": Broker.raise_feature,
-    "kraft.version": Broker.raise_kraft_version,
-    "controller": Broker.learn_controllers_versions,
     "nothing": lambda broker: broker.commit(NoOpRecord()),
 }
 
@@ -131,17 +120,12 @@ REQUESTS = {
     "a, created": lambda: MetadataRequest(topics=named("a")),
     "b by id": lambda: MetadataRequest(topics=[MetadataRequestTopic(topic_id=IDS["b"], name=None)]),
     "operations": lambda: MetadataRequest(topics=named("b"), include_topic_authorized_operations=True),
-    "versions": lambda: ApiVersionsRequest(client_software_name="c", client_software_version="1"),
-    "versions of a bad name": lambda: ApiVersionsRequest(
-        client_software_name="-", client_software_version="1"
-    ),
 }
 
 
 def frame_of(request, version, correlation_id=7):
-    key = ApiKey.METADATA if isinstance(request, MetadataRequest) else ApiKey.API_VERSIONS
-    header = request_header(key, version, correlation_id, "client")
-    return memoryview(bytearray(b"".join((header, encode_request(key, version, request)))))
+    header = request_header(ApiKey.METADATA, version, correlation_id, "client")
+    return memoryview(bytearray(b"".join((header, encode_request(ApiKey.METADATA, version, request)))))
 
 
 def connection(listener="PLAINTEXT"):
@@ -166,7 +150,6 @@ STEPS = st.lists(
         st.tuples(
             st.just("ask"),
             st.sampled_from(sorted(REQUESTS)),
-            st.sampled_from([3, 4]),
             st.sampled_from([12, 13]),
             st.sampled_from(["PLAINTEXT", "OTHER"]),
         ),
@@ -184,12 +167,12 @@ def test_an_answer_is_that_of_a_broker_that_keeps_none(steps):
             CHANGES[step[1]](broker)
             CHANGES[step[1]](other)
         else:
-            _, name, of_versions, of_metadata, listener = step
-            frame = frame_of(REQUESTS[name](), of_versions if "versions" in name else of_metadata)
+            _, name, version, listener = step
+            frame = frame_of(REQUESTS[name](), version)
             assert answer(keeping, frame, listener) == answer(Dispatcher(other), frame, listener)
 
 
-@pytest.mark.parametrize("name", ["all", "a, created", "versions"])
+@pytest.mark.parametrize("name", ["all", "a, created"])
 def test_an_answer_is_made_once_for_each_state(name, monkeypatch):
     kept = []
     keep = KeptAnswers.keep
@@ -202,13 +185,12 @@ def test_an_answer_is_made_once_for_each_state(name, monkeypatch):
     broker = Broker()
     dispatch = Dispatcher(broker)
     broker.flip("a")
-    version = 4 if name == "versions" else 13
     for correlation_id in (1, 2, 3):
-        found = answer(dispatch, frame_of(REQUESTS[name](), version, correlation_id))
+        found = answer(dispatch, frame_of(REQUESTS[name](), 13, correlation_id))
         assert found[:4] == correlation_id.to_bytes(4, "big")
     assert len(kept) == 1
     broker.flip("b")
-    answer(dispatch, frame_of(REQUESTS[name](), version))
+    answer(dispatch, frame_of(REQUESTS[name](), 13))
     assert len(kept) == 2
 
 
@@ -242,15 +224,6 @@ def test_a_large_request_is_not_kept(monkeypatch):
     monkeypatch.setattr(kept_answers.KeptAnswers, "keep", lambda *_: pytest.fail("kept"))
     request = MetadataRequest(topics=named("x" * MOST_REQUEST_BYTES), allow_auto_topic_creation=False)
     answer(Dispatcher(Broker()), frame_of(request, 13))
-
-
-@pytest.mark.parametrize("change", ["kraft.version", "controller"])
-def test_what_no_record_says_is_noticed(change):
-    broker = Broker()
-    dispatch, frame = Dispatcher(broker), frame_of(REQUESTS["versions"](), 4)
-    before = answer(dispatch, frame)
-    CHANGES[change](broker)
-    assert answer(dispatch, frame) != before
 
 
 def test_a_client_that_does_not_reach_the_controller_gets_the_id_of_another_one_without_a_record():
