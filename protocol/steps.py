@@ -82,7 +82,9 @@ def repeated(counter: Counter[H]) -> Generator[None, None, list[H]]:
     """The names that occur more than once."""
     found: list[H] = []
     left = iter(counter.items())
-    while some := list(islice(left, NAMES_OF_STEP)):
+    some = list(islice(left, NAMES_OF_STEP))
+    while some:
         found += [name for name, count in some if count > 1]
-        yield
+        if some := list(islice(left, NAMES_OF_STEP)):
+            yield
     return found
