@@ -114,7 +114,7 @@ def everything(story: Story) -> list[tuple[object, ...]]:
     """What must not change by another recovery: of a damaged log, which no reader gets through, its bytes."""
     logs = [log for _, log in sorted(story.manager.logs.items())]
     rows: list[tuple[object, ...]] = [
-        (log.log_start_offset, log.log_end_offset, log.recovery_point, log.leader_epochs.entries,
+        (log.log_start_offset, log.log_end_offset, log.checkpoints.recovery_point_to_write(), log.leader_epochs.entries,
          {path: data for path, data in story.files.contents(log.directory).items() if path.suffix == file_names.LOG})
         for log in logs
     ]  # fmt: skip
