@@ -93,10 +93,10 @@ bench-smoke: setup-bench ## `ottla bench run` on tiny loads, Ottla and Kafka; ev
 
 bench: setup-test ## side by side with Apache Kafka on this machine; the report goes to bench/results
 	$(BIN)/python -m tests.harness.fetch
-	$(BIN)/python -m bench.compare $(ARGS)
+	$(BIN)/python -m ottla.bench.compare $(ARGS)
 
 figures: setup-test ## write README's tables from the latest results in bench/results
-	$(BIN)/python -m bench.readme
+	$(BIN)/python -m ottla.bench.readme
 
 lock: setup-test ## pin the requirements again, by version and hash
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-annotate --no-header --no-emit-index-url requirements/run.in -o requirements/run.lock
@@ -105,7 +105,7 @@ lock: setup-test ## pin the requirements again, by version and hash
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-annotate --no-header --no-emit-index-url requirements/fuzz.in -o requirements/fuzz.lock
 
 messages: setup-test ## generate protocol/messages from kio's schemas
-	$(BIN)/python -m protocol.generate
+	$(BIN)/python -m ottla.protocol.generate
 
 clean: ## remove the environment and caches (never data)
 	rm -rf .venv .fuzz build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

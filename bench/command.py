@@ -11,19 +11,19 @@ import click
 _COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType(
     {
         "calibrate": (
-            "bench.generators.command",
+            "ottla.bench.generators.command",
             "calibrate",
             "Measure the load generator itself, against a broker that drops everything.",
         ),
         "compare": (
-            "bench.aggregation.command",
+            "ottla.bench.aggregation.command",
             "compare",
             "Compare results: medians, spread, and whether a difference exceeds the noise.",
         ),
-        "list": ("bench.workloads.command", "list_workloads", "List the workloads that are shipped."),
-        "report": ("bench.page.command", "report", "Write the page and the pictures of results again."),
+        "list": ("ottla.bench.workloads.command", "list_workloads", "List the workloads that are shipped."),
+        "report": ("ottla.bench.page.command", "report", "Write the page and the pictures of results again."),
         "run": (
-            "bench.runs.command",
+            "ottla.bench.runs.command",
             "run_workload",
             "Run a workload on some targets, and write the result.",
         ),

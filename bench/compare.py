@@ -1,6 +1,6 @@
 """One broker of Kafka and one of Ottla side by side: the same loads and settings on the same machine, in turn.
 
-    python -m bench.compare [--settings default,tuned] [--places disk,tmpfs] [--disk DIR] [--tmpfs DIR] [--seconds S] ...
+    python -m ottla.bench.compare [--settings default,tuned] [--places disk,tmpfs] [--disk DIR] [--tmpfs DIR] [--seconds S] ...
 
 Prints tables and writes them, with every sample, to bench/results/. bench/PROGRAMS.md says how to read them.
 """
@@ -8,15 +8,15 @@ Prints tables and writes them, with every sample, to bench/results/. bench/PROGR
 from collections.abc import Sequence
 from typing import Final
 
-from bench.loads import LOADS, warm_up_round
-from bench.measures import Program
-from bench.program import main
-from bench.start_imports import START_IMPORTS
-from bench.start_up import START, START_IN_PROCESS
-from bench.targets.floor import FloorServer
-from bench.targets.profiled import ProfiledServer
-from bench.targets.servers import SERVERS, Server
-from bench.targets.settings import PLACES, SETTINGS
+from ottla.bench.loads import LOADS, warm_up_round
+from ottla.bench.measures import Program
+from ottla.bench.program import main
+from ottla.bench.start_imports import START_IMPORTS
+from ottla.bench.start_up import START, START_IN_PROCESS
+from ottla.bench.targets.floor import FloorServer
+from ottla.bench.targets.profiled import ProfiledServer
+from ottla.bench.targets.servers import SERVERS, Server
+from ottla.bench.targets.settings import PLACES, SETTINGS
 
 PROGRAM: Final[Program[Server]] = Program(
     name="compare",

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from bench.spark.java import java_program
+from ottla.bench.spark.java import java_program
 from requirements.choose_python import this_interpreter
 from tests.harness.fetch import KAFKA_VERSION
 

@@ -20,8 +20,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Generic, Self
 
-from bench.measures import T
-from bench.warm_up import WarmUp, warm_up
+from ottla.bench.measures import T
+from ottla.bench.warm_up import WarmUp, warm_up
 
 
 class Harness(Generic[T]):

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from bench.figures import (
+from ottla.bench.figures import (
     MEGABYTES_A_SECOND,
     MICROSECONDS,
     MILLISECONDS,

@@ -11,10 +11,10 @@ from itertools import count as numbers
 from typing import Any, Final
 from uuid import UUID
 
-from bench import java_clients, paced
-from bench.figures import MICROSECONDS, Figure, Goal, LoadFailed, Sample, percentiles
-from bench.generators import librdkafka
-from bench.load_figures import (
+from ottla.bench import java_clients, paced
+from ottla.bench.figures import MICROSECONDS, Figure, Goal, LoadFailed, Sample, percentiles
+from ottla.bench.generators import librdkafka
+from ottla.bench.load_figures import (
     GIGABYTE,
     Goals,
     bulk_figures,
@@ -23,9 +23,9 @@ from bench.load_figures import (
     partition_words,
     request_figures,
 )
-from bench.measures import Measure
-from bench.targets.servers import Server, Usage
-from bench.targets.wire import (
+from ottla.bench.measures import Measure
+from ottla.bench.targets.servers import Server, Usage
+from ottla.bench.targets.wire import (
     API_VERSIONS_REQUEST,
     TOPIC_ID_VERSIONS,
     WireClient,
@@ -33,12 +33,12 @@ from bench.targets.wire import (
     produce_message,
     request_frame,
 )
-from protocol.api_keys import ApiKey
-from protocol.messages import response_class
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from protocol.messages.produce import ProduceResponse
-from protocol.schema import Request
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.messages import response_class
+from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from ottla.protocol.messages.produce import ProduceResponse
+from ottla.protocol.schema import Request
 
 _KIB: Final = 1024
 #: Defaults, but for the local queue: a full one stops fetching for `fetch.queue.backoff.ms`, a second by default,

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
-from bench.figures import Figure, Sample, Table
-from bench.targets.memory import LOADED_GOAL_BYTES
+from ottla.bench.figures import Figure, Sample, Table
+from ottla.bench.targets.memory import LOADED_GOAL_BYTES
 
 
 class Subject(Protocol):

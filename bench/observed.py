@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Generic
 
-from bench.figures import FLOOR, OTTLA
-from bench.harness import Harness
-from bench.load_figures import CPU_METRICS
-from bench.measures import Measure, Program, T
-from bench.profiles import NodeSamples, Profile, profile_of
-from bench.targets.profiled import ProfiledCluster, ProfiledServer, Samplers
-from bench.targets.turn_logs import READER, watched
-from bench.turns import Turn
+from ottla.bench.figures import FLOOR, OTTLA
+from ottla.bench.harness import Harness
+from ottla.bench.load_figures import CPU_METRICS
+from ottla.bench.measures import Measure, Program, T
+from ottla.bench.profiles import NodeSamples, Profile, profile_of
+from ottla.bench.targets.profiled import ProfiledCluster, ProfiledServer, Samplers
+from ottla.bench.targets.turn_logs import READER, watched
+from ottla.bench.turns import Turn
 
 #: Of what is not timed: loads that restart nodes take long, and their volume is of no importance here.
 REHEARSAL_SCALE: Final = 0.25

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
-from bench.environment import REPOSITORY
-from bench.figures import Unit
-from bench.markdown import aligned
+from ottla.bench.environment import REPOSITORY
+from ottla.bench.figures import Unit
+from ottla.bench.markdown import aligned
 
 _WAITING: Final = "waiting for events, and between callbacks (loop)"
 _RECEIVING: Final = "receiving (socket)"
@@ -69,7 +69,7 @@ class NodeSamples:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """What `bench.internals.profiled_broker` writes."""
+        """What `ottla.bench.internals.profiled_broker` writes."""
         stacks = [(seconds, [Frame(*frame) for frame in stack]) for seconds, stack in data["stacks"]]
         return cls(stacks=stacks, others_s=data["others_s"])
 

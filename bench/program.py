@@ -20,18 +20,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, Generic
 
-from bench import environment, report
-from bench.figures import FLOOR, Sample, Table, in_words
-from bench.free_memory import touch, touch_free_memory
-from bench.harness import Harness, scratch
-from bench.measures import Measure, Program, T
-from bench.observed import REHEARSAL_SCALE, Observation
-from bench.report import Report, Section
-from bench.targets.memory import PeakMemory, memory_table
-from bench.targets.servers import end_on_signals
-from bench.targets.settings import DISK, PLACES, SETTINGS, TMPFS, WrongPlace, check_place, file_system_of
-from bench.turns import turns_table
-from bench.warm_up import MOST_ROUNDS
+from ottla.bench import environment, report
+from ottla.bench.figures import FLOOR, Sample, Table, in_words
+from ottla.bench.free_memory import touch, touch_free_memory
+from ottla.bench.harness import Harness, scratch
+from ottla.bench.measures import Measure, Program, T
+from ottla.bench.observed import REHEARSAL_SCALE, Observation
+from ottla.bench.report import Report, Section
+from ottla.bench.targets.memory import PeakMemory, memory_table
+from ottla.bench.targets.servers import end_on_signals
+from ottla.bench.targets.settings import DISK, PLACES, SETTINGS, TMPFS, WrongPlace, check_place, file_system_of
+from ottla.bench.turns import turns_table
+from ottla.bench.warm_up import MOST_ROUNDS
 
 _QUICK_SECONDS: Final = 0.2
 _QUICK_WARM_UPS: Final = 1
@@ -83,7 +83,7 @@ def main(arguments: Sequence[str] | None, program: Program[T]) -> None:
 
 def parse(arguments: Sequence[str] | None, program: Program[T]) -> argparse.Namespace:
     """What the command line asks for; ends the process with a sentence if that makes no figures."""
-    parser = argparse.ArgumentParser(prog=f"python -m bench.{program.name}", description=program.description)
+    parser = argparse.ArgumentParser(prog=f"python -m ottla.bench.{program.name}", description=program.description)
     _add_dimensions(parser, program)
     _add_parts(parser, program)
     options = parser.parse_args(arguments)

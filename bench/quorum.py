@@ -1,6 +1,6 @@
 """The metadata quorum, side by side with Apache Kafka: fail-over, many partitions, replay of a large log.
 
-    python -m bench.quorum [--settings default,tuned] [--places disk,tmpfs] [--disk DIR] [--tmpfs DIR] ...
+    python -m ottla.bench.quorum [--settings default,tuned] [--places disk,tmpfs] [--disk DIR] [--tmpfs DIR] ...
 
 Prints tables and writes them, with every sample, to bench/results/. bench/PROGRAMS.md says how to read them.
 """
@@ -8,13 +8,13 @@ Prints tables and writes them, with every sample, to bench/results/. bench/PROGR
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from bench.figures import COUNT, MEGABYTES, SECONDS, Figure
-from bench.measures import Measure, Program
-from bench.program import main
-from bench.quorum_failover import create_partitions, fail_over
-from bench.quorum_replay import replay, start
-from bench.targets.clusters import CLUSTERS, Cluster
-from bench.targets.settings import TMPFS
+from ottla.bench.figures import COUNT, MEGABYTES, SECONDS, Figure
+from ottla.bench.measures import Measure, Program
+from ottla.bench.program import main
+from ottla.bench.quorum_failover import create_partitions, fail_over
+from ottla.bench.quorum_replay import replay, start
+from ottla.bench.targets.clusters import CLUSTERS, Cluster
+from ottla.bench.targets.settings import TMPFS
 
 _FAIL_OVERS: Final = 3
 

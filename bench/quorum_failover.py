@@ -4,9 +4,9 @@ import itertools
 import time
 from typing import Final
 
-from bench.figures import LoadFailed, Sample
-from bench.targets.clusters import Cluster
-from bench.targets.wire import RequestFailed
+from ottla.bench.figures import LoadFailed, Sample
+from ottla.bench.targets.clusters import Cluster
+from ottla.bench.targets.wire import RequestFailed
 
 _PATIENCE_S: Final = 60.0
 _PAUSE_S: Final = 0.02

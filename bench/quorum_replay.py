@@ -9,13 +9,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from bench.environment import REPOSITORY
-from bench.figures import LoadFailed, Sample
-from bench.targets.clusters import Cluster, KafkaCluster
-from bench.targets.wire import WireClient
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
-from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from ottla.bench.environment import REPOSITORY
+from ottla.bench.figures import LoadFailed, Sample
+from ottla.bench.targets.clusters import Cluster, KafkaCluster
+from ottla.bench.targets.wire import WireClient
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from tests.harness import fetch
 
 _PARTITIONS: Final = 100_000
@@ -38,7 +38,7 @@ def replay(cluster: Cluster, scale: float) -> Sample:
         ]  # fmt: skip
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S)
     else:
-        command = [sys.executable, "-m", "bench.internals.quorum_replay_image", data_dir]
+        command = [sys.executable, "-m", "ottla.bench.internals.quorum_replay_image", data_dir]
         done = subprocess.run(
             command,
             capture_output=True,
@@ -86,7 +86,7 @@ def _with_log(cluster: Cluster, scale: float) -> tuple[Cluster, int]:
     command = [
         sys.executable,
         "-m",
-        "bench.internals.quorum_log",
+        "ottla.bench.internals.quorum_log",
         data_dir,
         str(topics),
         str(_PARTITIONS_PER_TOPIC),

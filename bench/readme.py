@@ -1,6 +1,6 @@
 """Puts the latest results (bench/results/*.json, docs/benchmarks/*.json) into README.md, between markers; a test holds both equal.
 
-python -m bench.readme
+python -m ottla.bench.readme
 """
 
 import re
@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from bench.environment import REPOSITORY
-from bench.page.documents import FOLDER, committed, readme_lines
-from bench.report import RESULTS, Report, all_rows, latest, overview, preface
+from ottla.bench.environment import REPOSITORY
+from ottla.bench.page.documents import FOLDER, committed, readme_lines
+from ottla.bench.report import RESULTS, Report, all_rows, latest, overview, preface
 
 README: Final = REPOSITORY / "README.md"
 _BLOCK: Final = re.compile(r"(<!-- figures of bench\.(\w+) -->\n).*?(<!-- end of figures -->\n)", re.DOTALL)
@@ -20,7 +20,7 @@ _WORKLOADS: Final = re.compile(r"(<!-- benchmarks -->\n).*?(<!-- end of benchmar
 def block(program: str, report: Report | None) -> str:
     """What stands between the markers of one program."""
     if report is None:
-        return f"\nThere is no result yet: `python -m bench.{program}` measures it.\n\n"
+        return f"\nThere is no result yet: `python -m ottla.bench.{program}` measures it.\n\n"
     return "\n".join(
         [
             "",
@@ -50,7 +50,7 @@ def main() -> None:
     """The command line."""
     text = README.read_text()
     if not _BLOCK.search(text):
-        sys.exit(f"{README} has no markers: <!-- figures of bench.compare --> ... <!-- end of figures -->")
+        sys.exit(f"{README} has no markers: <!-- figures of ottla.bench.compare --> ... <!-- end of figures -->")
     README.write_text(with_figures(text))
 
 

@@ -1,6 +1,6 @@
 """Replication, side by side with Apache Kafka: three brokers, three replicas, acks=all, min.insync.replicas=2.
 
-    python -m bench.replication [--settings default,tuned] [--places disk,tmpfs] [--disk DIR] [--tmpfs DIR] ...
+    python -m ottla.bench.replication [--settings default,tuned] [--places disk,tmpfs] [--disk DIR] [--tmpfs DIR] ...
 
 Prints tables and writes them, with every sample, to bench/results/. bench/PROGRAMS.md says how to read them.
 """
@@ -9,23 +9,23 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from bench.figures import MEGABYTES_A_SECOND, MILLISECONDS, SECONDS, Figure, Goal
-from bench.load_figures import Goals, bulk_figures, latency_figures, partition_words, request_figures
-from bench.measures import Measure, Program
-from bench.program import main
-from bench.replication_failover import producer_gap
-from bench.replication_followers import (
+from ottla.bench.figures import MEGABYTES_A_SECOND, MILLISECONDS, SECONDS, Figure, Goal
+from ottla.bench.load_figures import Goals, bulk_figures, latency_figures, partition_words, request_figures
+from ottla.bench.measures import Measure, Program
+from ottla.bench.program import main
+from ottla.bench.replication_failover import producer_gap
+from ottla.bench.replication_followers import (
     CATCH_UP_BYTES,
     catch_up,
     high_watermark_lag,
     high_watermark_lag_at,
     lag_metric,
 )
-from bench.replication_loads import BULK_BYTES, at_rate, bulk, consume_from_follower, one_at_a_time
-from bench.targets.clusters import CLUSTERS, Cluster
-from bench.targets.floor import FloorCluster
-from bench.targets.profiled import ProfiledCluster
-from bench.targets.settings import PLACES
+from ottla.bench.replication_loads import BULK_BYTES, at_rate, bulk, consume_from_follower, one_at_a_time
+from ottla.bench.targets.clusters import CLUSTERS, Cluster
+from ottla.bench.targets.floor import FloorCluster
+from ottla.bench.targets.profiled import ProfiledCluster
+from ottla.bench.targets.settings import PLACES
 
 _CPU: Final = "CPU of all brokers"
 _CPU_PER_REQUEST: Final = "CPU of all brokers for each request"

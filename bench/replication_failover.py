@@ -6,10 +6,10 @@ from typing import Final
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from bench.figures import LoadFailed, Sample
-from bench.replication_loads import topic
-from bench.targets.cluster_client import ClusterClient
-from bench.targets.clusters import Cluster
+from ottla.bench.figures import LoadFailed, Sample
+from ottla.bench.replication_loads import topic
+from ottla.bench.targets.cluster_client import ClusterClient
+from ottla.bench.targets.clusters import Cluster
 
 _BEFORE_S: Final = 1.0
 _AFTER_S: Final = 1.0

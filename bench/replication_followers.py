@@ -8,14 +8,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from bench.figures import LoadFailed, Sample, percentiles
-from bench.free_memory import held
-from bench.replication_loads import RECORD_BYTES, check_count, produce, topic
-from bench.targets.clusters import Cluster, Node
-from bench.targets.wire import WireClient, produce_frame
-from protocol.api_keys import ApiKey
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
-from protocol.messages.produce import ProduceResponse
+from ottla.bench.figures import LoadFailed, Sample, percentiles
+from ottla.bench.free_memory import held
+from ottla.bench.replication_loads import RECORD_BYTES, check_count, produce, topic
+from ottla.bench.targets.clusters import Cluster, Node
+from ottla.bench.targets.wire import WireClient, produce_frame
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from ottla.protocol.messages.produce import ProduceResponse
 
 #: Until so many records, or so much time at scale 1; but some at least.
 _LAG_RECORDS: Final = 600

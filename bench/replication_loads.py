@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from bench import paced
-from bench.figures import LoadFailed, Sample, percentiles
-from bench.generators import librdkafka
-from bench.load_figures import bulk_sample
-from bench.loads import CONSUMER_SETTINGS
-from bench.targets.cluster_client import ClusterClient
-from bench.targets.clusters import Cluster
-from bench.targets.wire import produce_frame
+from ottla.bench import paced
+from ottla.bench.figures import LoadFailed, Sample, percentiles
+from ottla.bench.generators import librdkafka
+from ottla.bench.load_figures import bulk_sample
+from ottla.bench.loads import CONSUMER_SETTINGS
+from ottla.bench.targets.cluster_client import ClusterClient
+from ottla.bench.targets.clusters import Cluster
+from ottla.bench.targets.wire import produce_frame
 
 RECORD_BYTES: Final = 1024
 #: For scale 1, about a second.

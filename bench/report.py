@@ -10,13 +10,13 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from bench.environment import Environment
-from bench.figures import FLOOR, KAFKA, OTTLA, Figure, Goal, Row, Table, Unit, name_of, tally, worst
-from bench.markdown import aligned
-from bench.profiles import Profile, profile_lines
-from bench.targets.settings import SETTINGS_WORDS
-from bench.turns import BOUND_MS, Turn, words_of
-from bench.warm_up import WarmUp
+from ottla.bench.environment import Environment
+from ottla.bench.figures import FLOOR, KAFKA, OTTLA, Figure, Goal, Row, Table, Unit, name_of, tally, worst
+from ottla.bench.markdown import aligned
+from ottla.bench.profiles import Profile, profile_lines
+from ottla.bench.targets.settings import SETTINGS_WORDS
+from ottla.bench.turns import BOUND_MS, Turn, words_of
+from ottla.bench.warm_up import WarmUp
 
 RESULTS: Final = Path(__file__).parent / "results"
 _FORMAT: Final = 3
@@ -35,7 +35,7 @@ class Section:
     place: str
     #: The type of the file system that the place is on.
     file_system: str
-    #: What every node of both sides got on top of what is always set (`bench.targets.servers`, `bench.targets.clusters`).
+    #: What every node of both sides got on top of what is always set (`ottla.bench.targets.servers`, `ottla.bench.targets.clusters`).
     properties: Mapping[str, str]
     tables: Sequence[Table]
     #: Target -> how it was warmed up; empty where it was not.

@@ -1,6 +1,6 @@
 """What a new broker imports until it is ready, and how long each module takes (`python -X importtime`).
 
-    python -m bench.start_imports     prints the modules that take longest
+    python -m ottla.bench.start_imports     prints the modules that take longest
 
 Tracing costs about a fifth: the start itself is measured without it (`bench/start_up.py`).
 """
@@ -14,11 +14,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from bench.figures import COUNT, MILLISECONDS, Figure, Sample
-from bench.harness import scratch
-from bench.markdown import aligned
-from bench.measures import Measure
-from bench.targets.servers import Ottla, Server
+from ottla.bench.figures import COUNT, MILLISECONDS, Figure, Sample
+from ottla.bench.harness import scratch
+from ottla.bench.markdown import aligned
+from ottla.bench.measures import Measure
+from ottla.bench.targets.servers import Ottla, Server
 
 #: Ours, each a row of the report; everything else is Python's own or an installed package.
 PACKAGES: Final = ("runtime", "protocol", "storage", "remote", "controller", "broker")
@@ -28,14 +28,14 @@ SHOWN: Final = (
     "asyncio",
     "uvloop",
     "click",
-    "broker.main",
-    "broker.api",
-    "broker.services",
-    "broker.node",
-    "broker.groups.coordinator",
-    "broker.replicas.replica_manager",
-    "broker.roles.tiering",
-    "controller.controller",
+    "ottla.broker.main",
+    "ottla.broker.api",
+    "ottla.broker.services",
+    "ottla.broker.node",
+    "ottla.broker.groups.coordinator",
+    "ottla.broker.replicas.replica_manager",
+    "ottla.broker.roles.tiering",
+    "ottla.controller.controller",
 )
 _LINE: Final = re.compile(r"^import time: +(\d+) \| +(\d+) \| +([\w.]+)$", re.MULTILINE)
 _US: Final = 1e-6
@@ -65,7 +65,7 @@ def imported(text: str) -> Iterator[Imported]:
 def group_of(module: str) -> str:
     """Which row of the report a module belongs to.
 
-    >>> group_of("broker.api"), group_of("asyncio.events"), group_of("click")
+    >>> group_of("ottla.broker.api"), group_of("asyncio.events"), group_of("click")
     ('broker', "Python's own", 'installed packages')
     """
     package = module.partition(".")[0]

@@ -8,10 +8,10 @@ import sys
 import time
 from typing import Final
 
-from bench.environment import REPOSITORY
-from bench.figures import MEGABYTES, MILLISECONDS, SECONDS, Figure, Goal, LoadFailed, Sample
-from bench.measures import Measure
-from bench.targets.servers import Ottla, Server, ottla_environment
+from ottla.bench.environment import REPOSITORY
+from ottla.bench.figures import MEGABYTES, MILLISECONDS, SECONDS, Figure, Goal, LoadFailed, Sample
+from ottla.bench.measures import Measure
+from ottla.bench.targets.servers import Ottla, Server, ottla_environment
 
 #: A broker is idle when its start is this long ago.
 _SETTLE_S: Final = 1.5
@@ -42,7 +42,7 @@ def _start_in_process(server: Server, scale: float) -> Sample:
     if not isinstance(server, Ottla):
         return {}
     folder = server.folder.parent / f"{server.name}-in-process"
-    command = [sys.executable, "-m", "bench.internals.start_in_process", str(folder)]
+    command = [sys.executable, "-m", "ottla.bench.internals.start_in_process", str(folder)]
     done = subprocess.run(
         command,
         cwd=REPOSITORY,

@@ -1,6 +1,6 @@
 """Followers with little local data, and elections that know of it (KIP-1023, draft KIP-1303): what they gain, what they cost.
 
-    python -m bench.tier_elections [--disk DIR] [--seconds S] ...
+    python -m ottla.bench.tier_elections [--disk DIR] [--seconds S] ...
 
 Prints tables and writes them, with every sample, to bench/results/. bench/PROGRAMS.md says how to read them. Kafka has KIP-1023
 only: after a fail-over its figures are those without the preference.
@@ -9,14 +9,14 @@ only: after a fail-over its figures are those without the preference.
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from bench.figures import COUNT, MEGABYTES, MEGABYTES_A_SECOND, MILLISECONDS, SECONDS, TIMES, Figure, Goal
-from bench.measures import Measure, Program
-from bench.program import main
-from bench.replication_loads import at_rate
-from bench.targets.clusters import Cluster
-from bench.targets.settings import DISK
-from bench.targets.tiering_clusters import TIER_PROPERTIES, TIERED_CLUSTERS
-from bench.tier_elections_loads import fail_over, fail_over_on_minio, measure_larger, rejoin
+from ottla.bench.figures import COUNT, MEGABYTES, MEGABYTES_A_SECOND, MILLISECONDS, SECONDS, TIMES, Figure, Goal
+from ottla.bench.measures import Measure, Program
+from ottla.bench.program import main
+from ottla.bench.replication_loads import at_rate
+from ottla.bench.targets.clusters import Cluster
+from ottla.bench.targets.settings import DISK
+from ottla.bench.targets.tiering_clusters import TIER_PROPERTIES, TIERED_CLUSTERS
+from ottla.bench.tier_elections_loads import fail_over, fail_over_on_minio, measure_larger, rejoin
 
 #: What the fixed costs of a rejoin vary by, from run to run.
 _CONSTANT: Final = Goal(at_most=1.5, is_absolute=True)

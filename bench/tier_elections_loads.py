@@ -11,21 +11,21 @@ broker 3 is elected, and consumers of older records are served from the remote t
 import time
 from typing import Final
 
-from bench.figures import KAFKA, OTTLA, LoadFailed, Sample, percentiles
-from bench.targets.clusters import Cluster
-from bench.targets.tiering_clusters import (
+from ottla.bench.figures import KAFKA, OTTLA, LoadFailed, Sample, percentiles
+from ottla.bench.targets.clusters import Cluster
+from ottla.bench.targets.tiering_clusters import (
     LEADER,
     TieredTopic,
     cluster_on_minio,
     configure_brokers,
     poll_until,
 )
-from bench.targets.wiped_broker import filled, rejoined, stop
-from bench.targets.wire import RequestFailed, WireClient
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from protocol.records.batch import batches
+from ottla.bench.targets.wiped_broker import filled, rejoined, stop
+from ottla.bench.targets.wire import RequestFailed, WireClient
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from ottla.protocol.records.batch import batches
 
 _SKIPS_TIERED: Final = "follower.fetch.last.tiered.offset.enable"
 _PREFERS_LOCAL: Final = "leader.election.prefer.early.local.log.start.offset"

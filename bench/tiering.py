@@ -1,6 +1,6 @@
 """Tiered storage, side by side with Apache Kafka: the test cases of KIP-405, scaled to this machine.
 
-    python -m bench.tiering [--settings default,tuned] [--places disk,tmpfs] [--disk DIR] [--tmpfs DIR] ...
+    python -m ottla.bench.tiering [--settings default,tuned] [--places disk,tmpfs] [--disk DIR] [--tmpfs DIR] ...
 
 Prints tables and writes them, with every sample, to bench/results/. bench/PROGRAMS.md says how to read them.
 """
@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from bench.figures import (
+from ottla.bench.figures import (
     COUNT,
     MEGABYTES,
     MEGABYTES_A_SECOND,
@@ -22,14 +22,14 @@ from bench.figures import (
     Figure,
     Goal,
 )
-from bench.measures import Measure, Program
-from bench.program import main
-from bench.replication_loads import at_rate
-from bench.targets.clusters import Cluster
-from bench.targets.settings import DISK
-from bench.targets.tiering_clusters import TIER_PROPERTIES, TIERED_CLUSTERS
-from bench.tiering_loads import catch_up_from_minio, catch_up_from_remote, paced_produce
-from bench.tiering_rejoin import prepare, rejoin
+from ottla.bench.measures import Measure, Program
+from ottla.bench.program import main
+from ottla.bench.replication_loads import at_rate
+from ottla.bench.targets.clusters import Cluster
+from ottla.bench.targets.settings import DISK
+from ottla.bench.targets.tiering_clusters import TIER_PROPERTIES, TIERED_CLUSTERS
+from ottla.bench.tiering_loads import catch_up_from_minio, catch_up_from_remote, paced_produce
+from ottla.bench.tiering_rejoin import prepare, rejoin
 
 _KIB, _MIB = 1 << 10, 1 << 20
 _NO_SLOWER_THAN_UNTIERED: Final = Goal(at_most=1.1, is_absolute=True)

@@ -5,16 +5,16 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
-from bench import paced
-from bench.figures import OTTLA, LoadFailed, Sample, percentiles
-from bench.generators import librdkafka
-from bench.load_figures import GIGABYTE, bulk_sample
-from bench.loads import CONSUMER_SETTINGS
-from bench.replication_loads import RECORD_BYTES, produce
-from bench.targets.clusters import Cluster
-from bench.targets.plain_store import PlainDirectory, PlainStore
-from bench.targets.tiering_clusters import TIERED, TieredTopic, cluster_on_minio, poll_until, tiered_topic
-from bench.targets.wire import produce_frame
+from ottla.bench import paced
+from ottla.bench.figures import OTTLA, LoadFailed, Sample, percentiles
+from ottla.bench.generators import librdkafka
+from ottla.bench.load_figures import GIGABYTE, bulk_sample
+from ottla.bench.loads import CONSUMER_SETTINGS
+from ottla.bench.replication_loads import RECORD_BYTES, produce
+from ottla.bench.targets.clusters import Cluster
+from ottla.bench.targets.plain_store import PlainDirectory, PlainStore
+from ottla.bench.targets.tiering_clusters import TIERED, TieredTopic, cluster_on_minio, poll_until, tiered_topic
+from ottla.bench.targets.wire import produce_frame
 
 _MIB: Final = 1 << 20
 #: Of one phase, at scale 1: without, with, with, without tiering.

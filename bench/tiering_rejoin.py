@@ -12,10 +12,10 @@ for both of its replicas. It takes minutes, and is compared with Ottla's own fig
 from dataclasses import dataclass
 from typing import Final
 
-from bench.figures import OTTLA, Sample
-from bench.targets.clusters import Cluster
-from bench.targets.tiering_clusters import TIERED, TieredTopic
-from bench.targets.wiped_broker import filled, rejoined, stop
+from ottla.bench.figures import OTTLA, Sample
+from ottla.bench.targets.clusters import Cluster
+from ottla.bench.targets.tiering_clusters import TIERED, TieredTopic
+from ottla.bench.targets.wiped_broker import filled, rejoined, stop
 
 #: Of `large` and `huge`; less at scales below 1.
 _LARGEST_BYTES: Final = 16e9

@@ -1,9 +1,9 @@
 """Long turns of Ottla's event loop beside those of the floor's, for each gigabyte produced: what is the machine's, what is Ottla's.
 
-    python -m bench.turn_rates [--places NAME,...] [--runs N] ...
+    python -m ottla.bench.turn_rates [--places NAME,...] [--runs N] ...
 
 Prints tables and writes them, with every sample, to bench/results/. Both are watched while 2 GB are produced, in turn, run after
-run: `bench.compare` counts the turns of one round of each load, too few to compare two loops by. bench/PROGRAMS.md says more.
+run: `ottla.bench.compare` counts the turns of one round of each load, too few to compare two loops by. bench/PROGRAMS.md says more.
 """
 
 import sys
@@ -11,16 +11,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from bench.figures import MEGABYTES_A_SECOND, MILLISECONDS, OTTLA, Figure, Sample, Unit
-from bench.load_figures import GIGABYTE
-from bench.loads import librdkafka_produce, warm_up_round
-from bench.measures import Measure, Program
-from bench.program import main
-from bench.targets.floor import FloorServer
-from bench.targets.servers import SERVERS, Server
-from bench.targets.settings import PLACES
-from bench.targets.turn_logs import READER, watched
-from bench.turns import BOUND_MS
+from ottla.bench.figures import MEGABYTES_A_SECOND, MILLISECONDS, OTTLA, Figure, Sample, Unit
+from ottla.bench.load_figures import GIGABYTE
+from ottla.bench.loads import librdkafka_produce, warm_up_round
+from ottla.bench.measures import Measure, Program
+from ottla.bench.program import main
+from ottla.bench.targets.floor import FloorServer
+from ottla.bench.targets.servers import SERVERS, Server
+from ottla.bench.targets.settings import PLACES
+from ottla.bench.targets.turn_logs import READER, watched
+from ottla.bench.turns import BOUND_MS
 
 _MEGABYTES: Final = 2000
 _FOR_EACH_GB: Final = Unit(name="for each GB", decimals=1)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from bench.figures import COUNT, FLOOR, MILLISECONDS, OTTLA, Figure, Goal, Sample, Table
+from ottla.bench.figures import COUNT, FLOOR, MILLISECONDS, OTTLA, Figure, Goal, Sample, Table
 
 BOUND_MS: Final = 5
 TURNS_TABLE: Final = "turns"

@@ -1,4 +1,4 @@
-"""The command line: `ottla broker` and `ottla version`; other commands are in `broker.commands` and `broker.tools`."""
+"""The command line: `ottla broker` and `ottla version`; other commands are in `ottla.broker.commands` and `ottla.broker.tools`."""
 
 import asyncio
 import gc
@@ -10,16 +10,16 @@ from pathlib import Path
 
 import click
 
-from broker import VERSION
-from broker.api import preparations
-from broker.config import BrokerConfig
-from broker.config.load import load_config
-from broker.log_lines import FORMAT, LineFormatter, LineLimit
-from broker.node import CannotStart, Node
-from broker.tools import CommandsWithTools
-from protocol.errors import KafkaError
-from runtime.production import ProductionRuntime, allow_open_files, run
-from runtime.turns import in_turns
+from ottla.broker import VERSION
+from ottla.broker.api import preparations
+from ottla.broker.config import BrokerConfig
+from ottla.broker.config.load import load_config
+from ottla.broker.log_lines import FORMAT, LineFormatter, LineLimit
+from ottla.broker.node import CannotStart, Node
+from ottla.broker.tools import CommandsWithTools
+from ottla.protocol.errors import KafkaError
+from ottla.runtime.production import ProductionRuntime, allow_open_files, run
+from ottla.runtime.turns import in_turns
 
 _INTERRUPTED = 130  # what a shell reports for a process that Ctrl-C ended
 _FAILED = 1

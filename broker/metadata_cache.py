@@ -9,8 +9,8 @@ Source: KRaftMetadataCache and MetadataLoader of Kafka 4.3.1.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from uuid import UUID
 
-from protocol.metadata.features import KRAFT_VERSION
-from protocol.metadata.image import (
+from ottla.protocol.metadata.features import KRAFT_VERSION
+from ottla.protocol.metadata.image import (
     DIRECTORY_LOST,
     DIRECTORY_MIGRATING,
     DIRECTORY_UNASSIGNED,
@@ -22,9 +22,9 @@ from protocol.metadata.image import (
     PartitionImage,
     TopicImage,
 )
-from protocol.metadata.image_delta import difference
-from protocol.metadata.records import MetadataRecord
-from protocol.types import TopicPartition
+from ottla.protocol.metadata.image_delta import difference
+from ottla.protocol.metadata.records import MetadataRecord
+from ottla.protocol.types import TopicPartition
 
 
 class MetadataCache:

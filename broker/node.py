@@ -12,24 +12,24 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from broker.config import BrokerConfig, notices
-from broker.config.listeners import Listener
-from broker.membership.lifecycle import RegistrationRefused
-from broker.roles.broker import BrokerRole
-from broker.roles.controller import ControllerRole
-from broker.roles.directories import CannotStart, Directories
-from broker.roles.quorum import QuorumRole
-from broker.services import BrokerServices
-from controller.quorum.driver import QuorumFailed
-from protocol.errors import KafkaError
-from protocol.metadata.image import InvalidMetadata
-from runtime import Pool, Runtime
-from storage.files import Files
-from storage.manager.log_manager import InconsistentMetaProperties
+from ottla.broker.config import BrokerConfig, notices
+from ottla.broker.config.listeners import Listener
+from ottla.broker.membership.lifecycle import RegistrationRefused
+from ottla.broker.roles.broker import BrokerRole
+from ottla.broker.roles.controller import ControllerRole
+from ottla.broker.roles.directories import CannotStart, Directories
+from ottla.broker.roles.quorum import QuorumRole
+from ottla.broker.services import BrokerServices
+from ottla.controller.quorum.driver import QuorumFailed
+from ottla.protocol.errors import KafkaError
+from ottla.protocol.metadata.image import InvalidMetadata
+from ottla.runtime import Pool, Runtime
+from ottla.storage.files import Files
+from ottla.storage.manager.log_manager import InconsistentMetaProperties
 
 if TYPE_CHECKING:
-    from broker.roles.metrics import MetricsRole
-    from broker.tiering.remote_tier import RemoteTier
+    from ottla.broker.roles.metrics import MetricsRole
+    from ottla.broker.tiering.remote_tier import RemoteTier
 
 __all__ = ["CannotStart", "Node"]
 
@@ -81,7 +81,7 @@ class Node:
     async def _start(self, files: Files) -> None:
         runtime, config, controller = self._runtime, self._config, self._controller_role
         if config.metrics_listeners:
-            from broker.roles.metrics import MetricsRole  # imported here: prometheus-client takes 60 ms
+            from ottla.broker.roles.metrics import MetricsRole  # imported here: prometheus-client takes 60 ms
 
             self.metrics = MetricsRole(runtime, config, unreadiness=self.unreadiness)
             await self.metrics.start()
@@ -110,7 +110,7 @@ class Node:
         """The remote tier; None: it is not enabled. Raises CannotStart, OSError."""
         if not self._config.remote_log_storage_system_enable:
             return None
-        from broker.roles.tiering import open_remote_tier  # imported here: 65 modules, a tenth of a start
+        from ottla.broker.roles.tiering import open_remote_tier  # imported here: 65 modules, a tenth of a start
 
         return await open_remote_tier(self._runtime, self._config, self._quorum, self._directories, files)
 

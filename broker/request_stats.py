@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
-from protocol.api_keys import ApiKey
-from runtime.histogram import Histogram
+from ottla.protocol.api_keys import ApiKey
+from ottla.runtime.histogram import Histogram
 
 #: One of so many requests that are answered at once is timed, where a request takes tens of microseconds: the code of the
 #: timing is not in the processor's cache by then, and takes 3 us. Of other APIs all are timed.
@@ -66,7 +66,7 @@ class RequestStats:
         self.times: dict[ApiKey, Histogram] = {}
 
     def serve(self, versions: Mapping[int, range], *, is_broker: bool) -> None:
-        """Create the counters of these APIs. A broker's Fetch is timed where its sender is known (`broker.reads.fetch`)."""
+        """Create the counters of these APIs. A broker's Fetch is timed where its sender is known (`ottla.broker.reads.fetch`)."""
         for number, served in versions.items():
             key = ApiKey(number)
             times = None

@@ -7,21 +7,21 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from broker.config import BrokerConfig
-from broker.groups.coordinator import GroupCoordinator
-from broker.membership.controller_channel import ControllerChannel
-from broker.membership.lifecycle import BrokerLifecycle
-from broker.metadata_cache import MetadataCache
-from broker.reads.fetch_session_cache import FetchSessionCache
-from broker.reads.preferred_read_replica import PreferredReadReplicas
-from broker.replicas.producer_ids import ProducerIdManager
-from broker.replicas.replica_manager import ReplicaManager
-from broker.topic_creator import TopicCreator
-from runtime import Runtime
+from ottla.broker.config import BrokerConfig
+from ottla.broker.groups.coordinator import GroupCoordinator
+from ottla.broker.membership.controller_channel import ControllerChannel
+from ottla.broker.membership.lifecycle import BrokerLifecycle
+from ottla.broker.metadata_cache import MetadataCache
+from ottla.broker.reads.fetch_session_cache import FetchSessionCache
+from ottla.broker.reads.preferred_read_replica import PreferredReadReplicas
+from ottla.broker.replicas.producer_ids import ProducerIdManager
+from ottla.broker.replicas.replica_manager import ReplicaManager
+from ottla.broker.topic_creator import TopicCreator
+from ottla.runtime import Runtime
 
 if TYPE_CHECKING:
-    # Imported only where it is enabled: `broker.node`.
-    from broker.tiering.remote_tier import RemoteTier
+    # Imported only where it is enabled: `ottla.broker.node`.
+    from ottla.broker.tiering.remote_tier import RemoteTier
 
 
 @dataclass(slots=True, kw_only=True)
@@ -43,5 +43,5 @@ class BrokerServices:
     topic_creator: TopicCreator
     #: None: tiered storage is not enabled.
     remote: "RemoteTier | None"
-    #: Held by the one long answer that is made (`broker.api.long_answers`).
+    #: Held by the one long answer that is made (`ottla.broker.api.long_answers`).
     long_answers: asyncio.Lock = field(default_factory=asyncio.Lock)

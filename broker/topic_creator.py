@@ -6,11 +6,11 @@ Source: AutoTopicCreationManager of Kafka 4.3.1.
 import logging
 from collections.abc import Iterable, Mapping
 
-from broker.membership.controller_channel import ControllerChannel
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode, InvalidTopic
-from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from protocol.topic_names import INTERNAL_TOPICS, check_topic_name
+from ottla.broker.membership.controller_channel import ControllerChannel
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode, InvalidTopic
+from ottla.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from ottla.protocol.topic_names import INTERNAL_TOPICS, check_topic_name
 
 logger = logging.getLogger(__name__)
 

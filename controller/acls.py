@@ -14,25 +14,25 @@ from itertools import islice
 from typing import Final, TypeVar
 from uuid import UUID
 
-from controller.result import MAX_RECORDS_PER_USER_OPERATION, Result, check_record_count
-from controller.state import ClusterState
-from controller.steps import Steps, by_steps, in_steps
-from protocol.errors import ErrorCode, InvalidRequest, KafkaError, SecurityDisabled
-from protocol.messages.create_acls import (
+from ottla.controller.result import MAX_RECORDS_PER_USER_OPERATION, Result, check_record_count
+from ottla.controller.state import ClusterState
+from ottla.controller.steps import Steps, by_steps, in_steps
+from ottla.protocol.errors import ErrorCode, InvalidRequest, KafkaError, SecurityDisabled
+from ottla.protocol.messages.create_acls import (
     AclCreation,
     AclCreationResult,
     CreateAclsRequest,
     CreateAclsResponse,
 )
-from protocol.messages.delete_acls import (
+from ottla.protocol.messages.delete_acls import (
     DeleteAclsFilter,
     DeleteAclsFilterResult,
     DeleteAclsMatchingAcl,
     DeleteAclsRequest,
     DeleteAclsResponse,
 )
-from protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
-from protocol.metadata.acls import (
+from ottla.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from ottla.protocol.metadata.acls import (
     CLUSTER_NAME,
     AclFilter,
     AclOperation,
@@ -41,7 +41,7 @@ from protocol.metadata.acls import (
     ResourceType,
     describe,
 )
-from protocol.metadata.records import AccessControlEntryRecord, RemoveAccessControlEntryRecord
+from ottla.protocol.metadata.records import AccessControlEntryRecord, RemoveAccessControlEntryRecord
 
 AUTHORIZER_KEY: Final = "authorizer.class.name"
 

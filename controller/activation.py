@@ -10,16 +10,16 @@ kraft.version 1, the voters. Source: ActivationRecordsGenerator of Kafka 4.3.1.
 
 from pathlib import Path
 
-from controller.configs import MIN_INSYNC_REPLICAS
-from controller.features import DEFAULT_LEVELS
-from controller.formatting import bootstrap_records
-from controller.metadata import snapshots
-from controller.metadata.record_versions import TRANSACTIONS_3_6_IV1
-from controller.result import Result
-from controller.settings import ControllerSettings
-from protocol.metadata.features import ELR_VERSION
-from protocol.metadata.image import METADATA_VERSION, ConfigResourceType, InvalidMetadata, MetadataImage
-from protocol.metadata.records import (
+from ottla.controller.configs import MIN_INSYNC_REPLICAS
+from ottla.controller.features import DEFAULT_LEVELS
+from ottla.controller.formatting import bootstrap_records
+from ottla.controller.metadata import snapshots
+from ottla.controller.metadata.record_versions import TRANSACTIONS_3_6_IV1
+from ottla.controller.result import Result
+from ottla.controller.settings import ControllerSettings
+from ottla.protocol.metadata.features import ELR_VERSION
+from ottla.protocol.metadata.image import METADATA_VERSION, ConfigResourceType, InvalidMetadata, MetadataImage
+from ottla.protocol.metadata.records import (
     AbortTransactionRecord,
     BeginTransactionRecord,
     ConfigRecord,
@@ -27,8 +27,8 @@ from protocol.metadata.records import (
     FeatureLevelRecord,
     MetadataRecord,
 )
-from storage.file_names import LOG
-from storage.files import Files
+from ottla.storage.file_names import LOG
+from ottla.storage.files import Files
 
 
 def format_directory(directory: Path, files: Files, *, now_ms: int) -> None:

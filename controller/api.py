@@ -1,14 +1,14 @@
 """ControllerApis: the requests that the controller serves, each with its decision.
 
-The response to a request that fails as a whole is in `protocol.refusals`. Source: ControllerApis of Kafka 4.3.1.
+The response to a request that fails as a whole is in `ottla.protocol.refusals`. Source: ControllerApis of Kafka 4.3.1.
 """
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from controller import acls, configs, features, producer_ids, quotas, scram
-from controller.membership import brokers, controllers
-from controller.partitions import (
+from ottla.controller import acls, configs, features, producer_ids, quotas, scram
+from ottla.controller.membership import brokers, controllers
+from ottla.controller.partitions import (
     alter_partition,
     create_partitions,
     directory_assignment,
@@ -16,10 +16,10 @@ from controller.partitions import (
     reassignments,
     topics,
 )
-from controller.result import Result
-from controller.state import ClusterState
-from controller.steps import InSteps, Steps
-from protocol.api_keys import ApiKey
+from ottla.controller.result import Result
+from ottla.controller.state import ClusterState
+from ottla.controller.steps import InSteps, Steps
+from ottla.protocol.api_keys import ApiKey
 
 
 class ControllerApi(NamedTuple):

@@ -11,12 +11,12 @@ import re
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeVar, assert_never
 
-from controller.effective_configs import CONTROLLER_BROKER_KEYS
-from controller.result import MAX_RECORDS_PER_USER_OPERATION, Result, check_record_count
-from controller.state import ClusterState
-from controller.steps import ROWS_OF_STEP, Steps, in_steps
-from protocol.config_def import AlterOperation, ConfigKey, ConfigOperation, merge_operations
-from protocol.errors import (
+from ottla.controller.effective_configs import CONTROLLER_BROKER_KEYS
+from ottla.controller.result import MAX_RECORDS_PER_USER_OPERATION, Result, check_record_count
+from ottla.controller.state import ClusterState
+from ottla.controller.steps import ROWS_OF_STEP, Steps, in_steps
+from ottla.protocol.config_def import AlterOperation, ConfigKey, ConfigOperation, merge_operations
+from ottla.protocol.errors import (
     BrokerIdNotRegistered,
     ErrorCode,
     InvalidConfig,
@@ -25,10 +25,10 @@ from protocol.errors import (
     UnknownTopicOrPartition,
     UnsupportedVersion,
 )
-from protocol.messages import alter_configs, incremental_alter_configs
-from protocol.metadata.features import CORDONED_DIRECTORIES_4_3_IV0
-from protocol.metadata.image import ConfigResource, ConfigResourceType
-from protocol.metadata.records import (
+from ottla.protocol.messages import alter_configs, incremental_alter_configs
+from ottla.protocol.metadata.features import CORDONED_DIRECTORIES_4_3_IV0
+from ottla.protocol.metadata.image import ConfigResource, ConfigResourceType
+from ottla.protocol.metadata.records import (
     BeginTransactionRecord,
     ClearElrRecord,
     ConfigRecord,
@@ -36,9 +36,9 @@ from protocol.metadata.records import (
     MetadataRecord,
     PartitionChangeRecord,
 )
-from protocol.steps import Step, counted, listed
-from protocol.topic_names import check_topic_name
-from storage.log_config import TOPIC_CONFIGS
+from ottla.protocol.steps import Step, counted, listed
+from ottla.protocol.topic_names import check_topic_name
+from ottla.storage.log_config import TOPIC_CONFIGS
 
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
 CORDONED_LOG_DIRS = "cordoned.log.dirs"

@@ -29,32 +29,32 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from controller import activation
-from controller.api import CONTROLLER_APIS
-from controller.decision_lock import DecisionLock
-from controller.metadata import new_batches
-from controller.metadata.new_batches import NewBatch, batching
-from controller.metadata.transactions import TRANSACTION_MARKERS
-from controller.periodic import PeriodicTask, PeriodicTasks
-from controller.quorum.raft_client import RaftClient
-from controller.raft.types import LeaderAndEpoch, OffsetAndEpoch
-from controller.result import Result
-from controller.settings import ConfigValidators, ControllerSettings
-from controller.state import ClusterState
-from controller.steps import Steps
-from protocol.api_keys import ApiKey
-from protocol.errors import (
+from ottla.controller import activation
+from ottla.controller.api import CONTROLLER_APIS
+from ottla.controller.decision_lock import DecisionLock
+from ottla.controller.metadata import new_batches
+from ottla.controller.metadata.new_batches import NewBatch, batching
+from ottla.controller.metadata.transactions import TRANSACTION_MARKERS
+from ottla.controller.periodic import PeriodicTask, PeriodicTasks
+from ottla.controller.quorum.raft_client import RaftClient
+from ottla.controller.raft.types import LeaderAndEpoch, OffsetAndEpoch
+from ottla.controller.result import Result
+from ottla.controller.settings import ConfigValidators, ControllerSettings
+from ottla.controller.state import ClusterState
+from ottla.controller.steps import Steps
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import (
     KafkaError,
     NotController,
     RequestTimedOut,
     UnsupportedVersion,
 )
-from protocol.metadata.image import InvalidMetadata, MetadataImage
-from protocol.metadata.records import MetadataRecord
-from protocol.refusals import refuse_in_steps
-from runtime import Runtime
-from runtime.turns import FreedInTurns, in_turns
-from storage.files import Files
+from ottla.protocol.metadata.image import InvalidMetadata, MetadataImage
+from ottla.protocol.metadata.records import MetadataRecord
+from ottla.protocol.refusals import refuse_in_steps
+from ottla.runtime import Runtime
+from ottla.runtime.turns import FreedInTurns, in_turns
+from ottla.storage.files import Files
 
 __all__ = ["Controller", "InvalidMetadata"]
 
@@ -387,7 +387,7 @@ class Controller:
 
 
 class _Kraft:
-    """What decisions see of the quorum: see `controller.kraft_version.KraftVersionLayer`."""
+    """What decisions see of the quorum: see `ottla.controller.kraft_version.KraftVersionLayer`."""
 
     def __init__(self, quorum: RaftClient) -> None:
         self._quorum = quorum

@@ -4,7 +4,7 @@ A level can be finalized only if every node supports it: this controller, all re
 from metadata.version 15 on, all controllers of the quorum. Brokers register the levels that they serve, so a level
 that some broker does not serve yet is refused here, with that broker's id.
 
-kraft.version is decided here like the others, but changed by the Raft layer (`controller.kraft_version`): the log
+kraft.version is decided here like the others, but changed by the Raft layer (`ottla.controller.kraft_version`): the log
 receives control records, and a NoOp record in place of a FeatureLevel record.
 
 Source: FeatureControlManager and QuorumFeatures of Kafka 4.3.1.
@@ -14,18 +14,18 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 
-from controller.configs import elr_safety_records
-from controller.formatting import feature_levels
-from controller.result import Result
-from controller.state import ClusterState
-from protocol.errors import InvalidRequest, InvalidUpdateVersion
-from protocol.messages.update_features import (
+from ottla.controller.configs import elr_safety_records
+from ottla.controller.formatting import feature_levels
+from ottla.controller.result import Result
+from ottla.controller.state import ClusterState
+from ottla.protocol.errors import InvalidRequest, InvalidUpdateVersion
+from ottla.protocol.messages.update_features import (
     FeatureUpdateKey,
     UpdatableFeatureResult,
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
-from protocol.metadata.features import (
+from ottla.protocol.metadata.features import (
     CONTROLLER_REGISTRATION_3_7_IV0,
     ELR_VERSION,
     KRAFT_VERSION,
@@ -34,7 +34,7 @@ from protocol.metadata.features import (
     UNDERSTOOD_FEATURES,
     missing_dependency,
 )
-from protocol.metadata.records import FeatureLevelRecord, MetadataRecord, NoOpRecord
+from ottla.protocol.metadata.records import FeatureLevelRecord, MetadataRecord, NoOpRecord
 
 #: What a new cluster starts with.
 DEFAULT_LEVELS: Final = {

@@ -11,8 +11,8 @@ import binascii
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from controller.metadata.record_versions import SCRAM_3_5_IV2
-from controller.scram import (
+from ottla.controller.metadata.record_versions import SCRAM_3_5_IV2
+from ottla.controller.scram import (
     MAX_ITERATIONS,
     MECHANISMS,
     MIN_ITERATIONS,
@@ -20,7 +20,7 @@ from controller.scram import (
     credential,
     salted_password,
 )
-from protocol.metadata.features import (
+from ottla.protocol.metadata.features import (
     FEATURE_LEVELS,
     KRAFT_VERSION,
     LATEST_METADATA_VERSION,
@@ -29,7 +29,7 @@ from protocol.metadata.features import (
     SERVED_FEATURES,
     missing_dependency,
 )
-from protocol.metadata.records import FeatureLevelRecord, MetadataRecord, UserScramCredentialRecord
+from ottla.protocol.metadata.records import FeatureLevelRecord, MetadataRecord, UserScramCredentialRecord
 
 _DEFAULT_ITERATIONS: Final = 4096
 #: The flags that format a cluster with dynamic voters, as in the messages of kafka-storage.

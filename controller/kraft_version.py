@@ -6,7 +6,7 @@ Users see kraft.version as a feature, but it is stored in control records of the
 
 from typing import Protocol
 
-from protocol.errors import InvalidUpdateVersion
+from ottla.protocol.errors import InvalidUpdateVersion
 
 
 class KraftVersionLayer(Protocol):

@@ -17,14 +17,14 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
-from controller.membership import brokers
-from controller.partitions import leader_balancing
-from controller.result import Result
-from controller.settings import ControllerSettings
-from controller.state import ClusterState
-from protocol.errors import NotController
-from protocol.metadata.records import NoOpRecord
-from runtime import Runtime
+from ottla.controller.membership import brokers
+from ottla.controller.partitions import leader_balancing
+from ottla.controller.result import Result
+from ottla.controller.settings import ControllerSettings
+from ottla.controller.state import ClusterState
+from ottla.protocol.errors import NotController
+from ottla.protocol.metadata.records import NoOpRecord
+from ottla.runtime import Runtime
 
 logger: Final = logging.getLogger(__name__)
 

@@ -3,11 +3,11 @@
 Source: ProducerIdControlManager of Kafka 4.3.1.
 """
 
-from controller.result import Result
-from controller.state import ClusterState
-from protocol.errors import UnknownServerError
-from protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
-from protocol.metadata.records import ProducerIdsRecord
+from ottla.controller.result import Result
+from ottla.controller.state import ClusterState
+from ottla.protocol.errors import UnknownServerError
+from ottla.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from ottla.protocol.metadata.records import ProducerIdsRecord
 
 BLOCK_SIZE = 1_000
 _MAX_PRODUCER_ID = 2**63 - 1

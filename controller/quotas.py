@@ -18,19 +18,19 @@ import math
 from collections.abc import Mapping
 from typing import Final
 
-from controller.result import Result, check_record_count
-from controller.state import ClusterState
-from controller.steps import Steps, by_steps, in_steps
-from protocol.errors import ErrorCode, InvalidRequest, KafkaError
-from protocol.messages.alter_client_quotas import (
+from ottla.controller.result import Result, check_record_count
+from ottla.controller.state import ClusterState
+from ottla.controller.steps import Steps, by_steps, in_steps
+from ottla.protocol.errors import ErrorCode, InvalidRequest, KafkaError
+from ottla.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
     EntityData,
     EntryData,
     EntryDataResponse,
 )
-from protocol.metadata import records as r
-from protocol.metadata.client_quotas import CLIENT_ID, IP, USER
+from ottla.protocol.metadata import records as r
+from ottla.protocol.metadata.client_quotas import CLIENT_ID, IP, USER
 
 #: Key -> the largest whole number that it may be; None: any number, fractions too.
 _USER_AND_CLIENT_KEYS: Final[Mapping[str, int | None]] = {

@@ -13,11 +13,11 @@ from collections.abc import Iterable, Mapping
 from itertools import chain
 from typing import Final, NamedTuple
 
-from controller.metadata.record_versions import SCRAM_3_5_IV2
-from controller.result import Result, check_record_count
-from controller.state import ClusterState
-from controller.steps import Steps, by_steps, in_steps
-from protocol.errors import (
+from ottla.controller.metadata.record_versions import SCRAM_3_5_IV2
+from ottla.controller.result import Result, check_record_count
+from ottla.controller.state import ClusterState
+from ottla.controller.steps import Steps, by_steps, in_steps
+from ottla.protocol.errors import (
     DuplicateResource,
     ErrorCode,
     KafkaError,
@@ -26,19 +26,19 @@ from protocol.errors import (
     UnsupportedSaslMechanism,
     UnsupportedVersion,
 )
-from protocol.messages.alter_user_scram_credentials import (
+from ottla.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
     AlterUserScramCredentialsResult,
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
 )
-from protocol.metadata.records import (
+from ottla.protocol.metadata.records import (
     MetadataRecord,
     RemoveUserScramCredentialRecord,
     UserScramCredentialRecord,
 )
-from protocol.steps import listed
+from ottla.protocol.steps import listed
 
 _Alteration = ScramCredentialDeletion | ScramCredentialUpsertion
 

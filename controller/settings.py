@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from protocol.config_def import ConfigKey
-from protocol.metadata.image import Endpoint
-from storage.log_config import validate_topic_configs
+from ottla.protocol.config_def import ConfigKey
+from ottla.protocol.metadata.image import Endpoint
+from ottla.storage.log_config import validate_topic_configs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

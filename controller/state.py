@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from controller.effective_configs import TopicDefaults, resolve
-from controller.kraft_version import FixedKraftVersion, KraftVersionLayer
-from controller.membership.sessions import Sessions
-from controller.settings import ConfigValidators, ControllerSettings
-from protocol.errors import StaleBrokerEpoch
-from protocol.metadata.features import DIRECTORIES_3_7_IV2
-from protocol.metadata.image import (
+from ottla.controller.effective_configs import TopicDefaults, resolve
+from ottla.controller.kraft_version import FixedKraftVersion, KraftVersionLayer
+from ottla.controller.membership.sessions import Sessions
+from ottla.controller.settings import ConfigValidators, ControllerSettings
+from ottla.protocol.errors import StaleBrokerEpoch
+from ottla.protocol.metadata.features import DIRECTORIES_3_7_IV2
+from ottla.protocol.metadata.image import (
     DIRECTORY_MIGRATING,
     DIRECTORY_UNASSIGNED,
     BrokerImage,
@@ -30,10 +30,10 @@ from protocol.metadata.image import (
     PartitionImage,
     TopicImage,
 )
-from protocol.metadata.leader_preference import LeaderPreference
-from protocol.metadata.records import MetadataRecord, RegisterBrokerRecord, UnregisterBrokerRecord
-from storage.log_config import TOPIC_CONFIGS, LogConfig
-from storage.topic_configs import LEADER_PREFERENCE_CONFIGS
+from ottla.protocol.metadata.leader_preference import LeaderPreference
+from ottla.protocol.metadata.records import MetadataRecord, RegisterBrokerRecord, UnregisterBrokerRecord
+from ottla.storage.log_config import TOPIC_CONFIGS, LogConfig
+from ottla.storage.topic_configs import LEADER_PREFERENCE_CONFIGS
 
 if TYPE_CHECKING:
     from random import Random
@@ -63,7 +63,7 @@ class ClusterState:
         self.next_offset = next_offset
         #: For comparisons with timestamps of records, and nothing else: it may go back.
         self.wall_clock_ms = 0
-        #: Makes a list to which a decision adds its containers of any size: `runtime.turns.FreedInTurns`.
+        #: Makes a list to which a decision adds its containers of any size: `ottla.runtime.turns.FreedInTurns`.
         self.new_parts: Callable[[], list[Any]] = list
         # The offsets of earlier registrations are not known; the last offset is an upper bound.
         #: Broker id -> offset of its last RegisterBrokerRecord.

@@ -15,8 +15,8 @@ from collections.abc import Callable, Generator, Iterable
 from functools import update_wrapper
 from typing import Final, Generic, ParamSpec, TypeAlias, TypeVar
 
-from controller.result import Result
-from protocol.steps import at_once
+from ottla.controller.result import Result
+from ottla.protocol.steps import at_once
 
 P = ParamSpec("P")
 R = TypeVar("R")

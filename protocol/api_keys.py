@@ -1,7 +1,7 @@
 """ApiKeys: the APIs of Kafka 4.3.1 with their numbers, versions, listeners and header versions.
 
 Absent are the four for ZooKeeper clusters that Kafka removed in 4.0 (LeaderAndIsr, StopReplica,
-UpdateMetadata, ControlledShutdown). `broker.api` has the table of APIs that a node serves.
+UpdateMetadata, ControlledShutdown). `ottla.broker.api` has the table of APIs that a node serves.
 Source: ApiKeys of Kafka 4.3.1; KIP-482 for flexible versions; KIP-511 for the header of ApiVersions' response.
 """
 

@@ -5,7 +5,7 @@ message that cannot be written, which is a bug of ours. Readers and writers are 
 to a few milliseconds each.
 Source: the generated `read` and `write` of Kafka's message classes.
 
->>> from protocol.messages.heartbeat import HeartbeatRequest
+>>> from ottla.protocol.messages.heartbeat import HeartbeatRequest
 >>> data = encode_request(12, 4, HeartbeatRequest(group_id="g", generation_id=7, member_id="m"))
 >>> decode_request(12, 4, data).generation_id
 7
@@ -15,13 +15,13 @@ import struct
 from collections.abc import Callable, Generator
 from typing import Any, Final, TypeVar
 
-from protocol.errors import MalformedMessage
-from protocol.messages import request_class, response_class
-from protocol.reader import reader_of, stepwise_reader_of
-from protocol.reading import MAX_ELEMENTS, MAX_RESPONSE_ELEMENTS
-from protocol.schema import Message, Request, Response
-from protocol.source import once
-from protocol.writer import scatter_writer_of, stepwise_writer_of, writer_of
+from ottla.protocol.errors import MalformedMessage
+from ottla.protocol.messages import request_class, response_class
+from ottla.protocol.reader import reader_of, stepwise_reader_of
+from ottla.protocol.reading import MAX_ELEMENTS, MAX_RESPONSE_ELEMENTS
+from ottla.protocol.schema import Message, Request, Response
+from ottla.protocol.source import once
+from ottla.protocol.writer import scatter_writer_of, stepwise_writer_of, writer_of
 
 _M = TypeVar("_M", bound=Message)
 Bytes = bytes | bytearray | memoryview

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum, IntEnum
 from typing import NamedTuple
 
-from protocol.config_values import Check, ConfigValue, Distinct, Password
-from protocol.errors import InvalidConfig
+from ottla.protocol.config_values import Check, ConfigValue, Distinct, Password
+from ottla.protocol.errors import InvalidConfig
 
 __all__ = [
     "AlterOperation", "ConfigDef", "ConfigKey", "ConfigOperation", "ConfigSource", "ConfigType", "ConfigValue",

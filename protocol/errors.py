@@ -7,7 +7,7 @@ Source: org.apache.kafka.common.protocol.Errors of Kafka 4.3.1.
 
 from typing import ClassVar, Final
 
-from protocol.error_code import ErrorCode
+from ottla.protocol.error_code import ErrorCode
 
 __all__ = ["ErrorCode", "KafkaError"]
 

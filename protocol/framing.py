@@ -10,10 +10,10 @@ Source: RequestHeader and ResponseHeader of Kafka 4.3.1; KIP-482.
 from struct import Struct
 from typing import Final, NamedTuple
 
-from protocol.api_keys import is_flexible, response_header_version
-from protocol.errors import MalformedMessage
-from protocol.reading import LENIENT
-from protocol.varint import read_uvarint
+from ottla.protocol.api_keys import is_flexible, response_header_version
+from ottla.protocol.errors import MalformedMessage
+from ottla.protocol.reading import LENIENT
+from ottla.protocol.varint import read_uvarint
 
 #: Tagged fields in a request header. Kafka's clients send none.
 MAX_HEADER_TAGS: Final = 32

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import field
 from typing import Final, NamedTuple
 
-from protocol.schema_class import schema_class
+from ottla.protocol.schema_class import schema_class
 
 #: The tag of each field that carries a `LocalLogState`.
 LOCAL_LOG_TAG: Final = 13030

@@ -1,6 +1,6 @@
 """The wire format of one version of a message: a tree from which readers and writers are compiled.
 
-A plan is made from a message class alone (see `protocol.schema`), so the same code reads and writes the
+A plan is made from a message class alone (see `ottla.protocol.schema`), so the same code reads and writes the
 classes generated from kio's schema and our own record schemas.
 Source: Kafka's message format (clients/src/main/resources/common/message/README.md).
 """
@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
 from typing import Any, Final
 
-from protocol.schema import Message, Versions
-from protocol.source import once
+from ottla.protocol.schema import Message, Versions
+from ottla.protocol.source import once
 
 #: `struct` codes of the types with a fixed size, and that size.
 FIXED: Final[dict[str, tuple[str, int]]] = {

@@ -9,9 +9,9 @@ checks every length against the remaining bytes before it uses it:
 - tagged fields that this version does not define are skipped and not kept (CVE-2026-111115). As in Kafka's reader they may
   have any order, the last one of a tag counts, and the stated size of a defined one is ignored;
 - a string has at most `MAX_STRING_BYTES` bytes; null is accepted only in nullable fields. What is not UTF-8 is replaced as
-  by Java (`protocol.reading.replaced_as_by_java`).
+  by Java (`ottla.protocol.reading.replaced_as_by_java`).
 
-All other malformed bytes cause IndexError or struct.error, which `protocol.codec` turns into
+All other malformed bytes cause IndexError or struct.error, which `ottla.protocol.codec` turns into
 MalformedMessage. Bytes after the message are ignored, as in Kafka.
 
 Records are not copied: they are slices of the memoryview that is read.
@@ -37,8 +37,8 @@ from struct import unpack_from
 from typing import Any, Final
 from uuid import UUID
 
-from protocol.plan import FIXED, LENGTH_BYTES, FieldPlan, StructPlan, element_of, plan_of, smallest_bytes
-from protocol.reading import (
+from ottla.protocol.plan import FIXED, LENGTH_BYTES, FieldPlan, StructPlan, element_of, plan_of, smallest_bytes
+from ottla.protocol.reading import (
     LENIENT,
     MAX_STRING_BYTES,
     bad_count,
@@ -52,9 +52,9 @@ from protocol.reading import (
     uuids_in_steps,
     uuids_of,
 )
-from protocol.source import Source, once
-from protocol.steps import MANY_ELEMENTS
-from protocol.varint import read_uvarint
+from ottla.protocol.source import Source, once
+from ottla.protocol.steps import MANY_ELEMENTS
+from ottla.protocol.varint import read_uvarint
 
 #: read(view, position, elements allowed) -> (message, position after it).
 Reader = Callable[[bytes | memoryview, int, int], tuple[Any, int]]

@@ -1,6 +1,6 @@
 """Helpers of compiled readers: bounds, and the parts that are not worth inlining.
 
-The functions that `protocol.reader` generates call these by name.
+The functions that `ottla.protocol.reader` generates call these by name.
 """
 
 import re
@@ -10,10 +10,10 @@ from struct import Struct
 from typing import Any, Final, NoReturn
 from uuid import UUID, SafeUUID
 
-from protocol.errors import MalformedMessage
-from protocol.source import once
-from protocol.steps import at_once
-from protocol.varint import read_uvarint
+from ottla.protocol.errors import MalformedMessage
+from ottla.protocol.source import once
+from ottla.protocol.steps import at_once
+from ottla.protocol.varint import read_uvarint
 
 #: Limit of array elements and tagged fields of one message, together: enough for a request with 100,000 partitions.
 MAX_ELEMENTS: Final = 500_000

@@ -8,13 +8,13 @@ Source: getErrorResponse of the request classes of Kafka 4.3.1.
 from collections.abc import Callable, Generator, Mapping
 from typing import Any, Final
 
-from protocol.api_keys import ApiKey
-from protocol.errors import KafkaError
-from protocol.messages import alter_client_quotas as quotas
-from protocol.messages import alter_configs as replaced
-from protocol.messages import alter_partition_reassignments as reassignments
-from protocol.messages import alter_user_scram_credentials as scram
-from protocol.messages import (
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import KafkaError
+from ottla.protocol.messages import alter_client_quotas as quotas
+from ottla.protocol.messages import alter_configs as replaced
+from ottla.protocol.messages import alter_partition_reassignments as reassignments
+from ottla.protocol.messages import alter_user_scram_credentials as scram
+from ottla.protocol.messages import (
     create_acls,
     create_partitions,
     create_topics,
@@ -24,10 +24,10 @@ from protocol.messages import (
     response_class,
     update_features,
 )
-from protocol.messages import elect_leaders as elections
-from protocol.messages import incremental_alter_configs as altered
-from protocol.schema import Request, Response
-from protocol.steps import ROWS_OF_STEP, at_once, listed
+from ottla.protocol.messages import elect_leaders as elections
+from ottla.protocol.messages import incremental_alter_configs as altered
+from ottla.protocol.schema import Request, Response
+from ottla.protocol.steps import ROWS_OF_STEP, at_once, listed
 
 #: Builds a response, of any number of rows, in steps.
 _Building = Generator[None, None, Response]

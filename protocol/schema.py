@@ -1,7 +1,7 @@
 """Message schemas (Kafka's ApiMessage): base classes and version ranges.
 
-A message is one mutable dataclass (`protocol.schema_class`) for all versions of its schema. Each field's metadata defines its wire
-format, from which a reader and a writer are compiled for each version (`protocol.plan`):
+A message is one mutable dataclass (`ottla.protocol.schema_class`) for all versions of its schema. Each field's metadata defines its wire
+format, from which a reader and a writer are compiled for each version (`ottla.protocol.plan`):
 
 | key | meaning |
 |---|---|
@@ -11,7 +11,7 @@ format, from which a reader and a writer are compiled for each version (`protoco
 | `tag` | the number of a tagged field (KIP-482) |
 | `tag_versions` | the versions in which it is tagged; absent: all versions that have it |
 
-The classes in `protocol.messages` are generated in this form; schemas that kio lacks (metadata records,
+The classes in `ottla.protocol.messages` are generated in this form; schemas that kio lacks (metadata records,
 coordinator records) are written by hand in the same form.
 Source: Kafka's message schemas (KIP-482 for flexible versions).
 """

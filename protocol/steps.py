@@ -1,6 +1,6 @@
 """Work in steps: a generator that yields between two of them, and returns what it has made.
 
-The caller runs all steps at once (`at_once`), or some in each turn of the event loop (`runtime.turns`): decoding, decisions
+The caller runs all steps at once (`at_once`), or some in each turn of the event loop (`ottla.runtime.turns`): decoding, decisions
 and answers of any number of rows do not stop the loop for longer than a step takes.
 """
 

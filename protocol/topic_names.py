@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from protocol.errors import InvalidTopic
+from ottla.protocol.errors import InvalidTopic
 
 MAX_LENGTH: Final = 249
 #: Topics of the brokers themselves (Kafka's internal topics).

@@ -5,7 +5,7 @@ Unsigned ones are lengths and tags of flexible versions (KIP-482); zigzag ones a
 Source: ByteUtils of Kafka.
 """
 
-from protocol.errors import MalformedMessage
+from ottla.protocol.errors import MalformedMessage
 
 _UVARINT_BYTES = 5
 _UVARLONG_BYTES = 10

@@ -6,7 +6,7 @@ Consecutive fields of fixed size (a run) are packed in one call, together with t
 As in Kafka, a tagged field is written only if it differs from its default, and tags ascend. A field that the version
 lacks is omitted whatever its value, as Kafka's `ignorable` fields are. A writer trusts its message: a value that
 cannot be written (null in a field that is not nullable, a number out of range) raises Python's own error, and
-`protocol.codec` turns that into ValueError, since it is a bug of ours.
+`ottla.protocol.codec` turns that into ValueError, since it is a bug of ours.
 """
 
 from collections.abc import Callable, Generator
@@ -14,12 +14,12 @@ from dataclasses import MISSING, fields
 from struct import Struct, pack
 from typing import Any, Final, NoReturn
 
-from protocol.plan import FIXED, LENGTH_BYTES, FieldPlan, StructPlan, element_of, plan_of
-from protocol.reading import MAX_STRING_BYTES
-from protocol.schema_class import compile_init
-from protocol.source import Source, once
-from protocol.steps import MANY_ELEMENTS
-from protocol.varint import write_uvarint
+from ottla.protocol.plan import FIXED, LENGTH_BYTES, FieldPlan, StructPlan, element_of, plan_of
+from ottla.protocol.reading import MAX_STRING_BYTES
+from ottla.protocol.schema_class import compile_init
+from ottla.protocol.source import Source, once
+from ottla.protocol.steps import MANY_ELEMENTS
+from ottla.protocol.varint import write_uvarint
 
 #: Arrays of numbers shorter than this have a precompiled `struct`.
 _SHORT: Final = 8

@@ -5,7 +5,7 @@
 
 A copy that is part of the leader's log up to its end gives the state there. Of a copy of another branch only the beginning is
 part of it, up to the leader's local log start at least; the producer state there is that of an earlier copy, with the
-batches in between (`remote.producer_replay`). This happens only after an unclean election:
+batches in between (`ottla.remote.producer_replay`). This happens only after an unclean election:
 
     leader's log     e0 [0, 100)  e5 [100, 170)     local log start 100
     its copies       [0, 80) e0@0    [80, 120) e0@80    by the former leader: offset 99 is copied, and was not copied again
@@ -24,24 +24,24 @@ from dataclasses import dataclass
 from logging import getLogger
 from typing import Final, TypeVar
 
-from protocol.remote.records import RemoteLogSegmentState
-from remote.copied_state import read_epochs, read_snapshot
-from remote.errors import (
+from ottla.protocol.remote.records import RemoteLogSegmentState
+from ottla.remote.copied_state import read_epochs, read_snapshot
+from ottla.remote.errors import (
     RemoteResourceNotFound,
     RemoteStorageError,
     RetriableRemoteStorageError,
 )
-from remote.metadata_manager import RemoteLogMetadataManager
-from remote.metrics import RemoteStorageMetrics
-from remote.producer_replay import replay_segment
-from remote.segment_metadata import RemoteLogSegmentMetadata, TopicIdPartition
-from remote.storage_manager import RemoteStorageManager
-from runtime import Pool, Runtime
-from runtime.pools import THREADS
-from storage import producer_snapshot
-from storage.leader_epoch_cache import LeaderEpochCache
-from storage.producer_state import ProducerStateManager
-from storage.remote_restart import RemoteState
+from ottla.remote.metadata_manager import RemoteLogMetadataManager
+from ottla.remote.metrics import RemoteStorageMetrics
+from ottla.remote.producer_replay import replay_segment
+from ottla.remote.segment_metadata import RemoteLogSegmentMetadata, TopicIdPartition
+from ottla.remote.storage_manager import RemoteStorageManager
+from ottla.runtime import Pool, Runtime
+from ottla.runtime.pools import THREADS
+from ottla.storage import producer_snapshot
+from ottla.storage.leader_epoch_cache import LeaderEpochCache
+from ottla.storage.producer_state import ProducerStateManager
+from ottla.storage.remote_restart import RemoteState
 
 _LOG: Final = getLogger(__name__)
 

@@ -11,11 +11,11 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Final
 
-from remote.errors import DamagedSegment, RemoteStorageError
-from remote.reading.chunk import CorruptCopy, parse
-from remote.segment_metadata import RemoteLogSegmentMetadata
-from remote.storage_manager import LogSegmentData, RemoteStorageManager, StorageManagerInFront
-from storage.files import Files
+from ottla.remote.errors import DamagedSegment, RemoteStorageError
+from ottla.remote.reading.chunk import CorruptCopy, parse
+from ottla.remote.segment_metadata import RemoteLogSegmentMetadata
+from ottla.remote.storage_manager import LogSegmentData, RemoteStorageManager, StorageManagerInFront
+from ottla.storage.files import Files
 
 #: The bytes that are checked at a time; more only for a batch that is larger.
 _PIECE_BYTES: Final = 1024 * 1024

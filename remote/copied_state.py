@@ -6,14 +6,14 @@ Both are checked: the epochs against the copy's metadata, the snapshot by its ch
 from itertools import pairwise
 from typing import Final
 
-from remote.errors import IncompleteCopy
-from remote.lineage import without_empty_epochs
-from remote.segment_metadata import RemoteLogSegmentMetadata
-from remote.storage_manager import IndexType, RemoteStorageManager
-from storage import leader_epoch_cache, producer_snapshot
-from storage.checkpoints import CorruptCheckpoint
-from storage.leader_epoch_cache import EpochEntry, LeaderEpochCache
-from storage.producer_snapshot import CorruptSnapshot
+from ottla.remote.errors import IncompleteCopy
+from ottla.remote.lineage import without_empty_epochs
+from ottla.remote.segment_metadata import RemoteLogSegmentMetadata
+from ottla.remote.storage_manager import IndexType, RemoteStorageManager
+from ottla.storage import leader_epoch_cache, producer_snapshot
+from ottla.storage.checkpoints import CorruptCheckpoint
+from ottla.storage.leader_epoch_cache import EpochEntry, LeaderEpochCache
+from ottla.storage.producer_snapshot import CorruptSnapshot
 
 #: The largest index that is read, in bytes: the snapshot of 1.6 million producers.
 MAX_INDEX_BYTES: Final = 64 * 1024 * 1024

@@ -11,7 +11,7 @@ finds the same copies below its log start.
 
 The log's size is what is in either tier, each byte once: finished copies of the lineage, and local segments from
 the end of what is copied on. A new leader that does not know yet up to where the log is copied has to find out first
-(`remote.lineage.highest_remote_offset`). Kafka 4.3.1 takes "unknown" for "nothing": it counts what is in both tiers twice, and
+(`ottla.remote.lineage.highest_remote_offset`). Kafka 4.3.1 takes "unknown" for "nothing": it counts what is in both tiers twice, and
 deletes what retention.bytes has room for (KAFKA-20732).
 
 Source: RemoteLogManager.RLMExpirationTask of Kafka 4.3.1.
@@ -24,13 +24,13 @@ from itertools import chain
 from typing import Final, assert_never
 from uuid import UUID
 
-from protocol.remote.records import RemoteLogSegmentState
-from remote.lineage import is_within, without_empty_epochs
-from remote.lost_branches import lost_copies
-from remote.metadata_cache import RemoteLogMetadataCache
-from remote.only_copies import may_be_only_copy
-from remote.segment_metadata import RemoteLogSegmentMetadata
-from storage.leader_epoch_cache import EpochEntry
+from ottla.protocol.remote.records import RemoteLogSegmentState
+from ottla.remote.lineage import is_within, without_empty_epochs
+from ottla.remote.lost_branches import lost_copies
+from ottla.remote.metadata_cache import RemoteLogMetadataCache
+from ottla.remote.only_copies import may_be_only_copy
+from ottla.remote.segment_metadata import RemoteLogSegmentMetadata
+from ottla.storage.leader_epoch_cache import EpochEntry
 
 #: The most copies of the log that one decision deletes: 12 us each, and there may be 100,000.
 MAX_EXPIRED: Final = 500
@@ -42,7 +42,7 @@ class Reason(Enum):
     RETENTION_TIME = "retention.ms"
     RETENTION_SIZE = "retention.bytes"
     LOG_START_OFFSET = "log start offset"
-    #: No record in it is of the leader's log: of a branch that was lost in an unclean election (`remote.lost_branches`).
+    #: No record in it is of the leader's log: of a branch that was lost in an unclean election (`ottla.remote.lost_branches`).
     LOST_BRANCH = "lost branch"
     #: Another copy has the same records.
     DUPLICATE = "duplicate of another copy"
@@ -77,7 +77,7 @@ class Expiration:
     deleted: list[tuple[RemoteLogSegmentMetadata, Reason]] = field(default_factory=list)
     #: The log start offset to set before anything is deleted; None: it stays.
     log_start_offset: int | None = None
-    #: Unfinished copies that have exceeded every deadline, and may be the only ones of their records (`remote.only_copies`).
+    #: Unfinished copies that have exceeded every deadline, and may be the only ones of their records (`ottla.remote.only_copies`).
     doubtful: list[RemoteLogSegmentMetadata] = field(default_factory=list)
     #: Whether there may be more to delete, beyond `MAX_EXPIRED`.
     has_more: bool = False

@@ -25,11 +25,11 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
-from remote.index_cache_files import CachedIndex, IndexFiles
-from remote.reading.settings import RemoteReadSettings
-from remote.segment_metadata import RemoteLogSegmentMetadata
-from remote.storage_manager import IndexType
-from runtime import Pool, Runtime
+from ottla.remote.index_cache_files import CachedIndex, IndexFiles
+from ottla.remote.reading.settings import RemoteReadSettings
+from ottla.remote.segment_metadata import RemoteLogSegmentMetadata
+from ottla.remote.storage_manager import IndexType
+from ottla.runtime import Pool, Runtime
 
 _LOG = getLogger(__name__)
 

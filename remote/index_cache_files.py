@@ -22,14 +22,14 @@ from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
-from protocol.checksum import crc32c
-from remote.errors import RemoteResourceNotFound, RetriableRemoteStorageError
-from remote.segment_metadata import RemoteLogSegmentMetadata
-from remote.storage_manager import IndexType, RemoteStorageManager
-from storage.files import Files
-from storage.index import CorruptIndex, OffsetIndex, TimeIndex
-from storage.kafka_uuid import TEXT_LENGTH, from_text, to_text
-from storage.transaction_index import TransactionIndex
+from ottla.protocol.checksum import crc32c
+from ottla.remote.errors import RemoteResourceNotFound, RetriableRemoteStorageError
+from ottla.remote.segment_metadata import RemoteLogSegmentMetadata
+from ottla.remote.storage_manager import IndexType, RemoteStorageManager
+from ottla.storage.files import Files
+from ottla.storage.index import CorruptIndex, OffsetIndex, TimeIndex
+from ottla.storage.kafka_uuid import TEXT_LENGTH, from_text, to_text
+from ottla.storage.transaction_index import TransactionIndex
 
 _LOG = getLogger(__name__)
 

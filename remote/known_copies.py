@@ -6,8 +6,8 @@ is left of these in the store may be removed.
 
 from collections.abc import Iterator
 
-from protocol.remote.records import RemoteLogSegmentState, RemotePartitionDeleteState
-from remote.segment_metadata import (
+from ottla.protocol.remote.records import RemoteLogSegmentState, RemotePartitionDeleteState
+from ottla.remote.segment_metadata import (
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
@@ -15,7 +15,7 @@ from remote.segment_metadata import (
     TopicIdPartition,
     is_segment_transition,
 )
-from remote.topic_metadata.records import Change
+from ottla.remote.topic_metadata.records import Change
 
 _DELETED = RemoteLogSegmentState.DELETE_SEGMENT_FINISHED
 

@@ -15,9 +15,9 @@ Source: RemoteLogManager.isRemoteSegmentWithinLeaderEpochs, findHighestRemoteOff
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
-from protocol.types import MAX_OFFSET
-from remote.segment_metadata import RemoteLogSegmentMetadata
-from storage.leader_epoch_cache import EpochEntry
+from ottla.protocol.types import MAX_OFFSET
+from ottla.remote.segment_metadata import RemoteLogSegmentMetadata
+from ottla.storage.leader_epoch_cache import EpochEntry
 
 
 def without_empty_epochs(entries: Iterable[EpochEntry]) -> list[EpochEntry]:
@@ -117,7 +117,7 @@ def removed_until(
 
 
 class CopiedRanges(Protocol):
-    """The finished copies of a partition; remote.metadata_cache.RemoteLogMetadataCache."""
+    """The finished copies of a partition; ottla.remote.metadata_cache.RemoteLogMetadataCache."""
 
     def covered_until(self, *, epoch: int, offset: int) -> int:
         """See RemoteLogMetadataCache."""

@@ -23,7 +23,7 @@ want to read what was lost.
 Below the log start neither is asked for: the leader's own records there are deleted, and everything below goes in order.
 
 **The lineage must be known.** The leader epoch cache must begin at the log start: after a power cut it may not, until the
-lineage is restored (`remote.lost_lineage`).
+lineage is restored (`ottla.remote.lost_lineage`).
 
 What remains: a power cut may undo the last truncation of a replica's segment. If that replica is elected uncleanly afterwards,
 it has a few records of the branch again, and no copies of those before. And where two branches were copied up to the same offset, and
@@ -37,10 +37,10 @@ from collections.abc import Iterator, Sequence
 from itertools import islice, takewhile
 from typing import Final
 
-from remote.lineage import common_ranges, remote_end_offset
-from remote.metadata_cache import RemoteLogMetadataCache
-from remote.segment_metadata import RemoteLogSegmentMetadata
-from storage.leader_epoch_cache import EpochEntry
+from ottla.remote.lineage import common_ranges, remote_end_offset
+from ottla.remote.metadata_cache import RemoteLogMetadataCache
+from ottla.remote.segment_metadata import RemoteLogSegmentMetadata
+from ottla.storage.leader_epoch_cache import EpochEntry
 
 #: The most copies that one decision examines, by start offset: 12 us each, and a branch may have 100,000.
 MAX_EXAMINED: Final = 1000

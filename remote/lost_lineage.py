@@ -21,11 +21,11 @@ Kafka 4.3.1 continues with the epochs of the local part, and deletes the copies 
 from collections.abc import Iterable
 from logging import getLogger
 
-from protocol.remote.records import RemoteLogSegmentState
-from remote.metadata_cache import RemoteLogMetadataCache
-from remote.segment_metadata import RemoteLogSegmentMetadata
-from storage.leader_epoch_cache import EpochEntry
-from storage.log import Log
+from ottla.protocol.remote.records import RemoteLogSegmentState
+from ottla.remote.metadata_cache import RemoteLogMetadataCache
+from ottla.remote.segment_metadata import RemoteLogSegmentMetadata
+from ottla.storage.leader_epoch_cache import EpochEntry
+from ottla.storage.log import Log
 
 _LOG = getLogger(__name__)
 _COPIES = (RemoteLogSegmentState.COPY_SEGMENT_STARTED, RemoteLogSegmentState.COPY_SEGMENT_FINISHED)

@@ -24,24 +24,24 @@ from operator import lt
 from typing import Self, assert_never
 from uuid import UUID
 
-from protocol.remote.records import RemoteLogSegmentState
-from protocol.types import MAX_OFFSET
-from remote.column_codec import ColumnReader, ColumnWriter
-from remote.errors import RemoteResourceNotFound, RemoteStorageError
-from remote.lineage import epoch_bounds, is_within
-from remote.segment_columns import SegmentColumns
-from remote.segment_metadata import (
+from ottla.protocol.remote.records import RemoteLogSegmentState
+from ottla.protocol.types import MAX_OFFSET
+from ottla.remote.column_codec import ColumnReader, ColumnWriter
+from ottla.remote.errors import RemoteResourceNotFound, RemoteStorageError
+from ottla.remote.lineage import epoch_bounds, is_within
+from ottla.remote.segment_columns import SegmentColumns
+from ottla.remote.segment_metadata import (
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
     TopicIdPartition,
     is_segment_transition,
 )
-from storage.leader_epoch_cache import EpochEntry
+from ottla.storage.leader_epoch_cache import EpochEntry
 
 
 class IllegalStateTransition(RemoteStorageError):
-    """A record asks for a transition that the diagram of `remote.segment_metadata` does not have."""
+    """A record asks for a transition that the diagram of `ottla.remote.segment_metadata` does not have."""
 
 
 class _Epoch:

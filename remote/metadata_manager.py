@@ -11,8 +11,8 @@ raise RemoteStorageError for a partition that is not assigned, as there, but non
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 
-from remote.metadata_cache import RemoteLogMetadataCache
-from remote.segment_metadata import (
+from ottla.remote.metadata_cache import RemoteLogMetadataCache
+from ottla.remote.segment_metadata import (
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
     RemotePartitionDeleteMetadata,

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from protocol.types import TopicPartition
-from runtime.histogram import Histogram
+from ottla.protocol.types import TopicPartition
+from ottla.runtime.histogram import Histogram
 
 
 @dataclass(slots=True, kw_only=True)

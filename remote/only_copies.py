@@ -19,14 +19,14 @@ reader needs it; else its objects are verified, and it is finished if they are c
 from collections.abc import Sequence
 from contextlib import closing
 
-from remote.checked_copies import check_batches
-from remote.copied_state import read_epochs, read_index, read_snapshot
-from remote.errors import IncompleteCopy
-from remote.lineage import common_ranges
-from remote.metadata_cache import RemoteLogMetadataCache
-from remote.segment_metadata import RemoteLogSegmentMetadata
-from remote.storage_manager import IndexType, RemoteStorageManager
-from storage.leader_epoch_cache import EpochEntry
+from ottla.remote.checked_copies import check_batches
+from ottla.remote.copied_state import read_epochs, read_index, read_snapshot
+from ottla.remote.errors import IncompleteCopy
+from ottla.remote.lineage import common_ranges
+from ottla.remote.metadata_cache import RemoteLogMetadataCache
+from ottla.remote.segment_metadata import RemoteLogSegmentMetadata
+from ottla.remote.storage_manager import IndexType, RemoteStorageManager
+from ottla.storage.leader_epoch_cache import EpochEntry
 
 
 def may_be_only_copy(

@@ -25,8 +25,8 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 from uuid import UUID
 
-from protocol.remote.records import RemoteLogSegmentState, RemotePartitionDeleteState
-from remote.segment_metadata import RemoteLogSegmentMetadata
+from ottla.protocol.remote.records import RemoteLogSegmentState, RemotePartitionDeleteState
+from ottla.remote.segment_metadata import RemoteLogSegmentMetadata
 
 #: Copies of a step of either kind, and those that are read for it: 5 ms.
 MAX_COPIES: Final = 100

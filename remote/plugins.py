@@ -21,10 +21,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Protocol, cast
 
-from protocol.config_def import InvalidConfigValue
-from protocol.errors import InvalidConfig
-from remote.metadata_manager import RemoteLogMetadataManager
-from remote.storage_manager import RemoteStorageManager
+from ottla.protocol.config_def import InvalidConfigValue
+from ottla.protocol.errors import InvalidConfig
+from ottla.remote.metadata_manager import RemoteLogMetadataManager
+from ottla.remote.storage_manager import RemoteStorageManager
 
 STORAGE_CLASS: Final = "remote.log.storage.manager.class.name"
 STORAGE_PATH: Final = "remote.log.storage.manager.class.path"
@@ -39,13 +39,13 @@ METADATA_GROUP: Final = "ottla.remote_metadata"
 #: Kafka's default metadata manager; ours has the same topic and records.
 TOPIC_BASED: Final = "org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager"
 
-_LOCAL_DIRECTORY: Final = "remote.stores.local_directory.LocalDirectory"
+_LOCAL_DIRECTORY: Final = "ottla.remote.stores.local_directory.LocalDirectory"
 #: Imported on use: boto3 alone takes 40 MB.
 _STORAGE_MANAGERS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "directory": _LOCAL_DIRECTORY,
-        "s3": "remote.stores.s3.S3Storage",
-        "minio": "remote.stores.minio.MinioStorage",
+        "s3": "ottla.remote.stores.s3.S3Storage",
+        "minio": "ottla.remote.stores.minio.MinioStorage",
         "org.apache.kafka.server.log.remote.storage.LocalTieredStorage": _LOCAL_DIRECTORY,
     }
 )

@@ -11,12 +11,12 @@ Source: the rebuilding of UnifiedLog.rebuildProducerState of Kafka 4.3.1, which 
 
 from typing import Final
 
-from protocol.errors import CorruptMessage, UnsupportedForMessageFormat
-from protocol.records.batch import HEADER_SIZE_BYTES, BatchHeader, crc_is_valid, read_header
-from remote.errors import RemoteStorageError, RetriableRemoteStorageError
-from remote.storage_manager import RemoteStream
-from storage.producer_state import ProducerStateManager
-from storage.snapshot_files import replay
+from ottla.protocol.errors import CorruptMessage, UnsupportedForMessageFormat
+from ottla.protocol.records.batch import HEADER_SIZE_BYTES, BatchHeader, crc_is_valid, read_header
+from ottla.remote.errors import RemoteStorageError, RetriableRemoteStorageError
+from ottla.remote.storage_manager import RemoteStream
+from ottla.storage.producer_state import ProducerStateManager
+from ottla.storage.snapshot_files import replay
 
 #: Bytes of one read from the store.
 _PIECE_BYTES: Final = 1024 * 1024

@@ -5,7 +5,7 @@
 
 Metadata is asked on the event loop, the store and the disk in threads. In between, segments may be deleted in either tier,
 and the log may be truncated: a look-up begins again where the local log started meanwhile, and who asks for a chunk
-decides again whether it is part of the log (`broker.reads.remote_reads`).
+decides again whether it is part of the log (`ottla.broker.reads.remote_reads`).
 
 Source: RemoteLogManager.read, findOffsetByTimestamp and collectAbortedTransactions of Kafka 4.3.1. Differs: the largest
 timestamp (ListOffsets -3) is that of both tiers, from the log start on; a copy that goes on after the log's epochs is not
@@ -18,21 +18,21 @@ from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
-from protocol.errors import OffsetOutOfRange
-from remote.errors import MetadataNotReady, RemoteStorageError, RetriableRemoteStorageError
-from remote.index_cache import IndexCache
-from remote.log_manager.tiered_partition import TieredPartition, id_of
-from remote.metadata_manager import RemoteLogMetadataManager
-from remote.metrics import RemoteStorageMetrics
-from remote.reading.chunk import Chunk, CorruptCopy
-from remote.reading.copies_of_log import FoundCopy, agreed_end, find_copy
-from remote.reading.segment_reads import MAX_BATCH_BYTES, Continuation, SegmentReads
-from remote.segment_metadata import RemoteLogSegmentMetadata
-from remote.storage_manager import IndexType, RemoteStorageManager
-from runtime import Pool, Runtime
-from storage.index import CorruptIndex, TimestampOffset
-from storage.time_search import TimeSearch
-from storage.transaction_index import AbortedTransaction
+from ottla.protocol.errors import OffsetOutOfRange
+from ottla.remote.errors import MetadataNotReady, RemoteStorageError, RetriableRemoteStorageError
+from ottla.remote.index_cache import IndexCache
+from ottla.remote.log_manager.tiered_partition import TieredPartition, id_of
+from ottla.remote.metadata_manager import RemoteLogMetadataManager
+from ottla.remote.metrics import RemoteStorageMetrics
+from ottla.remote.reading.chunk import Chunk, CorruptCopy
+from ottla.remote.reading.copies_of_log import FoundCopy, agreed_end, find_copy
+from ottla.remote.reading.segment_reads import MAX_BATCH_BYTES, Continuation, SegmentReads
+from ottla.remote.segment_metadata import RemoteLogSegmentMetadata
+from ottla.remote.storage_manager import IndexType, RemoteStorageManager
+from ottla.runtime import Pool, Runtime
+from ottla.storage.index import CorruptIndex, TimestampOffset
+from ottla.storage.time_search import TimeSearch
+from ottla.storage.transaction_index import AbortedTransaction
 
 #: Copies whose metadata is read in one turn of the loop, at some 15 us each.
 _COPIES_IN_TURN: Final = 100

@@ -15,18 +15,18 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import Final
 
-from protocol.errors import KafkaError
-from protocol.records.batch import HEADER_SIZE_BYTES, BatchHeader, crc_is_valid, read_header
-from protocol.remote.records import RemoteLogSegmentState
-from remote.copied_state import MAX_INDEX_BYTES
-from remote.errors import RemoteResourceNotFound
-from remote.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
-from remote.storage_manager import IndexType
-from remote.stores.object_storage import ObjectStore
-from remote.stores.stored_segments import StoredSegment, name_of
-from storage import leader_epoch_cache
-from storage.checkpoints import CorruptCheckpoint
-from storage.leader_epoch_cache import EpochEntry, LeaderEpochCache
+from ottla.protocol.errors import KafkaError
+from ottla.protocol.records.batch import HEADER_SIZE_BYTES, BatchHeader, crc_is_valid, read_header
+from ottla.protocol.remote.records import RemoteLogSegmentState
+from ottla.remote.copied_state import MAX_INDEX_BYTES
+from ottla.remote.errors import RemoteResourceNotFound
+from ottla.remote.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
+from ottla.remote.storage_manager import IndexType
+from ottla.remote.stores.object_storage import ObjectStore
+from ottla.remote.stores.stored_segments import StoredSegment, name_of
+from ottla.storage import leader_epoch_cache
+from ottla.storage.checkpoints import CorruptCheckpoint
+from ottla.storage.leader_epoch_cache import EpochEntry, LeaderEpochCache
 
 #: (relative offset, position) and (timestamp, relative offset), as `storage/index.py` has them.
 _OFFSET_ENTRY: Final = Struct(">ii")

@@ -12,11 +12,11 @@ from operator import lt
 from typing import Final, Self
 from uuid import UUID
 
-from protocol.remote.records import RemoteLogSegmentState
-from protocol.types import ZERO_UUID
-from remote.column_codec import ColumnReader, ColumnWriter
-from remote.segment_metadata import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
-from storage.leader_epoch_cache import EpochEntry
+from ottla.protocol.remote.records import RemoteLogSegmentState
+from ottla.protocol.types import ZERO_UUID
+from ottla.remote.column_codec import ColumnReader, ColumnWriter
+from ottla.remote.segment_metadata import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
+from ottla.storage.leader_epoch_cache import EpochEntry
 
 _ID_BYTES: Final = 16
 _FREE: Final = -1

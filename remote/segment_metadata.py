@@ -25,12 +25,12 @@ from types import MappingProxyType
 from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
-from protocol.errors import InvalidTopic
-from protocol.remote.records import RemoteLogSegmentState, RemotePartitionDeleteState
-from protocol.topic_names import check_topic_name
-from protocol.types import MAX_OFFSET, MAX_PARTITION, ZERO_UUID, TopicPartition
-from storage.kafka_uuid import to_text
-from storage.leader_epoch_cache import EpochEntry
+from ottla.protocol.errors import InvalidTopic
+from ottla.protocol.remote.records import RemoteLogSegmentState, RemotePartitionDeleteState
+from ottla.protocol.topic_names import check_topic_name
+from ottla.protocol.types import MAX_OFFSET, MAX_PARTITION, ZERO_UUID, TopicPartition
+from ottla.storage.kafka_uuid import to_text
+from ottla.storage.leader_epoch_cache import EpochEntry
 
 #: Of an int64 on the wire.
 

@@ -5,7 +5,7 @@ segments: everything that it needs to find an object is in the metadata that is 
 custom metadata that it has returned from `copy_log_segment_data`.
 
 Every call may take long, and waits in the caller's thread. Errors: RetriableRemoteStorageError where a repetition may
-succeed, RemoteResourceNotFound for what is not in the store, RemoteStorageError for everything else. `remote.testing`
+succeed, RemoteResourceNotFound for what is not in the store, RemoteStorageError for everything else. `ottla.remote.testing`
 has the tests that every implementation must pass.
 
 Source: org.apache.kafka.server.log.remote.storage.RemoteStorageManager and LogSegmentData of Kafka 4.3.1.
@@ -18,8 +18,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Protocol
 
-from remote.errors import RetriableRemoteStorageError
-from remote.segment_metadata import RemoteLogSegmentMetadata
+from ottla.remote.errors import RetriableRemoteStorageError
+from ottla.remote.segment_metadata import RemoteLogSegmentMetadata
 
 
 class IndexType(Enum):
@@ -51,7 +51,7 @@ class LogSegmentData:
     producer_snapshot: Path
     leader_epoch_index: bytes
     #: What is copied instead of the file `time_index`, whose entries are of headers that claim too early times; a storage manager
-    #: gets it as such a file (`remote.checked_copies`). None: the file is right.
+    #: gets it as such a file (`ottla.remote.checked_copies`). None: the file is right.
     time_index_of_records: bytes | None = None
     #: The store calls it before it sends a piece of a file, with the piece's size (at most 1 MiB). It may
     #: wait, as for a quota, so that also a large segment is sent at the quota's rate (KIP-956); what it raises cancels the

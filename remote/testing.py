@@ -22,17 +22,17 @@ from uuid import UUID, uuid1
 
 import pytest
 
-from protocol.types import TopicPartition
-from remote.errors import RemoteResourceNotFound, RemoteStorageError
-from remote.segment_metadata import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
-from remote.storage_manager import (
+from ottla.protocol.types import TopicPartition
+from ottla.remote.errors import RemoteResourceNotFound, RemoteStorageError
+from ottla.remote.segment_metadata import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
+from ottla.remote.storage_manager import (
     IndexType,
     LogSegmentData,
     RemoteStorageManager,
     RemoteStream,
     filling,
 )
-from storage.leader_epoch_cache import EpochEntry
+from ottla.storage.leader_epoch_cache import EpochEntry
 
 #: Larger than the smallest part of a multipart upload: 5 MiB.
 _LARGE_BYTES = 20 * 1024 * 1024

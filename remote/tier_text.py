@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from protocol.errors import InvalidConfig
+from ottla.protocol.errors import InvalidConfig
 
 #: The settings of object stores, without bucket and prefix, which are the URL's; held equal to them by a test.
 PARAMETERS: Final = (

@@ -8,9 +8,9 @@ repeated, by another connection.
 from collections.abc import Callable
 from typing import Final
 
-from remote.errors import RetriableRemoteStorageError
-from remote.segment_metadata import RemoteLogSegmentMetadata
-from remote.storage_manager import (
+from ottla.remote.errors import RetriableRemoteStorageError
+from ottla.remote.segment_metadata import RemoteLogSegmentMetadata
+from ottla.remote.storage_manager import (
     IndexType,
     RemoteStorageManager,
     RemoteStream,

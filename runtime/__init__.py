@@ -14,10 +14,10 @@ import random
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from runtime.pools import Pool
-from runtime.supervision import TaskFailure
-from runtime.turns import LoopTurns
-from runtime.workers import Worker
+from ottla.runtime.pools import Pool
+from ottla.runtime.supervision import TaskFailure
+from ottla.runtime.turns import LoopTurns
+from ottla.runtime.workers import Worker
 
 __all__ = [
     "Listening",
@@ -82,7 +82,7 @@ class PoolUsage(NamedTuple):
 
 
 class LoopStalls(Protocol):
-    """Turns of the event loop above a bound (`runtime.stalls`)."""
+    """Turns of the event loop above a bound (`ottla.runtime.stalls`)."""
 
     count: int
     #: The longest of them, in seconds.
@@ -146,7 +146,7 @@ class Runtime(Protocol):
         Costs some 60 µs (a thread and two switches): for fsync, cold reads and compaction, not for
         work of every request. The function must not touch the loop. If this is cancelled, a function that has not
         begun does not run; a function that has begun runs to its end. What the function raises is an error for the
-        caller, never its cancellation or the end of the loop (`runtime.outcomes`).
+        caller, never its cancellation or the end of the loop (`ottla.runtime.outcomes`).
         """
 
     def resize_pool(self, pool: Pool, threads: int) -> None:
@@ -163,7 +163,7 @@ class Runtime(Protocol):
         """
 
     def worker(self, module: str, setup: object) -> Worker | None:
-        """A process of its own for work that would disturb the loop even from a thread; see `runtime.workers`.
+        """A process of its own for work that would disturb the loop even from a thread; see `ottla.runtime.workers`.
 
         It executes `python -m module` with a low priority, and ends with the runtime. None: this runtime has no other
         processes, as a simulation; the caller does the work itself, in a thread.

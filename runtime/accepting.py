@@ -36,7 +36,7 @@ LOG_INTERVAL_S: Final = 60.0
 
 
 class SocketListening:
-    """See the module, and `runtime.Listening`."""
+    """See the module, and `ottla.runtime.Listening`."""
 
     def __init__(
         self,

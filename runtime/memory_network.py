@@ -15,9 +15,9 @@ from functools import partial
 from random import Random
 from typing import TypeVar
 
-from runtime import ProtocolFactory
-from runtime.memory_transport import MemoryTransport
-from runtime.network_conditions import NetworkConditions
+from ottla.runtime import ProtocolFactory
+from ottla.runtime.memory_transport import MemoryTransport
+from ottla.runtime.network_conditions import NetworkConditions
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
@@ -30,7 +30,7 @@ _ALIASES = {"localhost": LOOPBACK, "": LOOPBACK, "0.0.0.0": LOOPBACK, "::": LOOP
 
 
 class MemoryListening:
-    """A listening address; see `runtime.Listening`."""
+    """A listening address; see `ottla.runtime.Listening`."""
 
     def __init__(
         self,

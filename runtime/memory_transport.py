@@ -19,7 +19,7 @@ from contextvars import Context
 from enum import Enum, auto
 from typing import Any, cast
 
-from runtime.network_conditions import NetworkConditions
+from ottla.runtime.network_conditions import NetworkConditions
 
 #: Maximum bytes of one read (asyncio's own size).
 _READ_BYTES = 256 * 1024

@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import uvloop
 
-from runtime import Listening, LoopStalls, Pool, PoolUsage, ProtocolFactory, SocketOptions, TaskFailure
-from runtime.accepting import SocketListening
-from runtime.pools import THREADS, WAITING_FOR_STORES, WITHOUT_LOSS
-from runtime.stalls import StallWatch
-from runtime.supervision import Supervisor
-from runtime.thread_pool import Threads
-from runtime.thread_starter import ThreadStarter
-from runtime.turns import LoopTurns
+from ottla.runtime import Listening, LoopStalls, Pool, PoolUsage, ProtocolFactory, SocketOptions, TaskFailure
+from ottla.runtime.accepting import SocketListening
+from ottla.runtime.pools import THREADS, WAITING_FOR_STORES, WITHOUT_LOSS
+from ottla.runtime.stalls import StallWatch
+from ottla.runtime.supervision import Supervisor
+from ottla.runtime.thread_pool import Threads
+from ottla.runtime.thread_starter import ThreadStarter
+from ottla.runtime.turns import LoopTurns
 
 if TYPE_CHECKING:
-    from runtime.spawned_worker import SpawnedWorker
+    from ottla.runtime.spawned_worker import SpawnedWorker
 
 _LOG = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ def free_ports(count: int) -> list[int]:
 
 
 class ProductionRuntime:
-    """See `runtime.Runtime`. Created inside the running loop of the node."""
+    """See `ottla.runtime.Runtime`. Created inside the running loop of the node."""
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
@@ -180,7 +180,7 @@ class ProductionRuntime:
 
     def worker(self, module: str, setup: object) -> "SpawnedWorker":
         """See `Runtime.worker`; started by its first call."""
-        from runtime.spawned_worker import SpawnedWorker  # imported here: multiprocessing takes 4 ms
+        from ottla.runtime.spawned_worker import SpawnedWorker  # imported here: multiprocessing takes 4 ms
 
         worker = SpawnedWorker(module, setup, niceness=_WORKER_NICENESS)
         self._workers.append(worker)

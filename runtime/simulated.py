@@ -18,14 +18,14 @@ import random
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Self, TypeVar
 
-from runtime import Listening, LoopStalls, Pool, PoolUsage, ProtocolFactory, SocketOptions, TaskFailure
-from runtime.memory_network import MemoryNetwork
-from runtime.pools import THREADS
-from runtime.supervision import Supervisor
-from runtime.turns import LoopTurns
-from runtime.virtual_loop import VirtualLoop
-from runtime.virtual_pool import Interleaving, VirtualPool
-from runtime.virtual_threads import VirtualThreads
+from ottla.runtime import Listening, LoopStalls, Pool, PoolUsage, ProtocolFactory, SocketOptions, TaskFailure
+from ottla.runtime.memory_network import MemoryNetwork
+from ottla.runtime.pools import THREADS
+from ottla.runtime.supervision import Supervisor
+from ottla.runtime.turns import LoopTurns
+from ottla.runtime.virtual_loop import VirtualLoop
+from ottla.runtime.virtual_pool import Interleaving, VirtualPool
+from ottla.runtime.virtual_threads import VirtualThreads
 
 T = TypeVar("T")
 P = TypeVar("P", bound=asyncio.BaseProtocol)
@@ -92,7 +92,7 @@ class Simulation:
 
 
 class SimulatedRuntime:
-    """See `runtime.Runtime`: one node of a `Simulation` (a new one unless one is given)."""
+    """See `ottla.runtime.Runtime`: one node of a `Simulation` (a new one unless one is given)."""
 
     def __init__(
         self,

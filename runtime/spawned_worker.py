@@ -13,9 +13,9 @@ from multiprocessing.connection import Connection
 from threading import Lock
 from typing import Any, Final
 
-from runtime import child_python
-from runtime.worker_main import ANSWER, ASK, CANCEL, RESULT
-from runtime.workers import WorkerFailed
+from ottla.runtime import child_python
+from ottla.runtime.worker_main import ANSWER, ASK, CANCEL, RESULT
+from ottla.runtime.workers import WorkerFailed
 
 _LOG: Final = getLogger(__name__)
 
@@ -27,7 +27,7 @@ class SpawnedWorker:
     """See the module, and `Worker`. Nothing is started before the first call."""
 
     def __init__(self, module: str, setup: object, *, niceness: int) -> None:
-        """`python -m module` calls `runtime.worker_main.serve`, whose `make_handler` gets `setup`."""
+        """`python -m module` calls `ottla.runtime.worker_main.serve`, whose `make_handler` gets `setup`."""
         self._module = module
         self._setup = setup
         self._niceness = niceness

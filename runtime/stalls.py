@@ -31,7 +31,7 @@ from itertools import pairwise
 from types import FrameType
 from typing import Final, NamedTuple
 
-from runtime.processor_times import StolenTime, ThreadClock, Usage, stolen_since
+from ottla.runtime.processor_times import StolenTime, ThreadClock, Usage, stolen_since
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@
 
 A service keeps its pending work outside of its run, so that the next run finds it: a proposed ISR, a followed
 partition, a log to be created. Work that a node cannot do without uses neither: a failure of the Raft actor, or of a
-listener of the metadata log, stops the node (`controller.quorum.driver`, `broker.node`).
+listener of the metadata log, stops the node (`ottla.controller.quorum.driver`, `ottla.broker.node`).
 
 Source: FaultHandler and ShutdownableThread of Kafka 4.3.1; there most background threads end at the first exception.
 """
@@ -19,7 +19,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from runtime.jitter import jittered
+from ottla.runtime.jitter import jittered
 
 log = logging.getLogger(__name__)
 

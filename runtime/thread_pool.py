@@ -12,8 +12,8 @@ from concurrent.futures import Executor, Future
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
-from runtime.outcomes import as_error
-from runtime.thread_starter import ThreadStarter
+from ottla.runtime.outcomes import as_error
+from ottla.runtime.thread_starter import ThreadStarter
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -28,7 +28,7 @@ class Threads(Executor):
         self._name = name
         self._starter = starter
         self._changed = threading.Condition()
-        #: Bounded by the callers, as `runtime.pools` states for each pool.
+        #: Bounded by the callers, as `ottla.runtime.pools` states for each pool.
         self._waiting: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
         #: Those that run, and those that were requested and do not run yet.
         self._threads: set[threading.Thread] = set()

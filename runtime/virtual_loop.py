@@ -12,8 +12,8 @@ from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextvars import Context
 from typing import Any, TypeVar
 
-from runtime.memory_network import MemoryListening, MemoryNetwork
-from runtime.virtual_process import CURRENT, Process, ProcessHandle, ProcessTimerHandle
+from ottla.runtime.memory_network import MemoryListening, MemoryNetwork
+from ottla.runtime.virtual_process import CURRENT, Process, ProcessHandle, ProcessTimerHandle
 
 T = TypeVar("T")
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
 
-from runtime.outcomes import as_error
-from runtime.virtual_threads import Job, VirtualThreads
+from ottla.runtime.outcomes import as_error
+from ottla.runtime.virtual_threads import Job, VirtualThreads
 
 T = TypeVar("T")
 
@@ -135,7 +135,7 @@ class VirtualPool:
         self.threads = threads
         #: Negative while more run than the pool has since it was resized.
         self._free = threads
-        #: Bounded by the callers, as `runtime.pools` states for each pool.
+        #: Bounded by the callers, as `ottla.runtime.pools` states for each pool.
         self._waiting: deque[_Work] = deque()
         #: As `Interleaving.blocking_s`, of this pool alone.
         self.blocking_s: Callable[[], float] | None = None

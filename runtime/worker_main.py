@@ -1,4 +1,4 @@
-"""The worker's side of `runtime.workers`: the main function of a process that handles calls of its parent.
+"""The worker's side of `ottla.runtime.workers`: the main function of a process that handles calls of its parent.
 
 The main thread receives one socket for each call, and ends the process when the parent's end is closed: with the parent,
 however that ends. Each call has a thread; their number is that of the parent's threads which wait for them.
@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection
 from threading import Thread
 from typing import Any, Final, NoReturn
 
-from runtime.workers import CallCancelled, Handler
+from ottla.runtime.workers import CallCancelled, Handler
 
 _LOG: Final = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ killed: it reads the end of a socket that only the node has.
 A call that is silent for too long fails alone. What it waits for occupies a thread of the process, so that process gets no new calls
 any more, and is killed when the other ones that it has have ended.
 
-`runtime.spawned_worker` has the node's side, `runtime.worker_main` the worker's.
+`ottla.runtime.spawned_worker` has the node's side, `ottla.runtime.worker_main` the worker's.
 """
 
 from collections.abc import Callable

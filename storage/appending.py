@@ -3,9 +3,9 @@
 from enum import Enum, auto
 from typing import NamedTuple
 
-from protocol.errors import CorruptMessage
-from protocol.records.batch import BatchHeader, batches, crc_of
-from storage.index import MAX_RELATIVE_OFFSET
+from ottla.protocol.errors import CorruptMessage
+from ottla.protocol.records.batch import BatchHeader, batches, crc_of
+from ottla.storage.index import MAX_RELATIVE_OFFSET
 
 
 class AppendOrigin(Enum):

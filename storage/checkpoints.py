@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from protocol.types import MAX_OFFSET, MAX_PARTITION, TopicPartition
-from storage.files import Files
+from ottla.protocol.types import MAX_OFFSET, MAX_PARTITION, TopicPartition
+from ottla.storage.files import Files
 
 T = TypeVar("T")
 

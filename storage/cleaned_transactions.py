@@ -9,11 +9,11 @@ Source: CleanedTransactionMetadata of Kafka.
 import heapq
 from collections.abc import Iterable
 
-from protocol.errors import InvalidRecord
-from protocol.records.batch import BatchHeader
-from protocol.records.control import ControlRecordType, control_type
-from protocol.records.record import OF_MARKERS, records
-from storage.transaction_index import AbortedTransaction, TransactionIndex
+from ottla.protocol.errors import InvalidRecord
+from ottla.protocol.records.batch import BatchHeader
+from ottla.protocol.records.control import ControlRecordType, control_type
+from ottla.protocol.records.record import OF_MARKERS, records
+from ottla.storage.transaction_index import AbortedTransaction, TransactionIndex
 
 
 class CleanedTransactions:

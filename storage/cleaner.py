@@ -14,12 +14,12 @@ Source: LogCleanerManager and LogToClean of Kafka 4.3.1.
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from protocol.errors import KafkaStorageError
-from protocol.types import TopicPartition
-from storage.background import BackgroundJob
-from storage.compaction import BYTES_A_KEY, Compaction, LastRecord, Replacement, compact
-from storage.log import Log
-from storage.producer_append import ProducerState
+from ottla.protocol.errors import KafkaStorageError
+from ottla.protocol.types import TopicPartition
+from ottla.storage.background import BackgroundJob
+from ottla.storage.compaction import BYTES_A_KEY, Compaction, LastRecord, Replacement, compact
+from ottla.storage.log import Log
+from ottla.storage.producer_append import ProducerState
 
 #: Default of log.cleaner.dedupe.buffer.size.
 DEDUPE_BUFFER_BYTES = 128 * 1024 * 1024

@@ -20,19 +20,19 @@ from hashlib import blake2b
 from itertools import pairwise
 from typing import NamedTuple
 
-from protocol.errors import CorruptMessage
-from protocol.records.batch import BatchHeader, crc_is_valid, read_header
-from protocol.records.builder import build_batch, build_empty_batch
-from protocol.records.record import RecordKey, keys_of
-from protocol.records.record import records as parse_records
-from storage import file_names
-from storage.cleaned_transactions import CleanedTransactions
-from storage.files import Files
-from storage.index import MAX_RELATIVE_OFFSET
-from storage.recovery import walk
-from storage.segment import Segment
-from storage.segments import Segments
-from storage.transaction_index import AbortedTransaction
+from ottla.protocol.errors import CorruptMessage
+from ottla.protocol.records.batch import BatchHeader, crc_is_valid, read_header
+from ottla.protocol.records.builder import build_batch, build_empty_batch
+from ottla.protocol.records.record import RecordKey, keys_of
+from ottla.protocol.records.record import records as parse_records
+from ottla.storage import file_names
+from ottla.storage.cleaned_transactions import CleanedTransactions
+from ottla.storage.files import Files
+from ottla.storage.index import MAX_RELATIVE_OFFSET
+from ottla.storage.recovery import walk
+from ottla.storage.segment import Segment
+from ottla.storage.segments import Segments
+from ottla.storage.transaction_index import AbortedTransaction
 
 #: Keys up to this length are stored as they are in the offset map, longer ones as a digest of this length.
 KEY_BYTES = 16

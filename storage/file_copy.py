@@ -7,8 +7,8 @@ from contextlib import suppress
 from itertools import count
 from typing import Final, NamedTuple
 
-from storage import file_names
-from storage.segment_files import SegmentFiles
+from ottla.storage import file_names
+from ottla.storage.segment_files import SegmentFiles
 
 #: Numbers in the names of the copies.
 _NUMBERS: Final = count()

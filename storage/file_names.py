@@ -13,9 +13,9 @@ Source: LogFileUtils of Kafka; directories: UnifiedLog and LocalLog.
 import re
 from functools import lru_cache
 
-from protocol.errors import InvalidTopic, KafkaStorageError
-from protocol.topic_names import check_topic_name
-from protocol.types import MAX_OFFSET, MAX_PARTITION, TopicPartition
+from ottla.protocol.errors import InvalidTopic, KafkaStorageError
+from ottla.protocol.topic_names import check_topic_name
+from ottla.protocol.types import MAX_OFFSET, MAX_PARTITION, TopicPartition
 
 LOG = ".log"
 OFFSET_INDEX = ".index"

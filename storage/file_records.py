@@ -14,13 +14,13 @@ from contextlib import contextmanager
 from logging import getLogger
 from typing import NamedTuple
 
-from protocol.errors import CorruptMessage, UnsupportedForMessageFormat
-from protocol.records.batch import HEADER_SIZE_BYTES, LOG_OVERHEAD_BYTES, BatchHeader, read_header
-from storage import file_names
-from storage.file_copy import FileCopy
-from storage.files import Buffer
-from storage.lending import Lender
-from storage.segment_files import SegmentFiles
+from ottla.protocol.errors import CorruptMessage, UnsupportedForMessageFormat
+from ottla.protocol.records.batch import HEADER_SIZE_BYTES, LOG_OVERHEAD_BYTES, BatchHeader, read_header
+from ottla.storage import file_names
+from ottla.storage.file_copy import FileCopy
+from ottla.storage.files import Buffer
+from ottla.storage.lending import Lender
+from ottla.storage.segment_files import SegmentFiles
 
 #: At least this many of the newest batches are found without an index look-up.
 RECENT_BATCHES = 64
@@ -236,7 +236,7 @@ class FileRecords:
         return self._system.is_cached(self.fd, size, position)
 
     def lend(self, position: int, *, size: int) -> memoryview | None:
-        """A slice of the mapped file, for a socket only (`storage.lending`); None if the caller should read a copy."""
+        """A slice of the mapped file, for a socket only (`ottla.storage.lending`); None if the caller should read a copy."""
         return self._lender.lend(self.fd, position=position, size=size, file_size=self.size)
 
     # -- truncation --------------------------------------------------------------------------------

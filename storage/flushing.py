@@ -10,14 +10,14 @@ a job makes its result invalid.
 Source: UnifiedLog.flush of Kafka 4.3.1, which flushes in the appending thread where `flush.messages` is set.
 """
 
-from protocol.errors import KafkaStorageError
-from storage import partition_metadata
-from storage.background import BackgroundJob
-from storage.leader_epoch_cache import LeaderEpochCache
-from storage.log_availability import LogAvailability
-from storage.log_files import LogFiles
-from storage.log_offsets import LogOffsets
-from storage.segment import Segment
+from ottla.protocol.errors import KafkaStorageError
+from ottla.storage import partition_metadata
+from ottla.storage.background import BackgroundJob
+from ottla.storage.leader_epoch_cache import LeaderEpochCache
+from ottla.storage.log_availability import LogAvailability
+from ottla.storage.log_files import LogFiles
+from ottla.storage.log_offsets import LogOffsets
+from ottla.storage.segment import Segment
 
 
 class LogFlusher:

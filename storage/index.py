@@ -26,7 +26,7 @@ from struct import Struct
 from struct import error as struct_error
 from typing import NamedTuple
 
-from storage.files import Files
+from ottla.storage.files import Files
 
 #: Bytes of the newest entries that are kept in memory, at least (up to twice as many before they are written).
 WARM_BYTES = 8192

@@ -3,7 +3,7 @@
 `record-times-checkpoint`, in the log's directory, in the format of all checkpoints; a line for each segment that was read:
 
     base offset, size, position of the last batch, its base offset, leader epoch and CRC, the largest timestamp,
-    then of each part with headers that claim too little: its position, and the largest timestamp (`storage.segment_times`);
+    then of each part with headers that claim too little: its position, and the largest timestamp (`ottla.storage.segment_times`);
     last the CRC-32C of the line before it, as retention may rely on it, too
 
 A line counts if the segment still has this size and last batch: no two batches have the same offset and leader epoch, and what is
@@ -19,14 +19,14 @@ from itertools import chain
 from pathlib import Path
 from typing import Final
 
-from protocol.checksum import crc32c
-from protocol.errors import CorruptMessage, UnsupportedForMessageFormat
-from protocol.records.batch import BatchHeader
-from storage import checkpoints
-from storage.checkpoints import CorruptCheckpoint
-from storage.files import Files
-from storage.segment import Segment
-from storage.segment_times import Known
+from ottla.protocol.checksum import crc32c
+from ottla.protocol.errors import CorruptMessage, UnsupportedForMessageFormat
+from ottla.protocol.records.batch import BatchHeader
+from ottla.storage import checkpoints
+from ottla.storage.checkpoints import CorruptCheckpoint
+from ottla.storage.files import Files
+from ottla.storage.segment import Segment
+from ottla.storage.segment_times import Known
 
 FILE_NAME: Final = "record-times-checkpoint"
 

@@ -25,10 +25,10 @@ from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
-from protocol.types import MAX_EPOCH, MAX_OFFSET
-from storage import checkpoints
-from storage.files import Files
-from storage.flush_counter import FlushCounter
+from ottla.protocol.types import MAX_EPOCH, MAX_OFFSET
+from ottla.storage import checkpoints
+from ottla.storage.files import Files
+from ottla.storage.flush_counter import FlushCounter
 
 FILE_NAME = "leader-epoch-checkpoint"
 

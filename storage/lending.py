@@ -28,7 +28,7 @@ end of the file, would save the calls; Python refuses to make one.
 from mmap import mmap
 from weakref import WeakSet
 
-from storage.files import Files
+from ottla.storage.files import Files
 
 #: Below this, a copy is as fast as a slice: 64 KiB take 18.7 us (pread) and 19.7 us (slice) to a socket.
 LEND_BYTES = 128 * 1024

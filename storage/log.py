@@ -36,35 +36,35 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 from uuid import UUID
 
-from protocol.errors import InconsistentTopicId, RecordListTooLarge
-from protocol.records.batch import BatchHeader
-from protocol.types import TopicPartition
-from storage import appending, partition_metadata, tiered_log
-from storage.appending import AppendInfo, AppendOrigin, UnexpectedAppendOffset
-from storage.background import BackgroundJob
-from storage.files import Buffer, Files, WouldBlock
-from storage.flushing import LogFlusher
-from storage.leader_epoch_cache import EpochEntry
-from storage.log_availability import LogAvailability
-from storage.log_checkpoints import LogCheckpoints
-from storage.log_config import LogConfig
-from storage.log_files import LogFiles
-from storage.log_opening import load_directory, read_topic_id
-from storage.log_reader import LogRead, LogReader
-from storage.log_start import LogStart
-from storage.log_view import LogView
-from storage.producer_state import (
+from ottla.protocol.errors import InconsistentTopicId, RecordListTooLarge
+from ottla.protocol.records.batch import BatchHeader
+from ottla.protocol.types import TopicPartition
+from ottla.storage import appending, partition_metadata, tiered_log
+from ottla.storage.appending import AppendInfo, AppendOrigin, UnexpectedAppendOffset
+from ottla.storage.background import BackgroundJob
+from ottla.storage.files import Buffer, Files, WouldBlock
+from ottla.storage.flushing import LogFlusher
+from ottla.storage.leader_epoch_cache import EpochEntry
+from ottla.storage.log_availability import LogAvailability
+from ottla.storage.log_checkpoints import LogCheckpoints
+from ottla.storage.log_config import LogConfig
+from ottla.storage.log_files import LogFiles
+from ottla.storage.log_opening import load_directory, read_topic_id
+from ottla.storage.log_reader import LogRead, LogReader
+from ottla.storage.log_start import LogStart
+from ottla.storage.log_view import LogView
+from ottla.storage.producer_state import (
     NO_UPDATES,
     BatchMetadata,
     default_producer_id_expiration_ms,
 )
-from storage.recovery import Loaded
-from storage.remote_restart import RemoteRestart, RemoteState
-from storage.segment import Segment
-from storage.snapshot_files import apply_updates
-from storage.truncation import LogTruncation
-from storage.usual_append import UsualAppend
-from storage.validation import Turns, ValidatedRecords, validate
+from ottla.storage.recovery import Loaded
+from ottla.storage.remote_restart import RemoteRestart, RemoteState
+from ottla.storage.segment import Segment
+from ottla.storage.snapshot_files import apply_updates
+from ottla.storage.truncation import LogTruncation
+from ottla.storage.usual_append import UsualAppend
+from ottla.storage.validation import Turns, ValidatedRecords, validate
 
 if TYPE_CHECKING:
     from random import Random
@@ -253,7 +253,7 @@ class Log(LogView):
 
         A writable buffer is patched in place, and may be reused afterwards. A batch that this log already
         has is not written again: the result `is_duplicate`, with the offsets of the first append.
-        `records` may have been validated before, in a thread; see `storage.validation`, also for `turns`.
+        `records` may have been validated before, in a thread; see `ottla.storage.validation`, also for `turns`.
         Raises the errors of validate and ProducerStateManager.analyze, RecordListTooLarge, KafkaStorageError.
         Cost: 6 us and the CRC. `usual.append` is the same in 3 us, for most batches of clients and for them only.
         """
@@ -490,7 +490,7 @@ class Log(LogView):
         self.truncation.truncate_fully_and_start_at(offset, now_ms=now_ms, log_start_offset=log_start_offset)
 
     def restart_from_remote(self, state: RemoteState, *, now_ms: int) -> None:
-        """Remove everything; the empty log continues behind its remote part (`storage.remote_restart`).
+        """Remove everything; the empty log continues behind its remote part (`ottla.storage.remote_restart`).
 
         Waits for the disk only for steps that the jobs of `remote_restart` have not done. Raises KafkaStorageError, and
         CorruptSnapshot, with nothing changed, for a producer snapshot that is not one.

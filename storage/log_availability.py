@@ -12,8 +12,8 @@ from logging import getLogger
 from pathlib import Path
 from typing import Final
 
-from protocol.errors import KafkaStorageError
-from storage.files import OutOfDescriptors, is_out_of_descriptors
+from ottla.protocol.errors import KafkaStorageError
+from ottla.storage.files import OutOfDescriptors, is_out_of_descriptors
 
 _LOG = getLogger(__name__)
 

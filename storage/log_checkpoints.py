@@ -3,7 +3,7 @@
 A checkpoint is written seldom, and is behind the log; that is safe while the log grows. Before a truncation it must
 not be ahead: after a crash new batches could be before an old recovery point, and not be checked; or before an old log
 start offset, and be removed. So rows that move back are written before files change: by a job, if the truncation is
-prepared (`storage.truncation`), else in place.
+prepared (`ottla.storage.truncation`), else in place.
 
 Recovery trusts the indexes of a segment that ends at the recovery point, and those of the active one are flushed only after
 it is closed. Invariant: while a log is open, the recovery point on the disk is not the end of its active segment, unless
@@ -14,10 +14,10 @@ Source: LogManager.truncateTo of Kafka 4.3.1, which writes the checkpoint after 
 
 from collections.abc import Callable
 
-from storage.background import BackgroundJob
-from storage.log_availability import LogAvailability
-from storage.log_files import LogFiles
-from storage.log_offsets import LogOffsets
+from ottla.storage.background import BackgroundJob
+from ottla.storage.log_availability import LogAvailability
+from ottla.storage.log_files import LogFiles
+from ottla.storage.log_offsets import LogOffsets
 
 
 class _Limit:

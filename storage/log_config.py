@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from protocol.config_def import ConfigValue, InvalidConfigValue
-from protocol.errors import InvalidConfig
-from protocol.metadata.leader_preference import NO_PREFERENCE, LeaderPreference
-from protocol.records.record import MAX_RECORD_BYTES
-from storage.topic_configs import DAY_MS, HOUR_MS, MAX_LONG, SERVER_SYNONYMS, TOPIC_CONFIGS, ServerSynonym
+from ottla.protocol.config_def import ConfigValue, InvalidConfigValue
+from ottla.protocol.errors import InvalidConfig
+from ottla.protocol.metadata.leader_preference import NO_PREFERENCE, LeaderPreference
+from ottla.protocol.records.record import MAX_RECORD_BYTES
+from ottla.storage.topic_configs import DAY_MS, HOUR_MS, MAX_LONG, SERVER_SYNONYMS, TOPIC_CONFIGS, ServerSynonym
 
 __all__ = [
     "SERVER_SYNONYMS", "TOPIC_CONFIGS", "LogConfig", "ServerSynonym", "default_topic_values",

@@ -18,16 +18,16 @@ from logging import getLogger
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from protocol.errors import KafkaStorageError
-from storage import file_names
-from storage.background import BackgroundJob
-from storage.files import Files
-from storage.flush_counter import FlushCounter
-from storage.log_config import LogConfig
-from storage.segment import Segment
-from storage.segment_indexes import SegmentSettings
-from storage.segments import Segments
-from storage.snapshot_files import SnapshotFiles
+from ottla.protocol.errors import KafkaStorageError
+from ottla.storage import file_names
+from ottla.storage.background import BackgroundJob
+from ottla.storage.files import Files
+from ottla.storage.flush_counter import FlushCounter
+from ottla.storage.log_config import LogConfig
+from ottla.storage.segment import Segment
+from ottla.storage.segment_indexes import SegmentSettings
+from ottla.storage.segments import Segments
+from ottla.storage.snapshot_files import SnapshotFiles
 
 if TYPE_CHECKING:
     from random import Random

@@ -5,14 +5,14 @@ from logging import getLogger
 from pathlib import Path
 from uuid import UUID
 
-from storage import leader_epoch_cache, overflow, partition_metadata, recovery
-from storage.files import Files
-from storage.leader_epoch_cache import LeaderEpochCache
-from storage.log_config import LogConfig
-from storage.log_files import segment_settings
-from storage.producer_state import ProducerStateManager
-from storage.recovery import Loaded, Loading
-from storage.segment import OffsetOverflow
+from ottla.storage import leader_epoch_cache, overflow, partition_metadata, recovery
+from ottla.storage.files import Files
+from ottla.storage.leader_epoch_cache import LeaderEpochCache
+from ottla.storage.log_config import LogConfig
+from ottla.storage.log_files import segment_settings
+from ottla.storage.producer_state import ProducerStateManager
+from ottla.storage.recovery import Loaded, Loading
+from ottla.storage.segment import OffsetOverflow
 
 _LOG = getLogger(__name__)
 

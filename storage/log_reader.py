@@ -1,6 +1,6 @@
 """Reads of a log: records, offsets by timestamp, aborted transactions. Changes nothing, so any thread may read.
 
-Of a tiered log these are the reads of the local tier: `remote.reader` has those of the other one.
+Of a tiered log these are the reads of the local tier: `ottla.remote.reader` has those of the other one.
 
 Segments are an immutable set that is replaced as a whole, and files of removed segments stay for a while, so
 that a reader off the event loop never sees an incomplete change; the records may be truncated after it has
@@ -14,21 +14,21 @@ from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import NamedTuple
 
-from protocol.errors import CorruptMessage, KafkaError, OffsetMovedToTieredStorage, OffsetOutOfRange
-from protocol.records.batch import NO_TIMESTAMP, BatchHeader, batches
-from protocol.records.record import Bounds
-from protocol.types import TopicPartition
-from storage import kept_times
-from storage.files import WouldBlock
-from storage.index import TimestampOffset
-from storage.log_availability import LogAvailability
-from storage.log_files import LogFiles
-from storage.log_offsets import LogOffsets
-from storage.segment import Segment
-from storage.segment_times import PIECE_BYTES
-from storage.segments import Segments
-from storage.transaction_index import AbortedTransaction
-from storage.warming import warm_up, warm_up_times
+from ottla.protocol.errors import CorruptMessage, KafkaError, OffsetMovedToTieredStorage, OffsetOutOfRange
+from ottla.protocol.records.batch import NO_TIMESTAMP, BatchHeader, batches
+from ottla.protocol.records.record import Bounds
+from ottla.protocol.types import TopicPartition
+from ottla.storage import kept_times
+from ottla.storage.files import WouldBlock
+from ottla.storage.index import TimestampOffset
+from ottla.storage.log_availability import LogAvailability
+from ottla.storage.log_files import LogFiles
+from ottla.storage.log_offsets import LogOffsets
+from ottla.storage.segment import Segment
+from ottla.storage.segment_times import PIECE_BYTES
+from ottla.storage.segments import Segments
+from ottla.storage.transaction_index import AbortedTransaction
+from ottla.storage.warming import warm_up, warm_up_times
 
 #: Bytes of one read of a replay.
 REPLAY_BYTES = 1024 * 1024
@@ -91,7 +91,7 @@ class LogReader:
 
         With `lend` the records may be a slice of the mapped file (from 128 KiB on): only for a socket, which passes
         it to the kernel, and only on the event loop's thread. Python code must not read it: a page that the disk
-        cannot read would end the process (`storage.lending`).
+        cannot read would end the process (`ottla.storage.lending`).
 
         Raises OffsetOutOfRange outside of [log_start_offset, log_end_offset], OffsetMovedToTieredStorage within it
         before local_log_start_offset, CorruptMessage for a damaged file, KafkaStorageError for a failing disk; with
@@ -374,7 +374,7 @@ class LogReader:
         """Read one piece of the records that a look-up relies on; whether it has all of them by then. [any thread]
 
         A record at or after `timestamp` is in what was read, or all records are read; None: all are. What was read is known
-        to all later look-ups, also after a restart (`storage.segment_times`). Cost: `PIECE_BYTES`, 0.3 to 1 ms; 0.5 us a
+        to all later look-ups, also after a restart (`ottla.storage.segment_times`). Cost: `PIECE_BYTES`, 0.3 to 1 ms; 0.5 us a
         segment that is known. Raises KafkaStorageError.
         """
         start_offset = self._offsets.log_start_offset

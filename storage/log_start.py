@@ -17,15 +17,15 @@ Source: UnifiedLog.deleteOldSegments and maybeIncrementLogStartOffset of Kafka 4
 from collections.abc import Callable, Sequence
 from logging import getLogger
 
-from protocol.errors import OffsetOutOfRange
-from storage import retention
-from storage.leader_epoch_cache import LeaderEpochCache
-from storage.log_availability import LogAvailability
-from storage.log_files import LogFiles
-from storage.log_offsets import LogOffsets, start_offsets
-from storage.log_reader import LogReader
-from storage.producer_state import ProducerStateManager
-from storage.segment import Segment
+from ottla.protocol.errors import OffsetOutOfRange
+from ottla.storage import retention
+from ottla.storage.leader_epoch_cache import LeaderEpochCache
+from ottla.storage.log_availability import LogAvailability
+from ottla.storage.log_files import LogFiles
+from ottla.storage.log_offsets import LogOffsets, start_offsets
+from ottla.storage.log_reader import LogReader
+from ottla.storage.producer_state import ProducerStateManager
+from ottla.storage.segment import Segment
 
 _LOG = getLogger(__name__)
 

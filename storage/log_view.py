@@ -1,21 +1,21 @@
 """LogView: what partitions and the rules of replication ask of a log. Changes nothing, and waits for nothing.
 
-The values are those of the log's parts (`storage.log`); hot loops read them from the parts.
+The values are those of the log's parts (`ottla.storage.log`); hot loops read them from the parts.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from protocol.local_log import LocalLog
-from storage import tiered_log
-from storage.leader_epoch_cache import LeaderEpochCache
-from storage.log_availability import LogAvailability
-from storage.log_config import LogConfig
-from storage.log_files import LogFiles
-from storage.log_offsets import LogOffsets
-from storage.log_reader import LogReader
-from storage.segments import Segments
-from storage.tiered_log import SegmentToCopy
+from ottla.protocol.local_log import LocalLog
+from ottla.storage import tiered_log
+from ottla.storage.leader_epoch_cache import LeaderEpochCache
+from ottla.storage.log_availability import LogAvailability
+from ottla.storage.log_config import LogConfig
+from ottla.storage.log_files import LogFiles
+from ottla.storage.log_offsets import LogOffsets
+from ottla.storage.log_reader import LogReader
+from ottla.storage.segments import Segments
+from ottla.storage.tiered_log import SegmentToCopy
 
 
 class LogView:
@@ -113,7 +113,7 @@ class LogView:
         """Whether the leader epochs of the remote part are known, without which no copy is known to be the log's.
 
         A power cut may damage the epochs' file. Those of the local part are read from the batches again; the others
-        are restored from the metadata of the copies (`remote.lost_lineage`), before any is deleted as unreferenced.
+        are restored from the metadata of the copies (`ottla.remote.lost_lineage`), before any is deleted as unreferenced.
         """
         if self.log_start_offset == self.local_log_start_offset:
             return True
@@ -121,7 +121,7 @@ class LogView:
         return earliest is not None and earliest.start_offset <= self.log_start_offset
 
     def segments_to_copy(self, from_offset: int) -> Sequence[SegmentToCopy]:
-        """The first closed segments from `from_offset` to the last stable offset; see `storage.tiered_log`."""
+        """The first closed segments from `from_offset` to the last stable offset; see `ottla.storage.tiered_log`."""
         end_offset = self.offsets.last_stable_offset
         return tiered_log.segments_to_copy(
             self.files, self.leader_epochs, from_offset=from_offset, end_offset=end_offset
@@ -129,7 +129,7 @@ class LogView:
 
     @property
     def local_log(self) -> LocalLog | None:
-        """What elections are to know of this replica's local log; see `storage.tiered_log`."""
+        """What elections are to know of this replica's local log; see `ottla.storage.tiered_log`."""
         return tiered_log.local_log(self.files, self.offsets)
 
     def local_only_bytes(self) -> int | None:

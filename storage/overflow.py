@@ -18,14 +18,14 @@ from collections.abc import Iterator
 from logging import getLogger
 from pathlib import Path
 
-from protocol.records.batch import BatchHeader
-from storage import file_names
-from storage.files import Files
-from storage.index import MAX_RELATIVE_OFFSET, CorruptIndex
-from storage.segment import Segment
-from storage.segment_indexes import SegmentSettings
-from storage.segments import Segments
-from storage.transaction_index import AbortedTransaction
+from ottla.protocol.records.batch import BatchHeader
+from ottla.storage import file_names
+from ottla.storage.files import Files
+from ottla.storage.index import MAX_RELATIVE_OFFSET, CorruptIndex
+from ottla.storage.segment import Segment
+from ottla.storage.segment_indexes import SegmentSettings
+from ottla.storage.segments import Segments
+from ottla.storage.transaction_index import AbortedTransaction
 
 #: Bytes that are buffered before a write.
 WRITE_BYTES = 1024 * 1024

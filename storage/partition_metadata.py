@@ -8,9 +8,9 @@ from functools import lru_cache
 from pathlib import Path
 from uuid import UUID
 
-from protocol.types import ZERO_UUID
-from storage import kafka_uuid
-from storage.files import Files
+from ottla.protocol.types import ZERO_UUID
+from ottla.storage import kafka_uuid
+from ottla.storage.files import Files
 
 FILE_NAME = "partition.metadata"
 

@@ -21,20 +21,20 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from protocol.errors import (
+from ottla.protocol.errors import (
     InvalidProducerEpoch,
     InvalidTxnState,
     OutOfOrderSequenceNumber,
     TransactionCoordinatorFenced,
 )
-from protocol.records.batch import (
+from ottla.protocol.records.batch import (
     NO_PRODUCER_EPOCH,
     NO_TIMESTAMP,
     TRANSACTIONAL_FLAG,
     BatchHeader,
 )
-from protocol.records.control import EndTransactionMarker
-from storage.appending import AppendOrigin
+from ottla.protocol.records.control import EndTransactionMarker
+from ottla.storage.appending import AppendOrigin
 
 #: Batches of a producer that are recognised as duplicates: its largest `max.in.flight.requests.per.connection`.
 BATCHES_RETAINED: Final = 5

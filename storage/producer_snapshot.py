@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from struct import Struct
 from typing import Final
 
-from protocol.checksum import crc32c
-from storage.producer_append import BatchMetadata, ProducerState
+from ottla.protocol.checksum import crc32c
+from ottla.storage.producer_append import BatchMetadata, ProducerState
 
 VERSION: Final = 1
 

@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from protocol.records.batch import CONTROL_FLAG, TRANSACTIONAL_FLAG, BatchHeader
-from protocol.records.control import end_transaction_marker
-from storage.appending import AppendOrigin
-from storage.producer_append import (
+from ottla.protocol.records.batch import CONTROL_FLAG, TRANSACTIONAL_FLAG, BatchHeader
+from ottla.protocol.records.control import end_transaction_marker
+from ottla.storage.appending import AppendOrigin
+from ottla.storage.producer_append import (
     BatchMetadata,
     CompletedTransaction,
     OngoingTransaction,
@@ -257,7 +257,7 @@ class ProducerStateManager:
         self.map_end_offset, self.last_snapshot_offset = other.map_end_offset, other.last_snapshot_offset
 
     def load(self, producers: Iterable[ProducerState], *, offset: int, now_ms: int) -> None:
-        """Replace all state by a snapshot of `offset` (see storage.producer_snapshot)."""
+        """Replace all state by a snapshot of `offset` (see ottla.storage.producer_snapshot)."""
         self.reset(offset)
         for state in producers:
             if not self._is_expired(state, now_ms):

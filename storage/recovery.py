@@ -18,18 +18,18 @@ from dataclasses import dataclass
 from logging import DEBUG, INFO, getLogger
 from pathlib import Path
 
-from protocol.errors import CorruptMessage, UnsupportedForMessageFormat
-from protocol.records.batch import HEADER_SIZE_BYTES, BatchHeader, crc_is_valid, read_header
-from storage import file_names
-from storage.files import Files
-from storage.index import MAX_RELATIVE_OFFSET, CorruptIndex
-from storage.leader_epoch_cache import LeaderEpochCache
-from storage.log_offsets import LogOffsets, start_offsets
-from storage.producer_state import ProducerStateManager
-from storage.segment import Segment
-from storage.segment_indexes import SegmentSettings
-from storage.segments import Segments
-from storage.snapshot_files import SnapshotFiles, replay, replay_headers
+from ottla.protocol.errors import CorruptMessage, UnsupportedForMessageFormat
+from ottla.protocol.records.batch import HEADER_SIZE_BYTES, BatchHeader, crc_is_valid, read_header
+from ottla.storage import file_names
+from ottla.storage.files import Files
+from ottla.storage.index import MAX_RELATIVE_OFFSET, CorruptIndex
+from ottla.storage.leader_epoch_cache import LeaderEpochCache
+from ottla.storage.log_offsets import LogOffsets, start_offsets
+from ottla.storage.producer_state import ProducerStateManager
+from ottla.storage.segment import Segment
+from ottla.storage.segment_indexes import SegmentSettings
+from ottla.storage.segments import Segments
+from ottla.storage.snapshot_files import SnapshotFiles, replay, replay_headers
 
 #: Bytes of one read.
 CHUNK_BYTES = 4 * 1024 * 1024

@@ -27,15 +27,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from storage import leader_epoch_cache, producer_snapshot
-from storage.background import BackgroundJob
-from storage.leader_epoch_cache import EpochEntry, LeaderEpochCache
-from storage.log_availability import LogAvailability
-from storage.log_files import LogFiles
-from storage.producer_append import ProducerState
-from storage.producer_snapshot import CorruptSnapshot
-from storage.producer_state import ProducerStateManager
-from storage.truncation import LogTruncation
+from ottla.storage import leader_epoch_cache, producer_snapshot
+from ottla.storage.background import BackgroundJob
+from ottla.storage.leader_epoch_cache import EpochEntry, LeaderEpochCache
+from ottla.storage.log_availability import LogAvailability
+from ottla.storage.log_files import LogFiles
+from ottla.storage.producer_append import ProducerState
+from ottla.storage.producer_snapshot import CorruptSnapshot
+from ottla.storage.producer_state import ProducerStateManager
+from ottla.storage.truncation import LogTruncation
 
 _SUFFIX: Final = ".remote.tmp"
 

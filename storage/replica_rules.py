@@ -1,4 +1,4 @@
-"""Rules that replicas of every log follow, a partition's (`broker.replication`) and the metadata log's (`controller.raft`).
+"""Rules that replicas of every log follow, a partition's (`ottla.broker.replication`) and the metadata log's (`ottla.controller.raft`).
 
     leader's log   e1 [0, 7)   e3 [7, 12)
     follower's log e1 [0, 5)   e2 [5, 9)     -> Fetch at offset 9, last fetched epoch 2
@@ -7,7 +7,7 @@
 
 Where the two replications differ, each has its own rule, and says why: what is answered where the leader does not know
 the follower's epoch at all (`Partition.diverging_epoch`, `MetadataLog.validate`); who counts as caught up
-(`FollowerProgress.is_caught_up`, `controller.raft.follower_progress`).
+(`FollowerProgress.is_caught_up`, `ottla.controller.raft.follower_progress`).
 
 Source: KIP-101, KIP-279, KIP-595; AbstractFetcherThread.getOffsetTruncationState, RaftLog.truncateToEndOffset,
 Replica.updateFetchStateOrThrow, LeaderState.ReplicaState of Kafka 4.3.1.

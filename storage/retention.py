@@ -1,16 +1,16 @@
 """Retention: which local segments of a log are due for removal, by log start offset, size or age.
 
-Decides only; `storage.log_start` removes them.
+Decides only; `ottla.storage.log_start` removes them.
 Only segments from the beginning are removed, up to the first one that must stay, and none that ends after
 the high watermark: the log start offset never passes it. The active segment is removed, too, when it is due
 (the log is rolled first), unless it is empty or due by the log start offset only.
 
-A segment is as old as its headers say, and its file; if it was written later, as its records say (`storage.segment_times`).
+A segment is as old as its headers say, and its file; if it was written later, as its records say (`ottla.storage.segment_times`).
 For local retention a segment with a timestamp in the future is as old as its file: the clients' clocks do not decide how
 long the disk keeps what the remote tier has. Total retention keeps its records until they are old by their own time.
 
 A tiered log has two retentions (KIP-405). Total retention (`retention.ms`, `retention.bytes`) is for both tiers, and is the
-remote tier's to apply (`remote.expiration`): it advances the log start offset. Local retention (`local.retention.ms`,
+remote tier's to apply (`ottla.remote.expiration`): it advances the log start offset. Local retention (`local.retention.ms`,
 `local.retention.bytes`) removes a local segment only if the remote tier has it, or if it is before the log start:
 
     log start        remote end            high watermark
@@ -32,11 +32,11 @@ from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
-from storage.log_config import LogConfig
-from storage.log_offsets import LogOffsets
-from storage.log_reader import LogReader
-from storage.segment import Segment
-from storage.segments import Segments
+from ottla.storage.log_config import LogConfig
+from ottla.storage.log_offsets import LogOffsets
+from ottla.storage.log_reader import LogReader
+from ottla.storage.segment import Segment
+from ottla.storage.segments import Segments
 
 
 class Retention(NamedTuple):

@@ -26,17 +26,17 @@ from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
-from protocol.errors import CorruptMessage, UnsupportedForMessageFormat
-from protocol.records.batch import BatchHeader
-from protocol.records.record import Bounds
-from storage import file_names
-from storage.file_records import FileRecords
-from storage.files import Buffer, Files
-from storage.index import MAX_RELATIVE_OFFSET, CorruptIndex, TimestampOffset
-from storage.segment_files import SegmentFiles
-from storage.segment_indexes import SegmentIndexes, SegmentSettings
-from storage.segment_reader import SegmentReader
-from storage.segment_times import STRETCH_BYTES, SegmentTimes
+from ottla.protocol.errors import CorruptMessage, UnsupportedForMessageFormat
+from ottla.protocol.records.batch import BatchHeader
+from ottla.protocol.records.record import Bounds
+from ottla.storage import file_names
+from ottla.storage.file_records import FileRecords
+from ottla.storage.files import Buffer, Files
+from ottla.storage.index import MAX_RELATIVE_OFFSET, CorruptIndex, TimestampOffset
+from ottla.storage.segment_files import SegmentFiles
+from ottla.storage.segment_indexes import SegmentIndexes, SegmentSettings
+from ottla.storage.segment_reader import SegmentReader
+from ottla.storage.segment_times import STRETCH_BYTES, SegmentTimes
 
 
 class OffsetOverflow(Exception):
@@ -234,7 +234,7 @@ class Segment:
         return largest if largest >= 0 else self.files.modified_ms()
 
     def is_older_than(self, kept_from_ms: int) -> bool:
-        """Whether all records are older, for retention. Reads records that a thread has not read; see `storage.segment_times`."""
+        """Whether all records are older, for retention. Reads records that a thread has not read; see `ottla.storage.segment_times`."""
         if self.largest_timestamp_ms() >= kept_from_ms:
             return False
         return (

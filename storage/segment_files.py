@@ -5,12 +5,12 @@ Every part of a segment takes the paths from here, so that a rename of the segme
 
 from pathlib import Path
 
-from storage import file_names
-from storage.files import Files
+from ottla.storage import file_names
+from ottla.storage.files import Files
 
 
 class SegmentFiles:
-    """The four files of a segment, in its log's directory; `suffix` is their state (`storage.file_names`)."""
+    """The four files of a segment, in its log's directory; `suffix` is their state (`ottla.storage.file_names`)."""
 
     __slots__ = ("base_offset", "directory", "suffix", "system")
 

@@ -14,13 +14,13 @@ from itertools import islice
 from logging import getLogger
 from typing import NamedTuple, TypeVar
 
-from protocol.errors import CorruptMessage, UnsupportedForMessageFormat
-from protocol.records.batch import LOG_OVERHEAD_BYTES, BatchHeader
-from storage import file_names
-from storage.file_records import FileRecords
-from storage.index import MAX_RELATIVE_OFFSET, CorruptIndex, Index, OffsetIndex, TimeIndex, TimestampOffset
-from storage.segment_files import SegmentFiles
-from storage.transaction_index import TransactionIndex
+from ottla.protocol.errors import CorruptMessage, UnsupportedForMessageFormat
+from ottla.protocol.records.batch import LOG_OVERHEAD_BYTES, BatchHeader
+from ottla.storage import file_names
+from ottla.storage.file_records import FileRecords
+from ottla.storage.index import MAX_RELATIVE_OFFSET, CorruptIndex, Index, OffsetIndex, TimeIndex, TimestampOffset
+from ottla.storage.segment_files import SegmentFiles
+from ottla.storage.transaction_index import TransactionIndex
 
 _LOG = getLogger(__name__)
 _new_tuple = tuple.__new__

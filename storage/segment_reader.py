@@ -13,16 +13,16 @@ from collections.abc import Callable, Iterable
 from itertools import takewhile
 from typing import NamedTuple
 
-from protocol.errors import KafkaError
-from protocol.records.batch import HEADER_SIZE_BYTES, BatchHeader, first_size_bytes, read_header
-from protocol.records.record import ANY_BATCH, Bounds, times_of
-from protocol.types import MAX_OFFSET
-from storage.file_records import BatchPosition, FileRecords
-from storage.files import WouldBlock
-from storage.index import TimestampOffset
-from storage.lending import LEND_BYTES
-from storage.segment_files import SegmentFiles
-from storage.segment_indexes import SegmentIndexes
+from ottla.protocol.errors import KafkaError
+from ottla.protocol.records.batch import HEADER_SIZE_BYTES, BatchHeader, first_size_bytes, read_header
+from ottla.protocol.records.record import ANY_BATCH, Bounds, times_of
+from ottla.protocol.types import MAX_OFFSET
+from ottla.storage.file_records import BatchPosition, FileRecords
+from ottla.storage.files import WouldBlock
+from ottla.storage.index import TimestampOffset
+from ottla.storage.lending import LEND_BYTES
+from ottla.storage.segment_files import SegmentFiles
+from ottla.storage.segment_indexes import SegmentIndexes
 
 #: Most next positions that are kept for consumers of large batches.
 EXPECTED_READS = 64
@@ -185,7 +185,7 @@ class SegmentReader:
 
         At most `max_bytes`, but the whole first batch with `min_one_message`. If the first batch is longer
         than what may be read, the result is empty and `is_first_batch_incomplete`. With `lend` a large read may be
-        a slice of the mapped file (`storage.lending`): on the event loop's thread, for a socket only.
+        a slice of the mapped file (`ottla.storage.lending`): on the event loop's thread, for a socket only.
         Raises WouldBlock, unless `may_block`, when the bytes are probably not in memory.
         Cost: 3 us for up to 16 KiB at the end of the log.
         """

@@ -1,6 +1,6 @@
 """SegmentTimes: the timestamps of a segment's records, as far as they are known, whatever the headers of its batches claim.
 
-A leader checks the claims of small batches, and trusts the others (`storage.validation`). A header that claims too little
+A leader checks the claims of small batches, and trusts the others (`ottla.storage.validation`). A header that claims too little
 would have retention, in either tier, delete records that are newer:
 
     claimed by the headers   when the file was last written   is older than `kept_from_ms`
@@ -27,12 +27,12 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from protocol.errors import CorruptMessage, KafkaError, UnsupportedForMessageFormat
-from protocol.records.batch import NO_TIMESTAMP, BatchHeader, batches, read_header
-from protocol.records.record import latest_time, payload_of, times_of
-from storage.file_records import FileRecords
-from storage.files import Files
-from storage.index import TimeIndex
+from ottla.protocol.errors import CorruptMessage, KafkaError, UnsupportedForMessageFormat
+from ottla.protocol.records.batch import NO_TIMESTAMP, BatchHeader, batches, read_header
+from ottla.protocol.records.record import latest_time, payload_of, times_of
+from ottla.storage.file_records import FileRecords
+from ottla.storage.files import Files
+from ottla.storage.index import TimeIndex
 
 __all__ = [
     "PIECE_BYTES",
@@ -47,7 +47,7 @@ __all__ = [
 #: Bytes of records, decompressed, that a look-up by time reads before it gives its thread to the next one: some 0.3 to 1 ms.
 #: While a thread reads times, the event loop waits for the interpreter's lock: 6 ms in the median with pieces of 8 MiB.
 PIECE_BYTES: Final = 512 * 1024
-#: Batches whose headers claim too little are found by the part of the file in which they begin. `storage.kept_times` keeps such
+#: Batches whose headers claim too little are found by the part of the file in which they begin. `ottla.storage.kept_times` keeps such
 #: parts: another size needs another version of its file.
 STRETCH_BYTES: Final = 1024 * 1024
 #: Bytes of one read of the file; more only for a batch that is larger.

@@ -7,7 +7,7 @@ segments that it has: their files stay for `file.delete.delay.ms`.
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 
-from storage.segment import Segment
+from ottla.storage.segment import Segment
 
 
 class Segments:

@@ -12,14 +12,14 @@ from collections.abc import Iterable
 from logging import getLogger
 from pathlib import Path
 
-from protocol.errors import KafkaError
-from protocol.records.batch import BatchHeader
-from storage import file_names, producer_snapshot
-from storage.appending import AppendOrigin
-from storage.files import Files
-from storage.producer_state import ProducerStateManager, ProducerUpdates
-from storage.segment import Segment
-from storage.transaction_index import AbortedTransaction, TransactionIndex
+from ottla.protocol.errors import KafkaError
+from ottla.protocol.records.batch import BatchHeader
+from ottla.storage import file_names, producer_snapshot
+from ottla.storage.appending import AppendOrigin
+from ottla.storage.files import Files
+from ottla.storage.producer_state import ProducerStateManager, ProducerUpdates
+from ottla.storage.segment import Segment
+from ottla.storage.transaction_index import AbortedTransaction, TransactionIndex
 
 _LOG = getLogger(__name__)
 

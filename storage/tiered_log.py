@@ -18,20 +18,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
-from protocol.local_log import LocalLog
-from protocol.topic_names import INTERNAL_TOPICS
-from storage import file_names, leader_epoch_cache, producer_snapshot
-from storage.background import BackgroundJob
-from storage.leader_epoch_cache import EpochEntry, LeaderEpochCache
-from storage.log_availability import LogAvailability
-from storage.log_files import LogFiles
-from storage.log_offsets import LogOffsets
-from storage.producer_state import ProducerStateManager
-from storage.segment import Segment
-from storage.segment_times import FileTimes, SegmentFile, times_of_file
-from storage.segments import Segments
-from storage.snapshot_files import replay_headers
-from storage.warming import read_first_timestamp
+from ottla.protocol.local_log import LocalLog
+from ottla.protocol.topic_names import INTERNAL_TOPICS
+from ottla.storage import file_names, leader_epoch_cache, producer_snapshot
+from ottla.storage.background import BackgroundJob
+from ottla.storage.leader_epoch_cache import EpochEntry, LeaderEpochCache
+from ottla.storage.log_availability import LogAvailability
+from ottla.storage.log_files import LogFiles
+from ottla.storage.log_offsets import LogOffsets
+from ottla.storage.producer_state import ProducerStateManager
+from ottla.storage.segment import Segment
+from ottla.storage.segment_times import FileTimes, SegmentFile, times_of_file
+from ottla.storage.segments import Segments
+from ottla.storage.snapshot_files import replay_headers
+from ottla.storage.warming import read_first_timestamp
 
 #: Segments that one call returns: 20 us each.
 MAX_SEGMENTS_TO_COPY: Final = 100
@@ -46,7 +46,7 @@ def can_be_tiered(topic: str) -> bool:
 
 
 class _Log(Protocol):
-    """A `storage.log.Log`, which imports this module."""
+    """A `ottla.storage.log.Log`, which imports this module."""
 
     @property
     def files(self) -> LogFiles:

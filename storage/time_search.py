@@ -1,6 +1,6 @@
 """TimeSearch: a look-up by time in one log (ListOffsets), in pieces.
 
-A header may claim too early a time, so the records up to the one that is found have to be read, once (`storage.segment_times`).
+A header may claim too early a time, so the records up to the one that is found have to be read, once (`ottla.storage.segment_times`).
 Of a large log that takes seconds. So a thread carries out one step after the other, and does other work in between.
 
 Source: none in Kafka, which reads one batch.
@@ -8,8 +8,8 @@ Source: none in Kafka, which reads one batch.
 
 from collections.abc import Callable
 
-from storage.index import TimestampOffset
-from storage.log_reader import LogReader
+from ottla.storage.index import TimestampOffset
+from ottla.storage.log_reader import LogReader
 
 
 class TimeSearch:

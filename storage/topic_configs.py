@@ -5,9 +5,9 @@ Source: org.apache.kafka.storage.internals.log.LogConfig and ServerTopicConfigSy
 
 from typing import NamedTuple
 
-from protocol.config_def import ConfigDef, ConfigKey, ConfigType
-from protocol.config_values import Between, Distinct, GzipLevel, OneOf, ThrottledReplicas
-from protocol.records.record import MAX_RECORD_BYTES
+from ottla.protocol.config_def import ConfigDef, ConfigKey, ConfigType
+from ottla.protocol.config_values import Between, Distinct, GzipLevel, OneOf, ThrottledReplicas
+from ottla.protocol.records.record import MAX_RECORD_BYTES
 
 __all__ = ["LEADER_PREFERENCE_CONFIGS", "SERVER_SYNONYMS", "TOPIC_CONFIGS", "ServerSynonym"]
 

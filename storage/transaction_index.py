@@ -11,8 +11,8 @@ from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
 
-from storage.files import Files
-from storage.index import CorruptIndex
+from ottla.storage.files import Files
+from ottla.storage.index import CorruptIndex
 
 _ENTRY = Struct(">hqqqq")
 _VERSION = 0

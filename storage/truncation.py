@@ -5,7 +5,7 @@ for a thread (`next_job`), as long as the truncation is wanted:
 
     1. the checkpoints are moved back, so that the part to be removed no longer counts as flushed
     2. the producer state at the new end is read from the log
-    3. if slices of the part to be removed are lent (`storage.lending`), the rest is copied
+    3. if slices of the part to be removed are lent (`ottla.storage.lending`), the rest is copied
     4. if whole segments are removed, the log is truncated to the end of the one before; their removal is flushed
 
 Invariant: the log is consistent between any two of these: it can be read and appended to, and its log end offset is
@@ -19,18 +19,18 @@ from collections.abc import Callable, Sequence
 from logging import getLogger
 from typing import NamedTuple
 
-from storage.background import BackgroundJob
-from storage.file_copy import FileCopy
-from storage.flushing import LogFlusher
-from storage.leader_epoch_cache import EpochEntry, LeaderEpochCache
-from storage.log_availability import LogAvailability
-from storage.log_checkpoints import LogCheckpoints
-from storage.log_files import LogFiles
-from storage.log_offsets import LogOffsets
-from storage.log_reader import LogReader
-from storage.producer_state import ProducerStateManager
-from storage.segment import Segment
-from storage.snapshot_files import replay_headers
+from ottla.storage.background import BackgroundJob
+from ottla.storage.file_copy import FileCopy
+from ottla.storage.flushing import LogFlusher
+from ottla.storage.leader_epoch_cache import EpochEntry, LeaderEpochCache
+from ottla.storage.log_availability import LogAvailability
+from ottla.storage.log_checkpoints import LogCheckpoints
+from ottla.storage.log_files import LogFiles
+from ottla.storage.log_offsets import LogOffsets
+from ottla.storage.log_reader import LogReader
+from ottla.storage.producer_state import ProducerStateManager
+from ottla.storage.segment import Segment
+from ottla.storage.snapshot_files import replay_headers
 
 _LOG = getLogger(__name__)
 

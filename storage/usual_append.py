@@ -34,9 +34,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from protocol.checksum import crc32c
-from protocol.errors import CorruptMessage, InvalidRecord
-from protocol.records.batch import (
+from ottla.protocol.checksum import crc32c
+from ottla.protocol.errors import CorruptMessage, InvalidRecord
+from ottla.protocol.records.batch import (
     ATTRIBUTES_OFFSET,
     CONTROL_FLAG,
     HEADER_SIZE_BYTES,
@@ -47,17 +47,17 @@ from protocol.records.batch import (
     pack_head,
     unpack_header,
 )
-from protocol.records.compression import CODECS, Compression, decompress
-from protocol.records.record import MAX_RECORD_BYTES, MAX_RECORDS, largest_timestamp
-from protocol.topic_names import INTERNAL_TOPICS
-from storage.leader_epoch_cache import LeaderEpochCache
-from storage.log_availability import LogAvailability
-from storage.log_config import LogConfig
-from storage.log_files import LogFiles
-from storage.log_offsets import LogOffsets
-from storage.producer_state import BatchMetadata, ProducerState, ProducerStateManager
-from storage.topic_configs import MAX_LONG
-from storage.validation import FULLY_CHECKED, QUICK_BYTES, SHORT_BYTES, is_framed, is_one_record
+from ottla.protocol.records.compression import CODECS, Compression, decompress
+from ottla.protocol.records.record import MAX_RECORD_BYTES, MAX_RECORDS, largest_timestamp
+from ottla.protocol.topic_names import INTERNAL_TOPICS
+from ottla.storage.leader_epoch_cache import LeaderEpochCache
+from ottla.storage.log_availability import LogAvailability
+from ottla.storage.log_config import LogConfig
+from ottla.storage.log_files import LogFiles
+from ottla.storage.log_offsets import LogOffsets
+from ottla.storage.producer_state import BatchMetadata, ProducerState, ProducerStateManager
+from ottla.storage.topic_configs import MAX_LONG
+from ottla.storage.validation import FULLY_CHECKED, QUICK_BYTES, SHORT_BYTES, is_framed, is_one_record
 
 __all__ = ["UsualAppend", "usual_fields"]
 

@@ -24,7 +24,7 @@ Otherwise the header is trusted, after the CRC has shown that it is what the cli
 Kafka, stores a batch of more records whose payload contradicts its header (invalid compressed data, another number of records, a
 maximum timestamp that no record has). That harms readers of the client's own topic, as garbage in a value would; no
 part of the broker relies on a payload being sound, and nothing is deleted by such a header's maximum timestamp alone
-(`storage.segment_times`). `deep=True` checks all that Kafka checks.
+(`ottla.storage.segment_times`). `deep=True` checks all that Kafka checks.
 
 The cost of opening a batch grows with the number of its records: a megabyte may hold a hundred or millions of them.
 A caller that must not block passes the budget of its `turns`. A large batch raises NeedsThread then, and is validated in a thread:
@@ -39,14 +39,14 @@ the offsets of a compressed batch that keeps its codec; negative timestamps, whi
 from struct import Struct
 from typing import Final, NamedTuple, Protocol
 
-from protocol.checksum import crc32c
-from protocol.errors import (
+from ottla.protocol.checksum import crc32c
+from ottla.protocol.errors import (
     CorruptMessage,
     InvalidRecord,
     MessageTooLarge,
     UnsupportedForMessageFormat,
 )
-from protocol.records.batch import (
+from ottla.protocol.records.batch import (
     ATTRIBUTES_OFFSET,
     COMPRESSION_MASK,
     CONTROL_FLAG,
@@ -61,14 +61,14 @@ from protocol.records.batch import (
     patched,
     read_header,
 )
-from protocol.records.builder import assemble, build_batch
-from protocol.records.compression import MAX_DECOMPRESSED_BYTES, Compression, TooLargeToOpen, compress
-from protocol.records.record import MAX_RECORD_BYTES, MAX_RECORDS, Bounds, parse_payload, payload_of
-from protocol.records.varint import read_varint
-from protocol.varint import encode_varint
-from storage.appending import AppendOrigin
-from storage.log_config import LogConfig
-from storage.record_checks import InvalidRecords, InvalidTimestamps, check_records
+from ottla.protocol.records.builder import assemble, build_batch
+from ottla.protocol.records.compression import MAX_DECOMPRESSED_BYTES, Compression, TooLargeToOpen, compress
+from ottla.protocol.records.record import MAX_RECORD_BYTES, MAX_RECORDS, Bounds, parse_payload, payload_of
+from ottla.protocol.records.varint import read_varint
+from ottla.protocol.varint import encode_varint
+from ottla.storage.appending import AppendOrigin
+from ottla.storage.log_config import LogConfig
+from ottla.storage.record_checks import InvalidRecords, InvalidTimestamps, check_records
 
 __all__ = [
     "FRAMES_WALKED",
@@ -112,7 +112,7 @@ class NeedsThread(Exception):
 
 
 class Turns(Protocol):
-    """The budget of a loop's turns (`runtime.turns`)."""
+    """The budget of a loop's turns (`ottla.runtime.turns`)."""
 
     @property
     def is_spent(self) -> bool:

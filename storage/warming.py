@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
-from protocol.errors import CorruptMessage, UnsupportedForMessageFormat
-from protocol.records.batch import HEADER_SIZE_BYTES
-from storage.files import Files
-from storage.index import CorruptIndex
-from storage.segment import Segment
+from ottla.protocol.errors import CorruptMessage, UnsupportedForMessageFormat
+from ottla.protocol.records.batch import HEADER_SIZE_BYTES
+from ottla.storage.files import Files
+from ottla.storage.index import CorruptIndex
+from ottla.storage.segment import Segment
 
 _DAMAGE: Final = (CorruptIndex, CorruptMessage, UnsupportedForMessageFormat)
 
@@ -43,7 +43,7 @@ def warm_up_times(
     """Read what `segment.indexes.largest` reads, of the oldest segments up to the first that ends at or after `kept_from_ms`.
 
     A segment whose largest timestamp is one to `go_by_file` ends when its file was last written. With `of_records` also the
-    timestamps of their records, where these decide (`storage.segment_times`).
+    timestamps of their records, where these decide (`ottla.storage.segment_times`).
 
     [any thread] Raises as `warm_up`.
     """

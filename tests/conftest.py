@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-from runtime import stalls
+from ottla.runtime import stalls
 
 # The time that an example takes depends on the machine: no deadline.
 settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -56,7 +56,7 @@ def _fuzz(name: str, seconds: int) -> None:
     import atheris
 
     with atheris.instrument_imports(include=PACKAGES):
-        from protocol.source import Source
+        from ottla.protocol.source import Source
         from tests.unit.any_bytes.entry_points import ENTRY_POINTS
 
         # Readers and writers are compiled from text when they are first used.

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import click
 
-from bench.aggregation.comparison import NothingToCompare, as_markdown
-from bench.aggregation.comparison import compare as compared
-from bench.aggregation.files import SUMMARY
-from bench.generators.shipping import ship_bench
-from bench.report import Report, from_json
-from bench.spark.session import SparkCannotStart, spark_session
+from ottla.bench.aggregation.comparison import NothingToCompare, as_markdown
+from ottla.bench.aggregation.comparison import compare as compared
+from ottla.bench.aggregation.files import SUMMARY
+from ottla.bench.generators.shipping import ship_bench
+from ottla.bench.report import Report, from_json
+from ottla.bench.spark.session import SparkCannotStart, spark_session
 
 
 @click.command()

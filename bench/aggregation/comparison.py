@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from bench.aggregation.noise import SIGNIFICANT, Noise, mann_whitney_p, verdict
-from bench.figures import Row, Unit
-from bench.markdown import aligned
-from bench.report import Report
+from ottla.bench.aggregation.noise import SIGNIFICANT, Noise, mann_whitney_p, verdict
+from ottla.bench.figures import Row, Unit
+from ottla.bench.markdown import aligned
+from ottla.bench.report import Report
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

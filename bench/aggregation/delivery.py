@@ -11,7 +11,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's users call it
 
-from bench.generators.rows import Kind, Role
+from ottla.bench.generators.rows import Kind, Role
 
 _PHASE: Final = ("target", "run", "phase")
 #: What readers count beside the records that they have seen.
@@ -23,7 +23,7 @@ def delivered(
 ) -> DataFrame:
     """One row for each phase with streams: target, run, phase, acknowledged, to_read, lost, and FAULTS.
 
-    `rows` are labelled, `readings` of the schema READINGS (`bench.aggregation.loads`). Columns are null where there was no
+    `rows` are labelled, `readings` of the schema READINGS (`ottla.bench.aggregation.loads`). Columns are null where there was no
     producer, or no reader. `stopped` names the phases that were stopped: what their readers have not seen is not lost.
     """
     streams = rows.where(F.col("kind") == Kind.STREAM.value)

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's users call it
 
-from bench.generators.rows import SCHEMA, Row
+from ottla.bench.generators.rows import SCHEMA, Row
 
 ROWS: Final = "rows.parquet"
 SECONDS: Final = "seconds.parquet"
@@ -70,7 +70,7 @@ def write_seconds(seconds: DataFrame, folder: Path) -> None:
 
 
 def labelled(rows: DataFrame, labels: DataFrame) -> DataFrame:
-    """Rows with `clients`, the group of equal clients, and `label`, how it is shown (`bench.aggregation.loads`)."""
+    """Rows with `clients`, the group of equal clients, and `label`, how it is shown (`ottla.bench.aggregation.loads`)."""
     grouped = rows.withColumn("clients", F.regexp_extract("client", r"^[a-z]+-\d+", 0))
     with_labels = grouped.join(F.broadcast(labels), ["phase", "clients"], "left")
     return with_labels.withColumn("label", F.coalesce("label", "role"))

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass, fields
 from typing import Final
 
-from bench.generators.rows import Role
-from bench.workloads.model import Job, Phase, Start, TopicSpec, Workload
+from ottla.bench.generators.rows import Role
+from ottla.bench.workloads.model import Job, Phase, Start, TopicSpec, Workload
 
 #: Topics with one of these lose records by themselves, so that nothing is missed in them.
 _RETENTION: Final = ("retention.ms", "retention.bytes")

@@ -6,9 +6,9 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's users call it
 
-from bench.aggregation.files import MEASURED
-from bench.targets.sampling import SCHEMA
-from bench.targets.stores import STORE_NODE
+from ottla.bench.aggregation.files import MEASURED
+from ottla.bench.targets.sampling import SCHEMA
+from ottla.bench.targets.stores import STORE_NODE
 
 SAMPLES: Final = "samples.parquet"
 #: Of one second of one node: a broker, a controller, or the object store.

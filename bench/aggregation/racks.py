@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from bench.aggregation.loads import loads_of
-from bench.generators.rows import Role
-from bench.workloads.model import Workload
+from ottla.bench.aggregation.loads import loads_of
+from ottla.bench.generators.rows import Role
+from ottla.bench.workloads.model import Workload
 
 #: (target, run, phase, `consumer-<group>`, broker) -> bytes received.
 Received = Mapping[tuple[str, int, str, str, int], float]

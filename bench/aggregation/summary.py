@@ -9,13 +9,13 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's users call it
 
-from bench.aggregation import outside
-from bench.aggregation.delivery import delivered
-from bench.aggregation.files import SUMMARY, labelled, read_rows, write_seconds
-from bench.aggregation.loads import LABELS, READINGS, label_rows, loads_of, reading_rows
-from bench.aggregation.racks import cross_rack_shares
-from bench.aggregation.seconds import per_phase, per_second
-from bench.aggregation.tables import (
+from ottla.bench.aggregation import outside
+from ottla.bench.aggregation.delivery import delivered
+from ottla.bench.aggregation.files import SUMMARY, labelled, read_rows, write_seconds
+from ottla.bench.aggregation.loads import LABELS, READINGS, label_rows, loads_of, reading_rows
+from ottla.bench.aggregation.racks import cross_rack_shares
+from ottla.bench.aggregation.seconds import per_phase, per_second
+from ottla.bench.aggregation.tables import (
     comparable,
     event_metric,
     faults_of,
@@ -24,14 +24,14 @@ from bench.aggregation.tables import (
     phase_sample,
     table_of,
 )
-from bench.environment import Environment
-from bench.figures import OTTLA, Sample, Table, baseline_first
-from bench.generators.rows import Kind, Role
-from bench.generators.shipping import ship_bench
-from bench.report import Report, Section, as_json
-from bench.turns import Turn, turns_sample
-from bench.warm_up import WarmUp
-from bench.workloads.model import Phase, Workload
+from ottla.bench.environment import Environment
+from ottla.bench.figures import OTTLA, Sample, Table, baseline_first
+from ottla.bench.generators.rows import Kind, Role
+from ottla.bench.generators.shipping import ship_bench
+from ottla.bench.report import Report, Section, as_json
+from ottla.bench.turns import Turn, turns_sample
+from ottla.bench.warm_up import WarmUp
+from ottla.bench.workloads.model import Phase, Workload
 
 EVENTS: Final = "events.json"
 _MOST_ERRORS: Final = 20
@@ -52,7 +52,7 @@ class Circumstances:
     runs: int
     duration_s: float
     is_partial: bool = False
-    #: As in `bench.report.Section`, of clusters that the bench has started.
+    #: As in `ottla.bench.report.Section`, of clusters that the bench has started.
     settings: str = ""
     place: str = ""
     file_system: str = ""

@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from bench.aggregation.loads import Load, loads_of
-from bench.figures import (
+from ottla.bench.aggregation.loads import Load, loads_of
+from ottla.bench.figures import (
     COUNT,
     MEGABYTES,
     MEGABYTES_A_SECOND,
@@ -26,10 +26,10 @@ from bench.figures import (
     Table,
     Unit,
 )
-from bench.generators.rows import Role
-from bench.load_figures import GIGABYTE
-from bench.turns import TURNS_FIGURES
-from bench.workloads.model import Phase, Start, Workload
+from ottla.bench.generators.rows import Role
+from ottla.bench.load_figures import GIGABYTE
+from ottla.bench.turns import TURNS_FIGURES
+from ottla.bench.workloads.model import Phase, Start, Workload
 
 #: Metric -> title, in the order of rows.
 _PERCENTILES: Final = {"p50_s": "p50", "p90_s": "p90", "p99_s": "p99", "p999_s": "p99.9", "max_s": "max"}

@@ -4,10 +4,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from bench.generators.librdkafka import OFFSET_BEGINNING
-from bench.generators.records import stream_id
-from bench.generators.rows import Role
-from bench.workloads.model import Consumers, Phase, Producers, RecordSize, Start
+from ottla.bench.generators.librdkafka import OFFSET_BEGINNING
+from ottla.bench.generators.records import stream_id
+from ottla.bench.generators.rows import Role
+from ottla.bench.workloads.model import Consumers, Phase, Producers, RecordSize, Start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

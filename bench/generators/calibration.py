@@ -12,8 +12,8 @@ from typing import Final
 from confluent_kafka import libversion
 from pyspark.sql import SparkSession
 
-from bench import java_clients
-from bench.figures import (
+from ottla.bench import java_clients
+from ottla.bench.figures import (
     MEGABYTES_A_SECOND,
     MILLISECONDS,
     SECONDS_A_GIGABYTE,
@@ -23,13 +23,13 @@ from bench.figures import (
     Table,
     Unit,
 )
-from bench.generators.null_sink import TOPIC, NullSink
-from bench.generators.phase import RunningPhase
-from bench.generators.rows import Kind, Role, Row
-from bench.histograms import merged, percentiles_s
-from bench.runs.topics import topics_of_run
-from bench.targets.target import Target
-from bench.workloads.model import ClusterNeeds, Phase, Producers, RecordSize, TopicSpec, Workload
+from ottla.bench.generators.null_sink import TOPIC, NullSink
+from ottla.bench.generators.phase import RunningPhase
+from ottla.bench.generators.rows import Kind, Role, Row
+from ottla.bench.histograms import merged, percentiles_s
+from ottla.bench.runs.topics import topics_of_run
+from ottla.bench.targets.target import Target
+from ottla.bench.workloads.model import ClusterNeeds, Phase, Producers, RecordSize, TopicSpec, Workload
 from tests.harness.fetch import KAFKA_VERSION
 
 GENERATOR: Final = "generator"

@@ -12,9 +12,9 @@ from typing import Final, Self
 import numpy as np
 import numpy.typing as npt
 
-from bench.generators import librdkafka
-from bench.generators.librdkafka import LibrdkafkaError
-from bench.generators.memory import words_at
+from ottla.bench.generators import librdkafka
+from ottla.bench.generators.librdkafka import LibrdkafkaError
+from ottla.bench.generators.memory import words_at
 
 #: rd_kafka_event_type_t.
 _DELIVERY, _ERROR, _STATISTICS = 0x1, 0x8, 0x40

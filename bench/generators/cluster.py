@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.admin._metadata import ClusterMetadata
 
-from bench.generators.assignment import Cluster
+from ottla.bench.generators.assignment import Cluster
 
 _TIMEOUT_S: Final = 10.0
 #: A killed broker's partitions may be without a leader for as long.

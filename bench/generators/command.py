@@ -11,20 +11,20 @@ from typing import Final
 
 import click
 
-from bench import environment
-from bench.aggregation.files import SUMMARY
-from bench.environment import DirtyTree
-from bench.figures import LoadFailed
-from bench.generators.calibration import HEADLINES, VERSIONS, Calibration
-from bench.generators.null_sink import NullSink
-from bench.harness import scratch
-from bench.page.files import write_page
-from bench.report import Report, Section, as_json, overview
-from bench.spark.errors import SparkCannotStart
-from bench.spark.session import slots, spark_session
-from bench.targets.started import STARTABLE, started
-from bench.targets.target import TargetError
-from bench.workloads.model import ClusterNeeds
+from ottla.bench import environment
+from ottla.bench.aggregation.files import SUMMARY
+from ottla.bench.environment import DirtyTree
+from ottla.bench.figures import LoadFailed
+from ottla.bench.generators.calibration import HEADLINES, VERSIONS, Calibration
+from ottla.bench.generators.null_sink import NullSink
+from ottla.bench.harness import scratch
+from ottla.bench.page.files import write_page
+from ottla.bench.report import Report, Section, as_json, overview
+from ottla.bench.spark.errors import SparkCannotStart
+from ottla.bench.spark.session import slots, spark_session
+from ottla.bench.targets.started import STARTABLE, started
+from ottla.bench.targets.target import TargetError
+from ottla.bench.workloads.model import ClusterNeeds
 
 _RUNS: Final = 5
 _SECONDS: Final = 5.0

@@ -8,10 +8,10 @@ from typing import Final
 
 import numpy as np
 
-from bench.generators.assignment import ConnectionsPlan
-from bench.generators.rows import Row
-from bench.generators.running import Orders, now_us
-from bench.generators.tally import Tally
+from ottla.bench.generators.assignment import ConnectionsPlan
+from ottla.bench.generators.rows import Row
+from ottla.bench.generators.running import Orders, now_us
+from ottla.bench.generators.tally import Tally
 
 _TIMEOUT_S: Final = 30
 #: Connections that are being opened at the same time.

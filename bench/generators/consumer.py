@@ -7,15 +7,15 @@ from typing import Final
 
 import numpy as np
 
-from bench.generators import librdkafka
-from bench.generators.assignment import ConsumerPlan
-from bench.generators.client import Client, Messages
-from bench.generators.librdkafka import LibrdkafkaError
-from bench.generators.records import Stamps
-from bench.generators.rows import Kind, Row
-from bench.generators.running import ClientFailed, Orders, now_us
-from bench.generators.streams import Streams
-from bench.generators.tally import Tally
+from ottla.bench.generators import librdkafka
+from ottla.bench.generators.assignment import ConsumerPlan
+from ottla.bench.generators.client import Client, Messages
+from ottla.bench.generators.librdkafka import LibrdkafkaError
+from ottla.bench.generators.records import Stamps
+from ottla.bench.generators.rows import Kind, Row
+from ottla.bench.generators.running import ClientFailed, Orders, now_us
+from ottla.bench.generators.streams import Streams
+from ottla.bench.generators.tally import Tally
 
 _MOST_AT_ONCE: Final = 4000
 #: RD_KAFKA_RESP_ERR__PARTITION_EOF and RD_KAFKA_RESP_ERR__AUTO_OFFSET_RESET.

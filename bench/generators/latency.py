@@ -5,7 +5,7 @@ import ctypes
 import numpy as np
 import numpy.typing as npt
 
-from bench.histograms import LEAST_US, MOST_US, new_histogram
+from ottla.bench.histograms import LEAST_US, MOST_US, new_histogram
 
 
 class Latencies:

@@ -1,6 +1,6 @@
 """A Kafka broker that answers producers and drops what they send: what the generators alone reach, and what they cost.
 
-    python -m bench.generators.null_sink PARTITIONS
+    python -m ottla.bench.generators.null_sink PARTITIONS
 
 It serves ApiVersions, Metadata (of one topic, TOPIC, with PARTITIONS), InitProducerId and Produce. Of a Produce only what is
 before the records is read; the kernel drops the records without a copy, where it can.
@@ -18,19 +18,19 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from protocol.api_keys import ApiKey
-from protocol.codec import encode_response
-from protocol.framing import frame_head
-from protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
-from protocol.messages.init_producer_id import InitProducerIdResponse
-from protocol.messages.metadata import (
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.codec import encode_response
+from ottla.protocol.framing import frame_head
+from ottla.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from ottla.protocol.messages.init_producer_id import InitProducerIdResponse
+from ottla.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from protocol.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
-from protocol.schema import Response
+from ottla.protocol.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+from ottla.protocol.schema import Response
 from tests.harness.processes import Child
 
 #: Produce: the versions without tagged fields, of which librdkafka and Kafka's client take the last one. Fetch is not served;

@@ -19,17 +19,17 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from bench.figures import LoadFailed
-from bench.generators.assignment import Plan, ProducerPlan, TaskPlan, connections_plans, plans_of, spread
-from bench.generators.cluster import ClusterDoesNotAnswer, ClusterReader
-from bench.generators.control import Control
-from bench.generators.rows import Role, Row
-from bench.generators.running import now_us
-from bench.generators.shipping import ship_bench
-from bench.generators.task import run_task
-from bench.targets.wire import API_VERSIONS_REQUEST, request_frame
-from bench.workloads.model import Phase, Start
-from protocol.api_keys import ApiKey
+from ottla.bench.figures import LoadFailed
+from ottla.bench.generators.assignment import Plan, ProducerPlan, TaskPlan, connections_plans, plans_of, spread
+from ottla.bench.generators.cluster import ClusterDoesNotAnswer, ClusterReader
+from ottla.bench.generators.control import Control
+from ottla.bench.generators.rows import Role, Row
+from ottla.bench.generators.running import now_us
+from ottla.bench.generators.shipping import ship_bench
+from ottla.bench.generators.task import run_task
+from ottla.bench.targets.wire import API_VERSIONS_REQUEST, request_frame
+from ottla.bench.workloads.model import Phase, Start
+from ottla.protocol.api_keys import ApiKey
 
 _READY_TIMEOUT_S: Final = 90.0
 #: From the order to start until the start: it has to reach all tasks.

@@ -13,14 +13,14 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from bench.generators import librdkafka
-from bench.generators.assignment import ProducerPlan
-from bench.generators.client import MESSAGE, Client, Messages
-from bench.generators.latency import Latencies
-from bench.generators.records import Values, shown_stream
-from bench.generators.rows import Kind, Row
-from bench.generators.running import ClientFailed, Orders, now_us
-from bench.generators.tally import Tally
+from ottla.bench.generators import librdkafka
+from ottla.bench.generators.assignment import ProducerPlan
+from ottla.bench.generators.client import MESSAGE, Client, Messages
+from ottla.bench.generators.latency import Latencies
+from ottla.bench.generators.records import Values, shown_stream
+from ottla.bench.generators.rows import Kind, Row
+from ottla.bench.generators.running import ClientFailed, Orders, now_us
+from ottla.bench.generators.tally import Tally
 
 #: RD_KAFKA_MSG_F_COPY and RD_KAFKA_MSG_F_PARTITION.
 _COPY_TO_OWN_PARTITION: Final = 0x2 | 0x8

@@ -14,8 +14,8 @@ import crc32c
 import numpy as np
 import numpy.typing as npt
 
-from bench.generators import memory
-from bench.workloads.model import RecordSize, SizeLaw
+from ottla.bench.generators import memory
+from ottla.bench.workloads.model import RecordSize, SizeLaw
 
 STAMP_BYTES: Final = 28
 _CRC_BYTES: Final = 4

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from bench.generators.records import Stamps, shown_stream
-from bench.generators.rows import Kind, Row
-from bench.generators.tally import Tally
+from ottla.bench.generators.records import Stamps, shown_stream
+from ottla.bench.generators.rows import Kind, Row
+from ottla.bench.generators.tally import Tally
 
 
 class Seen:

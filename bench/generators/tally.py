@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from bench.generators.latency import Latencies
-from bench.generators.rows import Kind, Role, Row
+from ottla.bench.generators.latency import Latencies
+from ottla.bench.generators.rows import Kind, Role, Row
 
 #: Texts of errors of one client; a broker may put a number into each.
 _MOST_TEXTS = 20

@@ -8,14 +8,14 @@ import time
 from collections.abc import Iterator
 from typing import Final
 
-from bench.generators.assignment import ConnectionsPlan, ConsumerPlan, Plan, ProducerPlan, TaskPlan
-from bench.generators.connections import ConnectionsClient
-from bench.generators.consumer import ConsumerClient
-from bench.generators.control import ControlClient, Message
-from bench.generators.librdkafka import LibrdkafkaError
-from bench.generators.producer import ProducerClient
-from bench.generators.rows import Kind, Row
-from bench.generators.running import ClientFailed, Orders
+from ottla.bench.generators.assignment import ConnectionsPlan, ConsumerPlan, Plan, ProducerPlan, TaskPlan
+from ottla.bench.generators.connections import ConnectionsClient
+from ottla.bench.generators.consumer import ConsumerClient
+from ottla.bench.generators.control import ControlClient, Message
+from ottla.bench.generators.librdkafka import LibrdkafkaError
+from ottla.bench.generators.producer import ProducerClient
+from ottla.bench.generators.rows import Kind, Row
+from ottla.bench.generators.running import ClientFailed, Orders
 
 _PROGRESS_S: Final = 1.0
 #: How long a busy client keeps the others of its task waiting; Python's own 5 ms would be most of a latency.

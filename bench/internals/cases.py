@@ -1,9 +1,9 @@
-"""Measures of the programs in this package: each has cases, and each case is a table of the result (`bench.report`)."""
+"""Measures of the programs in this package: each has cases, and each case is a table of the result (`ottla.bench.report`)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from bench.figures import OTTLA, Figure, Goal, Sample, Table
+from ottla.bench.figures import OTTLA, Figure, Goal, Sample, Table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """Writes the server.properties of a cluster's nodes and formats their directories, as `ottla cluster up` does.
 
-python -m bench.internals.cluster_folders FOLDER BROKERS CONTROLLERS RACK,... [KEY=VALUE]...
+python -m ottla.bench.internals.cluster_folders FOLDER BROKERS CONTROLLERS RACK,... [KEY=VALUE]...
 
 Prints the nodes as JSON.
 """
@@ -9,9 +9,9 @@ import json
 import sys
 from pathlib import Path
 
-from broker.commands.cluster import prepare
-from broker.commands.cluster_plan import make_plan
-from runtime.production import free_ports
+from ottla.broker.commands.cluster import prepare
+from ottla.broker.commands.cluster_plan import make_plan
+from ottla.runtime.production import free_ports
 
 
 def main(folder: str, brokers: str, controllers: str, racks: str, *settings: str) -> None:

@@ -10,13 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, Protocol
 
-from bench import environment
-from bench.figures import Table, baseline_first
-from bench.free_memory import touch_free_memory
-from bench.internals.cases import Cases
-from bench.report import Report, Section, as_markdown, save
-from bench.targets.servers import end_on_signals
-from bench.targets.settings import file_system_of, place_of
+from ottla.bench import environment
+from ottla.bench.figures import Table, baseline_first
+from ottla.bench.free_memory import touch_free_memory
+from ottla.bench.internals.cases import Cases
+from ottla.bench.report import Report, Section, as_markdown, save
+from ottla.bench.targets.servers import end_on_signals
+from ottla.bench.targets.settings import file_system_of, place_of
 
 _QUICK_SCALE: Final = 0.1
 
@@ -31,7 +31,7 @@ class Measure(Protocol):
 def run(program: str, measures: Mapping[str, Measure], *, description: str | None) -> None:
     """Read the command line, measure, print and save. `description` begins with one line."""
     parser = argparse.ArgumentParser(
-        prog=f"python -m bench.internals.{program}", description=(description or "").split("\n")[0]
+        prog=f"python -m ottla.bench.internals.{program}", description=(description or "").split("\n")[0]
     )
     parser.add_argument("--quick", action="store_true", help="one run of a tenth of the volume")
     parser.add_argument("--runs", type=int, metavar="N", help="measured runs; medians are shown (default: 3)")

@@ -1,6 +1,6 @@
 """The floor of a load: a process that does nothing but what a broker in Python has to do for it.
 
-python -m bench.internals.floor PORT FOLDER RECEIVE_BUFFER SEND_BUFFER [FOLLOWER_PORT ...]
+python -m ottla.bench.internals.floor PORT FOLDER RECEIVE_BUFFER SEND_BUFFER [FOLLOWER_PORT ...]
 
     Produce         received -> the batch's CRC checked -> its base offset set -> written to the partition's file -> answered
     with followers  ... -> sent to each from the file's mapping -> answered when each of them has answered
@@ -22,18 +22,18 @@ from pathlib import Path
 from struct import Struct
 from typing import Final, cast
 
-from bench.internals.floor_topics import VERSIONS, Partition, Topics
-from protocol.api_keys import ApiKey
-from protocol.codec import decode_request, encode_response
-from protocol.framing import frame_head, parse_request_header
-from protocol.messages.produce import (
+from ottla.bench.internals.floor_topics import VERSIONS, Partition, Topics
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.codec import decode_request, encode_response
+from ottla.protocol.framing import frame_head, parse_request_header
+from ottla.protocol.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceResponse,
 )
-from runtime import SocketOptions
-from runtime.production import ProductionRuntime, run
+from ottla.runtime import SocketOptions
+from ottla.runtime.production import ProductionRuntime, run
 
 #: As the broker's (`broker/network/receive_buffer.py`, `broker/network/connection.py`).
 _READ_BYTES: Final = 128 * 1024

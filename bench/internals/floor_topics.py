@@ -15,34 +15,34 @@ from struct import Struct
 from typing import Final
 from uuid import NAMESPACE_OID, UUID, uuid5
 
-from protocol.api_keys import ApiKey
-from protocol.checksum import crc32c
-from protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
-from protocol.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
-from protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
-from protocol.messages.fetch import (
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.checksum import crc32c
+from ottla.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from ottla.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
+from ottla.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
+from ottla.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
     FetchTopic,
     PartitionData,
 )
-from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from protocol.messages.list_offsets import (
+from ottla.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from ottla.protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from protocol.messages.metadata import (
+from ottla.protocol.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from protocol.records.batch import ATTRIBUTES_OFFSET
-from protocol.schema import Request, Response
+from ottla.protocol.records.batch import ATTRIBUTES_OFFSET
+from ottla.protocol.schema import Request, Response
 
 #: Produce: the versions without tagged fields, of which clients take the last one.
 VERSIONS: Final = {

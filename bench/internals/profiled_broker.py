@@ -1,4 +1,4 @@
-"""A node of Ottla with a sampler: `python -m bench.internals.profiled_broker FOLDER ...` instead of `python -m broker ...`.
+"""A node of Ottla with a sampler: `python -m ottla.bench.internals.profiled_broker FOLDER ...` instead of `python -m ottla.broker ...`.
 
 SIGUSR2 starts it, the next one stops it and writes a file into the folder: for each stack of the main thread, at a signal of
 processor time (SIGPROF), the processor time of this thread since the signal before. So their sum is what the thread has used.
@@ -18,7 +18,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Final
 
-from broker.entry_point import main_of_module
+from ottla.broker.entry_point import main_of_module
 
 #: Of processor time. The kernel looks at its own ticks only, 1 to 4 ms.
 _INTERVAL_S: Final = 0.002

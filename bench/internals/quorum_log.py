@@ -1,6 +1,6 @@
 """A metadata log to start from: a cluster with many partitions, one of whose brokers was restarted.
 
-python -m bench.internals.quorum_log DATA_DIR TOPICS PARTITIONS_PER_TOPIC
+python -m ottla.bench.internals.quorum_log DATA_DIR TOPICS PARTITIONS_PER_TOPIC
 """
 
 import sys
@@ -10,11 +10,11 @@ from random import Random
 from typing import Final
 from uuid import UUID
 
-from controller.metadata import snapshots
-from controller.metadata.log import MetadataLog
-from controller.metadata.new_batches import batches_of
-from protocol.metadata.image import ConfigResourceType
-from protocol.metadata.records import (
+from ottla.controller.metadata import snapshots
+from ottla.controller.metadata.log import MetadataLog
+from ottla.controller.metadata.new_batches import batches_of
+from ottla.protocol.metadata.image import ConfigResourceType
+from ottla.protocol.metadata.records import (
     BrokerEndpoint,
     BrokerFeature,
     BrokerRegistrationChangeRecord,
@@ -26,7 +26,7 @@ from protocol.metadata.records import (
     RegisterBrokerRecord,
     TopicRecord,
 )
-from storage.files import Files
+from ottla.storage.files import Files
 
 _BROKERS: Final = (1, 2, 3)
 _RESTARTED: Final = 1

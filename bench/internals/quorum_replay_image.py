@@ -1,6 +1,6 @@
 """One process that replays a metadata log into an image and prints what that took; ImageReplay.java is Kafka's.
 
-python -m bench.internals.quorum_replay_image DATA_DIR
+python -m ottla.bench.internals.quorum_replay_image DATA_DIR
 """
 
 import gc
@@ -12,9 +12,9 @@ from random import Random
 
 import psutil
 
-from controller.metadata.log import MetadataLog
-from protocol.metadata.image import MetadataImage
-from storage.files import Files
+from ottla.controller.metadata.log import MetadataLog
+from ottla.protocol.metadata.image import MetadataImage
+from ottla.storage.files import Files
 
 
 def main(data_dir: Path) -> None:

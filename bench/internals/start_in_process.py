@@ -1,6 +1,6 @@
 """Starting a node inside a process that has imported everything, as a test suite does: seconds until it serves.
 
-python -m bench.internals.start_in_process FOLDER
+python -m ottla.bench.internals.start_in_process FOLDER
 
 Prints one number for each start, as JSON. The first start imports what is imported late, so it is not counted.
 """
@@ -11,9 +11,9 @@ import time
 from pathlib import Path
 from typing import Final
 
-from broker.config.load import load_config
-from broker.node import Node
-from runtime.production import ProductionRuntime, run
+from ottla.broker.config.load import load_config
+from ottla.broker.node import Node
+from ottla.runtime.production import ProductionRuntime, run
 
 _STARTS: Final = 4
 

@@ -1,15 +1,15 @@
 """Storage alone: appends, reads, look-ups, recovery, compaction and idle partitions.
 
-    python -m bench.internals.storage [--quick] [--runs N] [--only TEXT]... [--data-dir FOLDER]
+    python -m ottla.bench.internals.storage [--quick] [--runs N] [--only TEXT]... [--data-dir FOLDER]
 
 Prints tables and writes them, with every sample, to bench/results/<date>-storage.{md,json}.
 """
 
-from bench.internals import command
-from bench.internals.storage_compaction import compaction
-from bench.internals.storage_idle import idle
-from bench.internals.storage_io import appends, lookups, reads
-from bench.internals.storage_recovery import recovery
+from ottla.bench.internals import command
+from ottla.bench.internals.storage_compaction import compaction
+from ottla.bench.internals.storage_idle import idle
+from ottla.bench.internals.storage_io import appends, lookups, reads
+from ottla.bench.internals.storage_recovery import recovery
 
 
 def main() -> None:

@@ -6,13 +6,13 @@ from pathlib import Path
 from random import Random
 from typing import Final, NamedTuple
 
-from bench.figures import MEGABYTES_A_SECOND, PERCENT, RECORDS_A_SECOND, SECONDS_A_GIGABYTE, Figure
-from bench.internals.cases import Cases, of_ottla
-from bench.internals.storage_support import NOW_MS, append, keyed_batch, open_log, scratch, seconds_since
-from protocol.records.compression import Compression
-from storage.cleaner import cleaning_job, measure
-from storage.log import Log
-from storage.log_config import LogConfig
+from ottla.bench.figures import MEGABYTES_A_SECOND, PERCENT, RECORDS_A_SECOND, SECONDS_A_GIGABYTE, Figure
+from ottla.bench.internals.cases import Cases, of_ottla
+from ottla.bench.internals.storage_support import NOW_MS, append, keyed_batch, open_log, scratch, seconds_since
+from ottla.protocol.records.compression import Compression
+from ottla.storage.cleaner import cleaning_job, measure
+from ottla.storage.log import Log
+from ottla.storage.log_config import LogConfig
 
 _VALUE_BYTES: Final = 1000
 _RECORDS_A_BATCH: Final = 16

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
-from bench.figures import KILOBYTES, MEGABYTES, SECONDS, Figure, Goal, Sample
-from bench.internals import storage_open
-from bench.internals.cases import Cases, of_ottla
-from bench.internals.storage_support import NOW_MS, append, batch_of, scratch
-from bench.targets.servers import Ottla
-from bench.targets.wire import RequestFailed, WireClient
-from protocol.types import TopicPartition
-from storage.log_config import LogConfig
+from ottla.bench.figures import KILOBYTES, MEGABYTES, SECONDS, Figure, Goal, Sample
+from ottla.bench.internals import storage_open
+from ottla.bench.internals.cases import Cases, of_ottla
+from ottla.bench.internals.storage_support import NOW_MS, append, batch_of, scratch
+from ottla.bench.targets.servers import Ottla
+from ottla.bench.targets.wire import RequestFailed, WireClient
+from ottla.protocol.types import TopicPartition
+from ottla.storage.log_config import LogConfig
 
 _TOPIC_PARTITIONS: Final = 1000
 _MEMORY_GOAL_BYTES: Final = 30e6

@@ -9,11 +9,11 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from bench.figures import MEGABYTES_A_SECOND, MICROSECONDS, RECORDS_A_SECOND, TIMES, Figure
-from bench.internals.cases import Cases, of_ottla
-from bench.internals.storage_support import NOW_MS, append, batch_of, open_log, scratch, seconds_since, stamp
-from storage.log import Log
-from storage.log_config import LogConfig
+from ottla.bench.figures import MEGABYTES_A_SECOND, MICROSECONDS, RECORDS_A_SECOND, TIMES, Figure
+from ottla.bench.internals.cases import Cases, of_ottla
+from ottla.bench.internals.storage_support import NOW_MS, append, batch_of, open_log, scratch, seconds_since, stamp
+from ottla.storage.log import Log
+from ottla.storage.log_config import LogConfig
 
 _KIB: Final = 1024
 _MIB: Final = 1024 * 1024

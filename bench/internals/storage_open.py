@@ -1,6 +1,6 @@
 """Opening all logs of a folder, in a process of its own: how long it takes, and what the logs weigh then.
 
-python -m bench.internals.storage_open FOLDER
+python -m ottla.bench.internals.storage_open FOLDER
 """
 
 import json
@@ -16,11 +16,11 @@ from uuid import UUID
 
 import psutil
 
-from bench.environment import REPOSITORY
-from bench.internals.storage_support import NOW_MS
-from storage.files import Files
-from storage.log_config import LogConfig
-from storage.manager.log_manager import LogManager
+from ottla.bench.environment import REPOSITORY
+from ottla.bench.internals.storage_support import NOW_MS
+from ottla.storage.files import Files
+from ottla.storage.log_config import LogConfig
+from ottla.storage.manager.log_manager import LogManager
 
 
 class Opened(NamedTuple):
@@ -54,7 +54,7 @@ def opened(folder: Path, config: LogConfig) -> Iterator[LogManager]:
 def in_a_process(folder: Path) -> Opened:
     """Open the folder's logs and close them, elsewhere."""
     done = subprocess.run(
-        [sys.executable, "-m", "bench.internals.storage_open", str(folder)],
+        [sys.executable, "-m", "ottla.bench.internals.storage_open", str(folder)],
         cwd=REPOSITORY,
         stdout=subprocess.PIPE,
         text=True,

@@ -5,16 +5,16 @@ import time
 from pathlib import Path
 from typing import Final
 
-from bench.figures import SECONDS, Figure, Goal, Sample
-from bench.internals import storage_open
-from bench.internals.cases import Cases
-from bench.internals.storage_support import append, batch_of, scratch
-from bench.targets.servers import Kafka, Ottla, Server
-from bench.targets.wire import RequestFailed, WireClient
-from protocol.types import TopicPartition
-from storage.checkpoints import RECOVERY_POINT_FILE
-from storage.log_config import LogConfig
-from storage.manager.log_directory import CLEAN_SHUTDOWN_FILE
+from ottla.bench.figures import SECONDS, Figure, Goal, Sample
+from ottla.bench.internals import storage_open
+from ottla.bench.internals.cases import Cases
+from ottla.bench.internals.storage_support import append, batch_of, scratch
+from ottla.bench.targets.servers import Kafka, Ottla, Server
+from ottla.bench.targets.wire import RequestFailed, WireClient
+from ottla.protocol.types import TopicPartition
+from ottla.storage.checkpoints import RECOVERY_POINT_FILE
+from ottla.storage.log_config import LogConfig
+from ottla.storage.manager.log_directory import CLEAN_SHUTDOWN_FILE
 
 _TOPIC: Final = "recovered"
 _PARTITION: Final = TopicPartition(_TOPIC, 0)

@@ -10,14 +10,14 @@ from random import Random
 from struct import Struct
 from typing import Final
 
-from protocol.records.batch import HEADER_SIZE_BYTES, crc_of
-from protocol.records.builder import build_batch
-from protocol.records.compression import Compression
-from protocol.records.record import Record
-from protocol.types import TopicPartition
-from storage.files import Files
-from storage.log import Log
-from storage.log_config import LogConfig
+from ottla.protocol.records.batch import HEADER_SIZE_BYTES, crc_of
+from ottla.protocol.records.builder import build_batch
+from ottla.protocol.records.compression import Compression
+from ottla.protocol.records.record import Record
+from ottla.protocol.types import TopicPartition
+from ottla.storage.files import Files
+from ottla.storage.log import Log
+from ottla.storage.log_config import LogConfig
 
 #: A broker stamps what it is sent with the time of the request; here time stands still.
 NOW_MS: Final = 1_700_000_000_000

@@ -1,6 +1,6 @@
 """A broker with many tiered partitions and many copies of each: its start, its metadata, its tasks, its memory.
 
-    python -m bench.internals.tier_scale [--quick] [--runs N] [--data-dir FOLDER]
+    python -m ottla.bench.internals.tier_scale [--quick] [--runs N] [--data-dir FOLDER]
 
 1,000 partitions with 1,000 copies each; with --quick 100 with 100. Prints a table and writes it, with every sample, to
 bench/results/<date>-tier_scale.{md,json}.
@@ -12,13 +12,13 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from bench.environment import REPOSITORY
-from bench.figures import COUNT as NUMBER
-from bench.figures import MEGABYTES, MILLISECONDS, OTTLA, SECONDS, Figure, Goal, Sample
-from bench.internals import command
-from bench.internals.cases import Cases
-from bench.internals.storage_support import scratch
-from bench.internals.tier_scale_phases import COUNT, Figures
+from ottla.bench.environment import REPOSITORY
+from ottla.bench.figures import COUNT as NUMBER
+from ottla.bench.figures import MEGABYTES, MILLISECONDS, OTTLA, SECONDS, Figure, Goal, Sample
+from ottla.bench.internals import command
+from ottla.bench.internals.cases import Cases
+from ottla.bench.internals.storage_support import scratch
+from ottla.bench.internals.tier_scale_phases import COUNT, Figures
 
 _PARTITIONS: Final = 1000
 _COPIES: Final = 1000
@@ -35,7 +35,7 @@ def phases_of(folder: Path, *, partitions: int, copies: int, readers: int) -> di
 
 def _in_a_process(module: str, folder: Path, *arguments: int) -> dict[str, Figures]:
     done = subprocess.run(
-        [sys.executable, "-m", f"bench.internals.tier_scale_{module}", str(folder), *map(str, arguments)],
+        [sys.executable, "-m", f"ottla.bench.internals.tier_scale_{module}", str(folder), *map(str, arguments)],
         cwd=REPOSITORY,
         stdout=subprocess.PIPE,
         text=True,

@@ -1,6 +1,6 @@
 """A broker with many tiered partitions, from its start to its stop, in a process of its own.
 
-python -m bench.internals.tier_scale_broker FOLDER PARTITIONS READERS
+python -m ottla.bench.internals.tier_scale_broker FOLDER PARTITIONS READERS
 
 Prints what each phase took, as JSON.
 """
@@ -14,13 +14,13 @@ from asyncio.subprocess import Process
 from pathlib import Path
 from typing import Final
 
-from bench.internals.loop_turns import LoopTurns
-from bench.internals.tier_scale_folder import READ_COPIES, TOPIC, config_of, copies_of, places_of, until_known
-from bench.internals.tier_scale_phases import COUNT, Figures, Phases
-from bench.targets.memory import PeakMemory
-from broker.main import collect_briefly, collect_rarely
-from broker.node import Node
-from runtime.production import ProductionRuntime, allow_open_files, run
+from ottla.bench.internals.loop_turns import LoopTurns
+from ottla.bench.internals.tier_scale_folder import READ_COPIES, TOPIC, config_of, copies_of, places_of, until_known
+from ottla.bench.internals.tier_scale_phases import COUNT, Figures, Phases
+from ottla.bench.targets.memory import PeakMemory
+from ottla.broker.main import collect_briefly, collect_rarely
+from ottla.broker.node import Node
+from ottla.runtime.production import ProductionRuntime, allow_open_files, run
 
 #: For each partition, so that all tasks of all partitions are due soon after the start: 5 s for 1,000 of them.
 _TASK_INTERVAL_S: Final = 0.005
@@ -47,7 +47,7 @@ async def _readers(node: Node, count: int) -> Process:
     readers = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "bench.internals.tier_scale_readers",
+        "ottla.bench.internals.tier_scale_readers",
         *map(str, arguments),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,

@@ -1,6 +1,6 @@
 """The folder of a broker with many tiered partitions and many copies of each, in a process of its own.
 
-python -m bench.internals.tier_scale_folder FOLDER PARTITIONS COPIES READ
+python -m ottla.bench.internals.tier_scale_folder FOLDER PARTITIONS COPIES READ
 
 The topic is made by a broker. Then its logs are moved behind their tiered part, which no broker has copied: each copy is a row
 of the metadata, and only the first ones of the first READ partitions are in the store, to be read. All of it is in snapshots
@@ -17,38 +17,38 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
-from bench.internals.loop_turns import LoopTurns
-from bench.internals.storage_support import NOW_MS, append, batch_of, open_log
-from bench.internals.tier_scale_phases import COUNT, Phases
-from broker.config import BrokerConfig
-from broker.config.load import load_config
-from broker.main import collect_rarely
-from broker.node import Node
-from broker.replicas.partition import Partition
-from protocol.api_keys import ApiKey
-from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from protocol.remote.records import RemoteLogSegmentState
-from remote.plugins import load_storage_manager
-from remote.segment_metadata import (
+from ottla.bench.internals.loop_turns import LoopTurns
+from ottla.bench.internals.storage_support import NOW_MS, append, batch_of, open_log
+from ottla.bench.internals.tier_scale_phases import COUNT, Phases
+from ottla.broker.config import BrokerConfig
+from ottla.broker.config.load import load_config
+from ottla.broker.main import collect_rarely
+from ottla.broker.node import Node
+from ottla.broker.replicas.partition import Partition
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from ottla.protocol.remote.records import RemoteLogSegmentState
+from ottla.remote.plugins import load_storage_manager
+from ottla.remote.segment_metadata import (
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
     TopicIdPartition,
 )
-from remote.storage_manager import LogSegmentData, RemoteStorageManager
-from remote.topic_metadata.partitioner import metadata_partition
-from remote.topic_metadata.snapshots import Snapshots
-from remote.topic_metadata.subscriber import Subscriber, UserPartition
-from remote.topic_metadata.topic import TOPIC as METADATA_TOPIC
-from remote.topic_metadata.topic import Position
-from runtime import Runtime
-from runtime.production import ProductionRuntime, allow_open_files, run
-from storage import producer_snapshot
-from storage.files import Files
-from storage.leader_epoch_cache import EpochEntry
-from storage.log_config import LogConfig
-from storage.remote_restart import RemoteState
-from storage.tiered_log import SegmentToCopy
+from ottla.remote.storage_manager import LogSegmentData, RemoteStorageManager
+from ottla.remote.topic_metadata.partitioner import metadata_partition
+from ottla.remote.topic_metadata.snapshots import Snapshots
+from ottla.remote.topic_metadata.subscriber import Subscriber, UserPartition
+from ottla.remote.topic_metadata.topic import TOPIC as METADATA_TOPIC
+from ottla.remote.topic_metadata.topic import Position
+from ottla.runtime import Runtime
+from ottla.runtime.production import ProductionRuntime, allow_open_files, run
+from ottla.storage import producer_snapshot
+from ottla.storage.files import Files
+from ottla.storage.leader_epoch_cache import EpochEntry
+from ottla.storage.log_config import LogConfig
+from ottla.storage.remote_restart import RemoteState
+from ottla.storage.tiered_log import SegmentToCopy
 
 TOPIC: Final = "tiered"
 #: How many copies of a partition that is read are in the store.

@@ -1,12 +1,12 @@
-"""What a phase of `bench.internals.tier_scale` takes: time, processor time, the longest turn of the loop, memory."""
+"""What a phase of `ottla.bench.internals.tier_scale` takes: time, processor time, the longest turn of the loop, memory."""
 
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from bench.internals.loop_turns import LoopTurns
-from bench.internals.storage_open import private_bytes
+from ottla.bench.internals.loop_turns import LoopTurns
+from ottla.bench.internals.storage_open import private_bytes
 
 #: Metric -> figure.
 Figures = dict[str, float]

@@ -1,6 +1,6 @@
 """Consumers that read a tiered topic from its first offset on, one for each partition, at the same time.
 
-python -m bench.internals.tier_scale_readers PORT TOPIC READERS END_OFFSET
+python -m ottla.bench.internals.tier_scale_readers PORT TOPIC READERS END_OFFSET
 
 Prints a line when it is ready, waits for one, then prints the bytes that all of them got.
 """
@@ -9,10 +9,10 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from bench.targets.wire import RequestFailed, WireClient
-from protocol.api_keys import ApiKey
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from protocol.records.batch import batches
+from ottla.bench.targets.wire import RequestFailed, WireClient
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from ottla.protocol.records.batch import batches
 
 _WAIT_MS: Final = 500
 _FETCH_BYTES: Final = 2**20

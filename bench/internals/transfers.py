@@ -1,6 +1,6 @@
 """What copies to the remote tier cost: produce latency while segments are copied, and how fast one is copied.
 
-python -m bench.internals.transfers FOLDER CLASS [KEY=VALUE ...]     as: directory dir=/tmp/tier
+python -m ottla.bench.internals.transfers FOLDER CLASS [KEY=VALUE ...]     as: directory dir=/tmp/tier
 
 A broker in this process serves 1,000 requests/s of 1 KB of a client in another one, while 64 MiB are copied every two
 seconds: not at all, by a thread of the broker, and by its transfer process. Then ten such copies, one after the other, by both,
@@ -18,18 +18,18 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
 
-from broker.config.load import load_config
-from broker.node import Node
-from protocol.types import TopicPartition
-from remote.plugins import load_storage_manager
-from remote.segment_metadata import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
-from remote.storage_manager import LogSegmentData, RemoteStorageManager
-from remote.stores.s3_settings import S3Settings
-from remote.transfers.messages import Setup
-from remote.transfers.worker_store import WORKER_MODULE, WorkerStore
-from runtime import Pool
-from runtime.production import ProductionRuntime, run
-from storage.leader_epoch_cache import EpochEntry
+from ottla.broker.config.load import load_config
+from ottla.broker.node import Node
+from ottla.protocol.types import TopicPartition
+from ottla.remote.plugins import load_storage_manager
+from ottla.remote.segment_metadata import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
+from ottla.remote.storage_manager import LogSegmentData, RemoteStorageManager
+from ottla.remote.stores.s3_settings import S3Settings
+from ottla.remote.transfers.messages import Setup
+from ottla.remote.transfers.worker_store import WORKER_MODULE, WorkerStore
+from ottla.runtime import Pool
+from ottla.runtime.production import ProductionRuntime, run
+from ottla.storage.leader_epoch_cache import EpochEntry
 
 _SEGMENT_BYTES: Final = 64 * 1024 * 1024
 _INTERVAL_S: Final = 2.0
@@ -40,8 +40,8 @@ _COPIES: Final = 10
 #: A client in a process of its own. Prints the latencies.
 _CLIENT: Final = """
 import json, sys
-from bench import paced
-from bench.targets.wire import WireClient, produce_frame
+from ottla.bench import paced
+from ottla.bench.targets.wire import WireClient, produce_frame
 port, topic, duration_s = int(sys.argv[1]), sys.argv[2], float(sys.argv[3])
 with WireClient(port) as client:
     client.create_topic(topic, partitions=1)

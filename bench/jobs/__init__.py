@@ -6,7 +6,7 @@
     write.py       N records into a topic with Spark's Kafka connector, in one batch
     read.py        a whole topic: with the connector, or from the object store with ottla-tier
     stream.py      a topic into another one with structured streaming, stopped and restarted once
-    verify.py      frames of records -> rows: the stamps of `bench.generators.records` are checked by the tasks that read them
+    verify.py      frames of records -> rows: the stamps of `ottla.bench.generators.records` are checked by the tasks that read them
     arrivals.py    how many records a topic has, second by second
 
 A job's rows of seconds and of the client have the role JOB; those of streams say what it wrote (PRODUCER) or saw (CONSUMER).

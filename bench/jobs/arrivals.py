@@ -6,9 +6,9 @@ from typing import Final, Self
 
 import numpy as np
 
-from bench.generators.cluster import ClusterReader
-from bench.generators.running import now_us
-from bench.generators.tally import Tally
+from ottla.bench.generators.cluster import ClusterReader
+from ottla.bench.generators.running import now_us
+from ottla.bench.generators.tally import Tally
 
 _PERIOD_S: Final = 0.25
 _NO_LATENCIES: Final = np.empty(0, np.int64)

@@ -3,8 +3,8 @@
 import time
 from dataclasses import dataclass, field
 
-from bench.generators.rows import Kind, Role, Row
-from bench.generators.tally import Tally
+from ottla.bench.generators.rows import Kind, Role, Row
+from ottla.bench.generators.tally import Tally
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

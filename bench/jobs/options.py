@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from bench.workloads.model import Job, SparkJob
+from ottla.bench.workloads.model import Job, SparkJob
 
 #: Of CONNECTOR_WRITE: how many records, and bytes of each value.
 RECORDS: Final = "records"
@@ -27,7 +27,7 @@ _SOURCES: Final[Mapping[Job, tuple[str, ...]]] = {
 #: Of the client: any but this one.
 _CLIENT: Final = "kafka."
 _SERVERS: Final = "kafka.bootstrap.servers"
-#: The stamp of `bench.generators.records`, and a little text.
+#: The stamp of `ottla.bench.generators.records`, and a little text.
 _LEAST_SIZE: Final = 32
 
 

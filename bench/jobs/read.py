@@ -4,14 +4,14 @@ from collections.abc import Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 
-from bench.figures import LoadFailed
-from bench.generators.rows import Row
-from bench.jobs.client import JobClient
-from bench.jobs.options import source_options
-from bench.jobs.verify import verified
-from bench.targets.target import Target
-from bench.workloads.model import SparkJob
-from remote.spark_source.source import TierDataSource
+from ottla.bench.figures import LoadFailed
+from ottla.bench.generators.rows import Row
+from ottla.bench.jobs.client import JobClient
+from ottla.bench.jobs.options import source_options
+from ottla.bench.jobs.verify import verified
+from ottla.bench.targets.target import Target
+from ottla.bench.workloads.model import SparkJob
+from ottla.remote.spark_source.source import TierDataSource
 
 
 def connector_frame(spark: SparkSession, job: SparkJob, bootstrap: str, *, topic: str) -> DataFrame:

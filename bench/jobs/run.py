@@ -6,18 +6,18 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from bench.figures import LoadFailed
-from bench.generators.cluster import ClusterDoesNotAnswer
-from bench.generators.rows import Role, Row
-from bench.generators.shipping import ship_bench
-from bench.jobs.client import JobClient
-from bench.jobs.options import TO
-from bench.jobs.read import read, read_tier
-from bench.jobs.stream import stream
-from bench.jobs.write import write
-from bench.spark.errors import reason_of
-from bench.targets.target import Target
-from bench.workloads.model import Job, Phase, SparkJob
+from ottla.bench.figures import LoadFailed
+from ottla.bench.generators.cluster import ClusterDoesNotAnswer
+from ottla.bench.generators.rows import Role, Row
+from ottla.bench.generators.shipping import ship_bench
+from ottla.bench.jobs.client import JobClient
+from ottla.bench.jobs.options import TO
+from ottla.bench.jobs.read import read, read_tier
+from ottla.bench.jobs.stream import stream
+from ottla.bench.jobs.write import write
+from ottla.bench.spark.errors import reason_of
+from ottla.bench.targets.target import Target
+from ottla.bench.workloads.model import Job, Phase, SparkJob
 
 
 def run_job(

@@ -14,16 +14,16 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from bench.figures import LoadFailed
-from bench.generators.cluster import ClusterReader
-from bench.generators.rows import Kind, Row
-from bench.jobs.arrivals import Arrivals
-from bench.jobs.client import JobClient
-from bench.jobs.options import source_options
-from bench.jobs.read import connector_frame
-from bench.jobs.verify import verified
-from bench.spark.errors import reason_of
-from bench.workloads.model import SparkJob
+from ottla.bench.figures import LoadFailed
+from ottla.bench.generators.cluster import ClusterReader
+from ottla.bench.generators.rows import Kind, Row
+from ottla.bench.jobs.arrivals import Arrivals
+from ottla.bench.jobs.client import JobClient
+from ottla.bench.jobs.options import source_options
+from ottla.bench.jobs.read import connector_frame
+from ottla.bench.jobs.verify import verified
+from ottla.bench.spark.errors import reason_of
+from ottla.bench.workloads.model import SparkJob
 
 _MOST: Final = "maxOffsetsPerTrigger"
 _POLL_S: Final = 0.1

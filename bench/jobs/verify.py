@@ -9,18 +9,18 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from bench.generators.records import Stamps
-from bench.generators.rows import Role, Row
-from bench.generators.running import now_us
-from bench.generators.streams import Streams, joined
-from bench.jobs.client import JobClient
+from ottla.bench.generators.records import Stamps
+from ottla.bench.generators.rows import Role, Row
+from ottla.bench.generators.running import now_us
+from ottla.bench.generators.streams import Streams, joined
+from ottla.bench.jobs.client import JobClient
 
 _ROWS: Final = "rows"
 _NO_LATENCIES: Final = np.empty(0, np.int64)
 
 
 def verified(records: DataFrame, *, client: JobClient, topic: str) -> list[Row]:
-    """Read all of `records`, a frame with the columns partition and value, and verify the stamps of `bench.generators`.
+    """Read all of `records`, a frame with the columns partition and value, and verify the stamps of `ottla.bench.generators`.
 
     The records of a partition may be in several tasks. The executors have the bench package (`ship_bench`).
     """

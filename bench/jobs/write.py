@@ -7,16 +7,16 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from bench.figures import LoadFailed
-from bench.generators.cluster import ClusterReader
-from bench.generators.records import Values, shown_stream, stream_id
-from bench.generators.rows import Kind, Role, Row
-from bench.generators.running import now_us
-from bench.jobs.arrivals import Arrivals
-from bench.jobs.client import JobClient
-from bench.jobs.options import DEFAULT_SIZE, RECORDS, SIZE, source_options
-from bench.spark.session import slots
-from bench.workloads.model import RecordSize, SparkJob
+from ottla.bench.figures import LoadFailed
+from ottla.bench.generators.cluster import ClusterReader
+from ottla.bench.generators.records import Values, shown_stream, stream_id
+from ottla.bench.generators.rows import Kind, Role, Row
+from ottla.bench.generators.running import now_us
+from ottla.bench.jobs.arrivals import Arrivals
+from ottla.bench.jobs.client import JobClient
+from ottla.bench.jobs.options import DEFAULT_SIZE, RECORDS, SIZE, source_options
+from ottla.bench.spark.session import slots
+from ottla.bench.workloads.model import RecordSize, SparkJob
 
 #: Values of a batch between Python and the JVM.
 _BATCH: Final = 2000

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from bench.figures import Unit, name_of
-from bench.page.scales import Scale, scale_for
+from ottla.bench.figures import Unit, name_of
+from ottla.bench.page.scales import Scale, scale_for
 
 #: With so few points, each is marked.
 MOST_DOTS: Final = 12

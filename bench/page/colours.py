@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from bench.figures import KAFKA, OTTLA
-from bench.page.markup import Markup
+from ottla.bench.figures import KAFKA, OTTLA
+from ottla.bench.page.markup import Markup
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Final
 
-from bench.page.charts import Chart
-from bench.page.percentiles import Percentiles
+from ottla.bench.page.charts import Chart
+from ottla.bench.page.percentiles import Percentiles
 
 _MOST: Final = 3
 Piece = Chart | Percentiles

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from bench.page.files import PAGE, NotAResult, write_pages
+from ottla.bench.page.files import PAGE, NotAResult, write_pages
 
 
 @click.command()

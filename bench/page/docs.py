@@ -1,4 +1,4 @@
-"""Writes docs/benchmarks from result folders: python -m bench.page.docs RESULT..."""
+"""Writes docs/benchmarks from result folders: python -m ottla.bench.page.docs RESULT..."""
 
 import shlex
 from collections.abc import Sequence
@@ -8,8 +8,8 @@ from typing import Final
 
 import click
 
-from bench.figures import KAFKA, OTTLA
-from bench.page.documents import (
+from ottla.bench.figures import KAFKA, OTTLA
+from ottla.bench.page.documents import (
     FOLDER,
     INDEX,
     OVERVIEW,
@@ -18,11 +18,11 @@ from bench.page.documents import (
     overview_rows,
     workload_page,
 )
-from bench.page.files import NotAResult, read_result
-from bench.page.plots import overview_plot, phase_plots, save_plot
-from bench.page.ratios import ratio_rows
-from bench.page.series import Series
-from bench.report import Report, as_json
+from ottla.bench.page.files import NotAResult, read_result
+from ottla.bench.page.plots import overview_plot, phase_plots, save_plot
+from ottla.bench.page.ratios import ratio_rows
+from ottla.bench.page.series import Series
+from ottla.bench.report import Report, as_json
 
 #: Runs of a figure that is published.
 LEAST_RUNS: Final = 5

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from bench.environment import REPOSITORY
-from bench.figures import KAFKA, OTTLA, Row, name_of
-from bench.markdown import aligned
-from bench.page.ratios import RatioRow, ratio_rows, worst_ratio
-from bench.report import Report, as_markdown, from_json
+from ottla.bench.environment import REPOSITORY
+from ottla.bench.figures import KAFKA, OTTLA, Row, name_of
+from ottla.bench.markdown import aligned
+from ottla.bench.page.ratios import RatioRow, ratio_rows, worst_ratio
+from ottla.bench.report import Report, as_markdown, from_json
 
 FOLDER: Final = REPOSITORY / "docs" / "benchmarks"
 INDEX: Final = "README.md"
@@ -44,7 +44,7 @@ def index_page(reports: Mapping[str, Report]) -> str:
         "# Benchmarks",
         "",
         "Ottla and Apache Kafka side by side, with equal settings, on one machine: each page has the exact command, the commit,",
-        "the machine and all figures. `bench/README.md` explains how they are measured; `python -m bench.page.docs RESULT...`",
+        "the machine and all figures. `bench/README.md` explains how they are measured; `python -m ottla.bench.page.docs RESULT...`",
         "writes these pages from result folders.",
         "",
         *_picture(reports, ""),

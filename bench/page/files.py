@@ -6,10 +6,10 @@ from typing import Any, Final
 
 from pyarrow import parquet
 
-from bench.page.page import page
-from bench.page.plots import save_plots
-from bench.page.series import DataRow, Series
-from bench.report import Report, from_json
+from ottla.bench.page.page import page
+from ottla.bench.page.plots import save_plots
+from ottla.bench.page.series import DataRow, Series
+from ottla.bench.report import Report, from_json
 
 SUMMARY: Final = "summary.json"
 PAGE: Final = "report.html"

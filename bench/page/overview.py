@@ -2,10 +2,10 @@
 
 from typing import Final
 
-from bench.figures import name_of
-from bench.page.colours import Palette
-from bench.page.markup import Markup, join, tag
-from bench.page.ratios import (
+from ottla.bench.figures import name_of
+from ottla.bench.page.colours import Palette
+from ottla.bench.page.markup import Markup, join, tag
+from ottla.bench.page.ratios import (
     RatioAxis,
     RatioRow,
     is_more_better,
@@ -14,8 +14,8 @@ from bench.page.ratios import (
     ratio_words,
     with_unit,
 )
-from bench.page.verdicts import delivery_html, goals_html, verdict_html
-from bench.report import Report, Section
+from ottla.bench.page.verdicts import delivery_html, goals_html, verdict_html
+from ottla.bench.report import Report, Section
 
 _SIDES: Final = {True: "more", False: "less", None: "neutral"}
 

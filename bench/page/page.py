@@ -4,17 +4,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from bench.figures import KAFKA, Table, name_of
-from bench.page.charts import Chart
-from bench.page.colours import Palette
-from bench.page.columns import Piece, columns
-from bench.page.markup import Markup, join, prose, tag
-from bench.page.overview import overview_html
-from bench.page.percentiles import Percentiles, percentiles_html, percentiles_of
-from bench.page.series import Series, charts
-from bench.page.svg import chart_html, marks_html
-from bench.page.tables import table_html
-from bench.report import Report, Section
+from ottla.bench.figures import KAFKA, Table, name_of
+from ottla.bench.page.charts import Chart
+from ottla.bench.page.colours import Palette
+from ottla.bench.page.columns import Piece, columns
+from ottla.bench.page.markup import Markup, join, prose, tag
+from ottla.bench.page.overview import overview_html
+from ottla.bench.page.percentiles import Percentiles, percentiles_html, percentiles_of
+from ottla.bench.page.series import Series, charts
+from ottla.bench.page.svg import chart_html, marks_html
+from ottla.bench.page.tables import table_html
+from ottla.bench.report import Report, Section
 
 _HERE: Final = Path(__file__).parent
 NO_SERIES: Final = Series(seconds=(), samples=(), events=())

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from bench.figures import Row, Table, name_of
-from bench.page.colours import Palette
-from bench.page.markup import Markup, tag
-from bench.page.scales import Scale, logarithmic, time_words
+from ottla.bench.figures import Row, Table, name_of
+from ottla.bench.page.colours import Palette
+from ottla.bench.page.markup import Markup, tag
+from ottla.bench.page.scales import Scale, logarithmic, time_words
 
 #: The end of a metric's name -> how it is shown.
 _NAMES: Final = {"p50_s": "p50", "p90_s": "p90", "p99_s": "p99", "p999_s": "p99.9", "max_s": "max"}

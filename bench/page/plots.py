@@ -13,15 +13,15 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from PIL import Image
 
-from bench.figures import Table, name_of
-from bench.page.charts import MOST_DOTS, Chart, Strip
-from bench.page.colours import Colour, colours
-from bench.page.columns import Piece, columns, strip_count
-from bench.page.percentiles import Percentiles, percentiles_of
-from bench.page.ratios import RatioAxis, RatioRow, is_more_better, ratio_rows, ratio_tick, ratio_words
-from bench.page.scales import time_ticks, time_words
-from bench.page.series import Series, charts
-from bench.report import Report
+from ottla.bench.figures import Table, name_of
+from ottla.bench.page.charts import MOST_DOTS, Chart, Strip
+from ottla.bench.page.colours import Colour, colours
+from ottla.bench.page.columns import Piece, columns, strip_count
+from ottla.bench.page.percentiles import Percentiles, percentiles_of
+from ottla.bench.page.ratios import RatioAxis, RatioRow, is_more_better, ratio_rows, ratio_tick, ratio_words
+from ottla.bench.page.scales import time_ticks, time_words
+from ottla.bench.page.series import Series, charts
+from ottla.bench.report import Report
 
 _DPI: Final = 120
 #: Inches of a column, of a strip with its name, of a title, and of what is above all charts.

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from bench.figures import COUNT, Row, Unit, Verdict
-from bench.report import Section
+from ottla.bench.figures import COUNT, Row, Unit, Verdict
+from ottla.bench.report import Section
 
 #: More rows are not read in one picture.
 _MOST_ROWS: Final = 24

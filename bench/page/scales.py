@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from bench.figures import Unit
+from ottla.bench.figures import Unit
 
 #: Of base units: seconds, bytes, bytes a second. Each list from the smallest unit to the largest one.
 TIMES: Final = (

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from bench.figures import Unit
-from bench.page.charts import Chart, Line, Mark, Strip
-from bench.page.scales import CORES, RATES, SIZES, SPEEDS, TIMES, fitting
-from bench.targets.stores import STORE_NODE
+from ottla.bench.figures import Unit
+from ottla.bench.page.charts import Chart, Line, Mark, Strip
+from ottla.bench.page.scales import CORES, RATES, SIZES, SPEEDS, TIMES, fitting
+from ottla.bench.targets.stores import STORE_NODE
 
 DataRow = Mapping[str, Any]
 #: (target, run) -> second -> value.

@@ -7,11 +7,11 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from bench.figures import name_of
-from bench.page.charts import MOST_DOTS, Chart, Line, Mark, Strip
-from bench.page.colours import Palette
-from bench.page.markup import Markup, tag
-from bench.page.scales import Scale, time_ticks
+from ottla.bench.figures import name_of
+from ottla.bench.page.charts import MOST_DOTS, Chart, Line, Mark, Strip
+from ottla.bench.page.colours import Palette
+from ottla.bench.page.markup import Markup, tag
+from ottla.bench.page.scales import Scale, time_ticks
 
 #: The inner coordinates of a strip: (0, 0) is its upper left corner.
 _WIDTH, _HEIGHT = 1000, 100

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from bench.figures import Row, Table, Unit, name_of
-from bench.page.colours import Palette
-from bench.page.markup import Markup, tag
-from bench.page.ratios import ratio_words
-from bench.page.verdicts import verdict_html
+from ottla.bench.figures import Row, Table, Unit, name_of
+from ottla.bench.page.colours import Palette
+from ottla.bench.page.markup import Markup, tag
+from ottla.bench.page.ratios import ratio_words
+from ottla.bench.page.verdicts import verdict_html
 
 #: Widths of the first column and of each other one.
 _FIRST_PX, _OTHER_PX = 260, 185

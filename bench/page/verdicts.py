@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Final
 
-from bench.figures import Row, Verdict, name_of, tally, worst
-from bench.page.markup import Markup, tag
-from bench.page.ratios import VERDICT_SIGNS, RatioRow, ratio_words, with_unit, worst_ratio
-from bench.report import Section
+from ottla.bench.figures import Row, Verdict, name_of, tally, worst
+from ottla.bench.page.markup import Markup, tag
+from ottla.bench.page.ratios import VERDICT_SIGNS, RatioRow, ratio_words, with_unit, worst_ratio
+from ottla.bench.report import Section
 
 #: Metrics of a phase whose sums are shown, in words.
 _DELIVERY: Final = {

@@ -5,8 +5,8 @@ from typing import Final
 
 from confluent_kafka import Consumer, KafkaException, Producer
 
-from bench.workloads.keys import Place
-from bench.workloads.model import Workload
+from ottla.bench.workloads.keys import Place
+from ottla.bench.workloads.model import Workload
 
 #: Nothing is connected to; librdkafka would warn that it cannot.
 _UNUSED: Final = {"bootstrap.servers": "127.0.0.1:1", "log_level": "0"}

@@ -12,16 +12,16 @@ from typing import Final
 
 import click
 
-from bench.environment import DirtyTree
-from bench.figures import LoadFailed
-from bench.report import Report, overview
-from bench.runs.options import MINIO, CannotRun, Options
-from bench.runs.run import Outcome, run
-from bench.spark.errors import SparkCannotStart
-from bench.targets.started import STARTABLE
-from bench.targets.target import TargetError
-from bench.workloads.keys import WorkloadError
-from bench.workloads.model import Tier
+from ottla.bench.environment import DirtyTree
+from ottla.bench.figures import LoadFailed
+from ottla.bench.report import Report, overview
+from ottla.bench.runs.options import MINIO, CannotRun, Options
+from ottla.bench.runs.run import Outcome, run
+from ottla.bench.spark.errors import SparkCannotStart
+from ottla.bench.targets.started import STARTABLE
+from ottla.bench.targets.target import TargetError
+from ottla.bench.workloads.keys import WorkloadError
+from ottla.bench.workloads.model import Tier
 
 _FAILED: Final = 1
 #: What a shell reports for a process that Ctrl-C has ended.

@@ -5,11 +5,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from bench.figures import LoadFailed
-from bench.runs.interrupts import Interrupts
-from bench.targets.events import carry_out
-from bench.targets.target import Target, TargetError
-from bench.workloads.model import Event
+from ottla.bench.figures import LoadFailed
+from ottla.bench.runs.interrupts import Interrupts
+from ottla.bench.targets.events import carry_out
+from ottla.bench.targets.target import Target, TargetError
+from ottla.bench.workloads.model import Event
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The folder of a result while it is written; `bench.aggregation` says what its files are."""
+"""The folder of a result while it is written; `ottla.bench.aggregation` says what its files are."""
 
 import json
 from collections.abc import Sequence
@@ -6,12 +6,12 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench.aggregation.files import MEASURED, append, write_rows
-from bench.aggregation.outside import SAMPLES
-from bench.aggregation.summary import EVENTS
-from bench.runs.events import Happened
-from bench.runs.phase_run import PhaseResult
-from bench.targets.sampling import SCHEMA, SampleRow
+from ottla.bench.aggregation.files import MEASURED, append, write_rows
+from ottla.bench.aggregation.outside import SAMPLES
+from ottla.bench.aggregation.summary import EVENTS
+from ottla.bench.runs.events import Happened
+from ottla.bench.runs.phase_run import PhaseResult
+from ottla.bench.targets.sampling import SCHEMA, SampleRow
 
 
 class ResultFolder:

@@ -6,15 +6,15 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Final
 
-from bench.targets.fit import check_fit, slows_store
-from bench.targets.running import running
-from bench.targets.started import started
-from bench.targets.target import Target
-from bench.workloads.checks import check
-from bench.workloads.keys import Place
-from bench.workloads.model import Tier, Workload
-from bench.workloads.parse import load
-from bench.workloads.scaling import scaled
+from ottla.bench.targets.fit import check_fit, slows_store
+from ottla.bench.targets.running import running
+from ottla.bench.targets.started import started
+from ottla.bench.targets.target import Target
+from ottla.bench.workloads.checks import check
+from ottla.bench.workloads.keys import Place
+from ottla.bench.workloads.model import Tier, Workload
+from ottla.bench.workloads.parse import load
+from ottla.bench.workloads.scaling import scaled
 
 MINIO: Final = "minio"
 

@@ -9,16 +9,16 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from bench.figures import LoadFailed
-from bench.generators.phase import RunningPhase
-from bench.generators.rows import Kind, Row
-from bench.jobs.run import cancel_jobs, run_job
-from bench.runs.events import Events, Happened
-from bench.runs.interrupts import Interrupts
-from bench.runs.progress import PhaseProgress
-from bench.targets.sampling import Sampler, SampleRow
-from bench.targets.target import Target
-from bench.workloads.model import Phase
+from ottla.bench.figures import LoadFailed
+from ottla.bench.generators.phase import RunningPhase
+from ottla.bench.generators.rows import Kind, Row
+from ottla.bench.jobs.run import cancel_jobs, run_job
+from ottla.bench.runs.events import Events, Happened
+from ottla.bench.runs.interrupts import Interrupts
+from ottla.bench.runs.progress import PhaseProgress
+from ottla.bench.targets.sampling import Sampler, SampleRow
+from ottla.bench.targets.target import Target
+from ottla.bench.workloads.model import Phase
 
 _POLL_S: Final = 0.2
 

@@ -9,7 +9,7 @@ from typing import Final
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from bench.workloads.model import Phase
+from ottla.bench.workloads.model import Phase
 
 _MEGABYTE: Final = 1e6
 

@@ -20,32 +20,32 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from bench import environment
-from bench.aggregation.summary import Circumstances, summarise
-from bench.environment import Environment
-from bench.figures import OTTLA, LoadFailed
-from bench.free_memory import touch_free_memory
-from bench.generators.rows import Kind
-from bench.harness import Harness, scratch
-from bench.page.files import write_page
-from bench.report import Report
-from bench.runs.checks import check_clients
-from bench.runs.folder import ResultFolder
-from bench.runs.interrupts import Interrupts
-from bench.runs.options import Options, check_out, targets_of, workload_of
-from bench.runs.phase_run import PhaseResult, PhaseRun
-from bench.runs.progress import RunProgress
-from bench.runs.topics import check_topics, topics_of_run
-from bench.spark.session import slots, spark_session
-from bench.targets.fit import slows_store
-from bench.targets.sampling import used_by
-from bench.targets.settings import SETTINGS, file_system_of, place_of
-from bench.targets.started import started
-from bench.targets.target import Target, TargetError
-from bench.targets.turn_logs import READER, watched
-from bench.turns import Turn
-from bench.workloads.model import ClusterNeeds, Phase, Workload
-from bench.workloads.scaling import warm_up_of
+from ottla.bench import environment
+from ottla.bench.aggregation.summary import Circumstances, summarise
+from ottla.bench.environment import Environment
+from ottla.bench.figures import OTTLA, LoadFailed
+from ottla.bench.free_memory import touch_free_memory
+from ottla.bench.generators.rows import Kind
+from ottla.bench.harness import Harness, scratch
+from ottla.bench.page.files import write_page
+from ottla.bench.report import Report
+from ottla.bench.runs.checks import check_clients
+from ottla.bench.runs.folder import ResultFolder
+from ottla.bench.runs.interrupts import Interrupts
+from ottla.bench.runs.options import Options, check_out, targets_of, workload_of
+from ottla.bench.runs.phase_run import PhaseResult, PhaseRun
+from ottla.bench.runs.progress import RunProgress
+from ottla.bench.runs.topics import check_topics, topics_of_run
+from ottla.bench.spark.session import slots, spark_session
+from ottla.bench.targets.fit import slows_store
+from ottla.bench.targets.sampling import used_by
+from ottla.bench.targets.settings import SETTINGS, file_system_of, place_of
+from ottla.bench.targets.started import started
+from ottla.bench.targets.target import Target, TargetError
+from ottla.bench.targets.turn_logs import READER, watched
+from ottla.bench.turns import Turn
+from ottla.bench.workloads.model import ClusterNeeds, Phase, Workload
+from ottla.bench.workloads.scaling import warm_up_of
 
 _SETTINGS: Final = "default"
 #: For each target: not longer than its runs take. What still falls then is a note of the report.

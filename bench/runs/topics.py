@@ -14,9 +14,9 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._metadata import TopicMetadata
 from confluent_kafka.cimpl import NewTopic
 
-from bench.generators.cluster import ClusterDoesNotAnswer, ClusterReader
-from bench.targets.target import Target, TargetError
-from bench.workloads.model import TopicSpec, Workload
+from ottla.bench.generators.cluster import ClusterDoesNotAnswer, ClusterReader
+from ottla.bench.targets.target import Target, TargetError
+from ottla.bench.workloads.model import TopicSpec, Workload
 
 _TIMEOUT_S: Final = 60.0
 _DELETE_TIMEOUT_S: Final = 20.0

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from bench.spark.errors import SparkCannotStart
+from ottla.bench.spark.errors import SparkCannotStart
 
 #: Spark 4 is compiled for it.
 LEAST_JAVA: Final = 17

@@ -6,7 +6,7 @@ import socket
 from dataclasses import dataclass
 from typing import Final
 
-from bench.spark.errors import SparkCannotStart
+from ottla.bench.spark.errors import SparkCannotStart
 
 _LOCAL: Final = re.compile(r"local(?:\[(?P<threads>\*|[1-9][0-9]*)\])?")
 _STANDALONE: Final = re.compile(r"spark://(?P<masters>[^:/,\s]+:[0-9]+(?:,[^:/,\s]+:[0-9]+)*)")

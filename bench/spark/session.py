@@ -22,9 +22,9 @@ from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from bench.spark.errors import SparkCannotStart, reason_of
-from bench.spark.java import check_java
-from bench.spark.master import Master, parse_master
+from ottla.bench.spark.errors import SparkCannotStart, reason_of
+from ottla.bench.spark.java import check_java
+from ottla.bench.spark.master import Master, parse_master
 from tests.harness import fetch
 
 __all__ = ["SparkCannotStart", "slots", "spark_session"]

@@ -6,32 +6,32 @@ from contextlib import ExitStack
 from types import MappingProxyType
 from typing import Final, Self
 
-from bench.targets.wire import Address, RequestFailed, WireClient
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
-from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
-from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
-from protocol.messages.describe_quorum import (
+from ottla.bench.targets.wire import Address, RequestFailed, WireClient
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from ottla.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from ottla.protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumResponse,
     PartitionDataResponse,
 )
-from protocol.messages.describe_quorum import PartitionData as QuorumPartition
-from protocol.messages.describe_quorum import TopicData as QuorumTopic
-from protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
-from protocol.messages.list_offsets import (
+from ottla.protocol.messages.describe_quorum import PartitionData as QuorumPartition
+from ottla.protocol.messages.describe_quorum import TopicData as QuorumTopic
+from ottla.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
+from ottla.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from protocol.messages.metadata import (
+from ottla.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
     MetadataResponsePartition,
 )
-from protocol.special_timestamps import LATEST
+from ottla.protocol.special_timestamps import LATEST
 
 _PATIENCE_S: Final = 120
 _POLL_S: Final = 0.02

@@ -16,16 +16,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from bench.environment import REPOSITORY
-from bench.targets.cluster_client import ClusterClient
-from bench.targets.servers import Usage, kafka_command, ottla_environment, usage_of
-from bench.targets.wire import Address, WireClient
+from ottla.bench.environment import REPOSITORY
+from ottla.bench.targets.cluster_client import ClusterClient
+from ottla.bench.targets.servers import Usage, kafka_command, ottla_environment, usage_of
+from ottla.bench.targets.wire import Address, WireClient
 from tests.harness.processes import Child, StartFailed
 
 _START_TIMEOUT_S: Final = 120
 _STOP_TIMEOUT_S: Final = 60
 _RACKS: Final = ("a", "b", "c")
-#: As in `bench.targets.servers`: old topics go quickly, so that the next load has the page cache for itself.
+#: As in `ottla.bench.targets.servers`: old topics go quickly, so that the next load has the page cache for itself.
 _SETTINGS: Final = {
     "min.insync.replicas": "2",
     "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
@@ -40,7 +40,7 @@ class Node:
     """Where a node of a cluster is."""
 
     def __init__(self, fields: Mapping[str, Any]) -> None:
-        """Take what `bench.internals.cluster_folders` prints of it."""
+        """Take what `ottla.bench.internals.cluster_folders` prints of it."""
         self.node_id: int = fields["node_id"]
         self.is_broker: bool = fields["is_broker"]
         self.rack: str | None = fields["rack"]
@@ -53,7 +53,7 @@ class Node:
 def _make_folders(
     folder: Path, settings: Mapping[str, str], *, brokers: int, controllers: int
 ) -> Sequence[Node]:
-    command = [sys.executable, "-m", "bench.internals.cluster_folders"]
+    command = [sys.executable, "-m", "ottla.bench.internals.cluster_folders"]
     command += [str(folder), str(brokers), str(controllers), ",".join(_RACKS)]
     command += [f"{key}={value}" for key, value in settings.items()]
     done = subprocess.run(command, cwd=REPOSITORY, stdout=subprocess.PIPE, check=True)

@@ -6,12 +6,12 @@ from contextlib import suppress
 from types import MappingProxyType
 from typing import Final
 
-from bench.targets.cluster_client import ClusterClient
-from bench.targets.target import Target, TargetError
-from bench.targets.wire import TIER_VERSIONS, Address, RequestFailed
-from bench.workloads.model import Condition
-from protocol.api_keys import ApiKey
-from protocol.special_timestamps import EARLIEST_LOCAL, LATEST, LATEST_TIERED
+from ottla.bench.targets.cluster_client import ClusterClient
+from ottla.bench.targets.target import Target, TargetError
+from ottla.bench.targets.wire import TIER_VERSIONS, Address, RequestFailed
+from ottla.bench.workloads.model import Condition
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.special_timestamps import EARLIEST_LOCAL, LATEST, LATEST_TIERED
 
 _POLL_S: Final = 0.01
 #: With many partitions an answer takes a while: the next request is sent this many times as long afterwards.

@@ -3,16 +3,16 @@
 from collections.abc import Mapping
 from typing import Final
 
-from bench.targets.wire import RequestFailed, WireClient
-from protocol.api_keys import ApiKey
-from protocol.config_def import AlterOperation
-from protocol.errors import ErrorCode
-from protocol.messages.describe_configs import (
+from ottla.bench.targets.wire import RequestFailed, WireClient
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.config_def import AlterOperation
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResponse,
 )
-from protocol.messages.incremental_alter_configs import (
+from ottla.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,

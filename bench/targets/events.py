@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import assert_never
 
-from bench.targets.cluster_client import ClusterClient
-from bench.targets.clusters import wipe
-from bench.targets.conditions import wait_for
-from bench.targets.configs import TOPIC, alter_configs
-from bench.targets.target import Nodes, Target, TargetError
-from bench.targets.wire import RequestFailed
-from bench.workloads.model import Action, Event
+from ottla.bench.targets.cluster_client import ClusterClient
+from ottla.bench.targets.clusters import wipe
+from ottla.bench.targets.conditions import wait_for
+from ottla.bench.targets.configs import TOPIC, alter_configs
+from ottla.bench.targets.target import Nodes, Target, TargetError
+from ottla.bench.targets.wire import RequestFailed
+from ottla.bench.workloads.model import Action, Event
 from tests.harness.processes import StartFailed
 
 

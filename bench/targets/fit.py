@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import Final
 
-from bench.targets.conditions import NEEDS_FILES
-from bench.targets.target import Target, TargetError
-from bench.workloads.model import Action, Event, Job, Workload
+from ottla.bench.targets.conditions import NEEDS_FILES
+from ottla.bench.targets.target import Target, TargetError
+from ottla.bench.workloads.model import Action, Event, Job, Workload
 
 _OF_PROCESSES: Final = (Action.KILL, Action.STOP, Action.WIPE, Action.START)
 

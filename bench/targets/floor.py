@@ -1,4 +1,4 @@
-"""The floor of a load, beside the brokers: a process that does only what any broker in Python has to (`bench.internals.floor`).
+"""The floor of a load, beside the brokers: a process that does only what any broker in Python has to (`ottla.bench.internals.floor`).
 
 It takes the loads that one broker takes, with the same socket buffers and its files in the same place. With replicas it is three
 processes: a leader, which clients know, and two followers.
@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from bench.figures import FLOOR
-from bench.targets.clusters import Cluster, Node
-from bench.targets.servers import Server, ottla_environment
+from ottla.bench.figures import FLOOR
+from ottla.bench.targets.clusters import Cluster, Node
+from ottla.bench.targets.servers import Server, ottla_environment
 from tests.harness.processes import Child, steady_ports
 
 _LEADER: Final = 1
@@ -21,7 +21,7 @@ _REPLICAS: Final = 3
 def _command(
     port: int, folder: Path, receive_buffer: str, send_buffer: str, followers: Sequence[int] = ()
 ) -> list[str]:
-    command = [sys.executable, "-m", "bench.internals.floor", str(port), str(folder)]
+    command = [sys.executable, "-m", "ottla.bench.internals.floor", str(port), str(folder)]
     return [*command, receive_buffer, send_buffer, *map(str, followers)]
 
 

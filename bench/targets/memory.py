@@ -7,8 +7,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from bench.figures import MEGABYTES, Figure, Goal, Sample, Table
-from bench.report import MEMORY_TABLE
+from ottla.bench.figures import MEGABYTES, Figure, Goal, Sample, Table
+from ottla.bench.report import MEMORY_TABLE
 
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 #: One sample of a process takes some 20 us: paced loads are not affected.

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from bench.profiles import NodeSamples
-from bench.targets.clusters import OttlaCluster
-from bench.targets.servers import Ottla, Usage
-from bench.targets.settings import SETTINGS
+from ottla.bench.profiles import NodeSamples
+from ottla.bench.targets.clusters import OttlaCluster
+from ottla.bench.targets.servers import Ottla, Usage
+from ottla.bench.targets.settings import SETTINGS
 
-_PROGRAM: Final = "bench.internals.profiled_broker"
+_PROGRAM: Final = "ottla.bench.internals.profiled_broker"
 _PATIENCE_S: Final = 20
 _POLL_S: Final = 0.01
 

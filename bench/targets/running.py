@@ -6,14 +6,14 @@ from typing import Final
 
 import psutil
 
-from bench.targets.configs import config_of_broker
-from bench.targets.stores import Store
-from bench.targets.target import Broker, Nodes, TargetError
-from bench.targets.wire import Address, RequestFailed, WireClient
-from protocol.api_keys import ApiKey
-from protocol.errors import MalformedMessage
-from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from protocol.messages.metadata import MetadataRequest, MetadataResponse
+from ottla.bench.targets.configs import config_of_broker
+from ottla.bench.targets.stores import Store
+from ottla.bench.targets.target import Broker, Nodes, TargetError
+from ottla.bench.targets.wire import Address, RequestFailed, WireClient
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import MalformedMessage
+from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
 
 _TIMEOUT_S: Final = 5.0
 #: They listen in the name of a server that is elsewhere: what they use is not the broker's.

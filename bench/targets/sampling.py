@@ -19,10 +19,10 @@ from typing import Final, NamedTuple, Self
 
 import psutil
 
-from bench.targets.connections import Carried, Connections
-from bench.targets.memory import memory_of
-from bench.targets.stores import STORE_NODE
-from bench.targets.target import Target
+from ottla.bench.targets.connections import Carried, Connections
+from ottla.bench.targets.memory import memory_of
+from ottla.bench.targets.stores import STORE_NODE
+from ottla.bench.targets.target import Target
 
 #: Spark's own language for schemas. The driver adds target, run and phase.
 SCHEMA: Final = (

@@ -15,10 +15,10 @@ from typing import Final, NamedTuple
 
 import psutil
 
-from bench.environment import REPOSITORY
-from bench.targets.memory import memory_of
-from bench.targets.settings import SETTINGS
-from bench.targets.wire import WireClient
+from ottla.bench.environment import REPOSITORY
+from ottla.bench.targets.memory import memory_of
+from ottla.bench.targets.settings import SETTINGS
+from ottla.bench.targets.wire import WireClient
 from tests.harness import fetch
 from tests.harness.processes import Child, StartFailed, free_port
 

@@ -1,6 +1,6 @@
 """Makes a server slow: a TCP proxy in front of it, in a process of its own, that delays answers and bounds the rate.
 
-python -m bench.targets.slow_proxy HOST:PORT
+python -m ottla.bench.targets.slow_proxy HOST:PORT
 
 It prints its port. Each line that it reads, `DELAY_S BYTES_PER_S`, is in force from then on and is answered by `ok`; it ends
 with its standard input.
@@ -16,7 +16,7 @@ import time
 from contextlib import suppress
 from typing import Final
 
-from bench.environment import REPOSITORY
+from ottla.bench.environment import REPOSITORY
 
 #: Small enough for a bounded rate to be an even one.
 _CHUNK_BYTES: Final = 64 << 10
@@ -29,7 +29,7 @@ class SlowProxy:
 
     def __init__(self, target: str) -> None:
         """Start it in front of `target`, which need not listen yet."""
-        command = [sys.executable, "-m", "bench.targets.slow_proxy", target]
+        command = [sys.executable, "-m", "ottla.bench.targets.slow_proxy", target]
         # As brokers and stores, it is not ended by Ctrl-C: what was measured until then is still read.
         self._process = subprocess.Popen(
             command,

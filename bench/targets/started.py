@@ -9,14 +9,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
-from bench.targets.clusters import CLUSTERS, Cluster
-from bench.targets.servers import SERVERS, Server
-from bench.targets.settings import SETTINGS
-from bench.targets.stores import DirectoryStore, MinioStore, Store
-from bench.targets.target import Broker, Nodes, TargetError
-from bench.targets.tiering_clusters import TIER_PROPERTIES, metadata_topic
-from bench.targets.wire import Address
-from bench.workloads.model import ClusterNeeds, Tier
+from ottla.bench.targets.clusters import CLUSTERS, Cluster
+from ottla.bench.targets.servers import SERVERS, Server
+from ottla.bench.targets.settings import SETTINGS
+from ottla.bench.targets.stores import DirectoryStore, MinioStore, Store
+from ottla.bench.targets.target import Broker, Nodes, TargetError
+from ottla.bench.targets.tiering_clusters import TIER_PROPERTIES, metadata_topic
+from ottla.bench.targets.wire import Address
+from ottla.bench.workloads.model import ClusterNeeds, Tier
 from tests.harness.fetch import KAFKA_VERSION
 from tests.harness.processes import StartFailed
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Protocol
 
-from bench.targets.plain_store import PlainBucket
-from bench.targets.slow_proxy import SlowProxy
+from ottla.bench.targets.plain_store import PlainBucket
+from ottla.bench.targets.slow_proxy import SlowProxy
 from tests.harness.minio import MinioServer
 
 DIRECTORY_MANAGER: Final = "org.apache.kafka.server.log.remote.storage.LocalTieredStorage"
-_S3_MANAGER: Final = "remote.stores.s3.S3Storage"
+_S3_MANAGER: Final = "ottla.remote.stores.s3.S3Storage"
 _BUCKET: Final = "ottla-bench"
 #: The part of the store in results.
 STORE_NODE: Final = "store"

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from bench.targets.stores import Store
-from bench.targets.wire import Address
+from ottla.bench.targets.stores import Store
+from ottla.bench.targets.wire import Address
 
 
 class TargetError(Exception):
@@ -57,7 +57,7 @@ class Nodes(Protocol):
 
 
 class Target(Protocol):
-    """A subject of `bench.measures`, and what workloads need beyond that."""
+    """A subject of `ottla.bench.measures`, and what workloads need beyond that."""
 
     #: How it is called in results.
     name: str

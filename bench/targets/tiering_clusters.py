@@ -15,36 +15,36 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from bench.figures import LoadFailed
-from bench.targets.cluster_client import ClusterClient
-from bench.targets.clusters import Cluster, KafkaCluster, OttlaCluster
-from bench.targets.configs import BROKER, TOPIC, alter_configs
-from bench.targets.plain_store import PlainBucket
-from bench.targets.stores import DirectoryStore, MinioStore
-from bench.targets.turn_logs import READER
-from bench.targets.wire import TIER_VERSIONS, RequestFailed, WireClient
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
-from protocol.messages.create_topics import (
+from ottla.bench.figures import LoadFailed
+from ottla.bench.targets.cluster_client import ClusterClient
+from ottla.bench.targets.clusters import Cluster, KafkaCluster, OttlaCluster
+from ottla.bench.targets.configs import BROKER, TOPIC, alter_configs
+from ottla.bench.targets.plain_store import PlainBucket
+from ottla.bench.targets.stores import DirectoryStore, MinioStore
+from ottla.bench.targets.turn_logs import READER
+from ottla.bench.targets.wire import TIER_VERSIONS, RequestFailed, WireClient
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from protocol.messages.delete_records import (
+from ottla.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
     DeleteRecordsTopic,
 )
-from protocol.messages.list_offsets import (
+from ottla.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from protocol.special_timestamps import EARLIEST_LOCAL, LATEST_TIERED
+from ottla.protocol.special_timestamps import EARLIEST_LOCAL, LATEST_TIERED
 
 LEADER: Final = 1
 #: Everything periodic is often, so that a load does not wait for it; equal on both sides.

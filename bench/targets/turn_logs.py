@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from bench.turns import BOUND_MS, Turn, turns_in
+from ottla.bench.turns import BOUND_MS, Turn, turns_in
 from tests.harness.processes import Child
 
 #: As in `runtime/stalls.py`.

@@ -8,13 +8,13 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from bench.targets.cluster_client import ClusterClient
-from bench.targets.clusters import Cluster, wipe
-from bench.targets.tiering_clusters import LEADER, TieredTopic
-from bench.targets.wire import RequestFailed, WireClient, produce_message
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
-from protocol.messages.produce import ProduceResponse
+from ottla.bench.targets.cluster_client import ClusterClient
+from ottla.bench.targets.clusters import Cluster, wipe
+from ottla.bench.targets.tiering_clusters import LEADER, TieredTopic
+from ottla.bench.targets.wire import RequestFailed, WireClient, produce_message
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.produce import ProduceResponse
 
 _SEGMENT_BYTES: Final = 32 << 20
 _BATCH_BYTES: Final = 1_000_000

@@ -6,24 +6,24 @@ import time
 from collections.abc import Mapping
 from typing import Final, NamedTuple, Protocol, Self, TypeVar
 
-from protocol.api_keys import ApiKey
-from protocol.codec import decoder, encode_request
-from protocol.errors import ErrorCode
-from protocol.framing import framed, parse_response_header, request_header
-from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
-from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
-from protocol.messages.list_offsets import (
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.codec import decoder, encode_request
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.framing import framed, parse_response_header, request_header
+from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from ottla.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from ottla.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.records.builder import build_batch
-from protocol.records.record import Record
-from protocol.schema import Request, Response
+from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.protocol.records.builder import build_batch
+from ottla.protocol.records.record import Record
+from ottla.protocol.schema import Request, Response
 
 _R = TypeVar("_R", bound=Response)
 

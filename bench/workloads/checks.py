@@ -5,10 +5,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from bench.aggregation.tables import event_metric, figures_of
-from bench.jobs.options import check_job
-from bench.workloads.keys import Place
-from bench.workloads.model import (
+from ottla.bench.aggregation.tables import event_metric, figures_of
+from ottla.bench.jobs.options import check_job
+from ottla.bench.workloads.keys import Place
+from ottla.bench.workloads.model import (
     Action,
     ClusterNeeds,
     Consumers,
@@ -26,7 +26,7 @@ from bench.workloads.model import (
 COMPRESSIONS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 ACKS: Final = ("all", "0", "1")
 ISOLATIONS: Final = ("read_committed", "read_uncommitted")
-#: `bench.generators.records.STAMP_BYTES`, without numpy.
+#: `ottla.bench.generators.records.STAMP_BYTES`, without numpy.
 LEAST_VALUE_BYTES: Final = 28
 #: Of librdkafka, and its default.
 _LARGEST: Final = "message.max.bytes"

@@ -2,7 +2,7 @@
 
 import click
 
-from bench.workloads.parse import load, shipped
+from ottla.bench.workloads.parse import load, shipped
 
 
 @click.command("list")

@@ -1,4 +1,4 @@
-"""Reads a table of TOML into a dataclass of `bench.workloads.model` by its fields: names, types and defaults are theirs.
+"""Reads a table of TOML into a dataclass of `ottla.bench.workloads.model` by its fields: names, types and defaults are theirs.
 
 A key is a field's name without its `is_`. Two fields have a short form: a record's size is a number of bytes, connections are
 their number.
@@ -11,7 +11,7 @@ from enum import Enum
 from types import NoneType, UnionType
 from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints
 
-from bench.workloads.model import IdleConnections, RecordSize
+from ottla.bench.workloads.model import IdleConnections, RecordSize
 
 T = TypeVar("T")
 

@@ -200,7 +200,7 @@ class Event:
 class PhaseGoal:
     """A bound for one figure of a phase: of the ratio Ottla / Kafka, or of Ottla's own figure if `is_absolute`."""
 
-    #: As in the result: `producer_p99_s`, `consumer_1_bytes_per_s`, `event_in_sync_s` (`bench.aggregation.tables`).
+    #: As in the result: `producer_p99_s`, `consumer_1_bytes_per_s`, `event_in_sync_s` (`ottla.bench.aggregation.tables`).
     figure: str
     #: One of both; an absolute one in base units: seconds, bytes.
     at_least: float | None = None

@@ -1,4 +1,4 @@
-"""Reads a workload's file: TOML, whose tables are the dataclasses of `bench.workloads.model`.
+"""Reads a workload's file: TOML, whose tables are the dataclasses of `ottla.bench.workloads.model`.
 
     workload = load("smoke")              # a workload that is shipped (bench/workloads/*.toml)
     workload = load("folder/mine.toml")   # or a file
@@ -11,9 +11,9 @@ import tomllib
 from pathlib import Path
 from typing import Final
 
-from bench.workloads.checks import check
-from bench.workloads.keys import Place, WorkloadError, read_table
-from bench.workloads.model import Workload
+from ottla.bench.workloads.checks import check
+from ottla.bench.workloads.keys import Place, WorkloadError, read_table
+from ottla.bench.workloads.model import Workload
 
 SHIPPED: Final = Path(__file__).parent
 _ENDING: Final = ".toml"

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from bench.workloads.model import Action, Event, Phase, Producers, SparkJob, Start, Workload
+from ottla.bench.workloads.model import Action, Event, Phase, Producers, SparkJob, Start, Workload
 
 #: Of the producers in a round of a warm-up.
 _ROUND_S: Final = 2.0

@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final, NamedTuple
 
-from broker.network import Buffers, Reply
-from broker.request_context import RequestContext
-from broker.services import BrokerServices
-from protocol.api_keys import KAFKA_VERSIONS, ApiKey
-from protocol.codec import decoder, encoder, stepwise_encoder
-from protocol.errors import KafkaError
-from protocol.messages import request_class, response_class
+from ottla.broker.network import Buffers, Reply
+from ottla.broker.request_context import RequestContext
+from ottla.broker.services import BrokerServices
+from ottla.protocol.api_keys import KAFKA_VERSIONS, ApiKey
+from ottla.protocol.codec import decoder, encoder, stepwise_encoder
+from ottla.protocol.errors import KafkaError
+from ottla.protocol.messages import request_class, response_class
 
 __all__ = [
     "Api",
@@ -46,15 +46,15 @@ _USUAL: Final = (
 #: APIs whose import would take more than 5 ms at once, in steps of 1 to 1.5 ms: 10 ms for Fetch. Others take 3 ms at most.
 _IMPORTED_IN_STEPS: Final[Mapping[int, tuple[str, ...]]] = {
     ApiKey.FETCH: (
-        "remote.reading.settings",
-        "remote.index_cache",
-        "remote.reading.segment_reads",
-        "remote.reader",
-        "remote.reading.chunk_reads",
-        "broker.reads.fetch_params",
-        "broker.reads.read_from_log",
-        "broker.api.current_leader",
-        "broker.api.k01_fetch",
+        "ottla.remote.reading.settings",
+        "ottla.remote.index_cache",
+        "ottla.remote.reading.segment_reads",
+        "ottla.remote.reader",
+        "ottla.remote.reading.chunk_reads",
+        "ottla.broker.reads.fetch_params",
+        "ottla.broker.reads.read_from_log",
+        "ottla.broker.api.current_leader",
+        "ottla.broker.api.k01_fetch",
     ),
 }
 
@@ -89,10 +89,10 @@ class Api:
     #: The response to a request that failed as a whole, for APIs whose response has no error code of its own.
     refuse: Callable[[Any, KafkaError], Any] | None = None
     #: What else the response depends on, beside the request and its listener; None: on more, or the handler does more
-    #: than to respond. Responses that did not wait are kept while it is equal (`broker.api.kept_answers`).
+    #: than to respond. Responses that did not wait are kept while it is equal (`ottla.broker.api.kept_answers`).
     depends_on: Callable[[BrokerServices], object] | None = None
     #: Whether a response that is awaited may be long, so that it is encoded in turns of the loop: its handler returns
-    #: only short ones at once (`broker.api.long_answers`).
+    #: only short ones at once (`ottla.broker.api.long_answers`).
     is_encoded_in_turns: bool = False
     #: Whether a response that is awaited takes work that changes nothing: it ends with the connection.
     only_reads: bool = False

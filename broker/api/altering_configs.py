@@ -10,15 +10,15 @@ from collections.abc import Callable
 from copy import copy
 from typing import Final, NamedTuple, Protocol, TypeVar
 
-from broker.api.long_answers import ROWS_OF_STEP
-from broker.membership.controller_channel import RequestHandler
-from broker.request_context import RequestContext
-from broker.services import BrokerServices
-from protocol.errors import ErrorCode, InvalidRequest, KafkaError
-from protocol.messages import alter_configs, incremental_alter_configs
-from protocol.metadata.image import ConfigResource, ConfigResourceType
-from protocol.steps import Step, counted, listed
-from runtime.turns import FreedInTurns, HasTurns, result_in_turns
+from ottla.broker.api.long_answers import ROWS_OF_STEP
+from ottla.broker.membership.controller_channel import RequestHandler
+from ottla.broker.request_context import RequestContext
+from ottla.broker.services import BrokerServices
+from ottla.protocol.errors import ErrorCode, InvalidRequest, KafkaError
+from ottla.protocol.messages import alter_configs, incremental_alter_configs
+from ottla.protocol.metadata.image import ConfigResource, ConfigResourceType
+from ottla.protocol.steps import Step, counted, listed
+from ottla.runtime.turns import FreedInTurns, HasTurns, result_in_turns
 
 R = TypeVar("R")
 

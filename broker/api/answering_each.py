@@ -6,8 +6,8 @@ Computing the partition of a name costs 50 ns for each character: 300 names of 3
 from collections.abc import Awaitable, Callable, Collection, Generator
 from typing import Final, TypeVar
 
-from broker.api.long_answers import at_once_or_in_turns, distinct
-from broker.services import BrokerServices
+from ottla.broker.api.long_answers import at_once_or_in_turns, distinct
+from ottla.broker.services import BrokerServices
 
 R = TypeVar("R")
 S = TypeVar("S")

@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from typing import Any, TypeVar
 from uuid import UUID
 
-from broker.replicas.hosted_partitions import PartitionKey
-from broker.request_context import RequestContext
-from broker.services import BrokerServices
-from protocol.messages import fetch, produce
+from ottla.broker.replicas.hosted_partitions import PartitionKey
+from ottla.broker.request_context import RequestContext
+from ottla.broker.services import BrokerServices
+from ottla.protocol.messages import fetch, produce
 
 Leader = TypeVar("Leader", produce.LeaderIdAndEpoch, fetch.LeaderIdAndEpoch)
 Endpoint = TypeVar("Endpoint", produce.NodeEndpoint, fetch.NodeEndpoint)

@@ -11,27 +11,27 @@ import logging
 from collections.abc import Awaitable
 from typing import Any, Final, cast
 
-from broker.api import Api, api, import_steps, is_import_long, modules
-from broker.api.k18_api_versions import unsupported_version
-from broker.api.kept_answers import MOST_REQUEST_BYTES, Asked, KeptAnswers
-from broker.api.long_answers import at_once_or_in_turns
-from broker.api.request_head import RequestHead, request_head
-from broker.network import Buffers, Connection, Reply, ReplyInTurns, ReplyOfReads
-from broker.request_context import RequestContext
-from broker.request_stats import RequestCounter, RequestStats
-from broker.services import BrokerServices
-from protocol.api_keys import KAFKA_VERSIONS, ApiKey
-from protocol.codec import (
+from ottla.broker.api import Api, api, import_steps, is_import_long, modules
+from ottla.broker.api.k18_api_versions import unsupported_version
+from ottla.broker.api.kept_answers import MOST_REQUEST_BYTES, Asked, KeptAnswers
+from ottla.broker.api.long_answers import at_once_or_in_turns
+from ottla.broker.api.request_head import RequestHead, request_head
+from ottla.broker.network import Buffers, Connection, Reply, ReplyInTurns, ReplyOfReads
+from ottla.broker.request_context import RequestContext
+from ottla.broker.request_stats import RequestCounter, RequestStats
+from ottla.broker.services import BrokerServices
+from ottla.protocol.api_keys import KAFKA_VERSIONS, ApiKey
+from ottla.protocol.codec import (
     decode_request,
     decode_request_in_steps,
     encode_response,
     encode_response_in_steps,
 )
-from protocol.errors import KafkaError, MalformedMessage, UnknownServerError
-from protocol.framing import RequestHeader, parse_request_header, response_header
-from protocol.refusals import refuse
-from protocol.schema import Request, Response
-from runtime.turns import FreedInTurns, result_in_turns
+from ottla.protocol.errors import KafkaError, MalformedMessage, UnknownServerError
+from ottla.protocol.framing import RequestHeader, parse_request_header, response_header
+from ottla.protocol.refusals import refuse
+from ottla.protocol.schema import Request, Response
+from ottla.runtime.turns import FreedInTurns, result_in_turns
 
 logger = logging.getLogger(__name__)
 

@@ -5,8 +5,8 @@ Source: ForwardingManager of Kafka 4.3.1.
 
 from typing import Any
 
-from broker.request_context import RequestContext
-from broker.services import BrokerServices
+from ottla.broker.request_context import RequestContext
+from ottla.broker.services import BrokerServices
 
 
 async def forward(request: Any, context: RequestContext, broker: BrokerServices) -> Any:  # noqa: ANN401 any message

@@ -6,7 +6,7 @@ leader's address (KIP-951), v11-12 transactions' second version (KIP-890), v13 t
 Differs from Kafka: never throttles; every error has a message, not only those of records; a partition named
 twice is appended to twice (Kafka keeps the last); a row without records gets INVALID_RECORD (Kafka 4.3.1 never
 responds to such a request); transactions are not served: transactional batches get INVALID_TXN_STATE.
-Touches: broker.replicas. Waits with acks=all for the in-sync replicas (Kafka's DelayedProduce), with flush.messages
+Touches: ottla.broker.replicas. Waits with acks=all for the in-sync replicas (Kafka's DelayedProduce), with flush.messages
 for the flush, and for the validation in a thread of a batch that must be opened (few records in a codec, a compacted topic,
 another codec), if it is large or others have spent the turn of the loop; other requests are served meanwhile.
 
@@ -14,7 +14,7 @@ The usual and the general way of each step are side by side:
 
     step      usual: 7 us in all, 200 bytes           general: 17 us                   held equal by
     request   `repeated`, then codec.TopicsReader     codec.decode                     test_usual_produce, test_hot
-    append    `_append_rows`: storage.usual_append    `_append`, `_append_deferred`    test_usual_append
+    append    `_append_rows`: ottla.storage.usual_append    `_append`, `_append_deferred`    test_usual_append
     response  codec.encode_appended                   codec.encode_response            test_hot
 
 What a connection's requests begin with (acks and timeout, the topic of a single row) is recognised by its bytes. No more
@@ -31,9 +31,9 @@ from struct import Struct
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from broker.api import Api, Repeated, Reply
-from broker.api.long_answers import ROWS_OF_STEP as LISTED_ROWS_OF_STEP
-from broker.api.produce_rows import (
+from ottla.broker.api import Api, Repeated, Reply
+from ottla.broker.api.long_answers import ROWS_OF_STEP as LISTED_ROWS_OF_STEP
+from ottla.broker.api.produce_rows import (
     AnsweredTopic,
     Row,
     close_on_error,
@@ -43,13 +43,13 @@ from broker.api.produce_rows import (
     refused_row,
     with_error_fields,
 )
-from broker.network import ReplyInTurns
-from broker.replicas.delayed_produce import FlushPartitionStatus, PartitionStatus, ProducePartitionStatus
-from broker.replicas.partition import Partition
-from broker.request_context import RequestContext
-from broker.services import BrokerServices
-from protocol.api_keys import ApiKey
-from protocol.errors import (
+from ottla.broker.network import ReplyInTurns
+from ottla.broker.replicas.delayed_produce import FlushPartitionStatus, PartitionStatus, ProducePartitionStatus
+from ottla.broker.replicas.partition import Partition
+from ottla.broker.request_context import RequestContext
+from ottla.broker.services import BrokerServices
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import (
     InvalidRecord,
     InvalidRequiredAcks,
     InvalidTopic,
@@ -58,17 +58,17 @@ from protocol.errors import (
     TransactionalIdAuthorizationFailed,
     UnsupportedCompressionType,
 )
-from protocol.hot import produce as codec
-from protocol.hot.produce import AppendedRow, ProducedRow, ProducedTopic
-from protocol.messages.produce import PartitionProduceResponse, ProduceRequest
-from protocol.records.batch import ATTRIBUTES_OFFSET, COMPRESSION_MASK, TRANSACTIONAL_FLAG
-from protocol.records.compression import Compression
-from protocol.steps import Step, at_once
-from protocol.topic_names import INTERNAL_TOPICS
-from runtime import Pool
-from runtime.turns import FreedInTurns, LoopTurns, in_turns, result_in_turns
-from storage.log_config import LogConfig
-from storage.validation import NeedsThread, ValidatedRecords, validate
+from ottla.protocol.hot import produce as codec
+from ottla.protocol.hot.produce import AppendedRow, ProducedRow, ProducedTopic
+from ottla.protocol.messages.produce import PartitionProduceResponse, ProduceRequest
+from ottla.protocol.records.batch import ATTRIBUTES_OFFSET, COMPRESSION_MASK, TRANSACTIONAL_FLAG
+from ottla.protocol.records.compression import Compression
+from ottla.protocol.steps import Step, at_once
+from ottla.protocol.topic_names import INTERNAL_TOPICS
+from ottla.runtime import Pool
+from ottla.runtime.turns import FreedInTurns, LoopTurns, in_turns, result_in_turns
+from ottla.storage.log_config import LogConfig
+from ottla.storage.validation import NeedsThread, ValidatedRecords, validate
 
 #: The client id by which Kafka lets its own tools write to internal topics.
 ADMIN_CLIENT_ID = "__admin_client"
@@ -82,7 +82,7 @@ _ACKS_AND_TIMEOUT = Struct(">hi")
 
 #: The rows of a request that is handled in one turn of the loop, a millisecond; a connection may have sent several.
 MAX_ROWS_AT_ONCE: Final = 100
-#: More are long work (`runtime.turns`): behind them, others wait where such work has had its part of the turn.
+#: More are long work (`ottla.runtime.turns`): behind them, others wait where such work has had its part of the turn.
 _FEW_ROWS: Final = 10
 #: The rows of one step of a turn: each may have a megabyte, which takes half a millisecond.
 ROWS_OF_STEP: Final = 4

@@ -7,7 +7,7 @@ topic ids, v15 replica state (KIP-903), v16 the new leader's address (KIP-951), 
 follower's high watermark.
 Differs from Kafka: never throttles; a session's partitions are in the order of their changes; the response to
 read-committed consumers has all aborted transactions up to the last stable offset.
-Touches: broker.replicas (fetch sessions, purgatory, logs). Waits up to max_wait_ms in the purgatory (Kafka's
+Touches: ottla.broker.replicas (fetch sessions, purgatory, logs). Waits up to max_wait_ms in the purgatory (Kafka's
 DelayedFetch), and in a thread for records that are not in memory.
 
 The usual and the general way of the steps that have two are side by side:
@@ -26,39 +26,39 @@ epoch that its row names, one of the newest batches, and a response without erro
 end with (session id, limits, replica) is recognised by its bytes. No more than that is kept from one request to the next:
 the session is looked up, and its epoch, leadership and everything else is checked each time, as both ways meet in `_fetch_in`.
 So no change of these has to invalidate anything. A consumer without fetch sessions has one of its connection, which keeps its
-rows (`broker.reads.repeated_fetches`), and which every change of their partitions reaches as those of other sessions.
+rows (`ottla.broker.reads.repeated_fetches`), and which every change of their partitions reaches as those of other sessions.
 
-Many rows are read in turns of the event loop (`broker.reads.fetch`).
+Many rows are read in turns of the event loop (`ottla.broker.reads.fetch`).
 """
 
 from collections.abc import Generator, Iterable, Iterator
 from typing import Final, TypeVar, cast
 from uuid import UUID
 
-from broker.api import Api, Buffers, Repeated, Reply
-from broker.api.current_leader import name_leaders
-from broker.api.long_answers import ROWS_OF_STEP
-from broker.network import ReplyInTurns
-from broker.reads.fetch import fetch
-from broker.reads.fetch_contexts import FetchContext, new_context
-from broker.reads.fetch_params import FetchParams
-from broker.reads.fetch_sessions import RequestRow
-from broker.reads.repeated_fetches import RepeatedFetches
-from broker.reads.response_rows import ResponseRows, count_and_group
-from broker.replicas.hosted_partitions import PartitionKey
-from broker.replication.replica_selector import ClientMetadata
-from broker.request_context import RequestContext
-from broker.services import BrokerServices
-from protocol.api_keys import ApiKey
-from protocol.errors import (
+from ottla.broker.api import Api, Buffers, Repeated, Reply
+from ottla.broker.api.current_leader import name_leaders
+from ottla.broker.api.long_answers import ROWS_OF_STEP
+from ottla.broker.network import ReplyInTurns
+from ottla.broker.reads.fetch import fetch
+from ottla.broker.reads.fetch_contexts import FetchContext, new_context
+from ottla.broker.reads.fetch_params import FetchParams
+from ottla.broker.reads.fetch_sessions import RequestRow
+from ottla.broker.reads.repeated_fetches import RepeatedFetches
+from ottla.broker.reads.response_rows import ResponseRows, count_and_group
+from ottla.broker.replicas.hosted_partitions import PartitionKey
+from ottla.broker.replication.replica_selector import ClientMetadata
+from ottla.broker.request_context import RequestContext
+from ottla.broker.services import BrokerServices
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import (
     ErrorCode,
     FetchSessionIdNotFound,
     FetchSessionTopicIdError,
     InvalidFetchSessionEpoch,
 )
-from protocol.hot import fetch as codec
-from protocol.hot.fetch import Row
-from protocol.messages.fetch import (
+from ottla.protocol.hot import fetch as codec
+from ottla.protocol.hot.fetch import Row
+from ottla.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
@@ -68,8 +68,8 @@ from protocol.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
-from protocol.steps import Step
-from runtime.turns import FreedInTurns, result_in_turns
+from ottla.protocol.steps import Step
+from ottla.runtime.turns import FreedInTurns, result_in_turns
 
 READ_COMMITTED: Final = 1
 #: The replica id of a copy of a partition between log directories.

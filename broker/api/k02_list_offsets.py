@@ -12,15 +12,15 @@ the row has REQUEST_TIMED_OUT, and the next request continues. Many rows take se
 
 from typing import Final, NamedTuple
 
-from broker.api import Api
-from broker.api.long_answers import ROWS_OF_STEP
-from broker.reads.delayed_remote_list_offsets import OffsetLookUp
-from broker.reads.list_offsets import is_searched, offset_for_timestamp, search
-from broker.replicas.partition import Partition
-from broker.request_context import RequestContext
-from broker.services import BrokerServices
-from protocol.api_keys import ApiKey
-from protocol.errors import (
+from ottla.broker.api import Api
+from ottla.broker.api.long_answers import ROWS_OF_STEP
+from ottla.broker.reads.delayed_remote_list_offsets import OffsetLookUp
+from ottla.broker.reads.list_offsets import is_searched, offset_for_timestamp, search
+from ottla.broker.replicas.partition import Partition
+from ottla.broker.request_context import RequestContext
+from ottla.broker.services import BrokerServices
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import (
     InvalidRequest,
     KafkaError,
     LeaderNotAvailable,
@@ -28,14 +28,14 @@ from protocol.errors import (
     OffsetNotAvailable,
     UnsupportedVersion,
 )
-from protocol.messages.list_offsets import (
+from ottla.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from protocol.special_timestamps import (
+from ottla.protocol.special_timestamps import (
     EARLIEST,
     EARLIEST_LOCAL,
     EARLIEST_PENDING_UPLOAD,
@@ -43,10 +43,10 @@ from protocol.special_timestamps import (
     LATEST_TIERED,
     MAX_TIMESTAMP,
 )
-from protocol.steps import counted
-from protocol.types import TopicPartition
-from runtime.turns import MAX_STEPS, result_in_turns
-from storage.index import TimestampOffset
+from ottla.protocol.steps import counted
+from ottla.protocol.types import TopicPartition
+from ottla.runtime.turns import MAX_STEPS, result_in_turns
+from ottla.storage.index import TimestampOffset
 
 #: Rows of one step count as so many steps of a turn.
 _STEPS: Final = MAX_STEPS // 4

@@ -15,15 +15,15 @@ from operator import attrgetter
 from typing import Final, TypeAlias, cast
 from uuid import UUID
 
-from broker.api import Api
-from broker.api import authorized_operations as operations
-from broker.api.long_answers import ROWS_OF_STEP, Work, at_once_or_in_turns, distinct
-from broker.metadata_cache import ListenerBrokers
-from broker.request_context import RequestContext
-from broker.services import BrokerServices
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode, InvalidRequest, InvalidTopic, KafkaError
-from protocol.messages.metadata import (
+from ottla.broker.api import Api
+from ottla.broker.api import authorized_operations as operations
+from ottla.broker.api.long_answers import ROWS_OF_STEP, Work, at_once_or_in_turns, distinct
+from ottla.broker.metadata_cache import ListenerBrokers
+from ottla.broker.request_context import RequestContext
+from ottla.broker.services import BrokerServices
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode, InvalidRequest, InvalidTopic, KafkaError
+from ottla.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
@@ -31,10 +31,10 @@ from protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from protocol.metadata.image import PartitionImage, TopicImage
-from protocol.steps import NAMES_OF_STEP
-from protocol.topic_names import INTERNAL_TOPICS, check_topic_name
-from protocol.types import ZERO_UUID
+from ottla.protocol.metadata.image import PartitionImage, TopicImage
+from ottla.protocol.steps import NAMES_OF_STEP
+from ottla.protocol.topic_names import INTERNAL_TOPICS, check_topic_name
+from ottla.protocol.types import ZERO_UUID
 
 #: Topics that one request creates at most; the others are unknown in its answer, and created when the client asks again.
 MOST_CREATED: Final = 1000

@@ -4,22 +4,22 @@ Who asks: members of a group, consumers with manual assignment, admins that rese
 Versions: v2-10. v2-4 retention time, v6 leader epoch (KIP-320), v7 group instance id, v9 GROUP_ID_NOT_FOUND
 (KIP-848), v10 topic ids (KIP-848) instead of names.
 Differs from Kafka: nothing; the throttle time is 0.
-Touches: broker.metadata (read only), broker.groups, the offsets topic. Waits for the replicas.
+Touches: broker.metadata (read only), ottla.broker.groups, the offsets topic. Waits for the replicas.
 """
 
 from collections.abc import Awaitable, Generator
 from dataclasses import replace
 from uuid import UUID
 
-from broker.api import Api
-from broker.api.long_answers import ROWS_OF_STEP, at_once_or_in_turns
-from broker.groups.answers import Answer, after
-from broker.groups.coordinator import commit_error
-from broker.request_context import RequestContext
-from broker.services import BrokerServices
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.offset_commit import (
+from ottla.broker.api import Api
+from ottla.broker.api.long_answers import ROWS_OF_STEP, at_once_or_in_turns
+from ottla.broker.groups.answers import Answer, after
+from ottla.broker.groups.coordinator import commit_error
+from ottla.broker.request_context import RequestContext
+from ottla.broker.services import BrokerServices
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
@@ -27,9 +27,9 @@ from protocol.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from protocol.steps import Step
-from protocol.types import ZERO_UUID
-from runtime.turns import FreedInTurns
+from ottla.protocol.steps import Step
+from ottla.protocol.types import ZERO_UUID
+from ottla.runtime.turns import FreedInTurns
 
 _FIRST_VERSION_WITH_TOPIC_IDS = 10
 

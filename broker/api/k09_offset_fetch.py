@@ -6,7 +6,7 @@ require_stable (KIP-447), v8 several groups (KIP-709), v9 member (ignored for cl
 Differs from Kafka: while commits of the group wait for replicas, every OffsetFetch waits with them; Kafka returns
 the offsets before them if require_stable is not set. The offset of a deleted topic is not returned for a new one of
 the same name, in any version. Duplicates in the request are answered once.
-Touches: broker.metadata (read only), broker.groups. Waits for the replication of commits, also of those that a
+Touches: broker.metadata (read only), ottla.broker.groups. Waits for the replication of commits, also of those that a
 former leader has appended and this one has loaded. Many rows take several turns of the loop, and are then of several
 moments.
 """
@@ -16,14 +16,14 @@ from collections.abc import Awaitable, Generator, Iterator
 from itertools import islice
 from uuid import UUID
 
-from broker.api import Api
-from broker.api.long_answers import ROWS_OF_STEP, at_once_or_in_turns, when_all
-from broker.groups.answers import Answer
-from broker.request_context import RequestContext
-from broker.services import BrokerServices
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
-from protocol.messages.offset_fetch import (
+from ottla.broker.api import Api
+from ottla.broker.api.long_answers import ROWS_OF_STEP, at_once_or_in_turns, when_all
+from ottla.broker.groups.answers import Answer
+from ottla.broker.request_context import RequestContext
+from ottla.broker.services import BrokerServices
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
@@ -34,8 +34,8 @@ from protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from protocol.steps import Step, listed
-from runtime.turns import FreedInTurns, result_in_turns
+from ottla.protocol.steps import Step, listed
+from ottla.runtime.turns import FreedInTurns, result_in_turns
 
 _FIRST_VERSION_WITH_GROUP_ERROR = 2
 _FIRST_VERSION_WITH_GROUPS = 8

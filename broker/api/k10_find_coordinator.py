@@ -7,31 +7,31 @@ Differs from Kafka: the first request creates the offsets topic and is answered 
 returns COORDINATOR_NOT_AVAILABLE until then. Transactions are not served: a transactional id gets
 TRANSACTIONAL_ID_AUTHORIZATION_FAILED, the only error of this API that every client treats as final (librdkafka
 retries indefinitely after any other, also UNSUPPORTED_VERSION). Share groups get INVALID_REQUEST, as if disabled.
-Touches: broker.metadata, broker.groups (read only); the controller, to create the topic.
+Touches: broker.metadata, ottla.broker.groups (read only); the controller, to create the topic.
 """
 
 import logging
 from collections.abc import Awaitable
 
-from broker.api import Api
-from broker.api.answering_each import answer_each
-from broker.groups.config import OFFSETS_TOPIC
-from broker.request_context import RequestContext
-from broker.services import BrokerServices
-from protocol.api_keys import ApiKey
-from protocol.errors import (
+from ottla.broker.api import Api
+from ottla.broker.api.answering_each import answer_each
+from ottla.broker.groups.config import OFFSETS_TOPIC
+from ottla.broker.request_context import RequestContext
+from ottla.broker.services import BrokerServices
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import (
     CoordinatorNotAvailable,
     ErrorCode,
     InvalidRequest,
     KafkaError,
     TransactionalIdAuthorizationFailed,
 )
-from protocol.messages.find_coordinator import (
+from ottla.protocol.messages.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
-from protocol.types import TopicPartition
+from ottla.protocol.types import TopicPartition
 
 logger = logging.getLogger(__name__)
 

@@ -5,15 +5,15 @@ Versions: v0-9. v1 rebalance timeout, v4 MEMBER_ID_REQUIRED before joining (KIP-
 (KIP-345), v7 protocol type, null protocol name, v8 reason (KIP-800), v9 skip assignment (KIP-814).
 Differs from Kafka: if a member repeats its JoinGroup over another connection, the first one gets
 REBALANCE_IN_PROGRESS, where Kafka never responds to it.
-Touches: broker.groups. Waits for the other members, up to their rebalance timeout.
+Touches: ottla.broker.groups. Waits for the other members, up to their rebalance timeout.
 """
 
-from broker.api import Api
-from broker.groups.answers import Answer, after
-from broker.request_context import RequestContext
-from broker.services import BrokerServices
-from protocol.api_keys import ApiKey
-from protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from ottla.broker.api import Api
+from ottla.broker.groups.answers import Answer, after
+from ottla.broker.request_context import RequestContext
+from ottla.broker.services import BrokerServices
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 
 def handle(

@@ -3,14 +3,14 @@
 Who asks: every member of a group, every heartbeat.interval.ms.
 Versions: v0-4. v3 group instance id (KIP-345).
 Differs from Kafka: nothing; the throttle time is 0.
-Touches: broker.groups. Never waits.
+Touches: ottla.broker.groups. Never waits.
 """
 
-from broker.api import Api
-from broker.request_context import RequestContext
-from broker.services import BrokerServices
-from protocol.api_keys import ApiKey
-from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ottla.broker.api import Api
+from ottla.broker.request_context import RequestContext
+from ottla.broker.services import BrokerServices
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 
 def handle(request: HeartbeatRequest, context: RequestContext, broker: BrokerServices) -> HeartbeatResponse:

@@ -4,19 +4,19 @@ Who asks: dynamic members that close; admins that remove static members (KIP-345
 Versions: v0-5. v3 several members, by id or instance id, v5 reason (KIP-800).
 Differs from Kafka: a waiting SyncGroup of a removed member gets UNKNOWN_MEMBER_ID, where Kafka never
 responds to it. A request of more than `MEMBERS_OF_STEP` members counts as several, of so many each.
-Touches: broker.groups. Never waits. Many members take several turns of the loop.
+Touches: ottla.broker.groups. Never waits. Many members take several turns of the loop.
 """
 
 from collections.abc import Awaitable, Generator
 from dataclasses import replace
 from typing import Final
 
-from broker.api import Api
-from broker.api.long_answers import at_once_or_in_turns
-from broker.request_context import RequestContext
-from broker.services import BrokerServices
-from protocol.api_keys import ApiKey
-from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from ottla.broker.api import Api
+from ottla.broker.api.long_answers import at_once_or_in_turns
+from ottla.broker.request_context import RequestContext
+from ottla.broker.services import BrokerServices
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 
 #: Members that leave together, and cause one rebalance: a millisecond where none of them is known.
 MEMBERS_OF_STEP: Final = 500

@@ -4,16 +4,16 @@ Who asks: every member after the response to its JoinGroup.
 Versions: v0-5. v3 group instance id (KIP-345), v5 protocol type and name, which must be the group's.
 Differs from Kafka: if a member repeats its SyncGroup over another connection, the first one gets
 REBALANCE_IN_PROGRESS, where Kafka never responds to it.
-Touches: broker.groups, the offsets topic. Waits for the leader's request, and for its record's replication.
+Touches: ottla.broker.groups, the offsets topic. Waits for the leader's request, and for its record's replication.
 """
 
-from broker.api import Api
-from broker.groups.answers import Answer
-from broker.request_context import RequestContext
-from broker.services import BrokerServices
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
-from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from ottla.broker.api import Api
+from ottla.broker.groups.answers import Answer
+from ottla.broker.request_context import RequestContext
+from ottla.broker.services import BrokerServices
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 _FIRST_VERSION_WITH_PROTOCOL = 5
 

@@ -4,18 +4,18 @@ Who asks: admin clients (kafka-consumer-groups.sh --describe); sent to the group
 Versions: v0-6. v3 authorized operations (KIP-430), v4 group instance ids, v6 GROUP_ID_NOT_FOUND for a
 group that does not exist, which older versions report as Dead.
 Differs from Kafka: a group that is named twice is described once; the throttle time is 0.
-Touches: broker.groups (read only). Never waits; long requests take several turns.
+Touches: ottla.broker.groups (read only). Never waits; long requests take several turns.
 """
 
 from collections.abc import Awaitable
 
-from broker.api import Api
-from broker.api import authorized_operations as operations
-from broker.api.answering_each import answer_each
-from broker.request_context import RequestContext
-from broker.services import BrokerServices
-from protocol.api_keys import ApiKey
-from protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
+from ottla.broker.api import Api
+from ottla.broker.api import authorized_operations as operations
+from ottla.broker.api.answering_each import answer_each
+from ottla.broker.request_context import RequestContext
+from ottla.broker.services import BrokerServices
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 
 
 def handle(

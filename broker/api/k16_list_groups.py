@@ -3,17 +3,17 @@
 Who asks: admin clients; sent to every broker.
 Versions: v0-5. v4 states and their filter (KIP-518), v5 types and their filter (KIP-848).
 Differs from Kafka: all groups are of the type "classic".
-Touches: broker.groups (read only). Waits for nothing; a long response is encoded in turns of the loop.
+Touches: ottla.broker.groups (read only). Waits for nothing; a long response is encoded in turns of the loop.
 """
 
 from collections.abc import Awaitable, Generator
 
-from broker.api import Api
-from broker.api.long_answers import ROWS_OF_STEP, at_once_or_in_turns, distinct
-from broker.request_context import RequestContext
-from broker.services import BrokerServices
-from protocol.api_keys import ApiKey
-from protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from ottla.broker.api import Api
+from ottla.broker.api.long_answers import ROWS_OF_STEP, at_once_or_in_turns, distinct
+from ottla.broker.request_context import RequestContext
+from ottla.broker.services import BrokerServices
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
 
 def handle(

@@ -11,20 +11,20 @@ import re
 from collections.abc import Mapping
 from functools import cache
 
-from broker.api import Api, modules
-from broker.membership.envelope import FORWARDABLE
-from broker.request_context import RequestContext
-from broker.services import BrokerServices
-from protocol.api_keys import KAFKA_VERSIONS, ApiKey
-from protocol.errors import ErrorCode
-from protocol.messages.api_versions import (
+from ottla.broker.api import Api, modules
+from ottla.broker.membership.envelope import FORWARDABLE
+from ottla.broker.request_context import RequestContext
+from ottla.broker.services import BrokerServices
+from ottla.protocol.api_keys import KAFKA_VERSIONS, ApiKey
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
     FinalizedFeatureKey,
     SupportedFeatureKey,
 )
-from protocol.metadata.features import SERVED_FEATURES
+from ottla.protocol.metadata.features import SERVED_FEATURES
 
 #: KIP-511: valid names and versions of a client's software.
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
@@ -70,7 +70,7 @@ def unsupported_version() -> ApiVersionsResponse:
 
 
 def served(controller: Mapping[int, range] | None = None) -> list[ApiVersion]:
-    """A row for each module of `broker.api`.
+    """A row for each module of `ottla.broker.api`.
 
     Forwarded APIs are limited to the versions that the controller also serves, if these are known: an older
     controller would refuse the request in the envelope.

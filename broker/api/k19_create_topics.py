@@ -6,9 +6,9 @@ Differs from Kafka: the response waits until this broker has the topic, so a lat
 Touches: the controller.
 """
 
-from broker.api import Api
-from broker.api.forwarding import forward
-from protocol.api_keys import ApiKey
-from protocol.refusals import refuse
+from ottla.broker.api import Api
+from ottla.broker.api.forwarding import forward
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.refusals import refuse
 
 API = Api(key=ApiKey.CREATE_TOPICS, versions=range(2, 8), handle=forward, refuse=refuse)

@@ -6,14 +6,14 @@ Differs from Kafka: nothing known.
 Touches: the controller; brokers delete the logs when the metadata record is committed.
 """
 
-from broker.api import Api
-from broker.api.forwarding import forward
-from broker.request_context import RequestContext
-from broker.services import BrokerServices
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
-from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
-from protocol.refusals import refuse
+from ottla.broker.api import Api
+from ottla.broker.api.forwarding import forward
+from ottla.broker.request_context import RequestContext
+from ottla.broker.services import BrokerServices
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from ottla.protocol.refusals import refuse
 
 
 async def handle(

@@ -10,22 +10,22 @@ Touches: broker.partition. Waits until every live replica has deleted them, for 
 from collections.abc import Awaitable, Generator
 from typing import Final
 
-from broker.api import Api
-from broker.api.long_answers import ROWS_OF_STEP, at_once_or_in_turns
-from broker.replicas.delayed_produce import DeleteRecordsPartitionStatus
-from broker.request_context import RequestContext
-from broker.services import BrokerServices
-from protocol.api_keys import ApiKey
-from protocol.errors import InvalidTopic, KafkaError
-from protocol.messages.delete_records import (
+from ottla.broker.api import Api
+from ottla.broker.api.long_answers import ROWS_OF_STEP, at_once_or_in_turns
+from ottla.broker.replicas.delayed_produce import DeleteRecordsPartitionStatus
+from ottla.broker.request_context import RequestContext
+from ottla.broker.services import BrokerServices
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import InvalidTopic, KafkaError
+from ottla.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
-from protocol.topic_names import INTERNAL_TOPICS
-from protocol.types import TopicPartition
+from ottla.protocol.topic_names import INTERNAL_TOPICS
+from ottla.protocol.types import TopicPartition
 
 HIGH_WATERMARK = -1
 

@@ -11,12 +11,12 @@ Touches: broker.producer_ids. Waits when a block of ids is used up.
 
 from collections.abc import Awaitable
 
-from broker.api import Api
-from broker.request_context import RequestContext
-from broker.services import BrokerServices
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from ottla.broker.api import Api
+from ottla.broker.request_context import RequestContext
+from ottla.broker.services import BrokerServices
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 UNKNOWN = -1
 

@@ -10,28 +10,28 @@ topic that was deleted and created again. In the latter case the response is tha
 former it is UNKNOWN_LEADER_EPOCH, and the consumer looks for the successor. The former is assumed if this broker is
 fenced or has had no heartbeat response for a session timeout, so that the controller may have elected a successor.
 Differs from Kafka: never throttles; Kafka 4.3.1 returns the log end to consumers, and -1 for any newer epoch.
-Touches: broker.partition (read only), storage.leader_epoch_cache, broker.membership.lifecycle. Many rows
+Touches: broker.partition (read only), ottla.storage.leader_epoch_cache, ottla.broker.membership.lifecycle. Many rows
 take several turns of the loop.
 """
 
 from collections.abc import Awaitable, Generator
 from typing import Final
 
-from broker.api import Api
-from broker.api.long_answers import ROWS_OF_STEP, at_once_or_in_turns
-from broker.reads.list_offsets import check_high_watermark_is_known
-from broker.request_context import RequestContext
-from broker.services import BrokerServices
-from protocol.api_keys import ApiKey
-from protocol.errors import KafkaError, UnknownLeaderEpoch
-from protocol.messages.offset_for_leader_epoch import (
+from ottla.broker.api import Api
+from ottla.broker.api.long_answers import ROWS_OF_STEP, at_once_or_in_turns
+from ottla.broker.reads.list_offsets import check_high_watermark_is_known
+from ottla.broker.request_context import RequestContext
+from ottla.broker.services import BrokerServices
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import KafkaError, UnknownLeaderEpoch
+from ottla.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
-from protocol.types import TopicPartition
+from ottla.protocol.types import TopicPartition
 
 #: The replica id of a consumer; a follower sends its own, a tool -2.
 CONSUMER: Final = -1

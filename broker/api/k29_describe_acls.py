@@ -6,13 +6,13 @@ Differs from Kafka: a code of 0 is refused with INVALID_REQUEST, where Kafka clo
 Touches: broker.metadata (read only); SECURITY_DISABLED without an authorizer. ACLs are stored, not enforced yet.
 """
 
-from broker.api import Api
-from broker.request_context import RequestContext
-from broker.services import BrokerServices
-from protocol.api_keys import ApiKey
-from protocol.errors import SecurityDisabled
-from protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
-from protocol.metadata.acls import describe
+from ottla.broker.api import Api
+from ottla.broker.request_context import RequestContext
+from ottla.broker.services import BrokerServices
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import SecurityDisabled
+from ottla.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from ottla.protocol.metadata.acls import describe
 
 
 def handle(

@@ -7,9 +7,9 @@ Kafka fails all rows with UNKNOWN_SERVER_ERROR, and closes the connection for a 
 Touches: the controller; SECURITY_DISABLED without an authorizer. ACLs are stored, not enforced yet.
 """
 
-from broker.api import Api
-from broker.api.forwarding import forward
-from protocol.api_keys import ApiKey
-from protocol.refusals import refuse
+from ottla.broker.api import Api
+from ottla.broker.api.forwarding import forward
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.refusals import refuse
 
 API = Api(key=ApiKey.CREATE_ACLS, versions=range(1, 4), handle=forward, refuse=refuse)

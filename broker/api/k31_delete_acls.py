@@ -6,9 +6,9 @@ Differs from Kafka: a code of 0 in a filter is refused with INVALID_REQUEST, whe
 Touches: the controller; SECURITY_DISABLED without an authorizer.
 """
 
-from broker.api import Api
-from broker.api.forwarding import forward
-from protocol.api_keys import ApiKey
-from protocol.refusals import refuse
+from ottla.broker.api import Api
+from ottla.broker.api.forwarding import forward
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.refusals import refuse
 
 API = Api(key=ApiKey.DELETE_ACLS, versions=range(1, 4), handle=forward, refuse=refuse)

@@ -4,7 +4,7 @@ Who asks: admin clients (kafka-configs, web consoles), per topic, broker, group,
 Versions: v1-4. v1 sources and synonyms, v3 types and documentation, v4 flexible.
 Differs from Kafka: the documentation is our own; configurations of a logger are those of Python's logging;
 a resource that is named twice is described once.
-Touches: broker.config, broker.metadata (read only). Requests for many resources take several turns of the loop.
+Touches: ottla.broker.config, broker.metadata (read only). Requests for many resources take several turns of the loop.
 """
 
 from collections.abc import Callable, Collection, Generator, Iterable
@@ -12,10 +12,10 @@ from functools import cache, partial
 from itertools import islice
 from typing import Final, Protocol
 
-from broker.api import Api
-from broker.api.altering_configs import BROKER_LOGGER
-from broker.config import BrokerConfig
-from broker.config.describe import (
+from ottla.broker.api import Api
+from ottla.broker.api.altering_configs import BROKER_LOGGER
+from ottla.broker.config import BrokerConfig
+from ottla.broker.config.describe import (
     ConfigRow,
     describe_broker,
     describe_client_metrics,
@@ -23,14 +23,14 @@ from broker.config.describe import (
     describe_group,
     describe_topic,
 )
-from broker.config.loggers import check_logger_resource, logger_levels
-from broker.config.names import node_id_of
-from broker.metadata_cache import MetadataCache
-from broker.request_context import RequestContext
-from protocol.api_keys import ApiKey
-from protocol.config_def import ConfigSource
-from protocol.errors import InvalidRequest, KafkaError, UnknownTopicOrPartition
-from protocol.messages.describe_configs import (
+from ottla.broker.config.loggers import check_logger_resource, logger_levels
+from ottla.broker.config.names import node_id_of
+from ottla.broker.metadata_cache import MetadataCache
+from ottla.broker.request_context import RequestContext
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.config_def import ConfigSource
+from ottla.protocol.errors import InvalidRequest, KafkaError, UnknownTopicOrPartition
+from ottla.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResourceResult,
@@ -38,10 +38,10 @@ from protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-from protocol.metadata.image import ConfigResource, ConfigResourceType
-from protocol.steps import ROWS_OF_STEP, Step
-from protocol.topic_names import check_topic_name
-from runtime.turns import FreedInTurns, HasTurns, result_in_turns
+from ottla.protocol.metadata.image import ConfigResource, ConfigResourceType
+from ottla.protocol.steps import ROWS_OF_STEP, Step
+from ottla.protocol.topic_names import check_topic_name
+from ottla.runtime.turns import FreedInTurns, HasTurns, result_in_turns
 
 _LOGGER_TYPE = 0
 #: The number of resources that are described in one turn of the loop: a millisecond for topics.

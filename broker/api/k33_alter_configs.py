@@ -6,19 +6,19 @@ Differs from Kafka: never throttles.
 Touches: broker.metadata (read only); the controller.
 """
 
-from broker.api import Api
-from broker.api.altering_configs import Resource, alter, is_forwarded
-from broker.config.dynamic import validate_broker_alter
-from broker.request_context import RequestContext
-from broker.services import BrokerServices
-from protocol.api_keys import ApiKey
-from protocol.errors import InvalidRequest
-from protocol.messages.alter_configs import (
+from ottla.broker.api import Api
+from ottla.broker.api.altering_configs import Resource, alter, is_forwarded
+from ottla.broker.config.dynamic import validate_broker_alter
+from ottla.broker.request_context import RequestContext
+from ottla.broker.services import BrokerServices
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import InvalidRequest
+from ottla.protocol.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
 )
-from protocol.refusals import refuse
+from ottla.protocol.refusals import refuse
 
 
 async def handle(

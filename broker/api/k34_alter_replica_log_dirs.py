@@ -6,27 +6,27 @@ The response is sent when the move has begun; DescribeLogDirs reports its progre
 current directory cancels a move.
 Differs from Kafka: never throttles; the requested directory of a partition that this broker does not host yet
 (REPLICA_NOT_AVAILABLE) is not kept for its later creation.
-Touches: broker.replicas (log moves). Many moves are begun in several turns of the loop.
+Touches: ottla.broker.replicas (log moves). Many moves are begun in several turns of the loop.
 """
 
 from collections.abc import Awaitable, Generator
 from pathlib import Path
 from typing import Final
 
-from broker.api import Api
-from broker.api.long_answers import ROWS_OF_STEP, at_once_or_in_turns
-from broker.request_context import RequestContext
-from broker.services import BrokerServices
-from protocol.api_keys import ApiKey
-from protocol.errors import KafkaError, NotLeaderOrFollower, ReplicaNotAvailable, UnknownTopicOrPartition
-from protocol.messages.alter_replica_log_dirs import (
+from ottla.broker.api import Api
+from ottla.broker.api.long_answers import ROWS_OF_STEP, at_once_or_in_turns
+from ottla.broker.request_context import RequestContext
+from ottla.broker.services import BrokerServices
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import KafkaError, NotLeaderOrFollower, ReplicaNotAvailable, UnknownTopicOrPartition
+from ottla.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopicResult,
 )
-from protocol.steps import Step
-from protocol.types import TopicPartition
+from ottla.protocol.steps import Step
+from ottla.protocol.types import TopicPartition
 
 #: The number of moves that are begun in one step, and so at once: each creates a directory, in 0.4 to 1.3 ms.
 _MOVES_OF_STEP: Final = 2

@@ -3,21 +3,21 @@
 Who asks: admin clients (kafka-log-dirs.sh); sent to each broker for its own directories.
 Versions: v1-5. v2 flexible, v3 a top-level error, v4 sizes of the volume (KIP-827), v5 is_cordoned (KIP-1066).
 Differs from Kafka: never throttles.
-Touches: storage.manager.log_manager (read only). Many replicas take several turns of the loop: which there are, and where,
+Touches: ottla.storage.manager.log_manager (read only). Many replicas take several turns of the loop: which there are, and where,
 is of one moment, their sizes are not.
 """
 
 from collections.abc import Awaitable, Generator, Iterable, Mapping
 from os.path import dirname
 
-from broker.api import Api
-from broker.api.long_answers import ROWS_OF_STEP, at_once_or_in_turns
-from broker.membership import cordoning
-from broker.request_context import RequestContext
-from broker.services import BrokerServices
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
-from protocol.messages.describe_log_dirs import (
+from ottla.broker.api import Api
+from ottla.broker.api.long_answers import ROWS_OF_STEP, at_once_or_in_turns
+from ottla.broker.membership import cordoning
+from ottla.broker.request_context import RequestContext
+from ottla.broker.services import BrokerServices
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.describe_log_dirs import (
     DescribableLogDirTopic,
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -25,10 +25,10 @@ from protocol.messages.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
-from protocol.steps import NAMES_OF_STEP, Step
-from protocol.types import TopicPartition
-from storage.log import Log
-from storage.manager.log_manager import LogDirInfo
+from ottla.protocol.steps import NAMES_OF_STEP, Step
+from ottla.protocol.types import TopicPartition
+from ottla.storage.log import Log
+from ottla.storage.manager.log_manager import LogDirInfo
 
 #: By the path of a log directory and the name of a topic.
 _Topics = dict[str, dict[str, DescribeLogDirsTopic]]

@@ -3,19 +3,19 @@
 Who asks: admin clients (kafka-consumer-groups.sh --delete); sent to the groups' coordinator.
 Versions: v0-2.
 Differs from Kafka: nothing; the throttle time is 0.
-Touches: broker.groups, the offsets topic. Waits for the replication of the tombstones.
+Touches: ottla.broker.groups, the offsets topic. Waits for the replication of the tombstones.
 Long requests take several turns of the loop.
 """
 
 from collections.abc import Awaitable
 
-from broker.api import Api
-from broker.api.answering_each import answer_each
-from broker.api.long_answers import when_all
-from broker.request_context import RequestContext
-from broker.services import BrokerServices
-from protocol.api_keys import ApiKey
-from protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from ottla.broker.api import Api
+from ottla.broker.api.answering_each import answer_each
+from ottla.broker.api.long_answers import when_all
+from ottla.broker.request_context import RequestContext
+from ottla.broker.services import BrokerServices
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 
 
 def handle(

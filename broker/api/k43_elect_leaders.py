@@ -6,10 +6,10 @@ Differs from Kafka: never throttles.
 Touches: the controller.
 """
 
-from broker.api import Api
-from broker.api.forwarding import forward
-from protocol.api_keys import ApiKey
-from protocol.refusals import refuse
+from ottla.broker.api import Api
+from ottla.broker.api.forwarding import forward
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.refusals import refuse
 
 API = Api(
     key=ApiKey.ELECT_LEADERS, versions=range(3), handle=forward, refuse=refuse, is_encoded_in_turns=True

@@ -8,23 +8,23 @@ Touches: broker.metadata (read only); log levels of this process; the controller
 
 from typing import cast
 
-from broker.api import Api
-from broker.api.altering_configs import BROKER_LOGGER, Resource, alter, is_forwarded, stored_overrides
-from broker.config.definitions import BROKER_CONFIGS
-from broker.config.dynamic import validate_broker_alter
-from broker.config.loggers import alter_loggers, check_logger_resource, validate_logger_alter
-from broker.request_context import RequestContext
-from broker.services import BrokerServices
-from protocol.api_keys import ApiKey
-from protocol.config_def import AlterOperation, ConfigOperation, merge_operations
-from protocol.errors import InvalidRequest
-from protocol.messages.incremental_alter_configs import (
+from ottla.broker.api import Api
+from ottla.broker.api.altering_configs import BROKER_LOGGER, Resource, alter, is_forwarded, stored_overrides
+from ottla.broker.config.definitions import BROKER_CONFIGS
+from ottla.broker.config.dynamic import validate_broker_alter
+from ottla.broker.config.loggers import alter_loggers, check_logger_resource, validate_logger_alter
+from ottla.broker.request_context import RequestContext
+from ottla.broker.services import BrokerServices
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.config_def import AlterOperation, ConfigOperation, merge_operations
+from ottla.protocol.errors import InvalidRequest
+from ottla.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from protocol.refusals import refuse
+from ottla.protocol.refusals import refuse
 
 
 async def handle(

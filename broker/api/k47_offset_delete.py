@@ -3,19 +3,19 @@
 Who asks: admin clients (kafka-consumer-groups.sh --delete-offsets); sent to the group's coordinator.
 Versions: v0.
 Differs from Kafka: nothing; the throttle time is 0.
-Touches: broker.metadata (read only), broker.groups, the offsets topic. Waits for the replication of the tombstones.
+Touches: broker.metadata (read only), ottla.broker.groups, the offsets topic. Waits for the replication of the tombstones.
 """
 
 from collections.abc import Awaitable, Generator
 
-from broker.api import Api
-from broker.api.long_answers import ROWS_OF_STEP, at_once_or_in_turns
-from broker.groups.answers import Answer, after
-from broker.request_context import RequestContext
-from broker.services import BrokerServices
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
-from protocol.messages.offset_delete import (
+from ottla.broker.api import Api
+from ottla.broker.api.long_answers import ROWS_OF_STEP, at_once_or_in_turns
+from ottla.broker.groups.answers import Answer, after
+from ottla.broker.request_context import RequestContext
+from ottla.broker.services import BrokerServices
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
@@ -23,7 +23,7 @@ from protocol.messages.offset_delete import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
-from protocol.steps import Step
+from ottla.protocol.steps import Step
 
 
 def handle(

@@ -6,16 +6,16 @@ Differs from Kafka: nothing known. Quotas are stored, not enforced yet.
 Touches: broker.metadata (read only).
 """
 
-from broker.api import Api
-from broker.request_context import RequestContext
-from broker.services import BrokerServices
-from protocol.api_keys import ApiKey
-from protocol.messages.describe_client_quotas import (
+from ottla.broker.api import Api
+from ottla.broker.request_context import RequestContext
+from ottla.broker.services import BrokerServices
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.messages.describe_client_quotas import (
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
 )
-from protocol.metadata.client_quotas import QuotaFilter, describe
-from protocol.refusals import refuse
+from ottla.protocol.metadata.client_quotas import QuotaFilter, describe
+from ottla.protocol.refusals import refuse
 
 
 def handle(

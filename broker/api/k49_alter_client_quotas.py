@@ -6,9 +6,9 @@ Differs from Kafka: an ip is an address, never a host name. Quotas are stored, n
 Touches: the controller.
 """
 
-from broker.api import Api
-from broker.api.forwarding import forward
-from protocol.api_keys import ApiKey
-from protocol.refusals import refuse
+from ottla.broker.api import Api
+from ottla.broker.api.forwarding import forward
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.refusals import refuse
 
 API = Api(key=ApiKey.ALTER_CLIENT_QUOTAS, versions=range(2), handle=forward, refuse=refuse)

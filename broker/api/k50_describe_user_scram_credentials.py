@@ -8,20 +8,20 @@ Touches: broker.metadata (read only).
 
 from collections.abc import Awaitable, Generator
 
-from broker.api import Api
-from broker.api.long_answers import ROWS_OF_STEP, at_once_or_in_turns
-from broker.request_context import RequestContext
-from broker.services import BrokerServices
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode, bounded
-from protocol.messages.describe_user_scram_credentials import (
+from ottla.broker.api import Api
+from ottla.broker.api.long_answers import ROWS_OF_STEP, at_once_or_in_turns
+from ottla.broker.request_context import RequestContext
+from ottla.broker.services import BrokerServices
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode, bounded
+from ottla.protocol.messages.describe_user_scram_credentials import (
     CredentialInfo,
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,
 )
-from protocol.steps import counted, listed
-from runtime.turns import FreedInTurns
+from ottla.protocol.steps import counted, listed
+from ottla.runtime.turns import FreedInTurns
 
 
 def handle(

@@ -6,9 +6,9 @@ Differs from Kafka: an empty salted password is refused with UNACCEPTABLE_CREDEN
 Touches: the controller.
 """
 
-from broker.api import Api
-from broker.api.forwarding import forward
-from protocol.api_keys import ApiKey
-from protocol.refusals import refuse
+from ottla.broker.api import Api
+from ottla.broker.api.forwarding import forward
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.refusals import refuse
 
 API = Api(key=ApiKey.ALTER_USER_SCRAM_CREDENTIALS, versions=range(1), handle=forward, refuse=refuse)

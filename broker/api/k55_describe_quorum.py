@@ -6,8 +6,8 @@ Differs from Kafka: more than 1,000 topics or partitions are refused as a whole;
 Touches: the controller; its quorum handles the request.
 """
 
-from broker.api import Api
-from broker.api.forwarding import forward
-from protocol.api_keys import ApiKey
+from ottla.broker.api import Api
+from ottla.broker.api.forwarding import forward
+from ottla.protocol.api_keys import ApiKey
 
 API = Api(key=ApiKey.DESCRIBE_QUORUM, versions=range(3), handle=forward)

@@ -6,13 +6,13 @@ Differs from Kafka: nothing known; controllers are described by their own listen
 Touches: broker.metadata (read only).
 """
 
-from broker.api import Api
-from broker.api import authorized_operations as operations
-from broker.request_context import RequestContext
-from broker.services import BrokerServices
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
-from protocol.messages.describe_cluster import (
+from ottla.broker.api import Api
+from ottla.broker.api import authorized_operations as operations
+from ottla.broker.request_context import RequestContext
+from ottla.broker.services import BrokerServices
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
     DescribeClusterResponse,

@@ -8,18 +8,18 @@ Touches: broker.metadata (read only). Many resources take several turns of the l
 
 from collections.abc import Awaitable, Generator, Iterable
 
-from broker.api import Api
-from broker.api.long_answers import ROWS_OF_STEP, at_once_or_in_turns
-from broker.request_context import RequestContext
-from broker.services import BrokerServices
-from protocol.api_keys import ApiKey
-from protocol.error_code import ErrorCode
-from protocol.messages.list_config_resources import (
+from ottla.broker.api import Api
+from ottla.broker.api.long_answers import ROWS_OF_STEP, at_once_or_in_turns
+from ottla.broker.request_context import RequestContext
+from ottla.broker.services import BrokerServices
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.error_code import ErrorCode
+from ottla.protocol.messages.list_config_resources import (
     ConfigResource,
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
-from protocol.metadata.image import ConfigResourceType, MetadataImage
+from ottla.protocol.metadata.image import ConfigResourceType, MetadataImage
 
 #: In the order of Kafka's response.
 _LISTED = (

@@ -12,15 +12,15 @@ from collections.abc import Awaitable, Callable, Container, Generator, Mapping
 from operator import attrgetter
 from typing import Final, TypeAlias
 
-from broker.api import Api
-from broker.api import authorized_operations as operations
-from broker.api.long_answers import ROWS_OF_STEP, at_once_or_in_turns, distinct, in_order
-from broker.metadata_cache import ListenerBrokers
-from broker.request_context import RequestContext
-from broker.services import BrokerServices
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode, InvalidRequest, InvalidTopic, KafkaError
-from protocol.messages.describe_topic_partitions import (
+from ottla.broker.api import Api
+from ottla.broker.api import authorized_operations as operations
+from ottla.broker.api.long_answers import ROWS_OF_STEP, at_once_or_in_turns, distinct, in_order
+from ottla.broker.metadata_cache import ListenerBrokers
+from ottla.broker.request_context import RequestContext
+from ottla.broker.services import BrokerServices
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode, InvalidRequest, InvalidTopic, KafkaError
+from ottla.protocol.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
@@ -28,9 +28,9 @@ from protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
     TopicRequest,
 )
-from protocol.metadata.image import PartitionImage, TopicImage
-from protocol.steps import NAMES_OF_STEP
-from protocol.topic_names import INTERNAL_TOPICS, check_topic_name
+from ottla.protocol.metadata.image import PartitionImage, TopicImage
+from ottla.protocol.steps import NAMES_OF_STEP
+from ottla.protocol.topic_names import INTERNAL_TOPICS, check_topic_name
 
 _name: Callable[[TopicRequest], str] = attrgetter("name")
 

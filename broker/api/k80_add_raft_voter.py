@@ -6,8 +6,8 @@ Differs from Kafka: nothing known.
 Touches: the controller; its quorum handles the request.
 """
 
-from broker.api import Api
-from broker.api.forwarding import forward
-from protocol.api_keys import ApiKey
+from ottla.broker.api import Api
+from ottla.broker.api.forwarding import forward
+from ottla.protocol.api_keys import ApiKey
 
 API = Api(key=ApiKey.ADD_RAFT_VOTER, versions=range(2), handle=forward)

@@ -4,7 +4,7 @@ Work is a generator that yields between two steps and returns the answer. A requ
 and is answered at once. Otherwise other requests are handled between the turns: what the rest of the work reads by then
 may have changed. Work whose answer must be of one moment therefore collects what it needs in its first step.
 
-Encoding in steps: `protocol.codec.stepwise_encoder`.
+Encoding in steps: `ottla.protocol.codec.stepwise_encoder`.
 """
 
 import asyncio
@@ -14,9 +14,9 @@ from heapq import merge
 from itertools import islice
 from typing import Final, TypeAlias, TypeVar
 
-from broker.groups.answers import Answer, after_all
-from protocol.steps import NAMES_OF_STEP, listed
-from runtime.turns import MAX_STEPS, HasTurns, in_turns, result_in_turns
+from ottla.broker.groups.answers import Answer, after_all
+from ottla.protocol.steps import NAMES_OF_STEP, listed
+from ottla.runtime.turns import MAX_STEPS, HasTurns, in_turns, result_in_turns
 
 A = TypeVar("A")
 R = TypeVar("R")

@@ -11,19 +11,19 @@ from itertools import islice
 from typing import Final, cast
 from uuid import UUID
 
-from broker.api import Buffers
-from broker.api.current_leader import name_leaders
-from broker.api.long_answers import ROWS_OF_STEP
-from broker.replicas.hosted_partitions import PartitionKey
-from broker.replicas.partition import Partition
-from broker.request_context import RequestContext
-from broker.services import BrokerServices
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode, InvalidRecord, KafkaError, MalformedMessage
-from protocol.framing import response_header
-from protocol.hot import produce as codec
-from protocol.hot.produce import AppendedRow
-from protocol.messages.produce import (
+from ottla.broker.api import Buffers
+from ottla.broker.api.current_leader import name_leaders
+from ottla.broker.api.long_answers import ROWS_OF_STEP
+from ottla.broker.replicas.hosted_partitions import PartitionKey
+from ottla.broker.replicas.partition import Partition
+from ottla.broker.request_context import RequestContext
+from ottla.broker.services import BrokerServices
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode, InvalidRecord, KafkaError, MalformedMessage
+from ottla.protocol.framing import response_header
+from ottla.protocol.hot import produce as codec
+from ottla.protocol.hot.produce import AppendedRow
+from ottla.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
     NodeEndpoint,
@@ -31,10 +31,10 @@ from protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from protocol.records.batch import HEADER_SIZE_BYTES, LOG_OVERHEAD_BYTES, MAGIC
-from protocol.steps import Step, at_once
-from runtime.turns import FreedInTurns
-from storage.validation import InvalidRecords
+from ottla.protocol.records.batch import HEADER_SIZE_BYTES, LOG_OVERHEAD_BYTES, MAGIC
+from ottla.protocol.steps import Step, at_once
+from ottla.runtime.turns import FreedInTurns
+from ottla.storage.validation import InvalidRecords
 
 #: Errors without a log start offset in their row; other errors of an append have it, as in Kafka.
 _ERRORS_WITHOUT_LOG_START: Final = frozenset(

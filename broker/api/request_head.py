@@ -10,7 +10,7 @@ Life: it is made of a request that was parsed and handled (`Api.repeated`), is k
 replaced by that of the next request that has to be parsed, or ends with the connection: then it is closed. A connection has
 one, of at most `MAX_BYTES`.
 Invalidation: it says what bytes mean, nothing else, so that no event can make it wrong. What `handle` knows besides is its own to
-keep right (`broker.reads.repeated_fetches`).
+keep right (`ottla.broker.reads.repeated_fetches`).
 
 Source: none in Kafka.
 """
@@ -18,9 +18,9 @@ Source: none in Kafka.
 from struct import Struct
 from typing import Final
 
-from broker.api import Api, Repeated
-from broker.request_stats import RequestCounter
-from protocol.framing import RequestHeader
+from ottla.broker.api import Api, Repeated
+from ottla.broker.request_stats import RequestCounter
+from ottla.protocol.framing import RequestHeader
 
 #: Heads that are larger are not kept: a client id may have 32,767 bytes, and a broker has many connections.
 MAX_BYTES: Final = 512

@@ -8,14 +8,14 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from broker.config.load import DEFAULT_PORT
-from broker.network.client import Address, NodeClient
-from protocol.api_keys import ApiKey
-from protocol.errors import KafkaError
-from protocol.messages.metadata import MetadataRequest, MetadataResponse
-from remote.errors import RemoteStorageError
-from runtime import Runtime
-from runtime.production import run
+from ottla.broker.config.load import DEFAULT_PORT
+from ottla.broker.network.client import Address, NodeClient
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import KafkaError
+from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from ottla.remote.errors import RemoteStorageError
+from ottla.runtime import Runtime
+from ottla.runtime.production import run
 
 T = TypeVar("T")
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import click
 
-from broker.commands.cluster_plan import (
+from ottla.broker.commands.cluster_plan import (
     ClusterPlan,
     InvalidPlan,
     NodePlan,
@@ -25,16 +25,16 @@ from broker.commands.cluster_plan import (
     make_plan,
     write_properties,
 )
-from broker.commands.storage import format_here, new_uuid, sentence_of
-from broker.config.load import load_config, parse_settings
-from broker.roles.formatting import FormatterError
-from protocol.errors import KafkaError
-from remote.tier_text import metadata_topic_properties, tier_properties
-from runtime import child_python
-from runtime.production import ProductionRuntime, free_ports, run
-from storage.files import Files
-from storage.manager.log_directory import LOCK_FILE
-from storage.manager.meta_properties import InconsistentMetaProperties
+from ottla.broker.commands.storage import format_here, new_uuid, sentence_of
+from ottla.broker.config.load import load_config, parse_settings
+from ottla.broker.roles.formatting import FormatterError
+from ottla.protocol.errors import KafkaError
+from ottla.remote.tier_text import metadata_topic_properties, tier_properties
+from ottla.runtime import child_python
+from ottla.runtime.production import ProductionRuntime, free_ports, run
+from ottla.storage.files import Files
+from ottla.storage.manager.log_directory import LOCK_FILE
+from ottla.storage.manager.meta_properties import InconsistentMetaProperties
 
 _READY_TIMEOUT_S: Final = 60.0
 _STOP_TIMEOUT_S: Final = 90.0

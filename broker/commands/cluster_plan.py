@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
-from broker.config import BrokerConfig
-from broker.config.load import load_config
-from broker.roles.formatting import FormatOptions, FormatterError, InitialController
-from storage.files import Files
-from storage.kafka_uuid import to_text
-from storage.manager import meta_properties
+from ottla.broker.config import BrokerConfig
+from ottla.broker.config.load import load_config
+from ottla.broker.roles.formatting import FormatOptions, FormatterError, InitialController
+from ottla.storage.files import Files
+from ottla.storage.kafka_uuid import to_text
+from ottla.storage.manager import meta_properties
 
 #: Ids of brokers are below this, ids of controllers begin with it.
 FIRST_CONTROLLER_ID: Final = 101

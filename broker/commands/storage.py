@@ -8,15 +8,15 @@ from uuid import UUID
 
 import click
 
-from broker.config import BrokerConfig
-from broker.config.load import load_config
-from broker.roles.formatting import FormatOptions, FormatterError, format_node, parse_initial_controllers
-from protocol.errors import KafkaError
-from runtime.production import random_bytes, wall_clock_ms
-from storage import kafka_uuid
-from storage.files import Files
-from storage.manager import meta_properties
-from storage.manager.meta_properties import InconsistentMetaProperties
+from ottla.broker.config import BrokerConfig
+from ottla.broker.config.load import load_config
+from ottla.broker.roles.formatting import FormatOptions, FormatterError, format_node, parse_initial_controllers
+from ottla.protocol.errors import KafkaError
+from ottla.runtime.production import random_bytes, wall_clock_ms
+from ottla.storage import kafka_uuid
+from ottla.storage.files import Files
+from ottla.storage.manager import meta_properties
+from ottla.storage.manager.meta_properties import InconsistentMetaProperties
 
 
 def new_uuid() -> UUID:

@@ -1,6 +1,6 @@
 """The configuration of a broker: definitions, parsing, dynamic changes and their description."""
 
-from broker.config.broker_config import BrokerConfig
-from broker.config.listeners import Listener, SecurityProtocol
+from ottla.broker.config.broker_config import BrokerConfig
+from ottla.broker.config.listeners import Listener, SecurityProtocol
 
 __all__ = ["BrokerConfig", "Listener", "SecurityProtocol"]

@@ -9,12 +9,12 @@ Source: KafkaConfig and DynamicBrokerConfig of Kafka 4.3.1.
 from collections.abc import Mapping
 from typing import Any, Self
 
-from broker.config.checks import check_config, check_served
-from broker.config.definitions import DYNAMIC_BROKER_CONFIGS
-from broker.config.names import synonyms_of
-from broker.config.overrides import usable_overrides
-from broker.config.parsed_config import ParsedConfig
-from protocol.config_def import ConfigSource
+from ottla.broker.config.checks import check_config, check_served
+from ottla.broker.config.definitions import DYNAMIC_BROKER_CONFIGS
+from ottla.broker.config.names import synonyms_of
+from ottla.broker.config.overrides import usable_overrides
+from ottla.broker.config.parsed_config import ParsedConfig
+from ottla.protocol.config_def import ConfigSource
 
 __all__ = ["BrokerConfig"]
 

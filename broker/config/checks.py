@@ -7,14 +7,14 @@ Source: KafkaConfig.validateValues of Kafka 4.3.1.
 
 import re
 
-from broker.config.definitions import BROKER_CONFIGS
-from broker.config.group_bounds import check_group_defaults
-from broker.config.listeners import SecurityProtocol, not_served
-from broker.config.names import base_key
-from broker.config.parsed_config import ParsedConfig, absolute_path
-from protocol.config_def import InvalidConfigValue, NotServed
-from protocol.errors import InvalidConfig
-from storage.log_config import SERVER_SYNONYMS, check_local_retention, check_topic_values
+from ottla.broker.config.definitions import BROKER_CONFIGS
+from ottla.broker.config.group_bounds import check_group_defaults
+from ottla.broker.config.listeners import SecurityProtocol, not_served
+from ottla.broker.config.names import base_key
+from ottla.broker.config.parsed_config import ParsedConfig, absolute_path
+from ottla.protocol.config_def import InvalidConfigValue, NotServed
+from ottla.protocol.errors import InvalidConfig
+from ottla.storage.log_config import SERVER_SYNONYMS, check_local_retention, check_topic_values
 
 #: Its ACLs are stored in the metadata log, described and altered, but not enforced yet.
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"

@@ -7,12 +7,12 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from broker.config import BrokerConfig, notices
-from broker.config.definitions import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
-from protocol.config_def import ConfigKey
-from protocol.errors import InvalidConfig
-from protocol.metadata.image import ConfigResource, ConfigResourceType, MetadataDelta, MetadataImage
-from storage.log_config import TOPIC_CONFIGS, LogConfig
+from ottla.broker.config import BrokerConfig, notices
+from ottla.broker.config.definitions import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
+from ottla.protocol.config_def import ConfigKey
+from ottla.protocol.errors import InvalidConfig
+from ottla.protocol.metadata.image import ConfigResource, ConfigResourceType, MetadataDelta, MetadataImage
+from ottla.storage.log_config import TOPIC_CONFIGS, LogConfig
 
 logger = logging.getLogger(__name__)
 

@@ -10,19 +10,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from broker.config.broker_config import BrokerConfig
-from broker.config.definitions import (
+from ottla.broker.config.broker_config import BrokerConfig
+from ottla.broker.config.definitions import (
     BROKER_CONFIGS,
     CLIENT_METRICS_CONFIGS,
     DYNAMIC_BROKER_CONFIGS,
     GROUP_CONFIGS,
 )
-from broker.config.group_bounds import GROUP_SYNONYMS
-from broker.config.names import base_key, with_listener_base
-from broker.config.overrides import is_dynamic
-from broker.config.resources import group_values
-from protocol.config_def import ConfigKey, ConfigSource, ConfigValue, text_of
-from storage.log_config import SERVER_SYNONYMS, TOPIC_CONFIGS
+from ottla.broker.config.group_bounds import GROUP_SYNONYMS
+from ottla.broker.config.names import base_key, with_listener_base
+from ottla.broker.config.overrides import is_dynamic
+from ottla.broker.config.resources import group_values
+from ottla.protocol.config_def import ConfigKey, ConfigSource, ConfigValue, text_of
+from ottla.storage.log_config import SERVER_SYNONYMS, TOPIC_CONFIGS
 
 __all__ = [
     "ConfigRow", "Synonym", "describe_broker", "describe_client_metrics", "describe_cluster_defaults",

@@ -8,18 +8,18 @@ Source: DynamicBrokerConfig and its reconfigurables of Kafka 4.3.1.
 from collections.abc import Mapping
 from typing import Final
 
-from broker.config.broker_config import BrokerConfig
-from broker.config.definitions import BROKER_CONFIGS
-from broker.config.names import base_key, listener_of, node_id_of
-from broker.config.overrides import (
+from ottla.broker.config.broker_config import BrokerConfig
+from ottla.broker.config.definitions import BROKER_CONFIGS
+from ottla.broker.config.names import base_key, listener_of, node_id_of
+from ottla.broker.config.overrides import (
     PER_LISTENER_ONLY,
     check_values,
     is_applicable,
     is_per_broker_only,
     unalterable,
 )
-from protocol.errors import InvalidConfig, InvalidRequest
-from storage.log_config import check_local_retention
+from ottla.protocol.errors import InvalidConfig, InvalidRequest
+from ottla.storage.log_config import check_local_retention
 
 #: Numbers of threads, which one change may at most halve or double: a typing error stays harmless.
 _RESIZED_IN_STEPS = (

@@ -7,8 +7,8 @@ Source: GroupCoordinatorConfig, ShareGroupConfig and GroupConfig.validate of Kaf
 
 from collections.abc import Iterable, Mapping
 
-from broker.config.definitions import GROUP_CONFIGS
-from protocol.config_def import ConfigValue, InvalidConfigValue
+from ottla.broker.config.definitions import GROUP_CONFIGS
+from ottla.protocol.config_def import ConfigValue, InvalidConfigValue
 
 __all__ = ["GROUP_SYNONYMS", "check_group_bounds", "check_group_defaults"]
 

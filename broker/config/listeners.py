@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 
-from protocol.config_def import InvalidConfigValue
-from protocol.errors import InvalidConfig
+from ottla.protocol.config_def import InvalidConfigValue
+from ottla.protocol.errors import InvalidConfig
 
 __all__ = [
     "Listener",

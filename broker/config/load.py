@@ -8,9 +8,9 @@ of a node that is broker and controller of a cluster of its own.
 from collections.abc import Iterable
 from pathlib import Path
 
-from broker.config.broker_config import BrokerConfig
-from protocol.errors import InvalidConfig
-from remote.tier_text import metadata_topic_properties, tier_properties
+from ottla.broker.config.broker_config import BrokerConfig
+from ottla.protocol.errors import InvalidConfig
+from ottla.remote.tier_text import metadata_topic_properties, tier_properties
 
 __all__ = ["load_config", "parse_settings", "read_properties", "standalone_profile"]
 
@@ -29,7 +29,7 @@ def load_config(
     """The configuration of a node to be started. Raises InvalidConfig.
 
     `overrides` are KEY=VALUE texts. With `port` the node listens at that port of 127.0.0.1 only; 0 means free ports.
-    `tier` is the remote tier, as in `remote.tier_text`.
+    `tier` is the remote tier, as in `ottla.remote.tier_text`.
     """
     chosen = parse_settings(overrides)
     files = [properties] if isinstance(properties, Path) else list(properties or ())

@@ -8,10 +8,10 @@ Source: RuntimeLoggerManager of Kafka 4.3.1.
 import logging
 from collections.abc import Iterable
 
-from broker.config.broker_config import BrokerConfig
-from broker.config.names import node_id_of
-from protocol.config_def import AlterOperation, ConfigOperation
-from protocol.errors import InvalidConfig, InvalidRequest
+from ottla.broker.config.broker_config import BrokerConfig
+from ottla.broker.config.names import node_id_of
+from ottla.protocol.config_def import AlterOperation, ConfigOperation
+from ottla.protocol.errors import InvalidConfig, InvalidRequest
 
 __all__ = ["alter_loggers", "check_logger_resource", "logger_levels", "validate_logger_alter"]
 

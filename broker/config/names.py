@@ -5,7 +5,7 @@ Source: DynamicBrokerConfig.brokerConfigSynonyms of Kafka 4.3.1.
 
 import re
 
-from protocol.errors import InvalidRequest
+from ottla.protocol.errors import InvalidRequest
 
 __all__ = ["LISTENER_KEYS", "base_key", "listener_of", "node_id_of", "synonyms_of", "with_listener_base"]
 

@@ -7,10 +7,10 @@ reasons, one for each feature that is not served, not one for each key.
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from broker.config.broker_config import BrokerConfig
-from broker.config.definitions import BROKER_CONFIGS, DYNAMIC_BROKER_CONFIGS
-from broker.config.names import LISTENER_KEYS, base_key, listener_of
-from protocol.config_def import ConfigKey, InvalidConfigValue, NoMeaning, NotServed
+from ottla.broker.config.broker_config import BrokerConfig
+from ottla.broker.config.definitions import BROKER_CONFIGS, DYNAMIC_BROKER_CONFIGS
+from ottla.broker.config.names import LISTENER_KEYS, base_key, listener_of
+from ottla.protocol.config_def import ConfigKey, InvalidConfigValue, NoMeaning, NotServed
 
 __all__ = [
     "WITHOUT_TIER",

@@ -5,11 +5,11 @@ Source: DynamicBrokerConfig of Kafka 4.3.1.
 
 from collections.abc import Mapping
 
-from broker.config.checks import check_key_served
-from broker.config.definitions import BROKER_CONFIGS, DYNAMIC_BROKER_CONFIGS
-from broker.config.names import LISTENER_KEYS, base_key, listener_of
-from protocol.config_def import UpdateMode
-from protocol.errors import InvalidConfig
+from ottla.broker.config.checks import check_key_served
+from ottla.broker.config.definitions import BROKER_CONFIGS, DYNAMIC_BROKER_CONFIGS
+from ottla.broker.config.names import LISTENER_KEYS, base_key, listener_of
+from ottla.protocol.config_def import UpdateMode
+from ottla.protocol.errors import InvalidConfig
 
 #: Key stores and trust stores: only altered for one listener, which limits the effect of a mistake.
 PER_LISTENER_ONLY = frozenset(

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
-from broker.config.definitions import BROKER_CONFIGS
-from broker.config.listeners import (
+from ottla.broker.config.definitions import BROKER_CONFIGS
+from ottla.broker.config.listeners import (
     Listener,
     advertised_controller_listeners,
     advertised_listeners,
@@ -19,10 +19,10 @@ from broker.config.listeners import (
     parse_listeners,
     parse_security_map,
 )
-from broker.config.names import base_key
-from protocol.config_def import ConfigValue
-from protocol.errors import InvalidConfig
-from storage.log_config import SERVER_SYNONYMS, LogConfig, default_topic_values
+from ottla.broker.config.names import base_key
+from ottla.protocol.config_def import ConfigValue
+from ottla.protocol.errors import InvalidConfig
+from ottla.storage.log_config import SERVER_SYNONYMS, LogConfig, default_topic_values
 
 __all__ = ["ParsedConfig", "absolute_path"]
 

@@ -7,11 +7,11 @@ Source: GroupConfig.validate and ClientMetricsConfigs.validate of Kafka 4.3.1.
 import re
 from collections.abc import Mapping
 
-from broker.config.broker_config import BrokerConfig
-from broker.config.definitions import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
-from broker.config.group_bounds import GROUP_SYNONYMS, check_group_bounds
-from protocol.config_def import ConfigDef, ConfigValue
-from protocol.errors import InvalidConfig, InvalidRequest
+from ottla.broker.config.broker_config import BrokerConfig
+from ottla.broker.config.definitions import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
+from ottla.broker.config.group_bounds import GROUP_SYNONYMS, check_group_bounds
+from ottla.protocol.config_def import ConfigDef, ConfigValue
+from ottla.protocol.errors import InvalidConfig, InvalidRequest
 
 __all__ = ["group_values", "validate_client_metrics_alter", "validate_group_alter"]
 

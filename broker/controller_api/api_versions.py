@@ -5,19 +5,19 @@ Versions: v0-4, as a broker's.
 Differs from Kafka: the security APIs and delegation tokens, which are not served, are not listed.
 """
 
-from broker.api.k18_api_versions import is_plausible_client
-from broker.controller_api.services import QUORUM_REQUESTS, ControllerServices
-from broker.request_context import RequestContext
-from protocol.api_keys import KAFKA_VERSIONS, ApiKey, ApiListener, listeners
-from protocol.errors import ErrorCode
-from protocol.messages.api_versions import (
+from ottla.broker.api.k18_api_versions import is_plausible_client
+from ottla.broker.controller_api.services import QUORUM_REQUESTS, ControllerServices
+from ottla.broker.request_context import RequestContext
+from ottla.protocol.api_keys import KAFKA_VERSIONS, ApiKey, ApiListener, listeners
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
     FinalizedFeatureKey,
     SupportedFeatureKey,
 )
-from protocol.metadata.features import UNDERSTOOD_FEATURES
+from ottla.protocol.metadata.features import UNDERSTOOD_FEATURES
 
 _OWN = frozenset({ApiKey.API_VERSIONS, ApiKey.ENVELOPE, ApiKey.DESCRIBE_CLUSTER, ApiKey.DESCRIBE_CONFIGS})
 

@@ -10,25 +10,25 @@ controller does not know a broker's directories, so it accepts only the removal 
 from collections.abc import Mapping
 from typing import Final, cast
 
-from broker.api import k32_describe_configs
-from broker.api.altering_configs import BROKER_LOGGER, Resource, alter
-from broker.api.k44_incremental_alter_configs import operation_of
-from broker.config.definitions import BROKER_CONFIGS
-from broker.config.loggers import alter_loggers, check_logger_resource, validate_logger_alter
-from broker.controller_api.services import ControllerServices
-from broker.request_context import RequestContext
-from protocol.config_def import merge_operations
-from protocol.errors import InvalidConfig
-from protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
-from protocol.messages.alter_configs import AlterConfigsResourceResponse as ReplacedConfigsResourceResponse
-from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
-from protocol.messages.incremental_alter_configs import (
+from ottla.broker.api import k32_describe_configs
+from ottla.broker.api.altering_configs import BROKER_LOGGER, Resource, alter
+from ottla.broker.api.k44_incremental_alter_configs import operation_of
+from ottla.broker.config.definitions import BROKER_CONFIGS
+from ottla.broker.config.loggers import alter_loggers, check_logger_resource, validate_logger_alter
+from ottla.broker.controller_api.services import ControllerServices
+from ottla.broker.request_context import RequestContext
+from ottla.protocol.config_def import merge_operations
+from ottla.protocol.errors import InvalidConfig
+from ottla.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from ottla.protocol.messages.alter_configs import AlterConfigsResourceResponse as ReplacedConfigsResourceResponse
+from ottla.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+from ottla.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from protocol.metadata.image import ConfigResource, ConfigResourceType
+from ottla.protocol.metadata.image import ConfigResource, ConfigResourceType
 
 _CORDONED: Final = "cordoned.log.dirs"
 

@@ -5,16 +5,16 @@ Versions: v0-2, as a broker's.
 Differs from Kafka: nothing known.
 """
 
-from broker.api import authorized_operations as operations
-from broker.controller_api.services import ControllerServices
-from broker.request_context import RequestContext
-from protocol.errors import ErrorCode, UnsupportedVersion
-from protocol.messages.describe_cluster import (
+from ottla.broker.api import authorized_operations as operations
+from ottla.broker.controller_api.services import ControllerServices
+from ottla.broker.request_context import RequestContext
+from ottla.protocol.errors import ErrorCode, UnsupportedVersion
+from ottla.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
-from protocol.metadata.features import CONTROLLER_REGISTRATION_3_7_IV0
+from ottla.protocol.metadata.features import CONTROLLER_REGISTRATION_3_7_IV0
 
 _BROKERS, _CONTROLLERS = 1, 2
 

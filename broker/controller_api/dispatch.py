@@ -13,30 +13,30 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
-from broker.api import k20_delete_topics
-from broker.api.dispatch import LONG_BODY_BYTES
-from broker.api.k18_api_versions import unsupported_version
-from broker.api.long_answers import at_once_or_in_turns
-from broker.controller_api import api_versions, configs, describe_cluster
-from broker.controller_api.services import QUORUM_REQUESTS, ControllerServices
-from broker.membership.envelope import has_not_controller_error, unwrap_request, wrap_response
-from broker.network import Buffers, Connection, Reply, ReplyInTurns
-from broker.request_context import RequestContext
-from broker.request_stats import RequestStats
-from protocol.api_keys import KAFKA_VERSIONS, ApiKey
-from protocol.codec import (
+from ottla.broker.api import k20_delete_topics
+from ottla.broker.api.dispatch import LONG_BODY_BYTES
+from ottla.broker.api.k18_api_versions import unsupported_version
+from ottla.broker.api.long_answers import at_once_or_in_turns
+from ottla.broker.controller_api import api_versions, configs, describe_cluster
+from ottla.broker.controller_api.services import QUORUM_REQUESTS, ControllerServices
+from ottla.broker.membership.envelope import has_not_controller_error, unwrap_request, wrap_response
+from ottla.broker.network import Buffers, Connection, Reply, ReplyInTurns
+from ottla.broker.request_context import RequestContext
+from ottla.broker.request_stats import RequestStats
+from ottla.protocol.api_keys import KAFKA_VERSIONS, ApiKey
+from ottla.protocol.codec import (
     decode_request,
     decode_request_in_steps,
     encode_response,
     encode_response_in_steps,
     scatter_encoder,
 )
-from protocol.errors import ErrorCode, KafkaError, MalformedMessage, UnknownServerError
-from protocol.framing import RequestHeader, parse_request_header, response_header
-from protocol.messages import response_class
-from protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
-from protocol.refusals import refuse
-from runtime.turns import FreedInTurns, result_in_turns
+from ottla.protocol.errors import ErrorCode, KafkaError, MalformedMessage, UnknownServerError
+from ottla.protocol.framing import RequestHeader, parse_request_header, response_header
+from ottla.protocol.messages import response_class
+from ottla.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
+from ottla.protocol.refusals import refuse
+from ottla.runtime.turns import FreedInTurns, result_in_turns
 
 logger = logging.getLogger(__name__)
 

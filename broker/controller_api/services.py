@@ -4,11 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from broker.config import BrokerConfig
-from broker.membership.controller_channel import LeaderWatch, LocalController
-from broker.metadata_cache import MetadataCache
-from protocol.api_keys import ApiKey
-from runtime import Runtime
+from ottla.broker.config import BrokerConfig
+from ottla.broker.membership.controller_channel import LeaderWatch, LocalController
+from ottla.broker.metadata_cache import MetadataCache
+from ottla.protocol.api_keys import ApiKey
+from ottla.runtime import Runtime
 
 #: The quorum's own requests: every node of the quorum handles them, the leader and the others.
 QUORUM_REQUESTS: Final = frozenset(

@@ -8,10 +8,10 @@ Source: what GroupMetadataManager of Kafka 4.3 does through CoordinatorResult, C
 
 from dataclasses import dataclass
 
-from broker.groups.member import Protocols
-from protocol.coordinator.group_records import GroupMetadataValue
-from protocol.messages.join_group import JoinGroupResponse
-from protocol.messages.sync_group import SyncGroupResponse
+from ottla.broker.groups.member import Protocols
+from ottla.protocol.coordinator.group_records import GroupMetadataValue
+from ottla.protocol.messages.join_group import JoinGroupResponse
+from ottla.protocol.messages.sync_group import SyncGroupResponse
 
 #: At most one timer runs in a slot; setting another replaces it.
 TimerSlot = tuple[str, str]

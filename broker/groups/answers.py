@@ -4,7 +4,7 @@ from asyncio import AbstractEventLoop, CancelledError, Future
 from collections.abc import Callable, Sequence
 from typing import TypeAlias, TypeVar
 
-from protocol.errors import KafkaError, NotCoordinator, UnknownServerError
+from ottla.protocol.errors import KafkaError, NotCoordinator, UnknownServerError
 
 A = TypeVar("A")
 B = TypeVar("B")

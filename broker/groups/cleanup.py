@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 from uuid import UUID
 
-from broker.groups.answers import error_of
-from broker.groups.offset_manager import tombstone
-from broker.groups.record_writer import RecordWriter
-from broker.groups.shard import Shard
-from protocol.coordinator.record_codec import GroupRecord
-from protocol.errors import ErrorCode, KafkaError
-from protocol.types import TopicPartition
+from ottla.broker.groups.answers import error_of
+from ottla.broker.groups.offset_manager import tombstone
+from ottla.broker.groups.record_writer import RecordWriter
+from ottla.broker.groups.shard import Shard
+from ottla.protocol.coordinator.record_codec import GroupRecord
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.types import TopicPartition
 
 logger = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
 
-from protocol.records.compression import Compression
+from ottla.protocol.records.compression import Compression
 
 #: The topic that holds groups and committed offsets.
 OFFSETS_TOPIC = "__consumer_offsets"

@@ -12,22 +12,22 @@ from functools import partial
 from typing import TypeVar
 from uuid import UUID
 
-from broker.groups.actions import NewGroupStored, Store
-from broker.groups.answers import Answer, later
-from broker.groups.config import GroupConfig
-from broker.groups.coordinator_log import CoordinatorLog
-from broker.groups.coordinator_runtime import CoordinatorRuntime
-from broker.groups.delayed_join import DelayedGroupResponse
-from broker.groups.errors import client_error_code
-from broker.groups.group_metadata import new_group_value
-from broker.groups.joining import Joiner, join
-from broker.groups.leaving import leave
-from broker.groups.offset_manager import Topics
-from broker.groups.partitioner import partition_for
-from broker.groups.sessions import heartbeat
-from broker.groups.shard_runtime import ShardRuntime
-from broker.groups.syncing import sync
-from protocol.errors import (
+from ottla.broker.groups.actions import NewGroupStored, Store
+from ottla.broker.groups.answers import Answer, later
+from ottla.broker.groups.config import GroupConfig
+from ottla.broker.groups.coordinator_log import CoordinatorLog
+from ottla.broker.groups.coordinator_runtime import CoordinatorRuntime
+from ottla.broker.groups.delayed_join import DelayedGroupResponse
+from ottla.broker.groups.errors import client_error_code
+from ottla.broker.groups.group_metadata import new_group_value
+from ottla.broker.groups.joining import Joiner, join
+from ottla.broker.groups.leaving import leave
+from ottla.broker.groups.offset_manager import Topics
+from ottla.broker.groups.partitioner import partition_for
+from ottla.broker.groups.sessions import heartbeat
+from ottla.broker.groups.shard_runtime import ShardRuntime
+from ottla.broker.groups.syncing import sync
+from ottla.protocol.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
     ErrorCode,
@@ -37,23 +37,23 @@ from protocol.errors import (
     NotCoordinator,
     UnknownMemberId,
 )
-from protocol.messages.delete_groups import DeletableGroupResult
-from protocol.messages.describe_groups import DescribedGroup
-from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
-from protocol.messages.list_groups import ListGroupsResponse
-from protocol.messages.offset_commit import (
+from ottla.protocol.messages.delete_groups import DeletableGroupResult
+from ottla.protocol.messages.describe_groups import DescribedGroup
+from ottla.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ottla.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from ottla.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
+from ottla.protocol.messages.list_groups import ListGroupsResponse
+from ottla.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
-from protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
-from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from runtime import Runtime
-from runtime.turns import result_in_turns
+from ottla.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from ottla.protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
+from ottla.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from ottla.runtime import Runtime
+from ottla.runtime.turns import result_in_turns
 
 T = TypeVar("T")
 

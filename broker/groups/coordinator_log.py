@@ -6,9 +6,9 @@ Source: Kafka's PartitionWriter (CoordinatorPartitionWriter) and CoordinatorLoad
 from asyncio import Future
 from typing import Protocol
 
-from broker.groups.loader import ReplicaLog
-from broker.replicas.leadership_listener import LeadershipListener
-from protocol.types import TopicPartition
+from ottla.broker.groups.loader import ReplicaLog
+from ottla.broker.replicas.leadership_listener import LeadershipListener
+from ottla.protocol.types import TopicPartition
 
 
 class Appended(Protocol):

@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 from uuid import UUID
 
-from broker.groups.config import OFFSETS_TOPIC, GroupConfig
-from broker.groups.coordinator_log import CoordinatorLog
-from broker.groups.log_state import LogState
-from broker.groups.offset_manager import Topics
-from broker.groups.resuming import KEPT_S, Resumable
-from broker.groups.shard_runtime import ShardRuntime
-from protocol.errors import CoordinatorNotAvailable, NotCoordinator
-from protocol.types import TopicPartition
-from runtime import Runtime
-from runtime.turns import in_turns
+from ottla.broker.groups.config import OFFSETS_TOPIC, GroupConfig
+from ottla.broker.groups.coordinator_log import CoordinatorLog
+from ottla.broker.groups.log_state import LogState
+from ottla.broker.groups.offset_manager import Topics
+from ottla.broker.groups.resuming import KEPT_S, Resumable
+from ottla.broker.groups.shard_runtime import ShardRuntime
+from ottla.protocol.errors import CoordinatorNotAvailable, NotCoordinator
+from ottla.protocol.types import TopicPartition
+from ottla.runtime import Runtime
+from ottla.runtime.turns import in_turns
 
 #: Maximum number of partitions loaded at the same time; Kafka's CoordinatorLoaderImpl has one thread, too.
 LOADS_AT_ONCE: Final = 1

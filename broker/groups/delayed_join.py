@@ -15,8 +15,8 @@ Source: awaitingJoinFuture and awaitingSyncFuture of Kafka's ClassicGroupMember.
 from asyncio import AbstractEventLoop
 from typing import TypeVar
 
-from broker.groups.answers import Answer
-from broker.purgatory.delayed_response import DelayedResponse
+from ottla.broker.groups.answers import Answer
+from ottla.broker.purgatory.delayed_response import DelayedResponse
 
 T = TypeVar("T")
 

@@ -5,7 +5,7 @@ Source: CoordinatorOperationExceptionHelper of Kafka 4.3.
 
 from typing import Final
 
-from protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.errors import ErrorCode, KafkaError
 
 _E = ErrorCode
 

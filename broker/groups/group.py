@@ -12,12 +12,12 @@ ids), KIP-389 (group.max.size).
 from collections import Counter
 from typing import Final
 
-from broker.groups.actions import Action, AnswerJoin, AnswerSync
-from broker.groups.config import GroupConfig
-from broker.groups.group_state import ALLOWED_FROM, GroupState
-from broker.groups.member import Member, Protocols
-from broker.groups.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
-from protocol.errors import (
+from ottla.broker.groups.actions import Action, AnswerJoin, AnswerSync
+from ottla.broker.groups.config import GroupConfig
+from ottla.broker.groups.group_state import ALLOWED_FROM, GroupState
+from ottla.broker.groups.member import Member, Protocols
+from ottla.broker.groups.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
+from ottla.protocol.errors import (
     CoordinatorNotAvailable,
     ErrorCode,
     FencedInstanceId,
@@ -27,8 +27,8 @@ from protocol.errors import (
     RebalanceInProgress,
     UnknownMemberId,
 )
-from protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
-from protocol.messages.sync_group import SyncGroupResponse
+from ottla.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
+from ottla.protocol.messages.sync_group import SyncGroupResponse
 
 #: The largest generation: a 32-bit integer in all messages.
 _LAST_GENERATION: Final = 2**31 - 1

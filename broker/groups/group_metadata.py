@@ -5,12 +5,12 @@ Source: GroupCoordinatorRecordHelpers.newGroupMetadataRecord and ClassicGroup of
 
 from collections.abc import Mapping
 
-from broker.groups.config import GroupConfig
-from broker.groups.group import ClassicGroup
-from broker.groups.group_state import GroupState
-from broker.groups.member import Member
-from protocol.coordinator.group_records import GroupMetadataValue, MemberMetadata
-from protocol.errors import MalformedMessage
+from ottla.broker.groups.config import GroupConfig
+from ottla.broker.groups.group import ClassicGroup
+from ottla.broker.groups.group_state import GroupState
+from ottla.broker.groups.member import Member
+from ottla.protocol.coordinator.group_records import GroupMetadataValue, MemberMetadata
+from ottla.protocol.errors import MalformedMessage
 
 
 def group_value(group: ClassicGroup, assignments: Mapping[str, bytes]) -> GroupMetadataValue:

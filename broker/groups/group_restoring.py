@@ -7,15 +7,15 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from broker.groups.config import GroupConfig
-from broker.groups.group import ClassicGroup
-from broker.groups.group_metadata import group_from_value
-from broker.groups.log_state import LogState
-from broker.groups.shard import Shard
-from protocol.coordinator.record_codec import UnknownRecordKind, decode_group
-from protocol.errors import MalformedMessage
-from runtime import Pool, Runtime
-from runtime.turns import in_turns
+from ottla.broker.groups.config import GroupConfig
+from ottla.broker.groups.group import ClassicGroup
+from ottla.broker.groups.group_metadata import group_from_value
+from ottla.broker.groups.log_state import LogState
+from ottla.broker.groups.shard import Shard
+from ottla.protocol.coordinator.record_codec import UnknownRecordKind, decode_group
+from ottla.protocol.errors import MalformedMessage
+from ottla.runtime import Pool, Runtime
+from ottla.runtime.turns import in_turns
 
 logger = logging.getLogger(__name__)
 

@@ -10,20 +10,20 @@ Source: GroupMetadataManager.classicGroupJoin of Kafka 4.3.
 from dataclasses import dataclass
 from typing import assert_never
 
-from broker.groups.actions import Action, AnswerJoin, SessionExpired, SetTimer, StaticMemberStored, Store
-from broker.groups.group import ClassicGroup
-from broker.groups.group_metadata import group_value
-from broker.groups.group_state import GroupState
-from broker.groups.member import Member, Protocols
-from broker.groups.rebalance import (
+from ottla.broker.groups.actions import Action, AnswerJoin, SessionExpired, SetTimer, StaticMemberStored, Store
+from ottla.broker.groups.group import ClassicGroup
+from ottla.broker.groups.group_metadata import group_value
+from ottla.broker.groups.group_state import GroupState
+from ottla.broker.groups.member import Member, Protocols
+from ottla.broker.groups.rebalance import (
     maybe_complete_join,
     prepare_rebalance,
     rebalance_or_complete,
     restart_session_timer,
     truncated_reason,
 )
-from protocol.errors import ErrorCode, InconsistentGroupProtocol, KafkaError
-from protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from ottla.protocol.errors import ErrorCode, InconsistentGroupProtocol, KafkaError
+from ottla.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 #: How long a new member's JoinGroup may wait. It has no id for heartbeats yet, and a client that has disappeared is
 #: not detected while its request is delayed. A client that is still running retries.

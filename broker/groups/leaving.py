@@ -2,12 +2,12 @@
 
 from typing import assert_never
 
-from broker.groups.actions import Action, CancelTimer, session_slot
-from broker.groups.group import ClassicGroup
-from broker.groups.group_state import GroupState
-from broker.groups.rebalance import maybe_complete_join, rebalance_or_complete, truncated_reason
-from protocol.errors import KafkaError, UnknownMemberId
-from protocol.messages.leave_group import MemberIdentity, MemberResponse
+from ottla.broker.groups.actions import Action, CancelTimer, session_slot
+from ottla.broker.groups.group import ClassicGroup
+from ottla.broker.groups.group_state import GroupState
+from ottla.broker.groups.rebalance import maybe_complete_join, rebalance_or_complete, truncated_reason
+from ottla.protocol.errors import KafkaError, UnknownMemberId
+from ottla.protocol.messages.leave_group import MemberIdentity, MemberResponse
 
 
 def leave(

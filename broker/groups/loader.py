@@ -1,7 +1,7 @@
 """Coordinator loader: replays one partition of the offsets topic when this broker becomes its leader.
 
 The event loop stays responsive: bytes are read in a thread, `offsets.load.buffer.size` at a time, and large batches are
-decompressed there; records are replayed on the loop, in turns (`runtime.turns` explains why not in a thread).
+decompressed there; records are replayed on the loop, in turns (`ottla.runtime.turns` explains why not in a thread).
 
 Source: Kafka's CoordinatorLoaderImpl.
 """
@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final, Protocol
 
-from broker.groups.log_state import LogState
-from protocol.errors import KafkaError
-from protocol.records.batch import BatchHeader, batches
-from protocol.records.compression import TooLargeToOpen
-from protocol.records.record import OF_BROKERS, payload_of
-from runtime import Pool, Runtime
-from runtime.turns import in_turns
-from storage.log_availability import DESCRIPTORS_RETRY_S, TooManyOpenFiles
+from ottla.broker.groups.log_state import LogState
+from ottla.protocol.errors import KafkaError
+from ottla.protocol.records.batch import BatchHeader, batches
+from ottla.protocol.records.compression import TooLargeToOpen
+from ottla.protocol.records.record import OF_BROKERS, payload_of
+from ottla.runtime import Pool, Runtime
+from ottla.runtime.turns import in_turns
+from ottla.storage.log_availability import DESCRIPTORS_RETRY_S, TooManyOpenFiles
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class ReplicaLog(Protocol):
         """The leader epoch in which `offset` was written."""
 
     def read_for_replay(self, offset: int, *, max_bytes: int) -> bytes:
-        """Batches from the one that contains `offset` on; see `storage.log_reader.LogReader`. [any thread]"""
+        """Batches from the one that contains `offset` on; see `ottla.storage.log_reader.LogReader`. [any thread]"""
 
 
 async def load(

@@ -10,14 +10,14 @@ import logging
 from collections.abc import Iterator
 from typing import Final
 
-from broker.groups.offsets import OffsetAt, OffsetStore, offset_from_value
-from protocol.coordinator.group_records import GroupMetadataKey
-from protocol.coordinator.record_codec import UnknownRecordKind, decode_key, decode_offset
-from protocol.errors import KafkaError, MalformedMessage
-from protocol.records.batch import BatchHeader
-from protocol.records.control import ControlRecordType, control_type
-from protocol.records.record import Record, parse_payload
-from protocol.types import TopicPartition
+from ottla.broker.groups.offsets import OffsetAt, OffsetStore, offset_from_value
+from ottla.protocol.coordinator.group_records import GroupMetadataKey
+from ottla.protocol.coordinator.record_codec import UnknownRecordKind, decode_key, decode_offset
+from ottla.protocol.errors import KafkaError, MalformedMessage
+from ottla.protocol.records.batch import BatchHeader
+from ottla.protocol.records.control import ControlRecordType, control_type
+from ottla.protocol.records.record import Record, parse_payload
+from ottla.protocol.types import TopicPartition
 
 logger = logging.getLogger(__name__)
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
 
-from broker.groups.offsets import CommittedOffset
-from protocol.coordinator.group_records import OffsetCommitValue
-from protocol.coordinator.record_codec import offset_encoder
-from protocol.messages.offset_commit import OffsetCommitRequestPartition
+from ottla.broker.groups.offsets import CommittedOffset
+from ottla.protocol.coordinator.group_records import OffsetCommitValue
+from ottla.protocol.coordinator.record_codec import offset_encoder
+from ottla.protocol.messages.offset_commit import OffsetCommitRequestPartition
 
 
 class TopicCommit(NamedTuple):

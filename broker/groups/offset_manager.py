@@ -11,37 +11,37 @@ from itertools import islice
 from typing import Final, Protocol
 from uuid import UUID
 
-from broker.groups.actions import Action
-from broker.groups.config import GroupConfig
-from broker.groups.group import ClassicGroup
-from broker.groups.group_state import GroupState
-from broker.groups.offset_commits import OffsetCommits, TopicCommit
-from broker.groups.offsets import CommittedOffset, OffsetAt, OffsetStore, offset_key
-from broker.groups.rebalance import restart_session_timer
-from protocol.coordinator.record_codec import GroupRecord
-from protocol.errors import ErrorCode, GroupIdNotFound, IllegalGeneration
-from protocol.messages.offset_commit import (
+from ottla.broker.groups.actions import Action
+from ottla.broker.groups.config import GroupConfig
+from ottla.broker.groups.group import ClassicGroup
+from ottla.broker.groups.group_state import GroupState
+from ottla.broker.groups.offset_commits import OffsetCommits, TopicCommit
+from ottla.broker.groups.offsets import CommittedOffset, OffsetAt, OffsetStore, offset_key
+from ottla.broker.groups.rebalance import restart_session_timer
+from ottla.protocol.coordinator.record_codec import GroupRecord
+from ottla.protocol.errors import ErrorCode, GroupIdNotFound, IllegalGeneration
+from ottla.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from protocol.messages.offset_delete import (
+from ottla.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
-from protocol.messages.offset_fetch import (
+from ottla.protocol.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
-from protocol.steps import Step
-from protocol.types import ZERO_UUID
+from ottla.protocol.steps import Step
+from ottla.protocol.types import ZERO_UUID
 
 #: The largest timestamp of a record. Kafka's sum overflows: there an offset to be kept indefinitely expires at once.
 _NEVER_MS: Final = 2**63 - 1

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 from uuid import UUID
 
-from protocol.coordinator.group_records import OffsetCommitKey, OffsetCommitValue
-from protocol.types import ZERO_UUID
+from ottla.protocol.coordinator.group_records import OffsetCommitKey, OffsetCommitValue
+from ottla.protocol.types import ZERO_UUID
 
 
 class CommittedOffset(NamedTuple):

@@ -6,7 +6,7 @@ Source: GroupMetadataManager.prepareRebalance and completeClassicGroupJoin of Ka
 import logging
 from typing import Final
 
-from broker.groups.actions import (
+from ottla.broker.groups.actions import (
     JOIN_SLOT,
     SYNC_SLOT,
     Action,
@@ -20,12 +20,12 @@ from broker.groups.actions import (
     SyncPhaseExpired,
     session_slot,
 )
-from broker.groups.group import ClassicGroup
-from broker.groups.group_metadata import group_value
-from broker.groups.group_state import GroupState
-from broker.groups.member import Member
-from protocol.errors import ErrorCode
-from protocol.messages.sync_group import SyncGroupResponse
+from ottla.broker.groups.group import ClassicGroup
+from ottla.broker.groups.group_metadata import group_value
+from ottla.broker.groups.group_state import GroupState
+from ottla.broker.groups.member import Member
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.sync_group import SyncGroupResponse
 
 logger = logging.getLogger(__name__)
 

@@ -9,16 +9,16 @@ from asyncio import Future
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias, TypeVar
 
-from broker.groups.answers import Answer, error_of
-from broker.groups.config import GroupConfig
-from broker.groups.coordinator_log import CoordinatorLog
-from broker.groups.log_state import LogState
-from broker.groups.offset_commits import OffsetCommits
-from protocol.coordinator.group_records import GroupMetadataKey
-from protocol.coordinator.record_codec import GroupRecord, encode
-from protocol.errors import KafkaError, NotCoordinator, NotEnoughReplicasAfterAppend, UnknownServerError
-from protocol.records.builder import build_batch_of_pairs
-from runtime import Runtime
+from ottla.broker.groups.answers import Answer, error_of
+from ottla.broker.groups.config import GroupConfig
+from ottla.broker.groups.coordinator_log import CoordinatorLog
+from ottla.broker.groups.log_state import LogState
+from ottla.broker.groups.offset_commits import OffsetCommits
+from ottla.protocol.coordinator.group_records import GroupMetadataKey
+from ottla.protocol.coordinator.record_codec import GroupRecord, encode
+from ottla.protocol.errors import KafkaError, NotCoordinator, NotEnoughReplicasAfterAppend, UnknownServerError
+from ottla.protocol.records.builder import build_batch_of_pairs
+from ottla.runtime import Runtime
 
 A = TypeVar("A")
 

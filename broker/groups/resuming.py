@@ -11,8 +11,8 @@ start.
 
 from typing import Final, NamedTuple
 
-from broker.groups.loader import ReplicaLog
-from broker.groups.log_state import LogState
+from ottla.broker.groups.loader import ReplicaLog
+from ottla.broker.groups.log_state import LogState
 
 #: How long the state of a partition is kept without leadership, in seconds: elections after a fencing take less, and
 #: the memory of partitions that have moved to other brokers has to be freed.

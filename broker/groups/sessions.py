@@ -6,7 +6,7 @@ Source: GroupMetadataManager.classicGroupHeartbeat and expireClassicGroupMemberH
 import logging
 from typing import assert_never
 
-from broker.groups.actions import (
+from ottla.broker.groups.actions import (
     Action,
     CancelTimer,
     InitialDelayExpired,
@@ -16,9 +16,9 @@ from broker.groups.actions import (
     Timer,
     session_slot,
 )
-from broker.groups.group import ClassicGroup
-from broker.groups.group_state import GroupState
-from broker.groups.rebalance import (
+from ottla.broker.groups.group import ClassicGroup
+from ottla.broker.groups.group_state import GroupState
+from ottla.broker.groups.rebalance import (
     complete_join,
     extend_or_end_initial_delay,
     maybe_complete_join,
@@ -26,8 +26,8 @@ from broker.groups.rebalance import (
     rebalance_or_complete,
     restart_session_timer,
 )
-from protocol.errors import CoordinatorNotAvailable, ErrorCode, IllegalGeneration, UnknownMemberId
-from protocol.messages.heartbeat import HeartbeatRequest
+from ottla.protocol.errors import CoordinatorNotAvailable, ErrorCode, IllegalGeneration, UnknownMemberId
+from ottla.protocol.messages.heartbeat import HeartbeatRequest
 
 logger = logging.getLogger(__name__)
 

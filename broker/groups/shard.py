@@ -10,21 +10,21 @@ Source: GroupCoordinatorShard of Kafka 4.3.
 from collections.abc import Collection, Generator, Iterable
 from uuid import UUID
 
-from broker.groups.actions import Action
-from broker.groups.config import GroupConfig
-from broker.groups.group import ClassicGroup
-from broker.groups.group_state import GroupState
-from broker.groups.offset_commits import OffsetCommits
-from broker.groups.offset_manager import OffsetManager, Topics
-from broker.groups.offsets import OffsetAt, OffsetStore
-from protocol.coordinator.group_records import GroupMetadataKey, OffsetCommitKey
-from protocol.coordinator.record_codec import GroupRecord
-from protocol.errors import GroupIdNotFound, KafkaError
-from protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
-from protocol.messages.list_groups import ListedGroup
-from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
-from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
-from protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
+from ottla.broker.groups.actions import Action
+from ottla.broker.groups.config import GroupConfig
+from ottla.broker.groups.group import ClassicGroup
+from ottla.broker.groups.group_state import GroupState
+from ottla.broker.groups.offset_commits import OffsetCommits
+from ottla.broker.groups.offset_manager import OffsetManager, Topics
+from ottla.broker.groups.offsets import OffsetAt, OffsetStore
+from ottla.protocol.coordinator.group_records import GroupMetadataKey, OffsetCommitKey
+from ottla.protocol.coordinator.record_codec import GroupRecord
+from ottla.protocol.errors import GroupIdNotFound, KafkaError
+from ottla.protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
+from ottla.protocol.messages.list_groups import ListedGroup
+from ottla.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from ottla.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from ottla.protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
 
 #: The only group type here, by its name in ListGroups (KIP-848).
 CLASSIC_GROUP_TYPE = "classic"

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, assert_never
 from uuid import UUID
 
-from broker.groups.actions import (
+from ottla.broker.groups.actions import (
     JOIN_SLOT,
     SYNC_SLOT,
     Action,
@@ -27,30 +27,30 @@ from broker.groups.actions import (
     TimerSlot,
     session_slot,
 )
-from broker.groups.answers import error_of
-from broker.groups.cleanup import Cleanup
-from broker.groups.config import GroupConfig
-from broker.groups.coordinator_log import CoordinatorLog
-from broker.groups.delayed_join import DelayedGroupResponse
-from broker.groups.errors import client_error_code
-from broker.groups.group import ClassicGroup
-from broker.groups.group_restoring import restore_groups
-from broker.groups.group_state import GroupState
-from broker.groups.loader import load
-from broker.groups.log_state import LogState
-from broker.groups.offset_commits import OffsetCommits
-from broker.groups.offset_manager import Topics
-from broker.groups.record_writer import Appendable, RecordWriter
-from broker.groups.resuming import Resumable, resumable
-from broker.groups.sessions import on_loaded, on_timer
-from broker.groups.shard import Shard
-from broker.groups.storing import end_group, on_stored
-from broker.groups.timers import Timers
-from protocol.coordinator.group_records import GroupMetadataKey
-from protocol.coordinator.record_codec import GroupRecord
-from protocol.errors import CoordinatorLoadInProgress, ErrorCode, KafkaError, NotCoordinator
-from runtime import Runtime
-from runtime.turns import in_turns
+from ottla.broker.groups.answers import error_of
+from ottla.broker.groups.cleanup import Cleanup
+from ottla.broker.groups.config import GroupConfig
+from ottla.broker.groups.coordinator_log import CoordinatorLog
+from ottla.broker.groups.delayed_join import DelayedGroupResponse
+from ottla.broker.groups.errors import client_error_code
+from ottla.broker.groups.group import ClassicGroup
+from ottla.broker.groups.group_restoring import restore_groups
+from ottla.broker.groups.group_state import GroupState
+from ottla.broker.groups.loader import load
+from ottla.broker.groups.log_state import LogState
+from ottla.broker.groups.offset_commits import OffsetCommits
+from ottla.broker.groups.offset_manager import Topics
+from ottla.broker.groups.record_writer import Appendable, RecordWriter
+from ottla.broker.groups.resuming import Resumable, resumable
+from ottla.broker.groups.sessions import on_loaded, on_timer
+from ottla.broker.groups.shard import Shard
+from ottla.broker.groups.storing import end_group, on_stored
+from ottla.broker.groups.timers import Timers
+from ottla.protocol.coordinator.group_records import GroupMetadataKey
+from ottla.protocol.coordinator.record_codec import GroupRecord
+from ottla.protocol.errors import CoordinatorLoadInProgress, ErrorCode, KafkaError, NotCoordinator
+from ottla.runtime import Runtime
+from ottla.runtime.turns import in_turns
 
 logger = logging.getLogger(__name__)
 

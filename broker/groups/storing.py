@@ -6,7 +6,7 @@ Source: the appendFuture callbacks of GroupMetadataManager of Kafka 4.3.
 import logging
 from typing import assert_never
 
-from broker.groups.actions import (
+from ottla.broker.groups.actions import (
     Action,
     AssignmentStored,
     EmptyGenerationStored,
@@ -14,13 +14,13 @@ from broker.groups.actions import (
     StaticMemberStored,
     Stored,
 )
-from broker.groups.group import ClassicGroup
-from broker.groups.group_state import GroupState
-from broker.groups.rebalance import rebalance_or_complete, reset_assignments, restart_session_timer
-from broker.groups.syncing import assignment_response
-from protocol.errors import ErrorCode
-from protocol.messages.join_group import JoinGroupResponse
-from protocol.messages.sync_group import SyncGroupResponse
+from ottla.broker.groups.group import ClassicGroup
+from ottla.broker.groups.group_state import GroupState
+from ottla.broker.groups.rebalance import rebalance_or_complete, reset_assignments, restart_session_timer
+from ottla.broker.groups.syncing import assignment_response
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.join_group import JoinGroupResponse
+from ottla.protocol.messages.sync_group import SyncGroupResponse
 
 logger = logging.getLogger(__name__)
 

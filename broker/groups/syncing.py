@@ -6,12 +6,12 @@ Source: GroupMetadataManager.classicGroupSync of Kafka 4.3.
 import logging
 from typing import assert_never
 
-from broker.groups.actions import SYNC_SLOT, Action, AnswerSync, AssignmentStored, CancelTimer, Store
-from broker.groups.group import ClassicGroup
-from broker.groups.group_metadata import group_value
-from broker.groups.group_state import GroupState
-from broker.groups.member import Member
-from protocol.errors import (
+from ottla.broker.groups.actions import SYNC_SLOT, Action, AnswerSync, AssignmentStored, CancelTimer, Store
+from ottla.broker.groups.group import ClassicGroup
+from ottla.broker.groups.group_metadata import group_value
+from ottla.broker.groups.group_state import GroupState
+from ottla.broker.groups.member import Member
+from ottla.protocol.errors import (
     CoordinatorNotAvailable,
     ErrorCode,
     IllegalGeneration,
@@ -20,7 +20,7 @@ from protocol.errors import (
     RebalanceInProgress,
     UnknownMemberId,
 )
-from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from ottla.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 logger = logging.getLogger(__name__)
 

@@ -1,6 +1,6 @@
 """Node-to-controller channel: requests to the active controller, in this process or at the quorum's leader.
 
-A broker's own requests are sent as they are, clients' requests in an envelope (`broker.membership.envelope`). A request is
+A broker's own requests are sent as they are, clients' requests in an envelope (`ottla.broker.membership.envelope`). A request is
 retried, after a pause or as soon as the leader changes, while no leader is known, the leader is unreachable, or
 the node that received it is no longer the leader; until its timeout. A retried request may therefore be carried
 out twice, or once although the response reports a failure; Kafka's brokers do the same.
@@ -13,12 +13,12 @@ from collections.abc import Callable, Collection, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any, Final, Protocol
 
-from broker.log_lines import OutageLog
-from broker.membership.envelope import has_not_controller_error, unwrap_response, wrap_request
-from broker.network.client import Address, Disconnected, NodeClient
-from broker.request_context import RequestContext
-from protocol.api_keys import ApiKey
-from protocol.errors import (
+from ottla.broker.log_lines import OutageLog
+from ottla.broker.membership.envelope import has_not_controller_error, unwrap_response, wrap_request
+from ottla.broker.network.client import Address, Disconnected, NodeClient
+from ottla.broker.request_context import RequestContext
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import (
     ErrorCode,
     MalformedMessage,
     NotController,
@@ -26,8 +26,8 @@ from protocol.errors import (
     UnknownServerError,
     UnsupportedVersion,
 )
-from runtime import Runtime
-from runtime.turns import FreedInTurns, result_in_turns
+from ottla.runtime import Runtime
+from ottla.runtime.turns import FreedInTurns, result_in_turns
 
 logger = logging.getLogger(__name__)
 

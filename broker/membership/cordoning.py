@@ -9,10 +9,10 @@ Source: DynamicLogConfig, LogManager.nextLogDirs, BrokerLifecycleManager of Kafk
 
 from pathlib import Path
 
-from broker.config import BrokerConfig
-from broker.config.parsed_config import absolute_path
-from protocol.metadata.features import CORDONED_DIRECTORIES_4_3_IV0
-from protocol.metadata.image import MetadataImage
+from ottla.broker.config import BrokerConfig
+from ottla.broker.config.parsed_config import absolute_path
+from ottla.protocol.metadata.features import CORDONED_DIRECTORIES_4_3_IV0
+from ottla.protocol.metadata.image import MetadataImage
 
 
 def cordoned_paths(config: BrokerConfig) -> frozenset[Path]:

@@ -15,21 +15,21 @@ from itertools import islice
 from typing import Final
 from uuid import UUID
 
-from broker.membership.controller_channel import ControllerChannel
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.assign_replicas_to_dirs import (
+from ottla.broker.membership.controller_channel import ControllerChannel
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
     AssignReplicasToDirsResponse,
     DirectoryData,
     PartitionData,
     TopicData,
 )
-from protocol.metadata.features import DIRECTORIES_3_7_IV2
-from protocol.metadata.image import MetadataDelta, MetadataImage
-from protocol.types import TopicPartition
-from runtime import Runtime
-from runtime.turns import in_turns
+from ottla.protocol.metadata.features import DIRECTORIES_3_7_IV2
+from ottla.protocol.metadata.image import MetadataDelta, MetadataImage
+from ottla.protocol.types import TopicPartition
+from ottla.runtime import Runtime
+from ottla.runtime.turns import in_turns
 
 logger = logging.getLogger(__name__)
 

@@ -13,32 +13,32 @@ from ipaddress import ip_address
 from itertools import islice
 from typing import Any, Final, NamedTuple, get_args, get_type_hints
 
-from broker.request_context import RequestContext
-from protocol.api_keys import KAFKA_VERSIONS, ApiKey
-from protocol.codec import (
+from ottla.broker.request_context import RequestContext
+from ottla.protocol.api_keys import KAFKA_VERSIONS, ApiKey
+from ottla.protocol.codec import (
     decode_request_in_steps,
     decode_response_in_steps,
     decode_struct,
     encode_request_in_steps,
     encode_struct,
 )
-from protocol.errors import (
+from ottla.protocol.errors import (
     ErrorCode,
     InvalidRequest,
     MalformedMessage,
     PrincipalDeserializationFailure,
     UnsupportedVersion,
 )
-from protocol.framing import (
+from ottla.protocol.framing import (
     RequestHeader,
     parse_request_header,
     parse_response_header,
     request_header,
     response_header,
 )
-from protocol.messages.default_principal_data import DefaultPrincipalData
-from protocol.messages.envelope import EnvelopeRequest
-from protocol.schema import Request, Response
+from ottla.protocol.messages.default_principal_data import DefaultPrincipalData
+from ottla.protocol.messages.envelope import EnvelopeRequest
+from ottla.protocol.schema import Request, Response
 
 #: The APIs that a broker may forward for a client; Kafka's ApiKeys.forwardable.
 FORWARDABLE: Final = frozenset(
@@ -99,7 +99,7 @@ def wrap_request(
 def unwrap_request(
     envelope: EnvelopeRequest, listener_name: str, parts: list[Any]
 ) -> Generator[None, None, Forwarded]:
-    """The request that an envelope holds, decoded in steps; `parts`: see `protocol.codec.stepwise_decoder`.
+    """The request that an envelope holds, decoded in steps; `parts`: see `ottla.protocol.codec.stepwise_decoder`.
 
     Raises PrincipalDeserializationFailure, InvalidRequest for an invalid envelope, and
     UnsupportedVersion for a request in it that cannot be parsed.

@@ -20,15 +20,15 @@ from contextlib import suppress
 from typing import Final
 from uuid import UUID
 
-from broker.config import BrokerConfig
-from broker.config.listeners import Listener
-from broker.membership.controller_channel import ControllerChannel
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages import broker_registration as registration
-from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
-from runtime import Runtime
-from runtime.rate_limited_log import RateLimitedLog
+from ottla.broker.config import BrokerConfig
+from ottla.broker.config.listeners import Listener
+from ottla.broker.membership.controller_channel import ControllerChannel
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages import broker_registration as registration
+from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from ottla.runtime import Runtime
+from ottla.runtime.rate_limited_log import RateLimitedLog
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ _MAX_SHUTDOWN_FAILURES: Final = 2
 _FINAL_REFUSALS: Final[Mapping[int, str]] = {
     ErrorCode.inconsistent_cluster_id: (
         "its log directories were formatted for another cluster than the controllers'. "
-        "Give it the right controller.quorum addresses, or empty log directories formatted with the cluster's id"
+        "Give it the right ottla.controller.quorum addresses, or empty log directories formatted with the cluster's id"
     ),
     ErrorCode.unsupported_version: (
         "the cluster has finalized features that this software does not serve, or controllers of an older kind"

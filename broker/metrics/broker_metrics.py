@@ -7,10 +7,10 @@ BrokerServerMetrics of Kafka 4.3.1.
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from broker.metrics.families import Family, Read, Reading, kafka, one
-from broker.network import NetworkServer
-from broker.purgatory.delayed_operation import DelayedOperationPurgatory
-from broker.reads.fetch_session_cache import FetchSessionCache
+from ottla.broker.metrics.families import Family, Read, Reading, kafka, one
+from ottla.broker.network import NetworkServer
+from ottla.broker.purgatory.delayed_operation import DelayedOperationPurgatory
+from ottla.broker.reads.fetch_session_cache import FetchSessionCache
 
 #: Kinds of delayed operations that are shown also while none has waited yet, as in Kafka.
 _KINDS: Final = ("Produce", "Fetch", "DeleteRecords", "RemoteFetch", "RemoteListOffsets")

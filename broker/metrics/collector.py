@@ -11,9 +11,9 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
-from broker.metrics.families import Family
-from broker.metrics.names import Kind
-from runtime.histogram import BOUNDS_MS, Histogram
+from ottla.broker.metrics.families import Family
+from ottla.broker.metrics.names import Kind
+from ottla.runtime.histogram import BOUNDS_MS, Histogram
 
 _BOUNDS = (*(str(bound) for bound in BOUNDS_MS), "+Inf")
 

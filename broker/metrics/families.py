@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from broker.metrics.names import Kind, metric_name
-from runtime.histogram import Histogram
+from ottla.broker.metrics.names import Kind, metric_name
+from ottla.runtime.histogram import Histogram
 
 Labels = Mapping[str, str]
 #: Labels beside the family's fixed ones, and the value; a histogram's value is itself.
@@ -38,7 +38,7 @@ class Family:
 
 
 def kafka(mbean: str, documentation: str, read: Read, *, attribute: str = "Value") -> Family:
-    """A metric of Kafka, under the name that `broker.metrics.names` gives it."""
+    """A metric of Kafka, under the name that `ottla.broker.metrics.names` gives it."""
     name, kind, labels = metric_name(mbean, attribute)
     return Family(
         name=name,

@@ -6,9 +6,9 @@ Source: GroupCoordinatorMetrics of Kafka 4.3.1.
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from broker.groups.coordinator import GroupCoordinator
-from broker.groups.group_state import GroupState
-from broker.metrics.families import Family, kafka, one
+from ottla.broker.groups.coordinator import GroupCoordinator
+from ottla.broker.groups.group_state import GroupState
+from ottla.broker.metrics.families import Family, kafka, one
 
 
 class GroupTable:

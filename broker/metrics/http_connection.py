@@ -21,8 +21,8 @@ from enum import Enum, auto
 from http import HTTPStatus
 from typing import Final, Protocol, cast
 
-from broker.metrics.http_request import HEAD_END, MAX_HEAD_BYTES, BadRequest, HttpRequest, parse_head
-from runtime import Runtime
+from ottla.broker.metrics.http_request import HEAD_END, MAX_HEAD_BYTES, BadRequest, HttpRequest, parse_head
+from ottla.runtime import Runtime
 
 logger = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ import logging
 from contextlib import suppress
 from typing import Final
 
-from broker.metrics.http_connection import HttpConnection, Respond
-from runtime import Listening, Runtime, SocketOptions
+from ottla.broker.metrics.http_connection import HttpConnection, Respond
+from ottla.runtime import Listening, Runtime, SocketOptions
 
 logger = logging.getLogger(__name__)
 

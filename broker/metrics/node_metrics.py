@@ -5,9 +5,9 @@ Kafka has no metric of a failed task or a blocked loop; their names begin with `
 
 from collections.abc import Iterable, Sequence
 
-from broker.metrics.families import Family, Read, Reading, one, own
-from broker.metrics.names import Kind
-from runtime import Pool, Runtime
+from ottla.broker.metrics.families import Family, Read, Reading, one, own
+from ottla.broker.metrics.names import Kind
+from ottla.runtime import Pool, Runtime
 
 
 def families(runtime: Runtime) -> Sequence[Family]:

@@ -14,12 +14,12 @@ from itertools import chain
 
 from prometheus_client.registry import CollectorRegistry
 
-from broker.metrics.collector import NodeCollector
-from broker.metrics.exposition import TextFormat, chosen_format, pieces
-from broker.metrics.http_connection import HttpResponse
-from broker.metrics.http_request import HttpRequest
-from runtime import Runtime
-from runtime.turns import in_turns
+from ottla.broker.metrics.collector import NodeCollector
+from ottla.broker.metrics.exposition import TextFormat, chosen_format, pieces
+from ottla.broker.metrics.http_connection import HttpResponse
+from ottla.broker.metrics.http_request import HttpRequest
+from ottla.runtime import Runtime
+from ottla.runtime.turns import in_turns
 
 _INDEX = b"Ottla. Pages: /metrics, /healthz, /readyz\n"
 

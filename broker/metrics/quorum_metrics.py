@@ -8,12 +8,12 @@ Source: KafkaRaftMetrics, BrokerServerMetrics, QuorumControllerMetrics and Contr
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
-from broker.metrics.families import Family, Reading, kafka, one
-from protocol.metadata.image import MetadataImage
+from ottla.broker.metrics.families import Family, Reading, kafka, one
+from ottla.protocol.metadata.image import MetadataImage
 
 
 class Quorum(Protocol):
-    """This node's replica of the metadata log (`controller.quorum.raft_client`)."""
+    """This node's replica of the metadata log (`ottla.controller.quorum.raft_client`)."""
 
     @property
     def leader(self) -> tuple[int | None, int]:
@@ -41,7 +41,7 @@ class Quorum(Protocol):
 
 
 class ActiveController(Protocol):
-    """The controller of this node (`controller.controller`)."""
+    """The controller of this node (`ottla.controller.controller`)."""
 
     @property
     def is_active(self) -> bool:

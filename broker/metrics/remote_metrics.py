@@ -11,10 +11,10 @@ from dataclasses import fields
 from operator import attrgetter
 from typing import Final
 
-from broker.metrics.families import NO_LABELS, Family, Read, Reading, kafka, one, own
-from broker.metrics.names import Kind
-from remote.metrics import RemotePartitionGauges, RemoteStorageMetrics, ThrottleTime
-from remote.reading.read_slots import ReadSlots
+from ottla.broker.metrics.families import NO_LABELS, Family, Read, Reading, kafka, one, own
+from ottla.broker.metrics.names import Kind
+from ottla.remote.metrics import RemotePartitionGauges, RemoteStorageMetrics, ThrottleTime
+from ottla.remote.reading.read_slots import ReadSlots
 
 _TOPICS: Final = "kafka.server:type=BrokerTopicMetrics,name="
 _MANAGER: Final = "kafka.log.remote:type=RemoteLogManager,name="

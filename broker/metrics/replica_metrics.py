@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
-from broker.metrics.families import Family, Read, Reading, kafka, one
-from broker.replicas.partition import Partition
-from broker.replicas.replica_manager import ReplicaManager
+from ottla.broker.metrics.families import Family, Read, Reading, kafka, one
+from ottla.broker.replicas.partition import Partition
+from ottla.broker.replicas.replica_manager import ReplicaManager
 
 
 class LogSizes(NamedTuple):

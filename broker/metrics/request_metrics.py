@@ -8,11 +8,11 @@ Source: RequestChannel.Metrics and RequestMetrics of Kafka 4.3.1.
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from broker.metrics.families import Family, Reading, kafka
-from broker.replicas.topic_stats import BrokerTopicStats
-from broker.request_stats import RequestCounter, RequestStats, kafka_name
-from protocol.api_keys import ApiKey
-from runtime.histogram import Histogram
+from ottla.broker.metrics.families import Family, Reading, kafka
+from ottla.broker.replicas.topic_stats import BrokerTopicStats
+from ottla.broker.request_stats import RequestCounter, RequestStats, kafka_name
+from ottla.protocol.api_keys import ApiKey
+from ottla.runtime.histogram import Histogram
 
 #: The counters of Fetch by Kafka's name of its sender.
 Fetches = Callable[[], Mapping[str, RequestCounter]]

@@ -9,8 +9,8 @@ Source: BrokerTopicMetrics of Kafka 4.3.1.
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from broker.metrics.families import NO_LABELS, Family, Read, Reading, kafka
-from broker.replicas.topic_stats import BrokerTopicStats, TopicStats
+from ottla.broker.metrics.families import NO_LABELS, Family, Read, Reading, kafka
+from ottla.broker.replicas.topic_stats import BrokerTopicStats, TopicStats
 
 #: (Kafka's name, the attribute of TopicStats, what it counts)
 _OF_EACH_TOPIC: Final = (

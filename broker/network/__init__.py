@@ -28,9 +28,9 @@ parked, and `WRITE_HIGH_WATER_BYTES` plus one reply that it does not read. Beyon
 read. Source: SocketServer, Processor and Selector of Kafka 4.3.1.
 """
 
-from broker.network.connection import Buffers, Connection, Dispatch, Reply, ReplyInTurns, ReplyOfReads
-from broker.network.server import NetworkServer
-from broker.network.settings import NetworkSettings
+from ottla.broker.network.connection import Buffers, Connection, Dispatch, Reply, ReplyInTurns, ReplyOfReads
+from ottla.broker.network.server import NetworkServer
+from ottla.broker.network.settings import NetworkSettings
 
 __all__ = [
     "Buffers",

@@ -11,9 +11,9 @@ Source: kafka.network.Acceptor, ConnectionQuotas.waitForConnectionSlot of Kafka 
 import logging
 from typing import Final
 
-from broker.network.limits import ConnectionLimits
-from runtime import Listening, Runtime
-from runtime.rate_limited_log import RateLimitedLog
+from ottla.broker.network.limits import ConnectionLimits
+from ottla.runtime import Listening, Runtime
+from ottla.runtime.rate_limited_log import RateLimitedLog
 
 logger = logging.getLogger(__name__)
 

@@ -21,22 +21,22 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from broker import VERSION
-from broker.config import BrokerConfig
-from broker.network.outgoing import SHARED_BYTES, Disconnected, OutgoingConnection
-from broker.network.response_buffer import ResponseBuffer
-from protocol.api_keys import KAFKA_VERSIONS, ApiKey
-from protocol.codec import (
+from ottla.broker import VERSION
+from ottla.broker.config import BrokerConfig
+from ottla.broker.network.outgoing import SHARED_BYTES, Disconnected, OutgoingConnection
+from ottla.broker.network.response_buffer import ResponseBuffer
+from ottla.protocol.api_keys import KAFKA_VERSIONS, ApiKey
+from ottla.protocol.codec import (
     decode_response,
     decode_response_in_steps,
     encode_request,
     encode_request_in_steps,
 )
-from protocol.errors import ErrorCode, MalformedMessage, UnsupportedVersion
-from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from protocol.schema import Request
-from runtime import Runtime, SocketOptions
-from runtime.turns import FreedInTurns, result_in_turns
+from ottla.protocol.errors import ErrorCode, MalformedMessage, UnsupportedVersion
+from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.protocol.schema import Request
+from ottla.runtime import Runtime, SocketOptions
+from ottla.runtime.turns import FreedInTurns, result_in_turns
 
 __all__ = ["Address", "ClientSettings", "Disconnected", "NodeClient"]
 

@@ -27,13 +27,13 @@ from struct import Struct
 from types import CoroutineType
 from typing import Any, NamedTuple, Protocol, cast
 
-from broker.network.receive_buffer import BufferPool, ReceiveBuffer, allowance
-from broker.network.request_memory import RequestMemory
-from broker.network.settings import NetworkSettings
-from protocol.errors import KafkaError
-from runtime import Runtime
-from runtime.histogram import Histogram
-from runtime.turns import LoopTurns
+from ottla.broker.network.receive_buffer import BufferPool, ReceiveBuffer, allowance
+from ottla.broker.network.request_memory import RequestMemory
+from ottla.broker.network.settings import NetworkSettings
+from ottla.protocol.errors import KafkaError
+from ottla.runtime import Runtime
+from ottla.runtime.histogram import Histogram
+from ottla.runtime.turns import LoopTurns
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ Buffers = list[bytes | memoryview]
 
 
 class DelayedReply(Awaitable[Any], Protocol):
-    """A reply that is not known yet: a delayed response (`broker.purgatory.delayed_response`), a future, a task.
+    """A reply that is not known yet: a delayed response (`ottla.broker.purgatory.delayed_response`), a future, a task.
 
     Its result may be another one: a Fetch that has waited, and whose many rows are then read in turns of the loop.
     """
@@ -94,7 +94,7 @@ WRITE_HIGH_WATER_BYTES = 256 * 1024
 REQUESTS_PER_TURN = 32
 REPLY_BYTES_PER_TURN = 64 * 1024
 
-#: Frames of this size are long work (`runtime.turns`): several connections may have received some at once, and a
+#: Frames of this size are long work (`ottla.runtime.turns`): several connections may have received some at once, and a
 #: megabyte written to new pages of the page cache takes 0.5 to 2.4 ms.
 LARGE_FRAME_BYTES = 128 * 1024
 #: Frames of this size may have many rows: they wait where long work, of whatever connection, has taken its part of the turn.
@@ -159,7 +159,7 @@ class ConnectionOwner(Protocol):
         """Log why a connection is closed; a bounded number of times."""
 
     def on_unreadable(self) -> None:
-        """The kernel could not read the memory of a reply, a page of a mapped file (`storage.lending`)."""
+        """The kernel could not read the memory of a reply, a page of a mapped file (`ottla.storage.lending`)."""
 
 
 class Connection(asyncio.BufferedProtocol):

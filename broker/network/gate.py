@@ -6,8 +6,8 @@ here, one for each connection, until the gate opens or the client disconnects.
 
 import asyncio
 
-from broker.network.connection import Connection, Dispatch, Reply
-from runtime import Runtime
+from ottla.broker.network.connection import Connection, Dispatch, Reply
+from ottla.runtime import Runtime
 
 
 class Gate:

@@ -14,7 +14,7 @@ Pure: times are in ms of any one clock. Source: kafka.network.ConnectionQuotas o
 
 from collections import Counter, deque
 
-from broker.network.settings import NetworkSettings
+from ottla.broker.network.settings import NetworkSettings
 
 
 class CreationRate:

@@ -19,10 +19,10 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Final, NamedTuple, cast
 
-from broker.network.response_buffer import ResponseBuffer
-from protocol.api_keys import ApiKey
-from protocol.errors import MalformedMessage
-from protocol.framing import parse_response_header, request_header
+from ottla.broker.network.response_buffer import ResponseBuffer
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import MalformedMessage
+from ottla.protocol.framing import parse_response_header, request_header
 
 #: The size of the buffer that the connections of one client share; a response within one read is copied out of it.
 SHARED_BYTES: Final = 64 * 1024

@@ -20,7 +20,7 @@ Source: kafka.network.RequestChannel, Selector and SimpleMemoryPool of Kafka 4.3
 from collections.abc import Callable
 from typing import Protocol
 
-from broker.network.settings import NetworkSettings
+from ottla.broker.network.settings import NetworkSettings
 
 
 class Receiver(Protocol):

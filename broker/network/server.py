@@ -10,13 +10,13 @@ from functools import partial
 from heapq import nsmallest
 from typing import Any
 
-from broker.network.acceptor import Acceptor
-from broker.network.connection import Connection, Dispatch, Reply
-from broker.network.limits import ConnectionLimits
-from broker.network.receive_buffer import BufferPool
-from broker.network.request_memory import RequestMemory
-from broker.network.settings import NO_LIMIT, NetworkSettings
-from runtime import Listening, Runtime, SocketOptions
+from ottla.broker.network.acceptor import Acceptor
+from ottla.broker.network.connection import Connection, Dispatch, Reply
+from ottla.broker.network.limits import ConnectionLimits
+from ottla.broker.network.receive_buffer import BufferPool
+from ottla.broker.network.request_memory import RequestMemory
+from ottla.broker.network.settings import NO_LIMIT, NetworkSettings
+from ottla.runtime import Listening, Runtime, SocketOptions
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class NetworkServer:
         self.runtime = runtime
         self.dispatch = dispatch
         self._settings = settings or NetworkSettings()
-        #: Called when the kernel could not read the memory of a reply, a page of a mapped file (`storage.lending`).
+        #: Called when the kernel could not read the memory of a reply, a page of a mapped file (`ottla.storage.lending`).
         self.on_unreadable: Callable[[], None] = lambda: None
         self.limits = ConnectionLimits(self._settings)
         self.turns = runtime.turns

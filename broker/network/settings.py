@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from broker.config import BrokerConfig
+from ottla.broker.config import BrokerConfig
 
 #: Kafka's "no limit" for numbers of connections.
 NO_LIMIT = 2**31 - 1

@@ -14,7 +14,7 @@ watched, since a signal is not repeated. An operation that waits for an offset k
 began, because an offset names records within one leadership only.
 
 One event may concern thousands of operations, and thousands may have the same deadline. A few short ones are checked in the
-turn of the event. More are long work (`runtime.turns`): they are checked in order, as many in a turn as it has room for.
+turn of the event. More are long work (`ottla.runtime.turns`): they are checked in order, as many in a turn as it has room for.
 
 An operation is one object and one timer: no task, no queue entry of its own. Operations are bounded by the
 connections, each of which has one request in process.
@@ -40,7 +40,7 @@ class Timer(Protocol):
 
 
 class Turns(Protocol):
-    """The turns of the loop, as of `runtime.turns`: how much of the present one long work has taken."""
+    """The turns of the loop, as of `ottla.runtime.turns`: how much of the present one long work has taken."""
 
     def charge(self, steps: int = 1) -> None:
         """Long work is about to take a part of this turn."""

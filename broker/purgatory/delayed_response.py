@@ -12,8 +12,8 @@ and a turn is a system call and as much work as a small response. What is called
 complete another operation: it runs while the purgatory checks the operations of a key. Code that is not written for that
 awaits the operation, or takes a future of it (`as_future`), and continues in a later turn.
 
-Delayed Produce and DeleteRecords (`broker.replicas.delayed_produce`), delayed Fetch (`broker.reads.delayed_fetch`), and
-JoinGroup and SyncGroup requests that wait for other members (`broker.groups.delayed_join`) are such operations.
+Delayed Produce and DeleteRecords (`ottla.broker.replicas.delayed_produce`), delayed Fetch (`ottla.broker.reads.delayed_fetch`), and
+JoinGroup and SyncGroup requests that wait for other members (`ottla.broker.groups.delayed_join`) are such operations.
 
 Source: DelayedOperationPurgatory.tryCompleteElseWatch, and the response callbacks of Kafka's delayed operations, which the
 thread that completes an operation calls, too.
@@ -25,7 +25,7 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from broker.purgatory.delayed_operation import DelayedOperation, DelayedOperationPurgatory
+from ottla.broker.purgatory.delayed_operation import DelayedOperation, DelayedOperationPurgatory
 
 T = TypeVar("T")
 

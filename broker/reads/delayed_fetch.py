@@ -14,16 +14,16 @@ import asyncio
 from collections.abc import Callable, Coroutine, Hashable
 from typing import Any, Final, TypeVar
 
-from broker.purgatory.delayed_operation import Timer
-from broker.purgatory.delayed_response import DelayedResponse
-from broker.reads.fetch_contexts import FetchContext
-from broker.reads.fetch_params import FetchParams
-from broker.reads.follower_fetch import is_high_watermark_stale
-from broker.reads.high_watermark_delay import MAX_DELAY_S
-from broker.reads.read_from_log import LogReads
-from broker.reads.response_rows import ResponseRows
-from broker.replicas.replica_manager import ReplicaManager
-from runtime.histogram import Histogram
+from ottla.broker.purgatory.delayed_operation import Timer
+from ottla.broker.purgatory.delayed_response import DelayedResponse
+from ottla.broker.reads.fetch_contexts import FetchContext
+from ottla.broker.reads.fetch_params import FetchParams
+from ottla.broker.reads.follower_fetch import is_high_watermark_stale
+from ottla.broker.reads.high_watermark_delay import MAX_DELAY_S
+from ottla.broker.reads.read_from_log import LogReads
+from ottla.broker.reads.response_rows import ResponseRows
+from ottla.broker.replicas.replica_manager import ReplicaManager
+from ottla.runtime.histogram import Histogram
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ _MAX_LOOK_S: Final = 0.2
 #: More rows are read in turns of the event loop. A row with records takes 5 us, or twice that where so many do not fit into
 #: the processor's caches.
 MAX_ROWS_AT_ONCE: Final = 200
-#: More rows are long work (`runtime.turns`): in a turn that has had its part of it, they are read in later ones.
+#: More rows are long work (`ottla.runtime.turns`): in a turn that has had its part of it, they are read in later ones.
 FEW_ROWS: Final = 20
 
 

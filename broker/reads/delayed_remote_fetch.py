@@ -11,11 +11,11 @@ own limit is less: there, a read that is not complete is lost.
 from collections.abc import Callable, Hashable
 from typing import TypeVar
 
-from broker.purgatory.delayed_response import DelayedResponse
-from broker.reads.fetch_params import FetchParams
-from broker.reads.read_from_log import LogReads
-from broker.reads.remote_reads import RemoteReads
-from broker.reads.response_rows import ResponseRows
+from ottla.broker.purgatory.delayed_response import DelayedResponse
+from ottla.broker.reads.fetch_params import FetchParams
+from ottla.broker.reads.read_from_log import LogReads
+from ottla.broker.reads.remote_reads import RemoteReads
+from ottla.broker.reads.response_rows import ResponseRows
 
 T = TypeVar("T")
 

@@ -11,10 +11,10 @@ Source: KIP-1075; Kafka's DelayedRemoteListOffsets and RemoteLogOffsetReader.
 from asyncio import AbstractEventLoop, Task
 from collections.abc import Hashable, Sequence
 
-from broker.purgatory.delayed_response import DelayedResponse
-from broker.replicas.partition import Partition
-from protocol.errors import KafkaError, RequestTimedOut, UnknownServerError
-from storage.index import TimestampOffset
+from ottla.broker.purgatory.delayed_response import DelayedResponse
+from ottla.broker.replicas.partition import Partition
+from ottla.protocol.errors import KafkaError, RequestTimedOut, UnknownServerError
+from ottla.storage.index import TimestampOffset
 
 
 class OffsetLookUp:

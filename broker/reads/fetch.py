@@ -21,19 +21,19 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from broker.purgatory.delayed_response import DelayedResponse
-from broker.reads.delayed_fetch import FEW_ROWS, MAX_ROWS_AT_ONCE, DelayedFetch, while_wanted
-from broker.reads.delayed_remote_fetch import DelayedRemoteFetch
-from broker.reads.fetch_contexts import FetchContext
-from broker.reads.fetch_params import FetchParams
-from broker.reads.preferred_read_replica import PreferredReadReplicas
-from broker.reads.read_from_log import ROWS_OF_STEP, LogReads
-from broker.reads.remote_reads import RemoteReads
-from broker.reads.response_rows import ResponseRows
-from broker.replicas.replica_manager import ReplicaManager
-from broker.request_stats import RequestCounter
-from protocol.errors import KafkaError
-from runtime import Pool
+from ottla.broker.purgatory.delayed_response import DelayedResponse
+from ottla.broker.reads.delayed_fetch import FEW_ROWS, MAX_ROWS_AT_ONCE, DelayedFetch, while_wanted
+from ottla.broker.reads.delayed_remote_fetch import DelayedRemoteFetch
+from ottla.broker.reads.fetch_contexts import FetchContext
+from ottla.broker.reads.fetch_params import FetchParams
+from ottla.broker.reads.preferred_read_replica import PreferredReadReplicas
+from ottla.broker.reads.read_from_log import ROWS_OF_STEP, LogReads
+from ottla.broker.reads.remote_reads import RemoteReads
+from ottla.broker.reads.response_rows import ResponseRows
+from ottla.broker.replicas.replica_manager import ReplicaManager
+from ottla.broker.request_stats import RequestCounter
+from ottla.protocol.errors import KafkaError
+from ottla.runtime import Pool
 
 T = TypeVar("T")
 

@@ -12,8 +12,8 @@ Source: KIP-227; Kafka's FetchManager and FetchContext.
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TypeVar
 
-from broker.reads.fetch_session_cache import FetchSessionCache
-from broker.reads.fetch_sessions import (
+from ottla.broker.reads.fetch_session_cache import FetchSessionCache
+from ottla.broker.reads.fetch_sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
     NO_SESSION,
@@ -23,8 +23,8 @@ from broker.reads.fetch_sessions import (
     ResponseRow,
     next_epoch,
 )
-from broker.replicas.hosted_partitions import PartitionKey
-from protocol.errors import (
+from ottla.broker.replicas.hosted_partitions import PartitionKey
+from ottla.protocol.errors import (
     ErrorCode,
     FetchSessionIdNotFound,
     FetchSessionTopicIdError,

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from broker.replication.replica_selector import ClientMetadata
+from ottla.broker.replication.replica_selector import ClientMetadata
 
 
 @dataclass(slots=True, kw_only=True)

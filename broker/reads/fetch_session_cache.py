@@ -8,8 +8,8 @@ from collections.abc import Callable
 from random import Random
 from typing import NamedTuple
 
-from broker.reads.fetch_sessions import FetchedPartition, FetchSession
-from broker.replicas.hosted_partitions import PartitionKey
+from ottla.broker.reads.fetch_sessions import FetchedPartition, FetchSession
+from ottla.broker.replicas.hosted_partitions import PartitionKey
 
 #: Partitions in all sessions of connections (`repeated_fetches.py`); each takes some 800 bytes. One host has at most as many of them
 #: as are left for others: half of them if it is the only one.

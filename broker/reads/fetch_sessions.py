@@ -20,10 +20,10 @@ Source: KIP-227; Kafka's FetchSession and CachedPartition.
 from collections.abc import Iterable
 from typing import Protocol
 
-from broker.reads.high_watermark_delay import HighWatermarkDelay
-from broker.replicas.hosted_partitions import PartitionKey
-from broker.replicas.partition import Partition
-from protocol.local_log import LocalLogState
+from ottla.broker.reads.high_watermark_delay import HighWatermarkDelay
+from ottla.broker.replicas.hosted_partitions import PartitionKey
+from ottla.broker.replicas.partition import Partition
+from ottla.protocol.local_log import LocalLogState
 
 NO_SESSION = 0
 INITIAL_EPOCH = 0
@@ -32,7 +32,7 @@ MAX_EPOCH = 2**31 - 1
 
 
 class RequestRow(Protocol):
-    """One partition's row of the Fetch request: a `FetchPartition`, or a `protocol.hot.fetch.FetchRow`."""
+    """One partition's row of the Fetch request: a `FetchPartition`, or a `ottla.protocol.hot.fetch.FetchRow`."""
 
     @property
     def fetch_offset(self) -> int:

@@ -16,14 +16,14 @@ handleOffsetOutOfRangeError; the high watermark in the request: KIP-1166.
 
 from typing import Final
 
-from broker.reads.fetch_params import FetchParams
-from broker.reads.fetch_sessions import FetchedPartition
-from broker.reads.response_rows import error_row
-from broker.replicas.partition import Partition
-from protocol.errors import ErrorCode, KafkaError, OffsetMovedToTieredStorage, OffsetOutOfRange
-from protocol.local_log import LocalLog
-from protocol.messages.fetch import PartitionData
-from storage.log import Log
+from ottla.broker.reads.fetch_params import FetchParams
+from ottla.broker.reads.fetch_sessions import FetchedPartition
+from ottla.broker.reads.response_rows import error_row
+from ottla.broker.replicas.partition import Partition
+from ottla.protocol.errors import ErrorCode, KafkaError, OffsetMovedToTieredStorage, OffsetOutOfRange
+from ottla.protocol.local_log import LocalLog
+from ottla.protocol.messages.fetch import PartitionData
+from ottla.storage.log import Log
 
 #: In a request's row: the follower does not report its high watermark (before version 18, and Kafka 4.3.1).
 _NOT_REPORTED: Final = 2**63 - 1

@@ -3,9 +3,9 @@
 Source: KIP-79, KIP-207; Kafka's Partition.fetchOffsetForTimestamp and UnifiedLog.fetchOffsetByTimestamp.
 """
 
-from broker.replicas.partition import Partition
-from protocol.errors import OffsetNotAvailable, RequestTimedOut
-from protocol.special_timestamps import (
+from ottla.broker.replicas.partition import Partition
+from ottla.protocol.errors import OffsetNotAvailable, RequestTimedOut
+from ottla.protocol.special_timestamps import (
     EARLIEST,
     EARLIEST_LOCAL,
     EARLIEST_PENDING_UPLOAD,
@@ -13,10 +13,10 @@ from protocol.special_timestamps import (
     LATEST_TIERED,
     MAX_TIMESTAMP,
 )
-from runtime import Pool, Runtime
-from storage.index import TimestampOffset
-from storage.log import Log
-from storage.time_search import TimeSearch
+from ottla.runtime import Pool, Runtime
+from ottla.storage.index import TimestampOffset
+from ottla.storage.log import Log
+from ottla.storage.time_search import TimeSearch
 
 
 def is_searched(timestamp: int) -> bool:

@@ -1,6 +1,6 @@
 """Preferred read replica of a consumer (KIP-392): asks the selector, with the racks and addresses of the brokers.
 
-`broker.replication.follower_reads.candidates`
+`ottla.broker.replication.follower_reads.candidates`
   -- PartitionView, with racks, lags and local log starts --> replica.selector.class -- chosen --> PreferredReadReplica
 
 Source: ReplicaManager.findPreferredReadReplica of Kafka 4.3.1.
@@ -9,10 +9,10 @@ Source: ReplicaManager.findPreferredReadReplica of Kafka 4.3.1.
 import logging
 from collections.abc import Callable
 
-from broker.metadata_cache import MetadataCache
-from broker.replicas.partition import Partition
-from broker.replication.follower_reads import Candidate, candidates
-from broker.replication.replica_selector import ClientMetadata, PartitionView, ReplicaSelector, ReplicaView
+from ottla.broker.metadata_cache import MetadataCache
+from ottla.broker.replicas.partition import Partition
+from ottla.broker.replication.follower_reads import Candidate, candidates
+from ottla.broker.replication.replica_selector import ClientMetadata, PartitionView, ReplicaSelector, ReplicaView
 
 logger = logging.getLogger(__name__)
 

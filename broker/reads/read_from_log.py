@@ -19,19 +19,19 @@ from functools import partial
 from typing import Final
 from uuid import UUID
 
-from broker.reads.fetch_contexts import FetchContext
-from broker.reads.fetch_params import FetchParams
-from broker.reads.fetch_sessions import FetchedPartition, RequestRow
-from broker.reads.follower_fetch import (
+from ottla.broker.reads.fetch_contexts import FetchContext
+from ottla.broker.reads.fetch_params import FetchParams
+from ottla.broker.reads.fetch_sessions import FetchedPartition, RequestRow
+from ottla.broker.reads.follower_fetch import (
     check_follower,
     is_high_watermark_stale,
     is_in_remote_tier,
     moved_row,
     record_progress,
 )
-from broker.reads.preferred_read_replica import PreferredReadReplicas
-from broker.reads.remote_reads import LocalFrom, RemoteReads
-from broker.reads.response_rows import (
+from ottla.broker.reads.preferred_read_replica import PreferredReadReplicas
+from ottla.broker.reads.remote_reads import LocalFrom, RemoteReads
+from ottla.broker.reads.response_rows import (
     NO_DIVERGENCE,
     PATIENT_ERRORS,
     ResponseRows,
@@ -42,14 +42,14 @@ from broker.reads.response_rows import (
     with_aborted_transactions,
     without_records,
 )
-from broker.replicas.partition import Partition
-from broker.replicas.replica_manager import ReplicaManager
-from protocol.errors import ErrorCode, KafkaError, OffsetMovedToTieredStorage, OffsetOutOfRange
-from protocol.hot.fetch import Row, UsualRow
-from protocol.messages.fetch import AbortedTransaction, EpochEndOffset, PartitionData
-from remote.reading.chunk_reads import PendingRead
-from runtime.turns import in_turns
-from storage.log import Log, WouldBlock
+from ottla.broker.replicas.partition import Partition
+from ottla.broker.replicas.replica_manager import ReplicaManager
+from ottla.protocol.errors import ErrorCode, KafkaError, OffsetMovedToTieredStorage, OffsetOutOfRange
+from ottla.protocol.hot.fetch import Row, UsualRow
+from ottla.protocol.messages.fetch import AbortedTransaction, EpochEndOffset, PartitionData
+from ottla.remote.reading.chunk_reads import PendingRead
+from ottla.runtime.turns import in_turns
+from ottla.storage.log import Log, WouldBlock
 
 #: Errors that are no failure of this broker; the others count as FailedFetchRequests.
 _EXPECTED_ERRORS: Final = frozenset(

@@ -19,20 +19,20 @@ from functools import partial
 from logging import getLogger
 from typing import Final, NamedTuple
 
-from broker.purgatory.delayed_operation import DelayedOperationPurgatory
-from broker.reads.delayed_remote_list_offsets import DelayedRemoteListOffsets, OffsetLookUp
-from broker.replicas.partition import Partition
-from protocol.errors import KafkaError, UnknownServerError
-from protocol.messages.fetch import AbortedTransaction
-from protocol.special_timestamps import MAX_TIMESTAMP
-from remote.errors import MetadataNotReady, RemoteStorageError, RetriableRemoteStorageError
-from remote.log_manager.tiered_partition import id_of
-from remote.reader import RemoteLogReader
-from remote.reading.chunk_reads import ChunkReads, FetchQuota, PendingRead, RemoteReadsThrottled
-from remote.reading.read_slots import ReadSlots
-from remote.reading.settings import RemoteReadSettings
-from runtime import Runtime
-from storage.index import TimestampOffset
+from ottla.broker.purgatory.delayed_operation import DelayedOperationPurgatory
+from ottla.broker.reads.delayed_remote_list_offsets import DelayedRemoteListOffsets, OffsetLookUp
+from ottla.broker.replicas.partition import Partition
+from ottla.protocol.errors import KafkaError, UnknownServerError
+from ottla.protocol.messages.fetch import AbortedTransaction
+from ottla.protocol.special_timestamps import MAX_TIMESTAMP
+from ottla.remote.errors import MetadataNotReady, RemoteStorageError, RetriableRemoteStorageError
+from ottla.remote.log_manager.tiered_partition import id_of
+from ottla.remote.reader import RemoteLogReader
+from ottla.remote.reading.chunk_reads import ChunkReads, FetchQuota, PendingRead, RemoteReadsThrottled
+from ottla.remote.reading.read_slots import ReadSlots
+from ottla.remote.reading.settings import RemoteReadSettings
+from ottla.runtime import Runtime
+from ottla.storage.index import TimestampOffset
 
 #: Between the attempts of a look-up by timestamp.
 _PAUSES_S: Final = (0.05, 0.2)

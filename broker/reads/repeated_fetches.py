@@ -12,7 +12,7 @@ cost is again that of the partitions that have changed; the other rows are recog
 An idle poll of one partition takes 30 % less of the broker's processor time between its frame and its response, one of ten half
 as much (Dispatcher on a broker in a folder, both ways in turn).
 
-The session lasts as long as the connection's requests begin alike (`broker.api.request_head`). Each response is the same as
+The session lasts as long as the connection's requests begin alike (`ottla.broker.api.request_head`). Each response is the same as
 without it (test_usual_fetch), and partitions are read in the order of the request, which is the client's way to be fair. Only
 a log start offset that retention has moved is in a row, as in those of other sessions, once the partition is notified of it.
 
@@ -23,13 +23,13 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, cast
 from uuid import UUID
 
-from broker.reads.fetch_contexts import FetchContext, Row, Rows
-from broker.reads.fetch_session_cache import FetchSessionCache
-from broker.reads.fetch_sessions import NO_SESSION, FetchedPartition, FetchSession, RequestRow, ResponseRow
-from broker.replicas.hosted_partitions import PartitionKey
-from protocol.errors import ErrorCode
-from protocol.hot import fetch as codec
-from protocol.hot.fetch import UsualRow
+from ottla.broker.reads.fetch_contexts import FetchContext, Row, Rows
+from ottla.broker.reads.fetch_session_cache import FetchSessionCache
+from ottla.broker.reads.fetch_sessions import NO_SESSION, FetchedPartition, FetchSession, RequestRow, ResponseRow
+from ottla.broker.replicas.hosted_partitions import PartitionKey
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.hot import fetch as codec
+from ottla.protocol.hot.fetch import UsualRow
 
 #: Of one connection: its requests are parsed and answered in one turn of the event loop.
 MAX_ROWS: Final = 4_000

@@ -3,14 +3,14 @@
 from typing import Final
 from uuid import UUID
 
-from broker.reads.fetch_sessions import FetchedPartition, FetchSession
-from broker.replicas.replica_manager import ReplicaManager
-from protocol.errors import ErrorCode
-from protocol.hot import fetch as codec
-from protocol.hot.fetch import Row, UsualRow
-from protocol.messages.fetch import AbortedTransaction, EpochEndOffset, PartitionData
-from storage.log import Log
-from storage.log_offsets import LogOffsets
+from ottla.broker.reads.fetch_sessions import FetchedPartition, FetchSession
+from ottla.broker.replicas.replica_manager import ReplicaManager
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.hot import fetch as codec
+from ottla.protocol.hot.fetch import Row, UsualRow
+from ottla.protocol.messages.fetch import AbortedTransaction, EpochEndOffset, PartitionData
+from ottla.storage.log import Log
+from ottla.storage.log_offsets import LogOffsets
 
 #: The rows of one response, in the order of reading.
 ResponseRows = list[tuple[FetchedPartition, Row]]

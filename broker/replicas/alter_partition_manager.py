@@ -12,7 +12,7 @@ Every request has the local logs of the ISR, if elections ask for them (draft KI
 the committed one: only local logs have changed. Retention changes those of many partitions at once, each replica's at
 another moment, so reports are collected. ISR changes are sent first, and take the report of their partition along; they
 wait for a report only while it is in flight. A report changes nothing here: no high watermark waits for it, and
-`broker.replication.local_log_reports` decides again, by the metadata log, whether one is due.
+`ottla.broker.replication.local_log_reports` decides again, by the metadata log, whether one is due.
 
 A change waits until it is granted, refused or out of date, even if the task that sends the request fails: a partition
 with a proposed ISR proposes no other one.
@@ -30,12 +30,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import islice
 from typing import Any, Final
 
-from broker.membership.controller_channel import ControllerChannel
-from broker.replicas.partition import Partition
-from broker.replication.local_log_reports import LocalLogReports
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.alter_partition import (
+from ottla.broker.membership.controller_channel import ControllerChannel
+from ottla.broker.replicas.partition import Partition
+from ottla.broker.replication.local_log_reports import LocalLogReports
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionResponse,
     BrokerState,
@@ -43,13 +43,13 @@ from protocol.messages.alter_partition import (
     PartitionDataResponse,
     TopicData,
 )
-from runtime import Runtime
+from ottla.runtime import Runtime
 
 logger = logging.getLogger(__name__)
 
 _RETRY_S: Final = 0.05
 #: How long reports are collected. Retention moves the local log starts of 100 logs in that time
-#: (`storage.manager.scheduled_tasks`).
+#: (`ottla.storage.manager.scheduled_tasks`).
 _COLLECTION_S: Final = 1.0
 #: Reports in one request, which an ISR change may have to wait for.
 _MAX_REPORTS: Final = 500

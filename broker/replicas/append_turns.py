@@ -16,8 +16,8 @@ from collections.abc import Iterable, Iterator
 from struct import Struct
 from typing import Final, NamedTuple
 
-from protocol.hot.fetch import Records
-from protocol.records.batch import HEADER_SIZE_BYTES, LOG_OVERHEAD_BYTES, BatchHeader, unpack_header
+from ottla.protocol.hot.fetch import Records
+from ottla.protocol.records.batch import HEADER_SIZE_BYTES, LOG_OVERHEAD_BYTES, BatchHeader, unpack_header
 
 #: Other tasks run after appends of this cost: 0.3 ms for one batch of a MiB.
 TURN_COST: Final = 1 << 20

@@ -6,8 +6,8 @@ Source: Kafka's Partition.isReplicaIsrEligible and MetadataCache.
 from collections.abc import Callable
 from uuid import UUID
 
-from broker.metadata_cache import MetadataCache
-from broker.replication.leader_state import NO_BROKER_EPOCH
+from ottla.broker.metadata_cache import MetadataCache
+from ottla.broker.replication.leader_state import NO_BROKER_EPOCH
 
 
 class ClusterView:

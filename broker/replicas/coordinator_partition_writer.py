@@ -8,12 +8,12 @@ Source: Kafka's CoordinatorPartitionWriter and CoordinatorLoaderImpl.
 
 from asyncio import Future
 
-from broker.replicas.delayed_produce import ProducePartitionStatus
-from broker.replicas.leadership_listener import LeadershipListener
-from broker.replicas.replica_manager import ReplicaManager
-from protocol.types import TopicPartition
-from storage.appending import AppendOrigin
-from storage.log import AppendInfo, Log
+from ottla.broker.replicas.delayed_produce import ProducePartitionStatus
+from ottla.broker.replicas.leadership_listener import LeadershipListener
+from ottla.broker.replicas.replica_manager import ReplicaManager
+from ottla.protocol.types import TopicPartition
+from ottla.storage.appending import AppendOrigin
+from ottla.storage.log import AppendInfo, Log
 
 
 class CoordinatorPartitionWriter:

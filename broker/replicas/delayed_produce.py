@@ -22,9 +22,9 @@ from asyncio import AbstractEventLoop
 from collections.abc import Callable, Hashable, Sequence
 from typing import TypeVar
 
-from broker.purgatory.delayed_response import DelayedResponse
-from broker.replicas.partition import Partition
-from protocol.errors import KafkaError, RequestTimedOut
+from ottla.broker.purgatory.delayed_response import DelayedResponse
+from ottla.broker.replicas.partition import Partition
+from ottla.protocol.errors import KafkaError, RequestTimedOut
 
 T = TypeVar("T")
 

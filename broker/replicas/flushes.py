@@ -12,9 +12,9 @@ counts as its acknowledgement.
 Source: Kafka's UnifiedLog.append, which flushes synchronously.
 """
 
-from broker.replicas.partition import Partition
-from runtime import Pool, Runtime
-from storage.log import Log
+from ottla.broker.replicas.partition import Partition
+from ottla.runtime import Pool, Runtime
+from ottla.storage.log import Log
 
 
 async def flush_log(runtime: Runtime, log: Log) -> None:

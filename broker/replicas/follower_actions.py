@@ -1,4 +1,4 @@
-"""Executor of a follower's actions (`broker.replication.follower`), for replica fetchers and log directory moves.
+"""Executor of a follower's actions (`ottla.broker.replication.follower`), for replica fetchers and log directory moves.
 
     append                           --> at once; to a log that begins within the batch: after a truncation
     truncate, no disk work is needed --> at once
@@ -23,18 +23,18 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import assert_never
 
-from broker.replicas.follower_replica import FollowerReplica
-from broker.replication.follower import Action, Append, Follower, TruncateFullyAndStartAt, TruncateTo
-from broker.replication.remote_log_aux import BuildRemoteLogAux
-from protocol.errors import KafkaError
-from remote.auxiliary_state import AuxiliaryStates, Found, Unconfirmed
-from remote.errors import RemoteStorageError
-from remote.segment_metadata import TopicIdPartition
-from runtime import Pool, Runtime
-from storage.background import BackgroundJob
-from storage.log import Log, UnexpectedAppendOffset
-from storage.log_availability import DESCRIPTORS_RETRY_S, TooManyOpenFiles
-from storage.remote_restart import RemoteState
+from ottla.broker.replicas.follower_replica import FollowerReplica
+from ottla.broker.replication.follower import Action, Append, Follower, TruncateFullyAndStartAt, TruncateTo
+from ottla.broker.replication.remote_log_aux import BuildRemoteLogAux
+from ottla.protocol.errors import KafkaError
+from ottla.remote.auxiliary_state import AuxiliaryStates, Found, Unconfirmed
+from ottla.remote.errors import RemoteStorageError
+from ottla.remote.segment_metadata import TopicIdPartition
+from ottla.runtime import Pool, Runtime
+from ottla.storage.background import BackgroundJob
+from ottla.storage.log import Log, UnexpectedAppendOffset
+from ottla.storage.log_availability import DESCRIPTORS_RETRY_S, TooManyOpenFiles
+from ottla.storage.remote_restart import RemoteState
 
 logger = logging.getLogger(__name__)
 

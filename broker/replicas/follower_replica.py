@@ -1,4 +1,4 @@
-"""Follower's part of a replica: its log as a copy of another one, which `broker.replication.follower` decides about.
+"""Follower's part of a replica: its log as a copy of another one, which `ottla.broker.replication.follower` decides about.
 
 A partition's log follows its leader's; the future log of a log directory move follows the partition's current log.
 
@@ -8,8 +8,8 @@ UnifiedLog.appendAsFollower.
 
 from typing import Protocol
 
-from storage.log import Log
-from storage.remote_restart import RemoteState
+from ottla.storage.log import Log
+from ottla.storage.remote_restart import RemoteState
 
 
 class FollowerListener(Protocol):
@@ -26,7 +26,7 @@ class FollowerReplica:
     """See the module. Belongs to the loop's thread.
 
     Invariant: only batches that were requested in the present leader epoch are appended, the second of the TLA+ rules
-    (`broker.replication.follower`); none while this broker leads.
+    (`ottla.broker.replication.follower`); none while this broker leads.
     """
 
     __slots__ = ("_listener", "_reason", "leader_epoch", "leader_high_watermark", "log")

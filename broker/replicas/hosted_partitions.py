@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from uuid import UUID
 
-from broker.metadata_cache import MetadataCache
-from broker.replicas.partition import Partition
-from protocol.errors import (
+from ottla.broker.metadata_cache import MetadataCache
+from ottla.broker.replicas.partition import Partition
+from ottla.protocol.errors import (
     InconsistentTopicId,
     KafkaError,
     KafkaStorageError,
@@ -22,8 +22,8 @@ from protocol.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from protocol.metadata.image import TopicImage
-from protocol.types import TopicPartition
+from ottla.protocol.metadata.image import TopicImage
+from ottla.protocol.types import TopicPartition
 
 #: The key of a partition in requests: (topic name or topic id, partition index).
 PartitionKey = tuple[str | UUID, int]

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from broker.network.client import Address, ClientSettings, Disconnected, NodeClient
-from broker.network.response_buffer import ResponseBuffer
-from broker.replication.follower import Bounds, Divergence
-from broker.replication.follower_session import FollowerSession, SessionRequest
-from broker.replication.remote_log_aux import (
+from ottla.broker.network.client import Address, ClientSettings, Disconnected, NodeClient
+from ottla.broker.network.response_buffer import ResponseBuffer
+from ottla.broker.replication.follower import Bounds, Divergence
+from ottla.broker.replication.follower_session import FollowerSession, SessionRequest
+from ottla.broker.replication.remote_log_aux import (
     EpochEnd,
     FetchEpochEnd,
     FetchLeaderOffsets,
@@ -22,39 +22,39 @@ from broker.replication.remote_log_aux import (
     bootstrap_offset,
     previous_epoch,
 )
-from protocol.api_keys import ApiKey
-from protocol.codec import encode_request
-from protocol.errors import ErrorCode, OffsetNotAvailable, UnsupportedVersion
-from protocol.hot import fetch as codec
-from protocol.hot.fetch import FetchRow, Key, Records
-from protocol.messages.fetch import (
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.codec import encode_request
+from ottla.protocol.errors import ErrorCode, OffsetNotAvailable, UnsupportedVersion
+from ottla.protocol.hot import fetch as codec
+from ottla.protocol.hot.fetch import FetchRow, Key, Records
+from ottla.protocol.messages.fetch import (
     FetchRequest,
     FetchTopic,
     ForgottenTopic,
     PartitionData,
     ReplicaState,
 )
-from protocol.messages.list_offsets import (
+from ottla.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from protocol.messages.offset_for_leader_epoch import (
+from ottla.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from protocol.reading import uuid_of
-from protocol.special_timestamps import (
+from ottla.protocol.reading import uuid_of
+from ottla.protocol.special_timestamps import (
     EARLIEST,
     EARLIEST_LOCAL,
     EARLIEST_PENDING_UPLOAD,
     LATEST,
     LATEST_TIERED,
 )
-from protocol.types import TopicPartition
+from ottla.protocol.types import TopicPartition
 
 #: With topic ids (KIP-516), which is what all brokers of a KRaft cluster speak.
 _FETCH_VERSIONS: Final = range(13, 19)

@@ -6,7 +6,7 @@ GroupCoordinator, TransactionCoordinator and ShareCoordinator.
 
 from typing import Protocol
 
-from protocol.types import TopicPartition
+from ottla.protocol.types import TopicPartition
 
 
 class LeadershipListener(Protocol):

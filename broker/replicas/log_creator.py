@@ -17,14 +17,14 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from protocol.errors import KafkaError, KafkaStorageError
-from protocol.types import TopicPartition
-from runtime import Pool, Runtime
-from runtime.turns import in_turns
-from storage.log import Log
-from storage.log_availability import DESCRIPTORS_RETRY_S, TooManyOpenFiles
-from storage.manager.log_creation import LogCreation, NewLog, PlannedLog
-from storage.manager.log_manager import LogManager
+from ottla.protocol.errors import KafkaError, KafkaStorageError
+from ottla.protocol.types import TopicPartition
+from ottla.runtime import Pool, Runtime
+from ottla.runtime.turns import in_turns
+from ottla.storage.log import Log
+from ottla.storage.log_availability import DESCRIPTORS_RETRY_S, TooManyOpenFiles
+from ottla.storage.manager.log_creation import LogCreation, NewLog, PlannedLog
+from ottla.storage.manager.log_manager import LogManager
 
 logger = logging.getLogger(__name__)
 

@@ -9,12 +9,12 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from broker.config import BrokerConfig
-from broker.replicas.throttler import Throttler
-from runtime import Pool, Runtime
-from storage.background import BackgroundJob
-from storage.cleaner import CleaningStopped
-from storage.manager.log_manager import LogManager
+from ottla.broker.config import BrokerConfig
+from ottla.broker.replicas.throttler import Throttler
+from ottla.runtime import Pool, Runtime
+from ottla.storage.background import BackgroundJob
+from ottla.storage.cleaner import CleaningStopped
+from ottla.storage.manager.log_manager import LogManager
 
 logger = logging.getLogger(__name__)
 

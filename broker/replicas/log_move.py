@@ -12,10 +12,10 @@ Source: ReplicaAlterLogDirsThread, LocalLeaderEndPoint of Kafka 4.3.1.
 import logging
 from typing import Final, assert_never
 
-from broker.replicas.follower_actions import FollowerActions
-from broker.replicas.follower_replica import FollowerReplica
-from broker.replicas.partition import Partition
-from broker.replication.follower import (
+from ottla.broker.replicas.follower_actions import FollowerActions
+from ottla.broker.replicas.follower_replica import FollowerReplica
+from ottla.broker.replicas.partition import Partition
+from ottla.broker.replication.follower import (
     Action,
     Bounds,
     Divergence,
@@ -24,19 +24,19 @@ from broker.replication.follower import (
     Follower,
     ReplicaState,
 )
-from broker.replication.remote_log_aux import (
+from ottla.broker.replication.remote_log_aux import (
     BuildRemoteLogAux,
     FetchEpochEnd,
     FetchLeaderOffsets,
     LeaderOffsets,
 )
-from broker.replication.replication_quota import ReplicationQuota
-from protocol.errors import OffsetMovedToTieredStorage, OffsetOutOfRange
-from protocol.hot.fetch import Records
-from runtime import Pool, Runtime
-from storage import producer_snapshot
-from storage.log import Log, WouldBlock
-from storage.remote_restart import RemoteState
+from ottla.broker.replication.replication_quota import ReplicationQuota
+from ottla.protocol.errors import OffsetMovedToTieredStorage, OffsetOutOfRange
+from ottla.protocol.hot.fetch import Records
+from ottla.runtime import Pool, Runtime
+from ottla.storage import producer_snapshot
+from ottla.storage.log import Log, WouldBlock
+from ottla.storage.remote_restart import RemoteState
 
 logger = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@
     any         --another directory, or replica removed-----> cancelled; a reported directory is reported back
 
 A future log follows the partition's current log as a follower its leader, with the same state machine
-(`broker.replication.follower`): it reads the next records from the log, and truncates where the log was truncated, also
+(`ottla.broker.replication.follower`): it reads the next records from the log, and truncates where the log was truncated, also
 if that happened before a restart. The controller knows the new directory before the log moves (KIP-858): if the old one
 fails in between, nothing is lost; if the new one fails, the controller knows that the replica is offline.
 
@@ -22,23 +22,23 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
-from broker.replicas.log_move import LogMove
-from broker.replicas.partition import Partition
-from broker.replication.replication_quota import ReplicationQuota
-from protocol.errors import (
+from ottla.broker.replicas.log_move import LogMove
+from ottla.broker.replicas.partition import Partition
+from ottla.broker.replication.replication_quota import ReplicationQuota
+from ottla.protocol.errors import (
     InvalidReplicaAssignment,
     InvalidTopic,
     KafkaError,
     KafkaStorageError,
     LogDirNotFound,
 )
-from protocol.metadata.features import DIRECTORIES_3_7_IV2
-from protocol.metadata.image import MetadataImage
-from protocol.types import TopicPartition
-from runtime import Runtime
-from storage import file_names
-from storage.log_availability import TooManyOpenFiles
-from storage.manager.log_manager import LogManager
+from ottla.protocol.metadata.features import DIRECTORIES_3_7_IV2
+from ottla.protocol.metadata.image import MetadataImage
+from ottla.protocol.types import TopicPartition
+from ottla.runtime import Runtime
+from ottla.storage import file_names
+from ottla.storage.log_availability import TooManyOpenFiles
+from ottla.storage.manager.log_manager import LogManager
 
 logger = logging.getLogger(__name__)
 

@@ -18,24 +18,24 @@ from types import MappingProxyType
 from typing import Final, assert_never
 from uuid import UUID
 
-from broker.replicas.cluster_view import ClusterView
-from broker.replicas.follower_replica import FollowerReplica
-from broker.replicas.partition_leader import PartitionLeader
-from broker.replicas.topic_stats import TopicStats
-from broker.replicas.watchers import Watchers
-from broker.replication.follower_reads import OffsetOnFollower, offset_on_follower
-from protocol.errors import (
+from ottla.broker.replicas.cluster_view import ClusterView
+from ottla.broker.replicas.follower_replica import FollowerReplica
+from ottla.broker.replicas.partition_leader import PartitionLeader
+from ottla.broker.replicas.topic_stats import TopicStats
+from ottla.broker.replicas.watchers import Watchers
+from ottla.broker.replication.follower_reads import OffsetOnFollower, offset_on_follower
+from ottla.protocol.errors import (
     FencedLeaderEpoch,
     NotLeaderOrFollower,
     OffsetNotAvailable,
     OffsetOutOfRange,
     UnknownLeaderEpoch,
 )
-from protocol.local_log import LocalLog
-from protocol.metadata.image import PartitionImage
-from protocol.types import TopicPartition
-from storage.log import Log
-from storage.replica_rules import has_diverged
+from ottla.protocol.local_log import LocalLog
+from ottla.protocol.metadata.image import PartitionImage
+from ottla.protocol.types import TopicPartition
+from ottla.storage.log import Log
+from ottla.storage.replica_rules import has_diverged
 
 _NONE: Final[Mapping[int, LocalLog]] = MappingProxyType({})
 
@@ -232,7 +232,7 @@ class Partition:
 
         Returns (largest epoch of ours <= `last_fetched_epoch`, its end offset, exclusive). Raises OffsetOutOfRange if
         no epoch that old or new is known, or the offset is before the log start. Raft's leader returns its log end for
-        an epoch that is newer than all of its own (`controller.metadata.log`): its followers cannot ask for its bounds.
+        an epoch that is newer than all of its own (`ottla.controller.metadata.log`): its followers cannot ask for its bounds.
         Source: KIP-595; Kafka's Partition.readRecords.
         """
         known = self.log.end_offset_for_epoch(last_fetched_epoch)

@@ -15,10 +15,10 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from typing import assert_never
 
-from broker.replicas.partition import Partition
-from broker.replication.follower import FetchRecords, Follower, ReplicaState
-from protocol.hot.fetch import Key
-from runtime import Runtime
+from ottla.broker.replicas.partition import Partition
+from ottla.broker.replication.follower import FetchRecords, Follower, ReplicaState
+from ottla.protocol.hot.fetch import Key
+from ottla.runtime import Runtime
 
 
 class PartitionFetchState:

@@ -5,7 +5,7 @@
     a local log of the ISR has changed --> `report_local_logs` --> AlterPartition, with others (draft KIP-1303)
 
 It exists while this broker leads without interruption, over all leader epochs of that time; `LeaderState`, the rules
-(`broker.replication.leader_state`), is of one leader epoch. A new leader epoch of the same leader is no interruption: it
+(`ottla.broker.replication.leader_state`), is of one leader epoch. A new leader epoch of the same leader is no interruption: it
 has truncated nothing. The controller begins one when replicas are removed, and below metadata version 3.6 each time the
 ISR shrinks, which acks=all may wait for.
 
@@ -16,20 +16,20 @@ from collections.abc import Mapping
 from typing import Protocol
 from uuid import UUID
 
-from broker.replicas.cluster_view import ClusterView
-from broker.replicas.topic_stats import TopicStats
-from broker.replicas.watchers import Watchers
-from broker.replication.leader_state import FetchClock, LeaderState
-from broker.replication.local_log_reports import is_unreported
-from protocol.errors import NotEnoughReplicas, NotEnoughReplicasAfterAppend, OffsetOutOfRange, PolicyViolation
-from protocol.local_log import LocalLog
-from storage.appending import AppendOrigin
-from storage.log import AppendInfo, Log
-from storage.validation import Turns, ValidatedRecords
+from ottla.broker.replicas.cluster_view import ClusterView
+from ottla.broker.replicas.topic_stats import TopicStats
+from ottla.broker.replicas.watchers import Watchers
+from ottla.broker.replication.leader_state import FetchClock, LeaderState
+from ottla.broker.replication.local_log_reports import is_unreported
+from ottla.protocol.errors import NotEnoughReplicas, NotEnoughReplicasAfterAppend, OffsetOutOfRange, PolicyViolation
+from ottla.protocol.local_log import LocalLog
+from ottla.storage.appending import AppendOrigin
+from ottla.storage.log import AppendInfo, Log
+from ottla.storage.validation import Turns, ValidatedRecords
 
 
 class LedPartition(Protocol):
-    """The partition (`broker.replicas.partition`), as its leader's part uses it."""
+    """The partition (`ottla.broker.replicas.partition`), as its leader's part uses it."""
 
     node_id: int
     leader_epoch: int
@@ -112,7 +112,7 @@ class PartitionLeader:
     ) -> AppendInfo:
         """Append as leader, and notify the fetches that wait for records.
 
-        With `turns` raises NeedsThread for a batch whose validation takes long in them (`storage.validation`). Raises
+        With `turns` raises NeedsThread for a batch whose validation takes long in them (`ottla.storage.validation`). Raises
         NotEnoughReplicas (with acks -1, before anything is written), and what `Log.append_as_leader` raises.
         """
         if required_acks == -1 and self._has_too_few_replicas():
@@ -139,7 +139,7 @@ class PartitionLeader:
         return info
 
     def append_usual(self, records: memoryview, *, required_acks: int, now_ms: int) -> int | None:
-        """`append_records` of a usual batch (`storage.usual_append`): its first offset.
+        """`append_records` of a usual batch (`ottla.storage.usual_append`): its first offset.
 
         None, with nothing changed, for any other one, and where `append_records` refuses it. Raises KafkaStorageError.
         """

@@ -12,9 +12,9 @@ from asyncio import Future
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from protocol.errors import CoordinatorLoadInProgress, KafkaError
-from protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
-from runtime import Runtime
+from ottla.protocol.errors import CoordinatorLoadInProgress, KafkaError
+from ottla.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from ottla.runtime import Runtime
 
 #: The next block is requested when this share of the present one is used.
 PREFETCH_SHARE: Final = 0.9

@@ -4,7 +4,7 @@
          ^                                                   |
          '---------- execute the followers' actions <--------'
 
-It decides nothing: `broker.replication.follower` decides what to ask for and what a response means. A partition that
+It decides nothing: `ottla.broker.replication.follower` decides what to ask for and what a response means. A partition that
 fails is paused for replica.fetch.backoff.ms; the others continue. While the remote tier fails a follower, its pauses double,
 up to `_MAX_BACKOFF_MS`.
 
@@ -16,14 +16,14 @@ import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Final, TypeVar, TypeVarTuple, assert_never
 
-from broker.replicas import append_turns
-from broker.replicas.flushes import flush_log
-from broker.replicas.follower_actions import FollowerActions
-from broker.replicas.leader_endpoint import SESSION_ERRORS, FetcherSettings, LeaderEndpoint
-from broker.replicas.partition import Partition
-from broker.replicas.partition_fetch_states import PartitionFetchState, PartitionFetchStates, key_of
-from broker.replicas.replication_throttle import FollowerThrottle
-from broker.replication.follower import (
+from ottla.broker.replicas import append_turns
+from ottla.broker.replicas.flushes import flush_log
+from ottla.broker.replicas.follower_actions import FollowerActions
+from ottla.broker.replicas.leader_endpoint import SESSION_ERRORS, FetcherSettings, LeaderEndpoint
+from ottla.broker.replicas.partition import Partition
+from ottla.broker.replicas.partition_fetch_states import PartitionFetchState, PartitionFetchStates, key_of
+from ottla.broker.replicas.replication_throttle import FollowerThrottle
+from ottla.broker.replication.follower import (
     Action,
     Append,
     Bounds,
@@ -36,21 +36,21 @@ from broker.replication.follower import (
     TruncateFullyAndStartAt,
     TruncateTo,
 )
-from broker.replication.remote_log_aux import (
+from ottla.broker.replication.remote_log_aux import (
     BuildRemoteLogAux,
     EpochEnd,
     FetchEpochEnd,
     FetchLeaderOffsets,
     LeaderOffsets,
 )
-from protocol.errors import CorruptMessage, ErrorCode, InvalidRecord, KafkaError, KafkaStorageError
-from protocol.hot.fetch import FetchRow, Key, Records
-from protocol.types import TopicPartition
-from remote.auxiliary_state import AuxiliaryStates
-from remote.errors import RemoteStorageError
-from runtime import Pool, Runtime
-from runtime.turns import MAX_STEPS
-from storage.log_availability import TooManyOpenFiles
+from ottla.protocol.errors import CorruptMessage, ErrorCode, InvalidRecord, KafkaError, KafkaStorageError
+from ottla.protocol.hot.fetch import FetchRow, Key, Records
+from ottla.protocol.types import TopicPartition
+from ottla.remote.auxiliary_state import AuxiliaryStates
+from ottla.remote.errors import RemoteStorageError
+from ottla.runtime import Pool, Runtime
+from ottla.runtime.turns import MAX_STEPS
+from ottla.storage.log_availability import TooManyOpenFiles
 
 logger = logging.getLogger(__name__)
 _new_tuple = tuple.__new__

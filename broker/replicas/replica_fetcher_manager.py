@@ -9,14 +9,14 @@ Source: ReplicaFetcherManager, AbstractFetcherManager of Kafka 4.3.1.
 from collections.abc import Callable
 from zlib import crc32
 
-from broker.network.client import Address, NodeClient
-from broker.replicas.leader_endpoint import FetcherSettings, LeaderEndpoint
-from broker.replicas.partition import Partition
-from broker.replicas.replica_fetcher import ReplicaFetcher
-from broker.replicas.replication_throttle import FollowerThrottle
-from broker.replication.replication_quota import ReplicationQuota
-from remote.auxiliary_state import AuxiliaryStates
-from runtime import Runtime
+from ottla.broker.network.client import Address, NodeClient
+from ottla.broker.replicas.leader_endpoint import FetcherSettings, LeaderEndpoint
+from ottla.broker.replicas.partition import Partition
+from ottla.broker.replicas.replica_fetcher import ReplicaFetcher
+from ottla.broker.replicas.replication_throttle import FollowerThrottle
+from ottla.broker.replication.replication_quota import ReplicationQuota
+from ottla.remote.auxiliary_state import AuxiliaryStates
+from ottla.runtime import Runtime
 
 #: A fetcher: (broker id of the leader, number of the fetcher).
 _Key = tuple[int, int]

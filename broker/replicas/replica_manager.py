@@ -12,26 +12,26 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 from uuid import UUID
 
-from broker.metadata_cache import MetadataCache
-from broker.purgatory.delayed_operation import DelayedOperationPurgatory
-from broker.purgatory.delayed_response import DelayedResponse
-from broker.replicas.cluster_view import ClusterView
-from broker.replicas.delayed_produce import DelayedAcknowledgement, PartitionStatus
-from broker.replicas.flushes import Flushes
-from broker.replicas.hosted_partitions import HostedPartitions
-from broker.replicas.leadership_listener import LeadershipListener
-from broker.replicas.log_creator import CreatedLog, LogCreator
-from broker.replicas.log_moves import LogMoves
-from broker.replicas.partition import Partition
-from broker.replicas.replication_throttle import LeaderThrottle
-from broker.replicas.role_changes import RoleChanges
-from broker.replicas.tier_listener import NoTier, TierListener
-from broker.replicas.topic_stats import BrokerTopicStats
-from broker.replication.replication_quota import ReplicationQuota
-from protocol.errors import (
+from ottla.broker.metadata_cache import MetadataCache
+from ottla.broker.purgatory.delayed_operation import DelayedOperationPurgatory
+from ottla.broker.purgatory.delayed_response import DelayedResponse
+from ottla.broker.replicas.cluster_view import ClusterView
+from ottla.broker.replicas.delayed_produce import DelayedAcknowledgement, PartitionStatus
+from ottla.broker.replicas.flushes import Flushes
+from ottla.broker.replicas.hosted_partitions import HostedPartitions
+from ottla.broker.replicas.leadership_listener import LeadershipListener
+from ottla.broker.replicas.log_creator import CreatedLog, LogCreator
+from ottla.broker.replicas.log_moves import LogMoves
+from ottla.broker.replicas.partition import Partition
+from ottla.broker.replicas.replication_throttle import LeaderThrottle
+from ottla.broker.replicas.role_changes import RoleChanges
+from ottla.broker.replicas.tier_listener import NoTier, TierListener
+from ottla.broker.replicas.topic_stats import BrokerTopicStats
+from ottla.broker.replication.replication_quota import ReplicationQuota
+from ottla.protocol.errors import (
     KafkaError,
 )
-from protocol.metadata.image import (
+from ottla.protocol.metadata.image import (
     DIRECTORY_MIGRATING,
     DIRECTORY_UNASSIGNED,
     ConfigResourceType,
@@ -40,11 +40,11 @@ from protocol.metadata.image import (
     PartitionImage,
     TopicImage,
 )
-from protocol.types import TopicPartition
-from runtime import Runtime
-from storage.log import Log
-from storage.log_config import LogConfig
-from storage.manager.log_manager import LogManager, NewLog
+from ottla.protocol.types import TopicPartition
+from ottla.runtime import Runtime
+from ottla.storage.log import Log
+from ottla.storage.log_config import LogConfig
+from ottla.storage.manager.log_manager import LogManager, NewLog
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ T = TypeVar("T")
 
 
 class Followers(Protocol):
-    """The replica fetcher manager, for partitions that other brokers lead (`broker.replicas.replica_fetcher_manager`)."""
+    """The replica fetcher manager, for partitions that other brokers lead (`ottla.broker.replicas.replica_fetcher_manager`)."""
 
     def follow(self, partition: Partition) -> None:
         """Follow the partition's leader in its epoch; stop following while it has none."""

@@ -5,8 +5,8 @@ Source: ReplicaManager.shouldLeaderThrottle, RemoteLeaderEndPoint.shouldFollower
 
 from collections.abc import Callable, Sequence
 
-from broker.replicas.partition import Partition
-from broker.replication.replication_quota import ReplicationQuota, is_throttled
+from ottla.broker.replicas.partition import Partition
+from ottla.broker.replication.replication_quota import ReplicationQuota, is_throttled
 
 
 class _Throttle:

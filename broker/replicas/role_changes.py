@@ -15,9 +15,9 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from broker.replicas.partition import Partition
-from runtime import Runtime
-from runtime.turns import in_turns
+from ottla.broker.replicas.partition import Partition
+from ottla.runtime import Runtime
+from ottla.runtime.turns import in_turns
 
 logger = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ Source: the calls of RemoteLogManager.onLeadershipChange and stopPartitions in R
 
 from typing import Protocol
 
-from broker.replicas.partition import Partition
+from ottla.broker.replicas.partition import Partition
 
 
 class TierListener(Protocol):

@@ -9,8 +9,8 @@ Source: BrokerTopicStats and BrokerTopicMetrics of Kafka 4.3.1, whose names thes
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 
-from broker.request_stats import RequestCounter
-from runtime.histogram import Histogram
+from ottla.broker.request_stats import RequestCounter
+from ottla.runtime.histogram import Histogram
 
 
 @dataclass(slots=True, eq=False)

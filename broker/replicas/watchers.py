@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 
 class WatchingSession(Hashable, Protocol):
-    """A fetch session (`broker.reads.fetch_sessions`)."""
+    """A fetch session (`ottla.broker.reads.fetch_sessions`)."""
 
     @property
     def dirty(self) -> dict[Any, None]:

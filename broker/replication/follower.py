@@ -62,15 +62,15 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import NamedTuple, Protocol, assert_never
 
-from broker.replication.remote_log_aux import (
+from ottla.broker.replication.remote_log_aux import (
     BuildRemoteLogAux,
     EpochEnd,
     FetchEpochEnd,
     FetchLeaderOffsets,
     LeaderOffsets,
 )
-from protocol.hot.fetch import Records
-from storage.replica_rules import truncation_offset
+from ottla.protocol.hot.fetch import Records
+from ottla.storage.replica_rules import truncation_offset
 
 _new_tuple = tuple.__new__
 
@@ -318,7 +318,7 @@ class Follower:
     def on_divergence(self, asked: FetchRecords, answer: Divergence) -> Action | None:
         """The leader's log diverges from ours before our end, maybe before our local segments begin.
 
-        The rule (KIP-101, KIP-279) is `storage.replica_rules.truncation_offset`, which the metadata log uses too. It truncates
+        The rule (KIP-101, KIP-279) is `ottla.storage.replica_rules.truncation_offset`, which the metadata log uses too. It truncates
         to at most our log end offset, so the next fetch names an epoch that is not newer.
         """
         if not self._is_current(asked):

@@ -13,7 +13,7 @@ no records in case 1 and OFFSET_OUT_OF_RANGE in case 2.
 from enum import Enum
 from typing import NamedTuple
 
-from broker.replication.leader_state import LeaderState
+from ottla.broker.replication.leader_state import LeaderState
 
 
 class OffsetOnFollower(Enum):

@@ -26,9 +26,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from broker.replication.local_log_reports import LocalLogReports
-from protocol.local_log import LocalLog
-from storage.replica_rules import caught_up_ms
+from ottla.broker.replication.local_log_reports import LocalLogReports
+from ottla.protocol.local_log import LocalLog
+from ottla.storage.replica_rules import caught_up_ms
 
 #: The broker epoch of a follower that sends none: the field exists since Fetch version 15.
 NO_BROKER_EPOCH: Final = -1
@@ -106,7 +106,7 @@ class FollowerProgress:
     def is_caught_up(self, leader_end_offset: int, *, now_ms: int, max_lag_ms: int) -> bool:
         """Whether it is at the leader's log end, or was within the last `max_lag_ms` (replica.lag.time.max.ms).
 
-        Raft's observers have another rule (KIP-853, `controller.raft.follower_progress`): they have to have been caught
+        Raft's observers have another rule (KIP-853, `ottla.controller.raft.follower_progress`): they have to have been caught
         up once, and to have fetched within the last hour. Commits wait for a majority there, here for each member.
         """
         if self.log_end_offset == leader_end_offset:

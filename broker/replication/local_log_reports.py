@@ -15,7 +15,7 @@ append: it counts only if it crosses the bound of `leader.election.eligible.loca
 
 from collections.abc import Mapping
 
-from protocol.local_log import LocalLog
+from ottla.protocol.local_log import LocalLog
 
 
 def is_unreported(local_log: LocalLog, reported: LocalLog | None, *, eligible_bytes: int | None) -> bool:

@@ -30,7 +30,7 @@ AbstractFetcherThread of Kafka 4.3.1, which starts at the copy's end without the
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from protocol.errors import OffsetNotAvailable
+from ottla.protocol.errors import OffsetNotAvailable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

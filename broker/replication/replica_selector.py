@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from protocol.types import TopicPartition
+from ottla.protocol.types import TopicPartition
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)

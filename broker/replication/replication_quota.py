@@ -16,8 +16,8 @@ Source: KIP-73; ReplicationQuotaManager of Kafka 4.3.1, with the same windows.
 from collections.abc import Sequence
 from typing import Final
 
-from protocol.types import TopicPartition
-from storage.byte_quota import ByteQuota
+from ottla.protocol.types import TopicPartition
+from ottla.storage.byte_quota import ByteQuota
 
 _ALL: Final = "*"
 

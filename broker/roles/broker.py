@@ -16,38 +16,38 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from broker.api.dispatch import Dispatcher
-from broker.config import BrokerConfig
-from broker.config.cluster_config import ClusterConfig
-from broker.config.listeners import Listener, with_bound_addresses
-from broker.groups.config import OFFSETS_TOPIC, GroupConfig
-from broker.groups.coordinator import GroupCoordinator
-from broker.membership import cordoning
-from broker.membership.directory_assignments import DirectoryAssignments, misplaced
-from broker.membership.lifecycle import BrokerLifecycle
-from broker.metadata_cache import MetadataCache
-from broker.network import NetworkServer, NetworkSettings
-from broker.network.gate import Gate
-from broker.reads.fetch_session_cache import FetchSessionCache
-from broker.replicas.coordinator_partition_writer import CoordinatorPartitionWriter
-from broker.replicas.log_maintenance import LogMaintenance
-from broker.replicas.producer_ids import ProducerIdManager
-from broker.request_stats import RequestStats
-from broker.roles.controller import open_sockets
-from broker.roles.directories import Directories, log_settings
-from broker.roles.quorum import QuorumRole
-from broker.roles.replication import create_replication, preferred_read_replicas
-from broker.services import BrokerServices
-from broker.topic_creator import TopicCreator
-from protocol.api_keys import ApiKey
-from protocol.metadata.features import DIRECTORIES_3_7_IV2, claimed_features
-from protocol.metadata.image import MetadataDelta, MetadataImage
-from protocol.types import TopicPartition
-from runtime import Pool, Runtime
-from runtime.turns import in_turns
+from ottla.broker.api.dispatch import Dispatcher
+from ottla.broker.config import BrokerConfig
+from ottla.broker.config.cluster_config import ClusterConfig
+from ottla.broker.config.listeners import Listener, with_bound_addresses
+from ottla.broker.groups.config import OFFSETS_TOPIC, GroupConfig
+from ottla.broker.groups.coordinator import GroupCoordinator
+from ottla.broker.membership import cordoning
+from ottla.broker.membership.directory_assignments import DirectoryAssignments, misplaced
+from ottla.broker.membership.lifecycle import BrokerLifecycle
+from ottla.broker.metadata_cache import MetadataCache
+from ottla.broker.network import NetworkServer, NetworkSettings
+from ottla.broker.network.gate import Gate
+from ottla.broker.reads.fetch_session_cache import FetchSessionCache
+from ottla.broker.replicas.coordinator_partition_writer import CoordinatorPartitionWriter
+from ottla.broker.replicas.log_maintenance import LogMaintenance
+from ottla.broker.replicas.producer_ids import ProducerIdManager
+from ottla.broker.request_stats import RequestStats
+from ottla.broker.roles.controller import open_sockets
+from ottla.broker.roles.directories import Directories, log_settings
+from ottla.broker.roles.quorum import QuorumRole
+from ottla.broker.roles.replication import create_replication, preferred_read_replicas
+from ottla.broker.services import BrokerServices
+from ottla.broker.topic_creator import TopicCreator
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.metadata.features import DIRECTORIES_3_7_IV2, claimed_features
+from ottla.protocol.metadata.image import MetadataDelta, MetadataImage
+from ottla.protocol.types import TopicPartition
+from ottla.runtime import Pool, Runtime
+from ottla.runtime.turns import in_turns
 
 if TYPE_CHECKING:
-    from broker.tiering.remote_tier import RemoteTier
+    from ottla.broker.tiering.remote_tier import RemoteTier
 
 logger = logging.getLogger(__name__)
 
@@ -310,7 +310,7 @@ class BrokerRole:
     def shutdown_epoch(self) -> int:
         """The broker epoch of a clean shutdown; -1 if the next registration must not count as that of a complete broker.
 
-        The controller judges by the metadata which replicas have lost their directories (`controller.membership.brokers`).
+        The controller judges by the metadata which replicas have lost their directories (`ottla.controller.membership.brokers`).
         A replica that has not been reported there, or was about to move, could be lost without its knowledge.
         """
         return self.broker.lifecycle.broker_epoch if self._are_logs_placed else -1

@@ -7,19 +7,19 @@ metadata log has been read. Source: ControllerServer of Kafka 4.3.1.
 import socket
 from collections.abc import Mapping
 
-from broker.config import BrokerConfig
-from broker.config.cluster_config import ClusterConfig
-from broker.config.listeners import Listener, with_bound_addresses
-from broker.controller_api.dispatch import ControllerDispatcher
-from broker.controller_api.services import ControllerServices
-from broker.network import NetworkServer, NetworkSettings
-from broker.network.gate import Gate
-from broker.request_stats import RequestStats
-from broker.roles.directories import CannotStart
-from broker.roles.quorum import QuorumRole, controller_endpoints
-from controller.api import CONTROLLER_APIS
-from protocol.metadata.image import Endpoint, MetadataDelta, MetadataImage
-from runtime import Runtime
+from ottla.broker.config import BrokerConfig
+from ottla.broker.config.cluster_config import ClusterConfig
+from ottla.broker.config.listeners import Listener, with_bound_addresses
+from ottla.broker.controller_api.dispatch import ControllerDispatcher
+from ottla.broker.controller_api.services import ControllerServices
+from ottla.broker.network import NetworkServer, NetworkSettings
+from ottla.broker.network.gate import Gate
+from ottla.broker.request_stats import RequestStats
+from ottla.broker.roles.directories import CannotStart
+from ottla.broker.roles.quorum import QuorumRole, controller_endpoints
+from ottla.controller.api import CONTROLLER_APIS
+from ottla.protocol.metadata.image import Endpoint, MetadataDelta, MetadataImage
+from ottla.runtime import Runtime
 
 
 class ControllerRole:

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
 
-from broker.config import BrokerConfig
-from runtime import Pool, Runtime
-from storage.files import Files
-from storage.kafka_uuid import to_text
-from storage.manager import meta_properties
-from storage.manager.log_manager import (
+from ottla.broker.config import BrokerConfig
+from ottla.runtime import Pool, Runtime
+from ottla.storage.files import Files
+from ottla.storage.kafka_uuid import to_text
+from ottla.storage.manager import meta_properties
+from ottla.storage.manager.log_manager import (
     InconsistentMetaProperties,
     LogDirInUse,
     LogManager,

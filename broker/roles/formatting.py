@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
-from broker.config import BrokerConfig
-from controller.formatting import FormatterError, bootstrap_records, feature_levels, parse_scram
-from controller.metadata import snapshots
-from protocol.messages.voters_record import Endpoint, KRaftVersionFeature, Voter, VotersRecord
-from protocol.metadata.features import KRAFT_VERSION, METADATA_VERSION, METADATA_VERSIONS, UNDERSTOOD_FEATURES
-from storage import kafka_uuid
-from storage.files import Files
-from storage.manager import meta_properties
+from ottla.broker.config import BrokerConfig
+from ottla.controller.formatting import FormatterError, bootstrap_records, feature_levels, parse_scram
+from ottla.controller.metadata import snapshots
+from ottla.protocol.messages.voters_record import Endpoint, KRaftVersionFeature, Voter, VotersRecord
+from ottla.protocol.metadata.features import KRAFT_VERSION, METADATA_VERSION, METADATA_VERSIONS, UNDERSTOOD_FEATURES
+from ottla.storage import kafka_uuid
+from ottla.storage.files import Files
+from ottla.storage.manager import meta_properties
 
 __all__ = ["FormatOptions", "FormatterError", "InitialController", "format_node", "parse_initial_controllers"]
 

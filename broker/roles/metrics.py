@@ -12,23 +12,23 @@ from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import CollectorRegistry
 
-from broker.config import BrokerConfig
-from broker.metrics import broker_metrics, node_metrics, quorum_metrics, request_metrics
-from broker.metrics.collector import NodeCollector
-from broker.metrics.families import Family
-from broker.metrics.group_metrics import GroupTable
-from broker.metrics.http_server import HttpServer
-from broker.metrics.pages import Pages
-from broker.metrics.remote_metrics import RemoteTable
-from broker.metrics.replica_metrics import ReplicaTable
-from broker.metrics.topic_metrics import TopicTable
-from broker.network import NetworkServer
-from broker.request_stats import RequestStats
-from broker.roles.broker import BrokerRole
-from broker.roles.controller import ControllerRole
-from broker.roles.directories import CannotStart
-from broker.roles.quorum import QuorumRole
-from runtime import Runtime
+from ottla.broker.config import BrokerConfig
+from ottla.broker.metrics import broker_metrics, node_metrics, quorum_metrics, request_metrics
+from ottla.broker.metrics.collector import NodeCollector
+from ottla.broker.metrics.families import Family
+from ottla.broker.metrics.group_metrics import GroupTable
+from ottla.broker.metrics.http_server import HttpServer
+from ottla.broker.metrics.pages import Pages
+from ottla.broker.metrics.remote_metrics import RemoteTable
+from ottla.broker.metrics.replica_metrics import ReplicaTable
+from ottla.broker.metrics.topic_metrics import TopicTable
+from ottla.broker.network import NetworkServer
+from ottla.broker.request_stats import RequestStats
+from ottla.broker.roles.broker import BrokerRole
+from ottla.broker.roles.controller import ControllerRole
+from ottla.broker.roles.directories import CannotStart
+from ottla.broker.roles.quorum import QuorumRole
+from ottla.runtime import Runtime
 
 
 class Table(Protocol):

@@ -10,34 +10,34 @@ from dataclasses import replace
 from typing import Any, Final
 from uuid import UUID
 
-from broker.config import BrokerConfig
-from broker.config.cluster_config import ClusterConfig
-from broker.config.definitions import BROKER_CONFIGS, CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
-from broker.config.listeners import Listener
-from broker.config.resources import validate_client_metrics_alter, validate_group_alter
-from broker.controller_api.services import QUORUM_REQUESTS
-from broker.log_lines import OutageLog
-from broker.membership.controller_channel import LeaderWatch, QuorumChannel
-from broker.metadata_cache import MetadataCache
-from broker.network.client import ClientSettings, Disconnected, NodeClient
-from broker.network.settings import size_or_none
-from broker.request_context import RequestContext
-from broker.roles.directories import Directories
-from controller import activation
-from controller.controller import Controller
-from controller.membership.controller_registration import ControllerRegistration
-from controller.metadata.log_cleaning import MetadataLogSettings
-from controller.quorum.raft_client import RaftClient
-from controller.quorum.snapshot_generator import SnapshotGenerator
-from controller.raft.messages import QuorumResponse
-from controller.raft.types import Address, RaftSettings
-from controller.settings import ConfigValidators, ControllerSettings
-from protocol.errors import ErrorCode
-from protocol.metadata.image import Endpoint, MetadataImage
-from protocol.schema import Request
-from runtime import Pool, Runtime
-from storage.files import Files
-from storage.log_config import validate_topic_configs
+from ottla.broker.config import BrokerConfig
+from ottla.broker.config.cluster_config import ClusterConfig
+from ottla.broker.config.definitions import BROKER_CONFIGS, CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
+from ottla.broker.config.listeners import Listener
+from ottla.broker.config.resources import validate_client_metrics_alter, validate_group_alter
+from ottla.broker.controller_api.services import QUORUM_REQUESTS
+from ottla.broker.log_lines import OutageLog
+from ottla.broker.membership.controller_channel import LeaderWatch, QuorumChannel
+from ottla.broker.metadata_cache import MetadataCache
+from ottla.broker.network.client import ClientSettings, Disconnected, NodeClient
+from ottla.broker.network.settings import size_or_none
+from ottla.broker.request_context import RequestContext
+from ottla.broker.roles.directories import Directories
+from ottla.controller import activation
+from ottla.controller.controller import Controller
+from ottla.controller.membership.controller_registration import ControllerRegistration
+from ottla.controller.metadata.log_cleaning import MetadataLogSettings
+from ottla.controller.quorum.raft_client import RaftClient
+from ottla.controller.quorum.snapshot_generator import SnapshotGenerator
+from ottla.controller.raft.messages import QuorumResponse
+from ottla.controller.raft.types import Address, RaftSettings
+from ottla.controller.settings import ConfigValidators, ControllerSettings
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.metadata.image import Endpoint, MetadataImage
+from ottla.protocol.schema import Request
+from ottla.runtime import Pool, Runtime
+from ottla.storage.files import Files
+from ottla.storage.log_config import validate_topic_configs
 
 logger = logging.getLogger(__name__)
 

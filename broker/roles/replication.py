@@ -7,23 +7,23 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from broker.config import BrokerConfig
-from broker.config.cluster_config import ClusterConfig
-from broker.metadata_cache import MetadataCache
-from broker.network.client import Address, ClientSettings
-from broker.network.settings import size_or_none
-from broker.reads.preferred_read_replica import PreferredReadReplicas
-from broker.replicas.alter_partition_manager import AlterPartitionManager
-from broker.replicas.leader_endpoint import FetcherSettings
-from broker.replicas.replica_fetcher_manager import ReplicaFetcherManager
-from broker.replicas.replica_manager import ReplicaManager
-from broker.replication.replica_selector import UnknownSelector, load_selector
-from broker.replication.replication_quota import ReplicationQuota
-from broker.roles.directories import CannotStart
-from broker.roles.quorum import QuorumRole
-from remote.auxiliary_state import AuxiliaryStates
-from runtime import Runtime
-from storage.manager.log_manager import LogManager
+from ottla.broker.config import BrokerConfig
+from ottla.broker.config.cluster_config import ClusterConfig
+from ottla.broker.metadata_cache import MetadataCache
+from ottla.broker.network.client import Address, ClientSettings
+from ottla.broker.network.settings import size_or_none
+from ottla.broker.reads.preferred_read_replica import PreferredReadReplicas
+from ottla.broker.replicas.alter_partition_manager import AlterPartitionManager
+from ottla.broker.replicas.leader_endpoint import FetcherSettings
+from ottla.broker.replicas.replica_fetcher_manager import ReplicaFetcherManager
+from ottla.broker.replicas.replica_manager import ReplicaManager
+from ottla.broker.replication.replica_selector import UnknownSelector, load_selector
+from ottla.broker.replication.replication_quota import ReplicationQuota
+from ottla.broker.roles.directories import CannotStart
+from ottla.broker.roles.quorum import QuorumRole
+from ottla.remote.auxiliary_state import AuxiliaryStates
+from ottla.runtime import Runtime
+from ottla.storage.manager.log_manager import LogManager
 
 #: Room in a Fetch response for the rows of its partitions, besides their records.
 _ROWS_BYTES: Final = 16 * 1024 * 1024

@@ -6,29 +6,29 @@ Source: BrokerServer.createRemoteLogManager of Kafka 4.3.1.
 from pathlib import Path
 from typing import Final
 
-from broker.config import BrokerConfig
-from broker.config.cluster_config import ClusterConfig
-from broker.network.client import ClientSettings
-from broker.roles.directories import CannotStart, Directories
-from broker.roles.quorum import QuorumRole
-from broker.tiering.managers import create_metadata_manager, create_storage_manager
-from broker.tiering.metadata_barrier import MetadataBarrier
-from broker.tiering.metadata_topic import BrokerMetadataTopic
-from broker.tiering.partition_remover import PartitionRemover
-from broker.tiering.partition_removers import PartitionRemovers
-from broker.tiering.remote_tier import RemoteTier
-from broker.tiering.settings import metadata_listener_name, remote_log_manager_settings
-from protocol.api_keys import ApiKey
-from protocol.errors import InvalidConfig
-from remote.index_cache_files import DIRECTORY as INDEX_CACHE
-from remote.index_cache_files import IndexFiles
-from remote.metadata_manager import RemoteLogMetadataManager
-from remote.segment_metadata import TopicIdPartition
-from remote.topic_metadata.manager import TopicBasedRemoteLogMetadataManager
-from remote.transfers.worker_store import WorkerStore
-from remote.watched_reads import WatchedReads
-from runtime import Pool, Runtime
-from storage.files import Files
+from ottla.broker.config import BrokerConfig
+from ottla.broker.config.cluster_config import ClusterConfig
+from ottla.broker.network.client import ClientSettings
+from ottla.broker.roles.directories import CannotStart, Directories
+from ottla.broker.roles.quorum import QuorumRole
+from ottla.broker.tiering.managers import create_metadata_manager, create_storage_manager
+from ottla.broker.tiering.metadata_barrier import MetadataBarrier
+from ottla.broker.tiering.metadata_topic import BrokerMetadataTopic
+from ottla.broker.tiering.partition_remover import PartitionRemover
+from ottla.broker.tiering.partition_removers import PartitionRemovers
+from ottla.broker.tiering.remote_tier import RemoteTier
+from ottla.broker.tiering.settings import metadata_listener_name, remote_log_manager_settings
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import InvalidConfig
+from ottla.remote.index_cache_files import DIRECTORY as INDEX_CACHE
+from ottla.remote.index_cache_files import IndexFiles
+from ottla.remote.metadata_manager import RemoteLogMetadataManager
+from ottla.remote.segment_metadata import TopicIdPartition
+from ottla.remote.topic_metadata.manager import TopicBasedRemoteLogMetadataManager
+from ottla.remote.transfers.worker_store import WorkerStore
+from ottla.remote.watched_reads import WatchedReads
+from ottla.runtime import Pool, Runtime
+from ottla.storage.files import Files
 
 #: The timeout of the request that creates the metadata topic.
 _CREATION_TIMEOUT_MS: Final = 60_000

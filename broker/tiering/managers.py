@@ -6,16 +6,16 @@ Source: RemoteLogManager.configAndWrapRsmPlugin and configAndWrapRlmmPlugin of K
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from broker.config import BrokerConfig
-from remote import plugins
-from remote.checked_copies import CheckedCopies
-from remote.index_cache_files import DIRECTORY
-from remote.metadata_manager import RemoteLogMetadataManager
-from remote.storage_manager import RemoteStorageManager
-from remote.transfers.messages import Setup
-from remote.transfers.worker_store import WORKER_MODULE, WorkerStore
-from runtime.workers import Worker
-from storage.files import Files
+from ottla.broker.config import BrokerConfig
+from ottla.remote import plugins
+from ottla.remote.checked_copies import CheckedCopies
+from ottla.remote.index_cache_files import DIRECTORY
+from ottla.remote.metadata_manager import RemoteLogMetadataManager
+from ottla.remote.storage_manager import RemoteStorageManager
+from ottla.remote.transfers.messages import Setup
+from ottla.remote.transfers.worker_store import WORKER_MODULE, WorkerStore
+from ottla.runtime.workers import Worker
+from ottla.storage.files import Files
 
 #: `Runtime.worker`.
 StartWorker = Callable[[str, object], Worker | None]

@@ -15,11 +15,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from broker.metadata_cache import MetadataCache
-from protocol.errors import KafkaError
-from protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
-from protocol.metadata.image import MetadataDelta, MetadataImage
-from remote.errors import RetriableRemoteStorageError
+from ottla.broker.metadata_cache import MetadataCache
+from ottla.protocol.errors import KafkaError
+from ottla.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from ottla.protocol.metadata.image import MetadataDelta, MetadataImage
+from ottla.remote.errors import RetriableRemoteStorageError
 
 #: The longest wait for the image; the controller's answer has a timeout of its own.
 _WAIT_S: Final = 60.0

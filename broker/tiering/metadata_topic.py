@@ -16,30 +16,30 @@ from logging import getLogger
 from typing import Any, Final
 from uuid import UUID
 
-from broker.membership.controller_channel import ControllerChannel
-from broker.metadata_cache import MetadataCache
-from broker.network.client import Address, ClientSettings, NodeClient
-from broker.tiering import metadata_topic_messages as messages
-from broker.tiering.metadata_topic_lanes import Entry, Lane
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from protocol.metadata.image import PartitionImage, TopicImage
-from protocol.schema import Request
-from protocol.special_timestamps import EARLIEST, LATEST
-from protocol.types import TopicPartition
-from remote.errors import RetriableRemoteStorageError
-from remote.topic_metadata.settings import TopicSettings
-from remote.topic_metadata.topic import (
+from ottla.broker.membership.controller_channel import ControllerChannel
+from ottla.broker.metadata_cache import MetadataCache
+from ottla.broker.network.client import Address, ClientSettings, NodeClient
+from ottla.broker.tiering import metadata_topic_messages as messages
+from ottla.broker.tiering.metadata_topic_lanes import Entry, Lane
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from ottla.protocol.metadata.image import PartitionImage, TopicImage
+from ottla.protocol.schema import Request
+from ottla.protocol.special_timestamps import EARLIEST, LATEST
+from ottla.protocol.types import TopicPartition
+from ottla.remote.errors import RetriableRemoteStorageError
+from ottla.remote.topic_metadata.settings import TopicSettings
+from ottla.remote.topic_metadata.topic import (
     TOPIC,
     MetadataOffsetOutOfRange,
     MetadataRecords,
     MetadataTopicUnusable,
     Position,
 )
-from runtime import Runtime
-from runtime.jitter import jittered
-from storage.log_config import LogConfig
+from ottla.runtime import Runtime
+from ottla.runtime.jitter import jittered
+from ottla.storage.log_config import LogConfig
 
 _LOG: Final = getLogger(__name__)
 

@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from remote.errors import RetriableRemoteStorageError
-from runtime import Runtime
+from ottla.remote.errors import RetriableRemoteStorageError
+from ottla.runtime import Runtime
 
 Asked = TypeVar("Asked")
 Found = TypeVar("Found")

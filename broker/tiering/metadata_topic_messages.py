@@ -7,31 +7,31 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
-from protocol.errors import CorruptMessage, ErrorCode, InvalidRecord, KafkaError
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from protocol.messages.list_offsets import (
+from ottla.protocol.errors import CorruptMessage, ErrorCode, InvalidRecord, KafkaError
+from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from ottla.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from protocol.messages.offset_for_leader_epoch import (
+from ottla.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from protocol.messages.produce import (
+from ottla.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
-from protocol.records.batch import NO_TIMESTAMP, BatchHeader, batches, crc_is_valid
-from protocol.records.builder import build_batch, simple_records
-from protocol.records.record import Bounds, records
-from remote.errors import RemoteStorageError, RetriableRemoteStorageError
-from remote.topic_metadata.topic import TOPIC, MetadataDiverged, MetadataRecords, Position, ReadRecord
+from ottla.protocol.records.batch import NO_TIMESTAMP, BatchHeader, batches, crc_is_valid
+from ottla.protocol.records.builder import build_batch, simple_records
+from ottla.protocol.records.record import Bounds, records
+from ottla.remote.errors import RemoteStorageError, RetriableRemoteStorageError
+from ottla.remote.topic_metadata.topic import TOPIC, MetadataDiverged, MetadataRecords, Position, ReadRecord
 
 #: Of one partition: some 1,200 records, which are parsed within 5 ms.
 _PARTITION_MAX_BYTES: Final = 256 * 1024

@@ -1,4 +1,4 @@
-"""PartitionRemover: carries out the steps of `remote.partition_deletion` for one partition, until it has no copies.
+"""PartitionRemover: carries out the steps of `ottla.remote.partition_deletion` for one partition, until it has no copies.
 
 A step that fails is repeated after a back-off with jitter, without end: the records of the copies stay until their objects
 are gone. While other partitions wait, one that has failed some times lets them go first. Calls of the store run in threads, each with a deadline; one that is abandoned may still delete, which is wanted.
@@ -9,21 +9,21 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from logging import DEBUG, WARNING, getLogger
 from typing import Final, assert_never
 
-from protocol.remote.records import RemoteLogSegmentState, RemotePartitionDeleteState
-from remote.errors import RetriableRemoteStorageError
-from remote.log_manager.backoff import backoff_ms
-from remote.log_manager.settings import RemoteLogManagerSettings
-from remote.metrics import RemoteStorageMetrics
-from remote.partition_deletion import DeleteCopies, LookFurther, PartitionDeletion, Wait, WriteState
-from remote.segment_metadata import (
+from ottla.protocol.remote.records import RemoteLogSegmentState, RemotePartitionDeleteState
+from ottla.remote.errors import RetriableRemoteStorageError
+from ottla.remote.log_manager.backoff import backoff_ms
+from ottla.remote.log_manager.settings import RemoteLogManagerSettings
+from ottla.remote.metrics import RemoteStorageMetrics
+from ottla.remote.partition_deletion import DeleteCopies, LookFurther, PartitionDeletion, Wait, WriteState
+from ottla.remote.segment_metadata import (
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
     RemotePartitionDeleteMetadata,
     TopicIdPartition,
 )
-from remote.storage_manager import RemoteStorageManager
-from remote.topic_metadata.manager import TopicBasedRemoteLogMetadataManager
-from runtime import Pool, Runtime
+from ottla.remote.storage_manager import RemoteStorageManager
+from ottla.remote.topic_metadata.manager import TopicBasedRemoteLogMetadataManager
+from ottla.runtime import Pool, Runtime
 
 _LOG: Final = getLogger(__name__)
 
@@ -63,7 +63,7 @@ class PartitionRemover:
         self._store = store
         self._settings = settings
         self._metrics = metrics
-        #: Those that only wait until copies are not written any more; see `remote.partition_deletion`.
+        #: Those that only wait until copies are not written any more; see `ottla.remote.partition_deletion`.
         self.waiting: set[TopicIdPartition] = set()
 
     async def run(

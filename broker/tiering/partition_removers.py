@@ -5,7 +5,7 @@ partition of `__remote_log_metadata` does both, for the user partitions that hav
 remover for each of them, it changes with the leader, and no broker must have been up when the topic was deleted.
 
     overview of the metadata partition: user partitions with copies
-        '- topic is not in the image --suspect--> barrier --still not in the image--> `remote.partition_deletion`'s steps
+        '- topic is not in the image --suspect--> barrier --still not in the image--> `ottla.remote.partition_deletion`'s steps
 
 **A topic that is missing is deleted, not new.** A record of a copy is written by the partition's leader, whose image had the
 topic: its creation was committed before. We have read that record; then the barrier (`metadata_barrier`) brings our image to
@@ -27,18 +27,18 @@ from logging import DEBUG, WARNING, getLogger
 from typing import Any, Final, Protocol
 from uuid import UUID
 
-from broker.metadata_cache import MetadataCache
-from broker.tiering.partition_remover import PartitionRemover
-from protocol.metadata.image import MetadataDelta, MetadataImage
-from protocol.remote.records import RemotePartitionDeleteState
-from remote.errors import RetriableRemoteStorageError
-from remote.segment_metadata import TopicIdPartition
-from remote.topic_metadata.manager import TopicBasedRemoteLogMetadataManager
-from remote.topic_metadata.overview import CopiesOverview
-from remote.topic_metadata.topic import TOPIC
-from runtime import Runtime
-from runtime.jitter import jittered
-from runtime.turns import in_turns
+from ottla.broker.metadata_cache import MetadataCache
+from ottla.broker.tiering.partition_remover import PartitionRemover
+from ottla.protocol.metadata.image import MetadataDelta, MetadataImage
+from ottla.protocol.remote.records import RemotePartitionDeleteState
+from ottla.remote.errors import RetriableRemoteStorageError
+from ottla.remote.segment_metadata import TopicIdPartition
+from ottla.remote.topic_metadata.manager import TopicBasedRemoteLogMetadataManager
+from ottla.remote.topic_metadata.overview import CopiesOverview
+from ottla.remote.topic_metadata.topic import TOPIC
+from ottla.runtime import Runtime
+from ottla.runtime.jitter import jittered
+from ottla.runtime.turns import in_turns
 
 _LOG: Final = getLogger(__name__)
 

@@ -15,26 +15,26 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from broker.config import BrokerConfig
-from broker.reads.remote_reads import RemoteReads
-from broker.replicas.partition import Partition
-from broker.tiering.partition_removers import PartitionRemovers
-from broker.tiering.resizing import resize_pools
-from broker.tiering.settings import remote_log_manager_settings, remote_read_settings
-from remote.auxiliary_state import AuxiliaryStates
-from remote.index_cache import IndexCache
-from remote.index_cache_files import IndexFiles
-from remote.log_manager.manager import RemoteLogManager
-from remote.log_manager.tiered_partition import id_of
-from remote.metadata_manager import RemoteLogMetadataManager
-from remote.metrics import RemoteStorageMetrics
-from remote.reader import RemoteLogReader
-from remote.reading.segment_reads import MAX_BATCH_BYTES
-from remote.reading.settings import RemoteReadSettings
-from remote.segment_metadata import RemoteLogSegmentMetadata
-from remote.storage_manager import RemoteStorageManager
-from runtime import Pool, Runtime
-from storage.segment_times import FileTimes, SegmentFile
+from ottla.broker.config import BrokerConfig
+from ottla.broker.reads.remote_reads import RemoteReads
+from ottla.broker.replicas.partition import Partition
+from ottla.broker.tiering.partition_removers import PartitionRemovers
+from ottla.broker.tiering.resizing import resize_pools
+from ottla.broker.tiering.settings import remote_log_manager_settings, remote_read_settings
+from ottla.remote.auxiliary_state import AuxiliaryStates
+from ottla.remote.index_cache import IndexCache
+from ottla.remote.index_cache_files import IndexFiles
+from ottla.remote.log_manager.manager import RemoteLogManager
+from ottla.remote.log_manager.tiered_partition import id_of
+from ottla.remote.metadata_manager import RemoteLogMetadataManager
+from ottla.remote.metrics import RemoteStorageMetrics
+from ottla.remote.reader import RemoteLogReader
+from ottla.remote.reading.segment_reads import MAX_BATCH_BYTES
+from ottla.remote.reading.settings import RemoteReadSettings
+from ottla.remote.segment_metadata import RemoteLogSegmentMetadata
+from ottla.remote.storage_manager import RemoteStorageManager
+from ottla.runtime import Pool, Runtime
+from ottla.storage.segment_times import FileTimes, SegmentFile
 
 logger = logging.getLogger(__name__)
 

@@ -5,9 +5,9 @@ A follower task runs on the loop, so its pool's size is a number of permits, whi
 Source: DynamicRemoteLogConfig.reconfigure of Kafka 4.3.1.
 """
 
-from broker.config import BrokerConfig
-from broker.tiering.settings import remote_log_manager_settings, remote_read_settings
-from runtime import Pool, Runtime
+from ottla.broker.config import BrokerConfig
+from ottla.broker.tiering.settings import remote_log_manager_settings, remote_read_settings
+from ottla.runtime import Pool, Runtime
 
 
 def resize_pools(runtime: Runtime, config: BrokerConfig) -> None:

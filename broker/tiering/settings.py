@@ -8,9 +8,9 @@ Source: RemoteLogManagerConfig and DynamicRemoteLogConfig of Kafka 4.3.1.
 
 from typing import Final
 
-from broker.config import BrokerConfig
-from remote.log_manager.settings import RemoteLogManagerSettings
-from remote.reading.settings import RemoteReadSettings
+from ottla.broker.config import BrokerConfig
+from ottla.remote.log_manager.settings import RemoteLogManagerSettings
+from ottla.remote.reading.settings import RemoteReadSettings
 
 #: Of a quota in bytes per second: unlimited, the default.
 _UNLIMITED: Final = 2**63 - 1

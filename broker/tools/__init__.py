@@ -1,4 +1,4 @@
-"""The commands that inspect log files (`ottla dump-log`, `ottla verify-log`), and the table with `broker.commands` and `bench`.
+"""The commands that inspect log files (`ottla dump-log`, `ottla verify-log`), and the table with `ottla.broker.commands` and `bench`.
 
 They are imported when one is called, which keeps the start of a broker fast.
 Source: DumpLogSegments of Kafka 4.3.1.
@@ -14,15 +14,15 @@ import click
 #: Module and function of each command.
 TOOLS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
     {
-        "bench": ("broker.tools.checkout", "bench"),
-        "cluster": ("broker.commands.cluster", "cluster"),
-        "dump-log": ("broker.tools.dump_command", "dump_log"),
-        "format": ("broker.commands.storage", "format_directories"),
-        "info": ("broker.commands.storage", "show_info"),
-        "partitions": ("broker.commands.partitions.command", "partitions"),
-        "random-uuid": ("broker.commands.storage", "random_uuid"),
-        "tier": ("broker.commands.tier.command", "tier"),
-        "verify-log": ("broker.tools.verify_command", "verify_log"),
+        "bench": ("ottla.broker.tools.checkout", "bench"),
+        "cluster": ("ottla.broker.commands.cluster", "cluster"),
+        "dump-log": ("ottla.broker.tools.dump_command", "dump_log"),
+        "format": ("ottla.broker.commands.storage", "format_directories"),
+        "info": ("ottla.broker.commands.storage", "show_info"),
+        "partitions": ("ottla.broker.commands.partitions.command", "partitions"),
+        "random-uuid": ("ottla.broker.commands.storage", "random_uuid"),
+        "tier": ("ottla.broker.commands.tier.command", "tier"),
+        "verify-log": ("ottla.broker.tools.verify_command", "verify_log"),
     }
 )
 

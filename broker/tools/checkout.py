@@ -17,7 +17,7 @@ def _found() -> click.Command:
         sys.path.insert(0, str(_REPOSITORY))
     if find_spec("bench") is None:
         return _missing
-    command = import_module("bench.command").bench
+    command = import_module("ottla.bench.command").bench
     assert isinstance(command, click.Command), command
     return command
 

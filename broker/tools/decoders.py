@@ -10,28 +10,28 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import Any, Final
 
-from broker.tools.plain import plain
-from protocol.codec import decode_struct
-from protocol.coordinator import newer_groups, share_state_records
-from protocol.coordinator import record_codec as group_codec
-from protocol.coordinator.group_records import GroupMetadataValue
-from protocol.errors import KafkaError, MalformedMessage
-from protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
-from protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
-from protocol.metadata.frame import UnknownMetadataRecord, decode_record
-from protocol.metadata.image import InvalidMetadata
-from protocol.records.control import control_type, end_transaction_marker
-from protocol.records.quorum import decode_quorum_record
-from protocol.records.record import Record
-from protocol.remote import record_codec as remote_codec
-from protocol.remote.records import (
+from ottla.broker.tools.plain import plain
+from ottla.protocol.codec import decode_struct
+from ottla.protocol.coordinator import newer_groups, share_state_records
+from ottla.protocol.coordinator import record_codec as group_codec
+from ottla.protocol.coordinator.group_records import GroupMetadataValue
+from ottla.protocol.errors import KafkaError, MalformedMessage
+from ottla.protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
+from ottla.protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
+from ottla.protocol.metadata.frame import UnknownMetadataRecord, decode_record
+from ottla.protocol.metadata.image import InvalidMetadata
+from ottla.protocol.records.control import control_type, end_transaction_marker
+from ottla.protocol.records.quorum import decode_quorum_record
+from ottla.protocol.records.record import Record
+from ottla.protocol.remote import record_codec as remote_codec
+from ottla.protocol.remote.records import (
     RemoteLogMetadataRecord,
     RemoteLogSegmentState,
     RemotePartitionDeleteState,
 )
-from protocol.schema import Message
-from protocol.transactions import record_codec as transaction_codec
-from protocol.transactions.records import TransactionStatus
+from ottla.protocol.schema import Message
+from ottla.protocol.transactions import record_codec as transaction_codec
+from ottla.protocol.transactions.records import TransactionStatus
 
 #: Key and value of a record, decoded.
 Decoded = dict[str, Any]

@@ -11,11 +11,11 @@ from types import MappingProxyType
 from typing import Any, Final
 from uuid import UUID
 
-from broker.tools.decoders import Decoder, cluster_metadata, decoder_of_topic
-from broker.tools.dump_batches import batches
-from broker.tools.plain import Row
-from protocol.types import TopicPartition
-from storage import (
+from ottla.broker.tools.decoders import Decoder, cluster_metadata, decoder_of_topic
+from ottla.broker.tools.dump_batches import batches
+from ottla.broker.tools.plain import Row
+from ottla.protocol.types import TopicPartition
+from ottla.storage import (
     checkpoints,
     file_names,
     json_object,
@@ -24,13 +24,13 @@ from storage import (
     partition_metadata,
     producer_snapshot,
 )
-from storage.files import Files
-from storage.index import CorruptIndex, OffsetIndex, TimeIndex
-from storage.manager import log_directory, meta_properties
-from storage.transaction_index import TransactionIndex
-from storage.verify.findings import Findings
-from storage.verify.indexes import read_entries
-from storage.verify.partition import check_segment, partition_of
+from ottla.storage.files import Files
+from ottla.storage.index import CorruptIndex, OffsetIndex, TimeIndex
+from ottla.storage.manager import log_directory, meta_properties
+from ottla.storage.transaction_index import TransactionIndex
+from ottla.storage.verify.findings import Findings
+from ottla.storage.verify.indexes import read_entries
+from ottla.storage.verify.partition import check_segment, partition_of
 
 #: Suffixes of the names of files that are being deleted, cleaned or swapped.
 _SUFFIXES: Final = (file_names.DELETED, file_names.CLEANED, file_names.SWAP)

@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from broker.tools.decoders import Decoder, NotKnown, control_record
-from broker.tools.plain import Row, text_of
-from protocol.errors import KafkaError
-from protocol.records.batch import BatchHeader, crc_is_valid
-from protocol.records.record import Record, records
-from storage.files import Files
-from storage.verify.log_file import LogFile
+from ottla.broker.tools.decoders import Decoder, NotKnown, control_record
+from ottla.broker.tools.plain import Row, text_of
+from ottla.protocol.errors import KafkaError
+from ottla.protocol.records.batch import BatchHeader, crc_is_valid
+from ottla.protocol.records.record import Record, records
+from ottla.storage.files import Files
+from ottla.storage.verify.log_file import LogFile
 
 
 def batches(path: Path, files: Files, *, has_data: bool, decoder: Decoder | None) -> Iterator[Row]:

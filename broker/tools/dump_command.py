@@ -7,10 +7,10 @@ from typing import Final
 
 import click
 
-from broker.tools.decoders import DECODERS
-from broker.tools.dump import DumpOptions, dump
-from broker.tools.plain import Row, as_json, as_text, output
-from storage.files import Files
+from ottla.broker.tools.decoders import DECODERS
+from ottla.broker.tools.dump import DumpOptions, dump
+from ottla.broker.tools.plain import Row, as_json, as_text, output
+from ottla.storage.files import Files
 
 #: kafka-dump-log's options for decoders, as aliases.
 _KAFKAS_NAMES: Final[Mapping[str, str]] = MappingProxyType(

@@ -9,7 +9,7 @@ from io import TextIOWrapper
 from typing import Any, TextIO
 from uuid import UUID
 
-from storage import kafka_uuid
+from ottla.storage import kafka_uuid
 
 #: One row of a dump: its kind under "kind", its file under "file".
 Row = dict[str, Any]

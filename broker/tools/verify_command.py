@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
-from broker.tools.plain import output
-from broker.tools.readable import table
-from storage.files import Files
-from storage.verify import Bound, Finding, PartitionReport, Report, compare, inspect
+from ottla.broker.tools.plain import output
+from ottla.broker.tools.readable import table
+from ottla.storage.files import Files
+from ottla.storage.verify import Bound, Finding, PartitionReport, Report, compare, inspect
 
 
 @click.command("verify-log", no_args_is_help=True)

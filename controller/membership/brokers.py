@@ -17,13 +17,13 @@ from enum import Enum, auto
 from typing import Final, assert_never
 from uuid import UUID
 
-from controller.partitions import leader_and_isr_updates
-from controller.partitions.draft import Draft
-from controller.partitions.partition_change import directory_of
-from controller.result import Result
-from controller.state import ClusterState
-from controller.steps import Steps, in_steps
-from protocol.errors import (
+from ottla.controller.partitions import leader_and_isr_updates
+from ottla.controller.partitions.draft import Draft
+from ottla.controller.partitions.partition_change import directory_of
+from ottla.controller.result import Result
+from ottla.controller.state import ClusterState
+from ottla.controller.steps import Steps, in_steps
+from ottla.protocol.errors import (
     BrokerIdNotRegistered,
     DuplicateBrokerRegistration,
     ErrorCode,
@@ -31,25 +31,25 @@ from protocol.errors import (
     InvalidRegistration,
     UnsupportedVersion,
 )
-from protocol.messages import broker_registration as registration
-from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
-from protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
-from protocol.metadata.features import CORDONED_DIRECTORIES_4_3_IV0, DIRECTORIES_3_7_IV2, KRAFT_VERSION
-from protocol.metadata.image import (
+from ottla.protocol.messages import broker_registration as registration
+from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from ottla.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from ottla.protocol.metadata.features import CORDONED_DIRECTORIES_4_3_IV0, DIRECTORIES_3_7_IV2, KRAFT_VERSION
+from ottla.protocol.metadata.image import (
     METADATA_VERSION,
     BrokerImage,
     PartitionImage,
     TopicImage,
 )
-from protocol.metadata.records import (
+from ottla.protocol.metadata.records import (
     BrokerEndpoint,
     BrokerFeature,
     BrokerRegistrationChangeRecord,
     RegisterBrokerRecord,
     UnregisterBrokerRecord,
 )
-from protocol.steps import at_once
-from storage.kafka_uuid import to_text
+from ottla.protocol.steps import at_once
+from ottla.storage.kafka_uuid import to_text
 
 logger = logging.getLogger(__name__)
 

@@ -15,19 +15,19 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final
 from uuid import UUID
 
-from controller.raft.types import LeaderAndEpoch, OffsetAndEpoch
-from controller.settings import ControllerSettings
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.controller_registration import (
+from ottla.controller.raft.types import LeaderAndEpoch, OffsetAndEpoch
+from ottla.controller.settings import ControllerSettings
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.controller_registration import (
     ControllerRegistrationRequest,
     ControllerRegistrationResponse,
     Feature,
     Listener,
 )
-from protocol.metadata.features import CONTROLLER_REGISTRATION_3_7_IV0, METADATA_VERSION, UNDERSTOOD_FEATURES
-from protocol.metadata.records import FeatureLevelRecord, MetadataRecord, RegisterControllerRecord
-from runtime import Runtime
+from ottla.protocol.metadata.features import CONTROLLER_REGISTRATION_3_7_IV0, METADATA_VERSION, UNDERSTOOD_FEATURES
+from ottla.protocol.metadata.records import FeatureLevelRecord, MetadataRecord, RegisterControllerRecord
+from ottla.runtime import Runtime
 
 logger: Final = logging.getLogger(__name__)
 

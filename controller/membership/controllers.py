@@ -4,15 +4,15 @@ Every controller registers with the active one when it starts, and when another 
 id (`registration.py`). Source: ClusterControlManager of Kafka 4.3.1.
 """
 
-from controller.result import Result
-from controller.state import ClusterState
-from protocol.errors import InvalidRequest, UnsupportedVersion
-from protocol.messages.controller_registration import (
+from ottla.controller.result import Result
+from ottla.controller.state import ClusterState
+from ottla.protocol.errors import InvalidRequest, UnsupportedVersion
+from ottla.protocol.messages.controller_registration import (
     ControllerRegistrationRequest,
     ControllerRegistrationResponse,
 )
-from protocol.metadata.features import CONTROLLER_REGISTRATION_3_7_IV0
-from protocol.metadata.records import ControllerEndpoint, ControllerFeature, RegisterControllerRecord
+from ottla.protocol.metadata.features import CONTROLLER_REGISTRATION_3_7_IV0
+from ottla.protocol.metadata.records import ControllerEndpoint, ControllerFeature, RegisterControllerRecord
 
 
 def register_controller(

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from uuid import UUID
 
-from protocol.metadata.image import BrokerImage
+from ottla.protocol.metadata.image import BrokerImage
 
 
 @dataclass(slots=True, kw_only=True)

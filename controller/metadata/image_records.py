@@ -10,11 +10,11 @@ tokens. Source: MetadataImage.write of Kafka 4.3.1, and `write` or `toRecord` of
 from collections.abc import Iterator
 from typing import Final
 
-from controller.metadata.record_versions import ELR_4_0_IV1
-from protocol.local_log import replica_local_logs
-from protocol.metadata import records as r
-from protocol.metadata.features import CORDONED_DIRECTORIES_4_3_IV0, DIRECTORIES_3_7_IV2
-from protocol.metadata.image import (
+from ottla.controller.metadata.record_versions import ELR_4_0_IV1
+from ottla.protocol.local_log import replica_local_logs
+from ottla.protocol.metadata import records as r
+from ottla.protocol.metadata.features import CORDONED_DIRECTORIES_4_3_IV0, DIRECTORIES_3_7_IV2
+from ottla.protocol.metadata.image import (
     DIRECTORY_MIGRATING,
     METADATA_VERSION,
     NO_LEADER,

@@ -8,8 +8,8 @@ A log that does not begin at 0 begins at a snapshot: a reader replays the latest
 `append` writes its records as one batch, so that a torn write loses all of them or none. Appends reach the page
 cache only; `flush` makes them durable.
 
-It implements `controller.raft.log.RaftLog`. `controller.metadata.record_batches` reads its batches,
-`controller.metadata.log_opening` recovers it after a crash.
+It implements `ottla.controller.raft.log.RaftLog`. `ottla.controller.metadata.record_batches` reads its batches,
+`ottla.controller.metadata.log_opening` recovers it after a crash.
 Source: KafkaRaftLog and RaftLog of Kafka 4.3.1, KIP-595, KIP-630.
 """
 
@@ -17,28 +17,28 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from controller.metadata import log_opening as opening
-from controller.metadata import record_batches, snapshots
-from controller.metadata.log_cleaner import MetadataLogCleaner
-from controller.metadata.log_cleaning import MetadataLogSettings
-from controller.metadata.new_batches import NewBatch
-from controller.metadata.record_batches import DecodedBatch
-from controller.metadata.snapshot_store import RawSnapshotWriter, SnapshotStore
-from controller.metadata.snapshot_writer import SnapshotWriter
-from controller.raft.log import Diverging, NeedsSnapshot, Valid, Validation
-from controller.raft.types import TOPIC_ID, OffsetAndEpoch
-from protocol.messages.snapshot_footer_record import SnapshotFooterRecord
-from protocol.messages.snapshot_header_record import SnapshotHeaderRecord
-from protocol.metadata.records import MetadataRecord
-from protocol.records.batch import batches
-from protocol.records.builder import build_batch_of_payload
-from protocol.records.quorum import QuorumMessage, build_quorum_batch
-from protocol.types import TopicPartition
-from storage.appending import AppendOrigin
-from storage.background import BackgroundJob
-from storage.files import Files
-from storage.log import Log
-from storage.replica_rules import has_diverged
+from ottla.controller.metadata import log_opening as opening
+from ottla.controller.metadata import record_batches, snapshots
+from ottla.controller.metadata.log_cleaner import MetadataLogCleaner
+from ottla.controller.metadata.log_cleaning import MetadataLogSettings
+from ottla.controller.metadata.new_batches import NewBatch
+from ottla.controller.metadata.record_batches import DecodedBatch
+from ottla.controller.metadata.snapshot_store import RawSnapshotWriter, SnapshotStore
+from ottla.controller.metadata.snapshot_writer import SnapshotWriter
+from ottla.controller.raft.log import Diverging, NeedsSnapshot, Valid, Validation
+from ottla.controller.raft.types import TOPIC_ID, OffsetAndEpoch
+from ottla.protocol.messages.snapshot_footer_record import SnapshotFooterRecord
+from ottla.protocol.messages.snapshot_header_record import SnapshotHeaderRecord
+from ottla.protocol.metadata.records import MetadataRecord
+from ottla.protocol.records.batch import batches
+from ottla.protocol.records.builder import build_batch_of_payload
+from ottla.protocol.records.quorum import QuorumMessage, build_quorum_batch
+from ottla.protocol.types import TopicPartition
+from ottla.storage.appending import AppendOrigin
+from ottla.storage.background import BackgroundJob
+from ottla.storage.files import Files
+from ottla.storage.log import Log
+from ottla.storage.replica_rules import has_diverged
 
 if TYPE_CHECKING:
     from random import Random

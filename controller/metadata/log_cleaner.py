@@ -3,17 +3,17 @@
     clean            the oldest snapshot is expired, or all are too large --> deleted, the log starts at the next one
     removals_due     deleted files are removed from the disk after DELETE_DELAY_MS, for their readers
 
-`controller.metadata.log_cleaning` has the rules, `controller.quorum.maintenance` calls it.
+`ottla.controller.metadata.log_cleaning` has the rules, `ottla.controller.quorum.maintenance` calls it.
 Source: KafkaRaftLog.maybeClean, deleteBeforeSnapshot of Kafka 4.3.1; KIP-630.
 """
 
-from controller.metadata import log_cleaning, snapshots
-from controller.metadata.log_cleaning import MetadataLogSettings
-from controller.metadata.snapshot_store import SnapshotStore
-from storage.background import BackgroundJob
-from storage.files import Files
-from storage.log import Log
-from storage.log_files import removal_job
+from ottla.controller.metadata import log_cleaning, snapshots
+from ottla.controller.metadata.log_cleaning import MetadataLogSettings
+from ottla.controller.metadata.snapshot_store import SnapshotStore
+from ottla.storage.background import BackgroundJob
+from ottla.storage.files import Files
+from ottla.storage.log import Log
+from ottla.storage.log_files import removal_job
 
 
 class MetadataLogCleaner:

@@ -11,13 +11,13 @@ Source: KafkaRaftLog of Kafka 4.3.1, KIP-630.
 from itertools import pairwise
 from pathlib import Path
 
-from controller.metadata.log_cleaning import MAX_BATCH_BYTES, MetadataLogSettings
-from controller.metadata.snapshot_store import SnapshotStore
-from protocol.metadata.image import InvalidMetadata
-from storage import file_names
-from storage.files import Files
-from storage.log import Log
-from storage.log_config import LogConfig
+from ottla.controller.metadata.log_cleaning import MAX_BATCH_BYTES, MetadataLogSettings
+from ottla.controller.metadata.snapshot_store import SnapshotStore
+from ottla.protocol.metadata.image import InvalidMetadata
+from ottla.storage import file_names
+from ottla.storage.files import Files
+from ottla.storage.log import Log
+from ottla.storage.log_config import LogConfig
 
 
 def config_of(settings: MetadataLogSettings) -> LogConfig:

@@ -9,13 +9,13 @@ Source: appendRecords of QuorumController, and BatchAccumulator of Kafka 4.3.1.
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from controller.metadata.log_cleaning import MAX_BATCH_BYTES
-from controller.metadata.record_versions import version_of
-from protocol.errors import RecordListTooLarge
-from protocol.metadata.frame import encode_record
-from protocol.metadata.records import MetadataRecord
-from protocol.records.batch import HEADER_SIZE_BYTES
-from protocol.records.builder import payload_of_values
+from ottla.controller.metadata.log_cleaning import MAX_BATCH_BYTES
+from ottla.controller.metadata.record_versions import version_of
+from ottla.protocol.errors import RecordListTooLarge
+from ottla.protocol.metadata.frame import encode_record
+from ottla.protocol.metadata.records import MetadataRecord
+from ottla.protocol.records.batch import HEADER_SIZE_BYTES
+from ottla.protocol.records.builder import payload_of_values
 
 #: Largest number of records in a batch; decisions that need not be atomic are split. Kafka's MAX_RECORDS_PER_BATCH.
 MAX_RECORDS_PER_BATCH: Final = 10_000

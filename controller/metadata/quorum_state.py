@@ -10,11 +10,11 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from controller.raft.types import ElectionState
-from protocol.metadata.image import InvalidMetadata
-from protocol.types import ZERO_UUID
-from storage import json_object, kafka_uuid
-from storage.files import Files
+from ottla.controller.raft.types import ElectionState
+from ottla.protocol.metadata.image import InvalidMetadata
+from ottla.protocol.types import ZERO_UUID
+from ottla.storage import json_object, kafka_uuid
+from ottla.storage.files import Files
 
 FILE_NAME = "quorum-state"
 #: The file's value for "no node".

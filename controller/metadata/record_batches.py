@@ -11,16 +11,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from controller.metadata.snapshots import REMEDY
-from protocol.errors import CorruptMessage, KafkaError
-from protocol.metadata.frame import UnknownMetadataRecord, decode_record
-from protocol.metadata.image import InvalidMetadata
-from protocol.metadata.records import MetadataRecord
-from protocol.records.batch import BatchHeader, crc_is_valid
-from protocol.records.quorum import QuorumMessage, decode_quorum_record
-from protocol.records.record import records, values_of
-from storage import file_names
-from storage.log import Log
+from ottla.controller.metadata.snapshots import REMEDY
+from ottla.protocol.errors import CorruptMessage, KafkaError
+from ottla.protocol.metadata.frame import UnknownMetadataRecord, decode_record
+from ottla.protocol.metadata.image import InvalidMetadata
+from ottla.protocol.metadata.records import MetadataRecord
+from ottla.protocol.records.batch import BatchHeader, crc_is_valid
+from ottla.protocol.records.quorum import QuorumMessage, decode_quorum_record
+from ottla.protocol.records.record import records, values_of
+from ottla.storage import file_names
+from ottla.storage.log import Log
 
 
 class DecodedBatch(NamedTuple):

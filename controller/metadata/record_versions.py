@@ -1,7 +1,7 @@
 """Versions of metadata records: the oldest software that the metadata.version admits must be able to read a record.
 
 Some record types of Kafka 4.3.1 are unknown to software of older metadata.versions: a decision that writes one checks
-the level first, with the names below and those in `protocol.metadata.features`.
+the level first, with the names below and those in `ottla.protocol.metadata.features`.
 
 Source: MetadataVersion of Kafka 4.3.1 and the callers of its record constructors.
 """
@@ -9,8 +9,8 @@ Source: MetadataVersion of Kafka 4.3.1 and the callers of its record constructor
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from protocol.metadata.features import CORDONED_DIRECTORIES_4_3_IV0, DIRECTORIES_3_7_IV2
-from protocol.metadata.records import (
+from ottla.protocol.metadata.features import CORDONED_DIRECTORIES_4_3_IV0, DIRECTORIES_3_7_IV2
+from ottla.protocol.metadata.records import (
     BrokerRegistrationChangeRecord,
     MetadataRecord,
     PartitionChangeRecord,

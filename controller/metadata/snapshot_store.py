@@ -4,7 +4,7 @@
                                        '--delete--> (nothing)                               |
                                                           served --delete: `.deleted`--> --60 s--> (nothing)
 
-File names are in `controller.metadata.snapshots`. After a crash a snapshot is complete or absent; `.part` and
+File names are in `ottla.controller.metadata.snapshots`. After a crash a snapshot is complete or absent; `.part` and
 `.deleted` files that it leaves are removed at the next start.
 Source: Snapshots, FileRawSnapshotWriter and KafkaRaftLog of Kafka 4.3.1.
 """
@@ -14,12 +14,12 @@ from logging import getLogger
 from pathlib import Path
 from typing import Final
 
-from controller.metadata import snapshots
-from controller.metadata.log_cleaning import DELETE_DELAY_MS
-from controller.raft.types import OffsetAndEpoch
-from protocol.metadata.image import InvalidMetadata
-from storage.files import Files
-from storage.log_files import DeletedFiles
+from ottla.controller.metadata import snapshots
+from ottla.controller.metadata.log_cleaning import DELETE_DELAY_MS
+from ottla.controller.raft.types import OffsetAndEpoch
+from ottla.protocol.metadata.image import InvalidMetadata
+from ottla.storage.files import Files
+from ottla.storage.log_files import DeletedFiles
 
 _PART: Final = ".part"
 _DELETED: Final = ".deleted"

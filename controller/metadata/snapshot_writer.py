@@ -5,16 +5,16 @@ Source: SnapshotEmitter and RecordsSnapshotWriter of Kafka 4.3.1.
 
 from collections.abc import Iterator
 
-from controller.metadata import snapshots
-from controller.metadata.image_records import records_of
-from controller.metadata.record_versions import version_of
-from controller.metadata.snapshot_store import RawSnapshotWriter
-from controller.raft.types import RECONFIGURABLE, OffsetAndEpoch
-from protocol.messages.k_raft_version_record import KRaftVersionRecord
-from protocol.messages.voters_record import VotersRecord
-from protocol.metadata.frame import encode_record
-from protocol.metadata.image import MetadataImage
-from protocol.records.quorum import QuorumMessage
+from ottla.controller.metadata import snapshots
+from ottla.controller.metadata.image_records import records_of
+from ottla.controller.metadata.record_versions import version_of
+from ottla.controller.metadata.snapshot_store import RawSnapshotWriter
+from ottla.controller.raft.types import RECONFIGURABLE, OffsetAndEpoch
+from ottla.protocol.messages.k_raft_version_record import KRaftVersionRecord
+from ottla.protocol.messages.voters_record import VotersRecord
+from ottla.protocol.metadata.frame import encode_record
+from ottla.protocol.metadata.image import MetadataImage
+from ottla.protocol.records.quorum import QuorumMessage
 
 
 class SnapshotWriter:

@@ -9,7 +9,7 @@
 | `<end offset>-<epoch>.checkpoint` | everything before that offset: records before it may be deleted from the log |
 | `....checkpoint.part`, `....checkpoint.deleted` | one that is being written, or removed |
 
-This module is the format: one file, written or read. Which files a log has is `controller.metadata.snapshot_store`.
+This module is the format: one file, written or read. Which files a log has is `ottla.controller.metadata.snapshot_store`.
 Offsets inside the file begin at 0; the epoch of all batches is the snapshot's.
 Source: Snapshots, RecordsSnapshotWriter and RecordsSnapshotReader of Kafka 4.3.1.
 """
@@ -18,22 +18,22 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
-from controller.metadata.log_cleaning import MAX_BATCH_BYTES
-from controller.raft.types import OffsetAndEpoch
-from protocol.errors import CorruptMessage, KafkaError
-from protocol.messages.k_raft_version_record import KRaftVersionRecord
-from protocol.messages.snapshot_footer_record import SnapshotFooterRecord
-from protocol.messages.snapshot_header_record import SnapshotHeaderRecord
-from protocol.messages.voters_record import VotersRecord
-from protocol.metadata.frame import decode_record, encode_record
-from protocol.metadata.image import InvalidMetadata
-from protocol.metadata.records import MetadataRecord
-from protocol.records.batch import HEADER_SIZE_BYTES, BatchHeader, batches, crc_is_valid, read_header
-from protocol.records.builder import build_batch_of_values
-from protocol.records.quorum import QuorumMessage, build_quorum_batch, decode_quorum_record
-from protocol.records.record import records as records_of
-from protocol.records.record import values_of
-from storage.files import Files
+from ottla.controller.metadata.log_cleaning import MAX_BATCH_BYTES
+from ottla.controller.raft.types import OffsetAndEpoch
+from ottla.protocol.errors import CorruptMessage, KafkaError
+from ottla.protocol.messages.k_raft_version_record import KRaftVersionRecord
+from ottla.protocol.messages.snapshot_footer_record import SnapshotFooterRecord
+from ottla.protocol.messages.snapshot_header_record import SnapshotHeaderRecord
+from ottla.protocol.messages.voters_record import VotersRecord
+from ottla.protocol.metadata.frame import decode_record, encode_record
+from ottla.protocol.metadata.image import InvalidMetadata
+from ottla.protocol.metadata.records import MetadataRecord
+from ottla.protocol.records.batch import HEADER_SIZE_BYTES, BatchHeader, batches, crc_is_valid, read_header
+from ottla.protocol.records.builder import build_batch_of_values
+from ottla.protocol.records.quorum import QuorumMessage, build_quorum_batch, decode_quorum_record
+from ottla.protocol.records.record import records as records_of
+from ottla.protocol.records.record import values_of
+from ottla.storage.files import Files
 
 BOOTSTRAP_FILE: Final = "bootstrap.checkpoint"
 FIRST_CHECKPOINT_FILE: Final = f"{0:020d}-{0:010d}.checkpoint"

@@ -10,8 +10,8 @@ ELRs than fit in one batch; Kafka's may write others.
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from protocol.metadata.image import InvalidMetadata
-from protocol.metadata.records import (
+from ottla.protocol.metadata.image import InvalidMetadata
+from ottla.protocol.metadata.records import (
     AbortTransactionRecord,
     BeginTransactionRecord,
     EndTransactionRecord,

@@ -28,13 +28,13 @@ Source: ReplicationControlManager.alterPartition; the leader's side is Kafka's A
 from collections.abc import Sequence
 from uuid import UUID
 
-from controller.partitions.draft import Draft
-from controller.partitions.partition_change import directory_of
-from controller.result import Result
-from controller.state import ClusterState
-from protocol.error_code import ErrorCode
-from protocol.local_log import LocalLog, LocalLogs
-from protocol.messages.alter_partition import (
+from ottla.controller.partitions.draft import Draft
+from ottla.controller.partitions.partition_change import directory_of
+from ottla.controller.result import Result
+from ottla.controller.state import ClusterState
+from ottla.protocol.error_code import ErrorCode
+from ottla.protocol.local_log import LocalLog, LocalLogs
+from ottla.protocol.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionResponse,
     BrokerState,
@@ -42,7 +42,7 @@ from protocol.messages.alter_partition import (
     PartitionDataResponse,
     TopicDataResponse,
 )
-from protocol.metadata.image import (
+from ottla.protocol.metadata.image import (
     LEADER_UNCHANGED,
     NO_LEADER,
     LeaderRecoveryState,

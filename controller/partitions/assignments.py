@@ -5,10 +5,10 @@ from itertools import chain
 from typing import NamedTuple
 from uuid import UUID
 
-from controller.partitions.placement import Candidate, place_replicas
-from controller.state import ClusterState
-from protocol.errors import InvalidReplicaAssignment, InvalidReplicationFactor
-from protocol.metadata.records import PartitionRecord
+from ottla.controller.partitions.placement import Candidate, place_replicas
+from ottla.controller.state import ClusterState
+from ottla.protocol.errors import InvalidReplicaAssignment, InvalidReplicationFactor
+from ottla.protocol.metadata.records import PartitionRecord
 
 
 def check_manual(state: ClusterState, replicas: Sequence[int], *, replication_factor: int | None) -> None:

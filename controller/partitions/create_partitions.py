@@ -5,11 +5,11 @@ Source: ReplicationControlManager.createPartitions of Kafka 4.3.1.
 
 from collections.abc import Iterable, Iterator
 
-from controller.partitions import assignments
-from controller.result import Result, check_record_count
-from controller.state import ClusterState
-from controller.steps import Steps, by_steps, in_steps
-from protocol.errors import (
+from ottla.controller.partitions import assignments
+from ottla.controller.result import Result, check_record_count
+from ottla.controller.state import ClusterState
+from ottla.controller.steps import Steps, by_steps, in_steps
+from ottla.protocol.errors import (
     ErrorCode,
     InvalidPartitions,
     InvalidReplicaAssignment,
@@ -17,17 +17,17 @@ from protocol.errors import (
     KafkaError,
     UnknownTopicOrPartition,
 )
-from protocol.messages.create_partitions import (
+from ottla.protocol.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
-from protocol.metadata.image import TopicImage
-from protocol.metadata.records import MetadataRecord, PartitionRecord
-from protocol.steps import NAMES_OF_STEP, counted, listed, repeated
-from protocol.topic_names import REMOTE_LOG_METADATA
+from ottla.protocol.metadata.image import TopicImage
+from ottla.protocol.metadata.records import MetadataRecord, PartitionRecord
+from ottla.protocol.steps import NAMES_OF_STEP, counted, listed, repeated
+from ottla.protocol.topic_names import REMOTE_LOG_METADATA
 
 
 @in_steps

@@ -15,22 +15,22 @@ Source: ReplicationControlManager.handleAssignReplicasToDirs of Kafka 4.3.1; the
 
 from uuid import UUID
 
-from controller.partitions.draft import Draft
-from controller.partitions.leader_and_isr_updates import without
-from controller.partitions.leader_election import Election
-from controller.partitions.partition_change import directory_of
-from controller.result import Result
-from controller.state import ClusterState
-from protocol.errors import ErrorCode, UnsupportedVersion
-from protocol.messages.assign_replicas_to_dirs import (
+from ottla.controller.partitions.draft import Draft
+from ottla.controller.partitions.leader_and_isr_updates import without
+from ottla.controller.partitions.leader_election import Election
+from ottla.controller.partitions.partition_change import directory_of
+from ottla.controller.result import Result
+from ottla.controller.state import ClusterState
+from ottla.protocol.errors import ErrorCode, UnsupportedVersion
+from ottla.protocol.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
     AssignReplicasToDirsResponse,
     DirectoryDataResponse,
     PartitionDataResponse,
     TopicDataResponse,
 )
-from protocol.metadata.features import DIRECTORIES_3_7_IV2
-from protocol.metadata.image import BrokerImage
+from ottla.protocol.metadata.features import DIRECTORIES_3_7_IV2
+from ottla.protocol.metadata.image import BrokerImage
 
 
 def assign_replicas(

@@ -14,12 +14,12 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from controller.metadata.record_versions import ISR_SHRINK_KEEPS_EPOCH_3_6_IV0
-from controller.partitions.leader_election import Election
-from controller.partitions.partition_change import ElectionRules, directory_of, partition_change
-from controller.state import ClusterState
-from protocol.metadata.features import DIRECTORIES_3_7_IV2
-from protocol.metadata.image import (
+from ottla.controller.metadata.record_versions import ISR_SHRINK_KEEPS_EPOCH_3_6_IV0
+from ottla.controller.partitions.leader_election import Election
+from ottla.controller.partitions.partition_change import ElectionRules, directory_of, partition_change
+from ottla.controller.state import ClusterState
+from ottla.protocol.metadata.features import DIRECTORIES_3_7_IV2
+from ottla.protocol.metadata.image import (
     DIRECTORY_LOST,
     DIRECTORY_MIGRATING,
     DIRECTORY_UNASSIGNED,
@@ -27,8 +27,8 @@ from protocol.metadata.image import (
     PartitionImage,
     TopicImage,
 )
-from protocol.metadata.leader_preference import LeaderPreference
-from protocol.metadata.records import MetadataRecord, PartitionChangeRecord
+from ottla.protocol.metadata.leader_preference import LeaderPreference
+from ottla.protocol.metadata.records import MetadataRecord, PartitionChangeRecord
 
 Change = tuple[PartitionImage, PartitionChangeRecord]
 

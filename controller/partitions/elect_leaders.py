@@ -15,13 +15,13 @@ Source: ReplicationControlManager.electLeaders of Kafka 4.3.1.
 from collections.abc import Generator, Iterable
 from enum import IntEnum
 
-from controller.partitions.draft import AlikeChanges, Draft
-from controller.partitions.leader_election import Election
-from controller.partitions.partition_change import directory_of, preferred_leader
-from controller.result import Result, check_record_count
-from controller.state import ClusterState
-from controller.steps import ROWS_OF_STEP, Steps, in_steps
-from protocol.errors import (
+from ottla.controller.partitions.draft import AlikeChanges, Draft
+from ottla.controller.partitions.leader_election import Election
+from ottla.controller.partitions.partition_change import directory_of, preferred_leader
+from ottla.controller.result import Result, check_record_count
+from ottla.controller.state import ClusterState
+from ottla.controller.steps import ROWS_OF_STEP, Steps, in_steps
+from ottla.protocol.errors import (
     ElectionNotNeeded,
     EligibleLeadersNotAvailable,
     ErrorCode,
@@ -30,13 +30,13 @@ from protocol.errors import (
     PreferredLeaderNotAvailable,
     UnknownTopicOrPartition,
 )
-from protocol.messages.elect_leaders import (
+from ottla.protocol.messages.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersResponse,
     PartitionResult,
     ReplicaElectionResult,
 )
-from protocol.metadata.image import DIRECTORY_UNASSIGNED, PartitionImage, TopicImage
+from ottla.protocol.metadata.image import DIRECTORY_UNASSIGNED, PartitionImage, TopicImage
 
 
 class ElectionType(IntEnum):

@@ -2,7 +2,7 @@
 
 Each function scans all partitions and drafts the changes that remove the broker, or make use of it. The broker's own
 new state is set in the draft first (`Draft.set_broker`); `brokers` writes its record. Those of a registration work in steps
-(`controller.steps`): nothing else is decided until all of them are made, so that the decision is of one moment.
+(`ottla.controller.steps`): nothing else is decided until all of them are made, so that the decision is of one moment.
 Source: ReplicationControlManager.generateLeaderAndIsrUpdates and its callers, Kafka 4.3.1.
 """
 
@@ -11,10 +11,10 @@ from itertools import islice
 from typing import Final
 from uuid import UUID
 
-from controller.partitions.draft import AlikeChanges, Draft
-from controller.partitions.partition_change import directory_of
-from controller.state import ClusterState
-from protocol.metadata.image import DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED, PartitionImage, TopicImage
+from ottla.controller.partitions.draft import AlikeChanges, Draft
+from ottla.controller.partitions.partition_change import directory_of
+from ottla.controller.state import ClusterState
+from ottla.protocol.metadata.image import DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED, PartitionImage, TopicImage
 
 #: Partitions that are scanned in one step: 0.2 ms, and 0.5 to 2 ms where all of them change.
 PARTITIONS_OF_STEP: Final = 500

@@ -14,16 +14,16 @@ Source: ReplicationControlManager.maybeBalancePartitionLeaders and maybeElectUnc
 
 from contextlib import suppress
 
-from controller.partitions.draft import Draft
-from controller.partitions.elect_leaders import (
+from ottla.controller.partitions.draft import Draft
+from ottla.controller.partitions.elect_leaders import (
     ElectionType,
     elect_leader,
     election_changes,
     has_preferred_leader,
 )
-from controller.result import Result
-from controller.state import ClusterState
-from protocol.errors import EligibleLeadersNotAvailable
+from ottla.controller.result import Result
+from ottla.controller.state import ClusterState
+from ottla.protocol.errors import EligibleLeadersNotAvailable
 
 #: Elections of one call; QuorumController's MAX_ELECTIONS_PER_IMBALANCE.
 MAX_ELECTIONS = 1_000

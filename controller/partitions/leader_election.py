@@ -22,8 +22,8 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import Enum, auto
 from typing import NamedTuple
 
-from protocol.local_log import LocalLogs
-from protocol.metadata.leader_preference import NO_PREFERENCE, LeaderPreference, preference_order
+from ottla.protocol.local_log import LocalLogs
+from ottla.protocol.metadata.leader_preference import NO_PREFERENCE, LeaderPreference, preference_order
 
 
 class Election(Enum):

@@ -15,16 +15,16 @@ from dataclasses import dataclass
 from functools import partial
 from uuid import UUID
 
-from controller.partitions.leader_election import Elected, Election, elect
-from protocol.local_log import replica_local_logs
-from protocol.metadata.image import (
+from ottla.controller.partitions.leader_election import Elected, Election, elect
+from ottla.protocol.local_log import replica_local_logs
+from ottla.protocol.metadata.image import (
     DIRECTORY_MIGRATING,
     NO_LEADER,
     LeaderRecoveryState,
     PartitionImage,
 )
-from protocol.metadata.leader_preference import NO_PREFERENCE, LeaderPreference, preference_order
-from protocol.metadata.records import PartitionChangeRecord
+from ottla.protocol.metadata.leader_preference import NO_PREFERENCE, LeaderPreference, preference_order
+from ottla.protocol.metadata.records import PartitionChangeRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

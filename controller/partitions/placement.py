@@ -12,7 +12,7 @@ Source: StripedReplicaPlacer of Kafka 4.3.1; the rules are the same, the random 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from protocol.errors import InvalidReplicationFactor
+from ottla.protocol.errors import InvalidReplicationFactor
 
 if TYPE_CHECKING:
     from random import Random

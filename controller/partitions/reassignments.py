@@ -18,14 +18,14 @@ Source: ReplicationControlManager, PartitionReassignmentReplicas and PartitionRe
 from collections.abc import Generator, Iterable, Sequence
 from uuid import UUID
 
-from controller.partitions import assignments
-from controller.partitions.draft import Draft
-from controller.partitions.leader_election import Election
-from controller.partitions.partition_change import directory_of
-from controller.result import Result, check_record_count
-from controller.state import ClusterState
-from controller.steps import Steps, by_steps, in_steps
-from protocol.errors import (
+from ottla.controller.partitions import assignments
+from ottla.controller.partitions.draft import Draft
+from ottla.controller.partitions.leader_election import Election
+from ottla.controller.partitions.partition_change import directory_of
+from ottla.controller.result import Result, check_record_count
+from ottla.controller.state import ClusterState
+from ottla.controller.steps import Steps, by_steps, in_steps
+from ottla.protocol.errors import (
     ErrorCode,
     InvalidReplicaAssignment,
     InvalidReplicationFactor,
@@ -33,21 +33,21 @@ from protocol.errors import (
     NoReassignmentInProgress,
     UnknownTopicOrPartition,
 )
-from protocol.messages.alter_partition_reassignments import (
+from ottla.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
     ReassignablePartition,
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
-from protocol.messages.list_partition_reassignments import (
+from ottla.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
     OngoingPartitionReassignment,
     OngoingTopicReassignment,
 )
-from protocol.metadata.image import PartitionImage, TopicImage
-from protocol.steps import NAMES_OF_STEP
+from ottla.protocol.metadata.image import PartitionImage, TopicImage
+from ottla.protocol.steps import NAMES_OF_STEP
 
 
 @in_steps

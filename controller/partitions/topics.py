@@ -7,13 +7,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from uuid import UUID
 
-from controller import configs
-from controller.effective_configs import resolve_all
-from controller.partitions import assignments
-from controller.result import MAX_RECORDS_PER_USER_OPERATION, Result, check_record_count
-from controller.state import ClusterState, unify_collision_chars
-from controller.steps import Steps, by_steps, in_steps
-from protocol.errors import (
+from ottla.controller import configs
+from ottla.controller.effective_configs import resolve_all
+from ottla.controller.partitions import assignments
+from ottla.controller.result import MAX_RECORDS_PER_USER_OPERATION, Result, check_record_count
+from ottla.controller.state import ClusterState, unify_collision_chars
+from ottla.controller.steps import Steps, by_steps, in_steps
+from ottla.protocol.errors import (
     ErrorCode,
     InvalidPartitions,
     InvalidReplicaAssignment,
@@ -27,19 +27,19 @@ from protocol.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from protocol.messages.create_topics import (
+from ottla.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
     CreatableTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
-from protocol.metadata.records import MetadataRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
-from protocol.steps import NAMES_OF_STEP, counted, listed, repeated
-from protocol.topic_names import check_topic_name
-from protocol.types import ZERO_UUID
-from storage import kafka_uuid
+from ottla.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
+from ottla.protocol.metadata.records import MetadataRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
+from ottla.protocol.steps import NAMES_OF_STEP, counted, listed, repeated
+from ottla.protocol.topic_names import check_topic_name
+from ottla.protocol.types import ZERO_UUID
+from ottla.storage import kafka_uuid
 
 METADATA_TOPIC = "__cluster_metadata"
 

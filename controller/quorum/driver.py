@@ -22,13 +22,13 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from typing import Final, Protocol, assert_never
 
-from controller.metadata import quorum_state
-from controller.metadata.log import MetadataLog
-from controller.metadata.log_cleaning import CLEAN_INTERVAL_MS
-from controller.quorum.event_queue import Decide, EventQueue
-from controller.quorum.listener_dispatch import ListenerDispatcher
-from controller.quorum.maintenance import MetadataLogMaintenance
-from controller.raft.effects import (
+from ottla.controller.metadata import quorum_state
+from ottla.controller.metadata.log import MetadataLog
+from ottla.controller.metadata.log_cleaning import CLEAN_INTERVAL_MS
+from ottla.controller.quorum.event_queue import Decide, EventQueue
+from ottla.controller.quorum.listener_dispatch import ListenerDispatcher
+from ottla.controller.quorum.maintenance import MetadataLogMaintenance
+from ottla.controller.raft.effects import (
     Committed,
     Effect,
     Fatal,
@@ -41,15 +41,15 @@ from controller.raft.effects import (
     SnapshotLoaded,
     Stopped,
 )
-from controller.raft.machine import Raft
-from controller.raft.messages import QuorumRequest, QuorumResponse
-from controller.raft.types import Address
-from protocol.errors import ErrorCode, KafkaError, NotController, UnsupportedVersion
-from protocol.messages.vote import VoteRequest, VoteResponse
-from protocol.metadata.image import InvalidMetadata
-from protocol.schema import Request, Response
-from runtime import Pool, Runtime
-from storage.files import Files
+from ottla.controller.raft.machine import Raft
+from ottla.controller.raft.messages import QuorumRequest, QuorumResponse
+from ottla.controller.raft.types import Address
+from ottla.protocol.errors import ErrorCode, KafkaError, NotController, UnsupportedVersion
+from ottla.protocol.messages.vote import VoteRequest, VoteResponse
+from ottla.protocol.metadata.image import InvalidMetadata
+from ottla.protocol.schema import Request, Response
+from ottla.runtime import Pool, Runtime
+from ottla.storage.files import Files
 
 logger: Final = logging.getLogger(__name__)
 

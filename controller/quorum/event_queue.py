@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from controller.raft.effects import Effect
+from ottla.controller.raft.effects import Effect
 
 #: Limit of queued events: beyond it, requests are refused with NotController, and their senders retry. Requests queue
 #: up while the disk does not respond, since peers time out and retry. Events of this node itself are not refused, but

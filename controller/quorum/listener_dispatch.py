@@ -16,12 +16,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from controller.metadata.log import MetadataLog
-from controller.metadata.record_batches import DecodedBatch
-from controller.quorum.listeners import UNKNOWN_LEADER, Listeners
-from controller.raft.types import LeaderAndEpoch, OffsetAndEpoch
-from runtime import Pool, Runtime
-from runtime.turns import in_turns
+from ottla.controller.metadata.log import MetadataLog
+from ottla.controller.metadata.record_batches import DecodedBatch
+from ottla.controller.quorum.listeners import UNKNOWN_LEADER, Listeners
+from ottla.controller.raft.types import LeaderAndEpoch, OffsetAndEpoch
+from ottla.runtime import Pool, Runtime
+from ottla.runtime.turns import in_turns
 
 logger: Final = logging.getLogger(__name__)
 

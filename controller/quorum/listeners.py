@@ -13,12 +13,12 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol
 
-from controller.metadata.record_batches import DecodedBatch
-from controller.metadata.transactions import TRANSACTION_MARKERS, TransactionFilter
-from controller.raft.types import LeaderAndEpoch, OffsetAndEpoch
-from protocol.metadata.features import METADATA_VERSION, UNDERSTOOD_FEATURES
-from protocol.metadata.image import InvalidMetadata
-from protocol.metadata.records import FeatureLevelRecord, MetadataRecord
+from ottla.controller.metadata.record_batches import DecodedBatch
+from ottla.controller.metadata.transactions import TRANSACTION_MARKERS, TransactionFilter
+from ottla.controller.raft.types import LeaderAndEpoch, OffsetAndEpoch
+from ottla.protocol.metadata.features import METADATA_VERSION, UNDERSTOOD_FEATURES
+from ottla.protocol.metadata.image import InvalidMetadata
+from ottla.protocol.metadata.records import FeatureLevelRecord, MetadataRecord
 
 logger: Final = logging.getLogger(__name__)
 

@@ -1,7 +1,7 @@
 """Maintenance of the metadata log's files: snapshots are written, old snapshots and segments are removed.
 
-Raft depends on neither: a failure is logged, and retried later. `controller.quorum.snapshot_generator` and
-`controller.metadata.log_cleaning` decide when it is due, `MetadataLog.clean` what is deleted.
+Raft depends on neither: a failure is logged, and retried later. `ottla.controller.quorum.snapshot_generator` and
+`ottla.controller.metadata.log_cleaning` decide when it is due, `MetadataLog.clean` what is deleted.
 """
 
 import asyncio
@@ -10,12 +10,12 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from controller.metadata.log import MetadataLog
-from controller.metadata.snapshot_writer import SnapshotWriter
-from protocol.errors import KafkaError
-from protocol.messages.voters_record import VotersRecord
-from protocol.metadata.image import InvalidMetadata, MetadataImage
-from runtime import Pool, Runtime
+from ottla.controller.metadata.log import MetadataLog
+from ottla.controller.metadata.snapshot_writer import SnapshotWriter
+from ottla.protocol.errors import KafkaError
+from ottla.protocol.messages.voters_record import VotersRecord
+from ottla.protocol.metadata.image import InvalidMetadata, MetadataImage
+from ottla.runtime import Pool, Runtime
 
 logger: Final = logging.getLogger(__name__)
 

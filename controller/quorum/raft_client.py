@@ -2,7 +2,7 @@
 
 A process has one quorum, whatever its roles: a controller's is a voter, a broker's an observer. All listeners receive
 the same notifications in the same order: each committed batch once, a snapshot that replaces everything, and changes
-of the leader (`controller.quorum.listener_dispatch`). `controller.quorum.driver` runs the state machine, and waits for the
+of the leader (`ottla.controller.quorum.listener_dispatch`). `ottla.controller.quorum.driver` runs the state machine, and waits for the
 disk and for other nodes.
 
 Source: RaftClient, KafkaRaftClient and KafkaRaftManager of Kafka 4.3.1; KIP-595, KIP-630.
@@ -11,24 +11,24 @@ Source: RaftClient, KafkaRaftClient and KafkaRaftManager of Kafka 4.3.1; KIP-595
 from collections.abc import Callable
 from pathlib import Path
 
-from controller.metadata import quorum_state
-from controller.metadata.log import MetadataLog
-from controller.metadata.log_cleaning import MetadataLogSettings
-from controller.metadata.new_batches import NewBatch
-from controller.quorum.driver import RaftDriver, SendRequest
-from controller.quorum.listener_dispatch import ListenerDispatcher
-from controller.quorum.listeners import Listeners, QuorumListener
-from controller.quorum.maintenance import MetadataLogMaintenance
-from controller.raft.machine import Raft
-from controller.raft.messages import QuorumRequest
-from controller.raft.roles import Follower, Leader
-from controller.raft.types import Address, LeaderAndEpoch, RaftSettings
-from controller.raft.voters import VoterSet
-from protocol.errors import KafkaError, NotController
-from protocol.metadata.image import InvalidMetadata, MetadataImage
-from protocol.schema import Response
-from runtime import Pool, Runtime
-from storage.files import Files
+from ottla.controller.metadata import quorum_state
+from ottla.controller.metadata.log import MetadataLog
+from ottla.controller.metadata.log_cleaning import MetadataLogSettings
+from ottla.controller.metadata.new_batches import NewBatch
+from ottla.controller.quorum.driver import RaftDriver, SendRequest
+from ottla.controller.quorum.listener_dispatch import ListenerDispatcher
+from ottla.controller.quorum.listeners import Listeners, QuorumListener
+from ottla.controller.quorum.maintenance import MetadataLogMaintenance
+from ottla.controller.raft.machine import Raft
+from ottla.controller.raft.messages import QuorumRequest
+from ottla.controller.raft.roles import Follower, Leader
+from ottla.controller.raft.types import Address, LeaderAndEpoch, RaftSettings
+from ottla.controller.raft.voters import VoterSet
+from ottla.protocol.errors import KafkaError, NotController
+from ottla.protocol.metadata.image import InvalidMetadata, MetadataImage
+from ottla.protocol.schema import Response
+from ottla.runtime import Pool, Runtime
+from ottla.storage.files import Files
 
 
 class RaftClient:

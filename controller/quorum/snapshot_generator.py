@@ -9,12 +9,12 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from controller.metadata.log_cleaning import MetadataLogSettings, SnapshotTrigger
-from controller.quorum.raft_client import RaftClient
-from controller.raft.types import LeaderAndEpoch, OffsetAndEpoch
-from protocol.metadata.image import InvalidMetadata, MetadataImage
-from protocol.metadata.records import MetadataRecord
-from runtime import Runtime
+from ottla.controller.metadata.log_cleaning import MetadataLogSettings, SnapshotTrigger
+from ottla.controller.quorum.raft_client import RaftClient
+from ottla.controller.raft.types import LeaderAndEpoch, OffsetAndEpoch
+from ottla.protocol.metadata.image import InvalidMetadata, MetadataImage
+from ottla.protocol.metadata.records import MetadataRecord
+from ottla.runtime import Runtime
 
 logger: Final = logging.getLogger(__name__)
 

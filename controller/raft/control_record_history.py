@@ -8,10 +8,10 @@ Source: KRaftControlRecordStateMachine, VoterSetHistory and LogHistory of Kafka 
 from bisect import bisect_left, bisect_right
 from typing import Generic, TypeVar
 
-from controller.raft.log import RaftLog
-from controller.raft.voters import VoterSet
-from protocol.messages.k_raft_version_record import KRaftVersionRecord
-from protocol.messages.voters_record import VotersRecord
+from ottla.controller.raft.log import RaftLog
+from ottla.controller.raft.voters import VoterSet
+from ottla.protocol.messages.k_raft_version_record import KRaftVersionRecord
+from ottla.protocol.messages.voters_record import VotersRecord
 
 _T = TypeVar("_T")
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, assert_never
 from uuid import UUID
 
-from controller.raft.control_record_history import ControlRecordHistory
-from controller.raft.effects import (
+from ottla.controller.raft.control_record_history import ControlRecordHistory
+from ottla.controller.raft.effects import (
     Committed,
     Effect,
     Fatal,
@@ -23,10 +23,10 @@ from controller.raft.effects import (
     Send,
     SnapshotLoaded,
 )
-from controller.raft.log import RaftLog, SnapshotDownload
-from controller.raft.request_manager import RequestManager
-from controller.raft.roles import Candidate, Follower, Leader, Prospective, Resigned, Role, Unattached
-from controller.raft.types import (
+from ottla.controller.raft.log import RaftLog, SnapshotDownload
+from ottla.controller.raft.request_manager import RequestManager
+from ottla.controller.raft.roles import Candidate, Follower, Leader, Prospective, Resigned, Role, Unattached
+from ottla.controller.raft.types import (
     SUPPORTED_KRAFT_VERSIONS,
     Address,
     ElectionState,
@@ -37,10 +37,10 @@ from controller.raft.types import (
     RaftSettings,
     ReplicaKey,
 )
-from controller.raft.voters import Voter, VoterSet
-from protocol.error_code import ErrorCode
-from protocol.schema import Request, Response
-from protocol.types import ZERO_UUID
+from ottla.controller.raft.voters import Voter, VoterSet
+from ottla.protocol.error_code import ErrorCode
+from ottla.protocol.schema import Request, Response
+from ottla.protocol.types import ZERO_UUID
 
 if TYPE_CHECKING:
     from random import Random

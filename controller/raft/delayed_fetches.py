@@ -10,11 +10,11 @@ Source: KafkaRaftClient (fetchPurgatory), ThresholdPurgatory of Kafka 4.3.1.
 from collections.abc import Sequence
 from typing import Final
 
-from controller.raft import fetch_responses
-from controller.raft.core import Core, DelayedFetch
-from controller.raft.messages import fetch_response, only_partition
-from controller.raft.roles import Leader
-from protocol.error_code import ErrorCode
+from ottla.controller.raft import fetch_responses
+from ottla.controller.raft.core import Core, DelayedFetch
+from ottla.controller.raft.messages import fetch_response, only_partition
+from ottla.controller.raft.roles import Leader
+from ottla.protocol.error_code import ErrorCode
 
 #: Limit of delayed Fetches, each of another connection: one more is answered at once, and its sender fetches again.
 #: Kafka's purgatory has no limit of its own; there the connections bound it.

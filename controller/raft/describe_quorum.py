@@ -7,13 +7,13 @@ Source: KafkaRaftClient.handleDescribeQuorumRequest of Kafka 4.3.1.
 from collections.abc import Iterable
 from typing import Final
 
-from controller.raft.core import Core
-from controller.raft.follower_progress import Progress
-from controller.raft.messages import only_partition
-from controller.raft.roles import Leader
-from controller.raft.types import NO_OFFSET, NO_TIMESTAMP, PARTITION, TOPIC
-from protocol.error_code import ErrorCode
-from protocol.messages.describe_quorum import (
+from ottla.controller.raft.core import Core
+from ottla.controller.raft.follower_progress import Progress
+from ottla.controller.raft.messages import only_partition
+from ottla.controller.raft.roles import Leader
+from ottla.controller.raft.types import NO_OFFSET, NO_TIMESTAMP, PARTITION, TOPIC
+from ottla.protocol.error_code import ErrorCode
+from ottla.protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumResponse,
     Listener,

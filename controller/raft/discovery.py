@@ -6,12 +6,12 @@ Source: KafkaRaftClient.maybeHandleCommonResponse and maybeTransition of Kafka 4
 
 from enum import Enum, auto
 
-from controller.raft import transitions
-from controller.raft.core import Core, logger
-from controller.raft.roles import Candidate, Follower, Prospective, Unattached
-from controller.raft.types import LAST_EPOCH, Endpoints
-from protocol.error_code import ErrorCode
-from protocol.schema import Response
+from ottla.controller.raft import transitions
+from ottla.controller.raft.core import Core, logger
+from ottla.controller.raft.roles import Candidate, Follower, Prospective, Unattached
+from ottla.controller.raft.types import LAST_EPOCH, Endpoints
+from ottla.protocol.error_code import ErrorCode
+from ottla.protocol.schema import Response
 
 
 class Outcome(Enum):

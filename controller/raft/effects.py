@@ -7,9 +7,9 @@ as stored.
 
 from dataclasses import dataclass
 
-from controller.raft.log import SnapshotDownload
-from controller.raft.types import Address, ElectionState, LeaderAndEpoch, OffsetAndEpoch
-from protocol.schema import Request, Response
+from ottla.controller.raft.log import SnapshotDownload
+from ottla.controller.raft.types import Address, ElectionState, LeaderAndEpoch, OffsetAndEpoch
+from ottla.protocol.schema import Request, Response
 
 
 @dataclass(frozen=True, slots=True)

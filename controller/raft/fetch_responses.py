@@ -15,12 +15,12 @@ Source: KafkaRaftClient.tryCompleteFetchRequest, ValidOffsetAndEpoch of Kafka 4.
 
 from typing import Final, assert_never
 
-from controller.raft.core import Core
-from controller.raft.log import Diverging, NeedsSnapshot, Valid, Validation
-from controller.raft.roles import Leader
-from controller.raft.types import BOOTSTRAP_SNAPSHOT, NO_OFFSET, PARTITION
-from protocol.error_code import ErrorCode
-from protocol.messages.fetch import EpochEndOffset, FetchPartition, FetchRequest, PartitionData, SnapshotId
+from ottla.controller.raft.core import Core
+from ottla.controller.raft.log import Diverging, NeedsSnapshot, Valid, Validation
+from ottla.controller.raft.roles import Leader
+from ottla.controller.raft.types import BOOTSTRAP_SNAPSHOT, NO_OFFSET, PARTITION
+from ottla.protocol.error_code import ErrorCode
+from ottla.protocol.messages.fetch import EpochEndOffset, FetchPartition, FetchRequest, PartitionData, SnapshotId
 
 #: Of records or of a snapshot in one response, whatever limit the request has: they are read on the actor, and Vote
 #: requests wait meanwhile.

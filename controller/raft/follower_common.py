@@ -3,14 +3,14 @@
 Source: KafkaRaftClient.updateFollowerHighWatermark, FollowerState.resetFetchTimeoutForSuccessfulFetch of Kafka 4.3.1.
 """
 
-from controller.raft.core import Core
-from controller.raft.discovery import Outcome, handle_common_response
-from controller.raft.messages import address_of, node_of
-from controller.raft.roles import Follower
-from controller.raft.types import Node
-from protocol.error_code import ErrorCode
-from protocol.messages.fetch import FetchResponse, PartitionData
-from protocol.messages.fetch_snapshot import FetchSnapshotResponse, PartitionSnapshotResponse
+from ottla.controller.raft.core import Core
+from ottla.controller.raft.discovery import Outcome, handle_common_response
+from ottla.controller.raft.messages import address_of, node_of
+from ottla.controller.raft.roles import Follower
+from ottla.controller.raft.types import Node
+from ottla.protocol.error_code import ErrorCode
+from ottla.protocol.messages.fetch import FetchResponse, PartitionData
+from ottla.protocol.messages.fetch_snapshot import FetchSnapshotResponse, PartitionSnapshotResponse
 
 
 def leader_node(core: Core, role: Follower) -> Node | None:

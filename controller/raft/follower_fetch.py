@@ -10,28 +10,28 @@ node after a truncation: the records appended next must not be on the disk toget
 Source: KafkaRaftClient.handleFetchResponse, maybeSendFetchToBestNode of Kafka 4.3.1; KIP-595.
 """
 
-from controller.raft.core import Core, logger
-from controller.raft.discovery import Outcome, error_of, handle_unexpected_error
-from controller.raft.follower_common import (
+from ottla.controller.raft.core import Core, logger
+from ottla.controller.raft.discovery import Outcome, error_of, handle_unexpected_error
+from ottla.controller.raft.follower_common import (
     handle_current_leader,
     leader_node,
     reset_fetch_timeout,
     update_follower_high_watermark,
 )
-from controller.raft.follower_fetch_snapshot import begin_snapshot_download
-from controller.raft.log import RaftLog
-from controller.raft.messages import (
+from ottla.controller.raft.follower_fetch_snapshot import begin_snapshot_download
+from ottla.controller.raft.log import RaftLog
+from ottla.controller.raft.messages import (
     fetch_request,
     fetch_snapshot_request,
     only_partition,
 )
-from controller.raft.roles import Follower
-from controller.raft.types import NEVER_MS, OffsetAndEpoch
-from protocol.error_code import ErrorCode
-from protocol.errors import CorruptMessage
-from protocol.messages.fetch import FetchResponse, PartitionData
-from protocol.schema import Request
-from storage import replica_rules
+from ottla.controller.raft.roles import Follower
+from ottla.controller.raft.types import NEVER_MS, OffsetAndEpoch
+from ottla.protocol.error_code import ErrorCode
+from ottla.protocol.errors import CorruptMessage
+from ottla.protocol.messages.fetch import FetchResponse, PartitionData
+from ottla.protocol.schema import Request
+from ottla.storage import replica_rules
 
 
 def send_fetch(core: Core) -> int:
@@ -75,7 +75,7 @@ def maybe_send_fetch_to_any_bootstrap(core: Core) -> int:
 def truncation_offset(log: RaftLog, diverging: OffsetAndEpoch) -> int:
     """The offset to truncate to, for a log that agrees with the leader's log up to `diverging` at most.
 
-    The rule is that of partitions (`storage.replica_rules.truncation_offset`; KIP-595, "Log reconciliation").
+    The rule is that of partitions (`ottla.storage.replica_rules.truncation_offset`; KIP-595, "Log reconciliation").
     """
     mine = log.end_offset_for_epoch(diverging.epoch)
     return replica_rules.truncation_offset(

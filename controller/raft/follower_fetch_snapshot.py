@@ -7,19 +7,19 @@
 Source: KafkaRaftClient.handleFetchSnapshotResponse of Kafka 4.3.1; KIP-630.
 """
 
-from controller.raft.core import Core, logger
-from controller.raft.discovery import Outcome, error_of, handle_unexpected_error
-from controller.raft.follower_common import (
+from ottla.controller.raft.core import Core, logger
+from ottla.controller.raft.discovery import Outcome, error_of, handle_unexpected_error
+from ottla.controller.raft.follower_common import (
     handle_current_leader,
     reset_fetch_timeout,
     update_follower_high_watermark,
 )
-from controller.raft.messages import only_partition
-from controller.raft.roles import Follower
-from controller.raft.types import OffsetAndEpoch
-from protocol.error_code import ErrorCode
-from protocol.errors import KafkaError
-from protocol.messages.fetch_snapshot import FetchSnapshotResponse, PartitionSnapshotResponse
+from ottla.controller.raft.messages import only_partition
+from ottla.controller.raft.roles import Follower
+from ottla.controller.raft.types import OffsetAndEpoch
+from ottla.protocol.error_code import ErrorCode
+from ottla.protocol.errors import KafkaError
+from ottla.protocol.messages.fetch_snapshot import FetchSnapshotResponse, PartitionSnapshotResponse
 
 
 def begin_snapshot_download(core: Core, role: Follower, snapshot: OffsetAndEpoch) -> Outcome:

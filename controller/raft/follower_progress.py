@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from controller.raft.types import ReplicaKey
-from controller.raft.voters import VoterSet
-from storage.replica_rules import caught_up_ms
+from ottla.controller.raft.types import ReplicaKey
+from ottla.controller.raft.voters import VoterSet
+from ottla.storage.replica_rules import caught_up_ms
 
 #: An observer that has not fetched for so long is removed.
 OBSERVER_SESSION_TIMEOUT_MS: Final = 300_000
@@ -153,7 +153,7 @@ class Followers:
     def is_caught_up(self, key: ReplicaKey, *, now_ms: int) -> bool:
         """Whether an observer keeps up well enough to become a voter (KIP-853); otherwise commits would wait for it.
 
-        For a partition's ISR the rule is stricter (`broker.replication.leader_state`, replica.lag.time.max.ms): its
+        For a partition's ISR the rule is stricter (`ottla.broker.replication.leader_state`, replica.lag.time.max.ms): its
         high watermark waits for each member, here for a majority only.
         """
         progress = self.observers.get(key)

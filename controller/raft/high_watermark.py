@@ -10,13 +10,13 @@ Source: KafkaRaftClient.onUpdateLeaderHighWatermark, LeaderState.maybeUpdateHigh
 
 from collections.abc import Sequence
 
-from controller.raft import delayed_fetches
-from controller.raft.core import Core, logger
-from controller.raft.messages import voter_change_response
-from controller.raft.roles import Leader
-from controller.raft.types import ReplicaKey
-from protocol.error_code import ErrorCode
-from protocol.records.quorum import QuorumMessage
+from ottla.controller.raft import delayed_fetches
+from ottla.controller.raft.core import Core, logger
+from ottla.controller.raft.messages import voter_change_response
+from ottla.controller.raft.roles import Leader
+from ottla.controller.raft.types import ReplicaKey
+from ottla.protocol.error_code import ErrorCode
+from ottla.protocol.records.quorum import QuorumMessage
 
 
 def append_control(core: Core, messages: Sequence[QuorumMessage]) -> None:

@@ -5,14 +5,14 @@ whose Fetch commits a record learns of that in the response to this Fetch.
 Source: KafkaRaftClient.handleFetchRequest, tryCompleteFetchRequest of Kafka 4.3.1.
 """
 
-from controller.raft import delayed_fetches, fetch_responses, high_watermark
-from controller.raft.core import Core, DelayedFetch
-from controller.raft.log import Valid
-from controller.raft.messages import fetch_response, is_other_cluster, only_partition
-from controller.raft.roles import Leader
-from controller.raft.types import ReplicaKey
-from protocol.error_code import ErrorCode
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, PartitionData
+from ottla.controller.raft import delayed_fetches, fetch_responses, high_watermark
+from ottla.controller.raft.core import Core, DelayedFetch
+from ottla.controller.raft.log import Valid
+from ottla.controller.raft.messages import fetch_response, is_other_cluster, only_partition
+from ottla.controller.raft.roles import Leader
+from ottla.controller.raft.types import ReplicaKey
+from ottla.protocol.error_code import ErrorCode
+from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, PartitionData
 
 
 def handle_fetch_request(core: Core, request: FetchRequest, token: object, *, listener_name: str) -> None:

@@ -3,12 +3,12 @@
 Source: KafkaRaftClient.handleFetchSnapshotRequest of Kafka 4.3.1.
 """
 
-from controller.raft import fetch_responses, high_watermark
-from controller.raft.core import Core
-from controller.raft.messages import fetch_snapshot_response, is_other_cluster, only_partition
-from controller.raft.types import BOOTSTRAP_SNAPSHOT, PARTITION, OffsetAndEpoch, ReplicaKey
-from protocol.error_code import ErrorCode
-from protocol.messages.fetch_snapshot import (
+from ottla.controller.raft import fetch_responses, high_watermark
+from ottla.controller.raft.core import Core
+from ottla.controller.raft.messages import fetch_snapshot_response, is_other_cluster, only_partition
+from ottla.controller.raft.types import BOOTSTRAP_SNAPSHOT, PARTITION, OffsetAndEpoch, ReplicaKey
+from ottla.protocol.error_code import ErrorCode
+from ottla.protocol.messages.fetch_snapshot import (
     FetchSnapshotRequest,
     FetchSnapshotResponse,
     PartitionSnapshot,

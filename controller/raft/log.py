@@ -1,4 +1,4 @@
-"""RaftLog: the replicated log as Raft needs it. `controller.metadata.log` implements it on a disk.
+"""RaftLog: the replicated log as Raft needs it. `ottla.controller.metadata.log` implements it on a disk.
 
 All calls are synchronous and write no further than the page cache; the driver reports what is durable
 (`Raft.flushed`). Source: RaftLog and KafkaRaftLog of Kafka 4.3.1, KIP-595, KIP-630.
@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from controller.raft.types import OffsetAndEpoch
-from protocol.records.quorum import QuorumMessage
+from ottla.controller.raft.types import OffsetAndEpoch
+from ottla.protocol.records.quorum import QuorumMessage
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,7 +79,7 @@ Source: KafkaRaftClient, QuorumState of Kafka 4.3.1; KIP-595, KIP-630, KIP-853, 
 
 from typing import TYPE_CHECKING, assert_never
 
-from controller.raft import (
+from ottla.controller.raft import (
     describe_quorum,
     follower_fetch,
     follower_fetch_snapshot,
@@ -93,28 +93,28 @@ from controller.raft import (
     voter_updates,
     voting,
 )
-from controller.raft.control_record_history import ControlRecordHistory
-from controller.raft.core import Core
-from controller.raft.discovery import Outcome
-from controller.raft.effects import Effect, Send
-from controller.raft.log import RaftLog
-from controller.raft.messages import QuorumRequest, QuorumResponse
-from controller.raft.request_manager import RequestManager
-from controller.raft.roles import Leader, Role, Unattached
-from controller.raft.types import NEVER_MS, Address, ElectionState, LeaderAndEpoch, Node, RaftSettings
-from controller.raft.voters import VoterSet
-from protocol.errors import KafkaError
-from protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
-from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from protocol.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
-from protocol.messages.describe_quorum import DescribeQuorumRequest
-from protocol.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
-from protocol.messages.fetch import FetchRequest, FetchResponse
-from protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
-from protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
-from protocol.messages.update_raft_voter import UpdateRaftVoterRequest, UpdateRaftVoterResponse
-from protocol.messages.vote import VoteRequest, VoteResponse
-from protocol.schema import Response
+from ottla.controller.raft.control_record_history import ControlRecordHistory
+from ottla.controller.raft.core import Core
+from ottla.controller.raft.discovery import Outcome
+from ottla.controller.raft.effects import Effect, Send
+from ottla.controller.raft.log import RaftLog
+from ottla.controller.raft.messages import QuorumRequest, QuorumResponse
+from ottla.controller.raft.request_manager import RequestManager
+from ottla.controller.raft.roles import Leader, Role, Unattached
+from ottla.controller.raft.types import NEVER_MS, Address, ElectionState, LeaderAndEpoch, Node, RaftSettings
+from ottla.controller.raft.voters import VoterSet
+from ottla.protocol.errors import KafkaError
+from ottla.protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
+from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.protocol.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
+from ottla.protocol.messages.describe_quorum import DescribeQuorumRequest
+from ottla.protocol.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
+from ottla.protocol.messages.fetch import FetchRequest, FetchResponse
+from ottla.protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
+from ottla.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
+from ottla.protocol.messages.update_raft_voter import UpdateRaftVoterRequest, UpdateRaftVoterResponse
+from ottla.protocol.messages.vote import VoteRequest, VoteResponse
+from ottla.protocol.schema import Response
 
 if TYPE_CHECKING:
     from random import Random

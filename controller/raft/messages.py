@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
-from controller.raft.core import Core
-from controller.raft.types import (
+from ottla.controller.raft.core import Core
+from ottla.controller.raft.types import (
     LAST_EPOCH,
     MAX_EPOCH_STEP,
     NO_NODE,
@@ -22,24 +22,24 @@ from controller.raft.types import (
     OffsetAndEpoch,
     ReplicaKey,
 )
-from protocol.error_code import ErrorCode
-from protocol.messages import (
+from ottla.protocol.error_code import ErrorCode
+from ottla.protocol.messages import (
     begin_quorum_epoch,
     end_quorum_epoch,
     fetch,
     fetch_snapshot,
     vote,
 )
-from protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
-from protocol.messages.api_versions import ApiVersionsResponse
-from protocol.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
-from protocol.messages.describe_quorum import DescribeQuorumRequest
-from protocol.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
-from protocol.messages.fetch import FetchRequest, FetchResponse
-from protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
-from protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
-from protocol.messages.update_raft_voter import UpdateRaftVoterRequest, UpdateRaftVoterResponse
-from protocol.messages.vote import VoteRequest, VoteResponse
+from ottla.protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
+from ottla.protocol.messages.api_versions import ApiVersionsResponse
+from ottla.protocol.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
+from ottla.protocol.messages.describe_quorum import DescribeQuorumRequest
+from ottla.protocol.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
+from ottla.protocol.messages.fetch import FetchRequest, FetchResponse
+from ottla.protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
+from ottla.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
+from ottla.protocol.messages.update_raft_voter import UpdateRaftVoterRequest, UpdateRaftVoterResponse
+from ottla.protocol.messages.vote import VoteRequest, VoteResponse
 
 #: The requests that a replica handles.
 QuorumRequest = (

@@ -6,7 +6,7 @@ and returns that time. Source: KafkaRaftClient.pollCurrentState of Kafka 4.3.1.
 
 from typing import assert_never
 
-from controller.raft import (
+from ottla.controller.raft import (
     delayed_fetches,
     follower_fetch,
     high_watermark,
@@ -16,10 +16,10 @@ from controller.raft import (
     voter_updates,
     voting,
 )
-from controller.raft.core import Core
-from controller.raft.effects import Stopped
-from controller.raft.roles import Candidate, Follower, Leader, Prospective, Resigned, Unattached
-from controller.raft.types import NEVER_MS
+from ottla.controller.raft.core import Core
+from ottla.controller.raft.effects import Stopped
+from ottla.controller.raft.roles import Candidate, Follower, Leader, Prospective, Resigned, Unattached
+from ottla.controller.raft.types import NEVER_MS
 
 #: Role transitions in one call. More occur only with timeouts of 0 ms, where they would never end.
 _MAX_CHANGES = 10

@@ -9,15 +9,15 @@ Source: KIP-595, KIP-853; KafkaRaftClient.handleBeginQuorumEpochRequest, handleE
 from collections.abc import Sequence
 from typing import Any
 
-from controller.raft.core import Core
-from controller.raft.discovery import (
+from ottla.controller.raft.core import Core
+from ottla.controller.raft.discovery import (
     Outcome,
     error_of,
     handle_common_response,
     handle_unexpected_error,
     maybe_transition,
 )
-from controller.raft.messages import (
+from ottla.controller.raft.messages import (
     address_of,
     begin_request,
     begin_response,
@@ -30,11 +30,11 @@ from controller.raft.messages import (
     only_partition,
     validate_voter_only_request,
 )
-from controller.raft.roles import Follower, Leader, Resigned
-from controller.raft.types import NEVER_MS, ReplicaKey
-from protocol.error_code import ErrorCode
-from protocol.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
-from protocol.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse, PartitionData
+from ottla.controller.raft.roles import Follower, Leader, Resigned
+from ottla.controller.raft.types import NEVER_MS, ReplicaKey
+from ottla.protocol.error_code import ErrorCode
+from ottla.protocol.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
+from ottla.protocol.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse, PartitionData
 
 
 def handle_begin_quorum_epoch_request(

@@ -12,22 +12,22 @@ in effect as soon as it is in the log: the new set commits it.
 Source: AddVoterHandler, RemoveVoterHandler, UpdateVoterHandler, KRaftVersionUpgrade of Kafka 4.3.1.
 """
 
-from controller.raft import fetch_responses, high_watermark
-from controller.raft.core import Core, logger
-from controller.raft.discovery import Outcome, error_of
-from controller.raft.messages import endpoints_of, is_other_cluster, voter_change_response
-from controller.raft.roles import Leader, VoterChange
-from controller.raft.types import RECONFIGURABLE, Node, ReplicaKey, VersionRange
-from controller.raft.voters import Voter, VoterSet
-from protocol.error_code import ErrorCode
-from protocol.errors import InvalidUpdateVersion, NotController, bounded
-from protocol.messages.add_raft_voter import AddRaftVoterRequest
-from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from protocol.messages.k_raft_version_record import KRaftVersionRecord
-from protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
-from protocol.messages.update_raft_voter import CurrentLeader, UpdateRaftVoterRequest, UpdateRaftVoterResponse
-from protocol.records.quorum import QuorumMessage
-from protocol.types import ZERO_UUID
+from ottla.controller.raft import fetch_responses, high_watermark
+from ottla.controller.raft.core import Core, logger
+from ottla.controller.raft.discovery import Outcome, error_of
+from ottla.controller.raft.messages import endpoints_of, is_other_cluster, voter_change_response
+from ottla.controller.raft.roles import Leader, VoterChange
+from ottla.controller.raft.types import RECONFIGURABLE, Node, ReplicaKey, VersionRange
+from ottla.controller.raft.voters import Voter, VoterSet
+from ottla.protocol.error_code import ErrorCode
+from ottla.protocol.errors import InvalidUpdateVersion, NotController, bounded
+from ottla.protocol.messages.add_raft_voter import AddRaftVoterRequest
+from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.protocol.messages.k_raft_version_record import KRaftVersionRecord
+from ottla.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
+from ottla.protocol.messages.update_raft_voter import CurrentLeader, UpdateRaftVoterRequest, UpdateRaftVoterResponse
+from ottla.protocol.records.quorum import QuorumMessage
+from ottla.protocol.types import ZERO_UUID
 
 KRAFT_VERSION = "kraft.version"
 

@@ -11,7 +11,7 @@ Source: RequestManager of Kafka 4.3.1.
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from controller.raft.types import NEVER_MS, Node
+from ottla.controller.raft.types import NEVER_MS, Node
 
 if TYPE_CHECKING:
     from random import Random

@@ -8,10 +8,10 @@ Source: UnattachedState, FollowerState, ProspectiveState, CandidateState, Leader
 from dataclasses import dataclass, field
 from typing import Any
 
-from controller.raft.follower_progress import Followers
-from controller.raft.log import SnapshotDownload
-from controller.raft.types import Endpoints, OffsetAndEpoch, ReplicaKey
-from controller.raft.voters import VoterSet
+from ottla.controller.raft.follower_progress import Followers
+from ottla.controller.raft.log import SnapshotDownload
+from ottla.controller.raft.types import Endpoints, OffsetAndEpoch, ReplicaKey
+from ottla.controller.raft.voters import VoterSet
 
 
 @dataclass(slots=True)

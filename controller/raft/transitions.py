@@ -5,10 +5,10 @@ refused when their leader stops leading; responses to requests of an earlier rol
 Source: QuorumState of Kafka 4.3.1.
 """
 
-from controller.raft import high_watermark
-from controller.raft.core import Core, logger
-from controller.raft.follower_progress import Followers
-from controller.raft.roles import (
+from ottla.controller.raft import high_watermark
+from ottla.controller.raft.core import Core, logger
+from ottla.controller.raft.follower_progress import Followers
+from ottla.controller.raft.roles import (
     Candidate,
     EpochElection,
     Follower,
@@ -18,10 +18,10 @@ from controller.raft.roles import (
     Role,
     Unattached,
 )
-from controller.raft.types import NEVER_MS, RECONFIGURABLE, ElectionState, Endpoints, ReplicaKey
-from protocol.messages.k_raft_version_record import KRaftVersionRecord
-from protocol.messages.leader_change_message import LeaderChangeMessage, Voter
-from protocol.records.quorum import QuorumMessage
+from ottla.controller.raft.types import NEVER_MS, RECONFIGURABLE, ElectionState, Endpoints, ReplicaKey
+from ottla.protocol.messages.k_raft_version_record import KRaftVersionRecord
+from ottla.protocol.messages.leader_change_message import LeaderChangeMessage, Voter
+from ottla.protocol.records.quorum import QuorumMessage
 
 
 def become_initial(core: Core, election: ElectionState | None) -> None:

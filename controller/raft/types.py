@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from protocol.types import ZERO_UUID
-from storage import kafka_uuid
-from storage.manager.log_directory import METADATA_TOPIC_ID
+from ottla.protocol.types import ZERO_UUID
+from ottla.storage import kafka_uuid
+from ottla.storage.manager.log_directory import METADATA_TOPIC_ID
 
 #: The topic of the metadata log, its only partition, and the id that it has in every cluster.
 TOPIC: Final = "__cluster_metadata"
@@ -145,7 +145,7 @@ SUPPORTED_KRAFT_VERSIONS: Final = VersionRange(0, 1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaftSettings:
-    """One node's part of the configuration; names and defaults are those of Kafka's `controller.quorum.*` keys."""
+    """One node's part of the configuration; names and defaults are those of Kafka's `ottla.controller.quorum.*` keys."""
 
     node_id: int
     #: Of the directory with the metadata log (meta.properties).

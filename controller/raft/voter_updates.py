@@ -10,23 +10,23 @@
 Checked once per fetch timeout. Source: KafkaRaftClient.pollFollowerAsVoter, pollFollowerAsObserver of Kafka 4.3.1.
 """
 
-from controller.raft.core import Core
-from controller.raft.discovery import Outcome, error_of, handle_common_response, handle_unexpected_error
-from controller.raft.follower_common import leader_node
-from controller.raft.messages import node_of
-from controller.raft.roles import Follower
-from controller.raft.types import RECONFIGURABLE, SUPPORTED_KRAFT_VERSIONS, Address
-from protocol.error_code import ErrorCode
-from protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
-from protocol.messages.add_raft_voter import Listener as AddedListener
-from protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
-from protocol.messages.update_raft_voter import (
+from ottla.controller.raft.core import Core
+from ottla.controller.raft.discovery import Outcome, error_of, handle_common_response, handle_unexpected_error
+from ottla.controller.raft.follower_common import leader_node
+from ottla.controller.raft.messages import node_of
+from ottla.controller.raft.roles import Follower
+from ottla.controller.raft.types import RECONFIGURABLE, SUPPORTED_KRAFT_VERSIONS, Address
+from ottla.protocol.error_code import ErrorCode
+from ottla.protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
+from ottla.protocol.messages.add_raft_voter import Listener as AddedListener
+from ottla.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
+from ottla.protocol.messages.update_raft_voter import (
     KRaftVersionFeature,
     UpdateRaftVoterRequest,
     UpdateRaftVoterResponse,
 )
-from protocol.messages.update_raft_voter import Listener as UpdatedListener
-from protocol.schema import Request
+from ottla.protocol.messages.update_raft_voter import Listener as UpdatedListener
+from ottla.protocol.schema import Request
 
 
 def send_voter_change(core: Core) -> bool:

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Self
 
-from controller.raft.types import Address, Endpoints, Node, ReplicaKey, VersionRange
-from protocol.messages.voters_record import Endpoint, KRaftVersionFeature, VotersRecord
-from protocol.messages.voters_record import Voter as VoterRow
+from ottla.controller.raft.types import Address, Endpoints, Node, ReplicaKey, VersionRange
+from ottla.protocol.messages.voters_record import Endpoint, KRaftVersionFeature, VotersRecord
+from ottla.protocol.messages.voters_record import Voter as VoterRow
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,10 @@ Source: KafkaRaftClient.handleVoteRequest, EpochState.canGrantVote of Kafka 4.3.
 
 from typing import assert_never
 
-from controller.raft import transitions
-from controller.raft.core import Core, logger
-from controller.raft.discovery import Outcome, error_of, handle_common_response, handle_unexpected_error
-from controller.raft.messages import (
+from ottla.controller.raft import transitions
+from ottla.controller.raft.core import Core, logger
+from ottla.controller.raft.discovery import Outcome, error_of, handle_common_response, handle_unexpected_error
+from ottla.controller.raft.messages import (
     address_of,
     is_other_cluster,
     is_valid_voter_key,
@@ -22,10 +22,10 @@ from controller.raft.messages import (
     vote_request,
     vote_response,
 )
-from controller.raft.roles import Candidate, Follower, Leader, Prospective, Resigned, Role, Unattached
-from controller.raft.types import NEVER_MS, OffsetAndEpoch, ReplicaKey
-from protocol.error_code import ErrorCode
-from protocol.messages.vote import PartitionData, VoteRequest, VoteResponse
+from ottla.controller.raft.roles import Candidate, Follower, Leader, Prospective, Resigned, Role, Unattached
+from ottla.controller.raft.types import NEVER_MS, OffsetAndEpoch, ReplicaKey
+from ottla.protocol.error_code import ErrorCode
+from ottla.protocol.messages.vote import PartitionData, VoteRequest, VoteResponse
 
 
 def can_grant_vote(role: Role, candidate: ReplicaKey, *, is_up_to_date: bool, is_pre_vote: bool) -> bool:

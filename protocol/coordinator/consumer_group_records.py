@@ -7,9 +7,9 @@ from dataclasses import field
 from typing import ClassVar
 from uuid import UUID
 
-from protocol.schema import Record, Versions
-from protocol.schema_class import schema_class
-from protocol.types import ZERO_UUID
+from ottla.protocol.schema import Record, Versions
+from ottla.protocol.schema_class import schema_class
+from ottla.protocol.types import ZERO_UUID
 
 
 @schema_class

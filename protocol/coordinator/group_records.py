@@ -10,9 +10,9 @@ from dataclasses import field
 from typing import ClassVar, Final
 from uuid import UUID
 
-from protocol.schema import Record, Versions
-from protocol.schema_class import schema_class
-from protocol.types import ZERO_UUID
+from ottla.protocol.schema import Record, Versions
+from ottla.protocol.schema_class import schema_class
+from ottla.protocol.types import ZERO_UUID
 
 #: The version of a committed offset's value that is written: the first one with a topic id.
 OFFSET_COMMIT_VALUE_VERSION: Final = 4

@@ -15,13 +15,13 @@ from struct import Struct
 from types import MappingProxyType
 from typing import ClassVar, Final, NamedTuple
 
-from protocol.codec import decode_struct
-from protocol.coordinator import consumer_group_records as consumer
-from protocol.coordinator import share_group_records as share
-from protocol.coordinator import streams_group_records as streams
-from protocol.errors import MalformedMessage
-from protocol.schema import Message, Record, Versions
-from protocol.schema_class import schema_class
+from ottla.protocol.codec import decode_struct
+from ottla.protocol.coordinator import consumer_group_records as consumer
+from ottla.protocol.coordinator import share_group_records as share
+from ottla.protocol.coordinator import streams_group_records as streams
+from ottla.protocol.errors import MalformedMessage
+from ottla.protocol.schema import Message, Record, Versions
+from ottla.protocol.schema_class import schema_class
 
 _PREFIX = Struct(">h")
 

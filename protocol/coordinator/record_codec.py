@@ -6,8 +6,8 @@ from dataclasses import replace
 from struct import Struct
 from typing import NamedTuple, TypeVar
 
-from protocol.codec import encoder, prefix_decoder
-from protocol.coordinator.group_records import (
+from ottla.protocol.codec import encoder, prefix_decoder
+from ottla.protocol.coordinator.group_records import (
     GROUP_METADATA_VALUE_VERSION,
     OFFSET_COMMIT_VALUE_VERSION,
     OFFSET_COMMIT_VALUE_VERSION_WITH_EXPIRY,
@@ -18,8 +18,8 @@ from protocol.coordinator.group_records import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
-from protocol.errors import MalformedMessage
-from protocol.source import once
+from ottla.protocol.errors import MalformedMessage
+from ottla.protocol.source import once
 
 _PREFIX = Struct(">h")
 #: The end of an offset's key.

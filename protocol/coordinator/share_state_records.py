@@ -11,11 +11,11 @@ from struct import Struct
 from typing import ClassVar, Final, NamedTuple
 from uuid import UUID
 
-from protocol.codec import decode_struct
-from protocol.errors import MalformedMessage
-from protocol.schema import Message, Record, Versions
-from protocol.schema_class import schema_class
-from protocol.types import ZERO_UUID
+from ottla.protocol.codec import decode_struct
+from ottla.protocol.errors import MalformedMessage
+from ottla.protocol.schema import Message, Record, Versions
+from ottla.protocol.schema_class import schema_class
+from ottla.protocol.types import ZERO_UUID
 
 _PREFIX = Struct(">h")
 

@@ -6,8 +6,8 @@ Source: the coordinator-value schemas of Kafka 4.3.1.
 from dataclasses import field
 from typing import ClassVar
 
-from protocol.schema import Record, Versions
-from protocol.schema_class import schema_class
+from ottla.protocol.schema import Record, Versions
+from ottla.protocol.schema_class import schema_class
 
 
 @schema_class

@@ -17,12 +17,12 @@ from struct import error as struct_error
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from protocol.api_keys import ApiKey
-from protocol.codec import decoder, scatter_encoder, stepwise_decoder
-from protocol.errors import MalformedMessage
-from protocol.framing import response_header
-from protocol.local_log import LocalLogState
-from protocol.messages.fetch import (
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.codec import decoder, scatter_encoder, stepwise_decoder
+from ottla.protocol.errors import MalformedMessage
+from ottla.protocol.framing import response_header
+from ottla.protocol.local_log import LocalLogState
+from ottla.protocol.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
     FetchPartition,
@@ -32,8 +32,8 @@ from protocol.messages.fetch import (
     PartitionData,
     SnapshotId,
 )
-from protocol.reading import longer, uuid_of
-from protocol.varint import encode_uvarint, write_uvarint
+from ottla.protocol.reading import longer, uuid_of
+from ottla.protocol.varint import encode_uvarint, write_uvarint
 
 #: A partition as a follower names it: (the 16 bytes of its topic id, partition index). Not a UUID, which Python hashes and
 #: compares by calls of its own: 0.25 us for each look-up.

@@ -7,11 +7,11 @@ from struct import error as struct_error
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from protocol.codec import decoder, encoder, stepwise_decoder, stepwise_encoder
-from protocol.errors import MalformedMessage
-from protocol.messages.produce import ProduceRequest, ProduceResponse
-from protocol.reading import longer, uuid_of
-from protocol.varint import encode_uvarint
+from ottla.protocol.codec import decoder, encoder, stepwise_decoder, stepwise_encoder
+from ottla.protocol.errors import MalformedMessage
+from ottla.protocol.messages.produce import ProduceRequest, ProduceResponse
+from ottla.protocol.reading import longer, uuid_of
+from ottla.protocol.varint import encode_uvarint
 
 #: What is to be appended to one partition: its index, and the records.
 ProducedRow = tuple[int, memoryview | bytes | None]

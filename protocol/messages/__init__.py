@@ -1,10 +1,10 @@
-"""One module for each API, generated: see `protocol.generate`. Found here by API key, imported on first use."""
+"""One module for each API, generated: see `ottla.protocol.generate`. Found here by API key, imported on first use."""
 
 import importlib
 from functools import cache
 
-from protocol.api_keys import ApiKey
-from protocol.schema import Request, Response
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.schema import Request, Response
 
 
 @cache

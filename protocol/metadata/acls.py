@@ -20,15 +20,15 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, Self
 
-from protocol.errors import InvalidRequest
-from protocol.messages.delete_acls import DeleteAclsFilter
-from protocol.messages.describe_acls import (
+from ottla.protocol.errors import InvalidRequest
+from ottla.protocol.messages.delete_acls import DeleteAclsFilter
+from ottla.protocol.messages.describe_acls import (
     AclDescription,
     DescribeAclsRequest,
     DescribeAclsResource,
     DescribeAclsResponse,
 )
-from protocol.metadata.records import AccessControlEntryRecord
+from ottla.protocol.metadata.records import AccessControlEntryRecord
 
 
 class ResourceType(IntEnum):

@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Self
 
-from protocol.errors import InvalidRequest, UnsupportedVersion
-from protocol.messages.describe_client_quotas import (
+from ottla.protocol.errors import InvalidRequest, UnsupportedVersion
+from ottla.protocol.messages.describe_client_quotas import (
     ComponentData,
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
@@ -24,7 +24,7 @@ from protocol.messages.describe_client_quotas import (
     EntryData,
     ValueData,
 )
-from protocol.metadata.image import QuotaEntity
+from ottla.protocol.metadata.image import QuotaEntity
 
 USER: Final = "user"
 CLIENT_ID: Final = "client-id"

@@ -65,7 +65,7 @@ METADATA_VERSIONS: Final[Mapping[int, MetadataVersion]] = {
 
 FIRST_METADATA_VERSION: Final = min(METADATA_VERSIONS)
 LATEST_METADATA_VERSION: Final = max(METADATA_VERSIONS)
-#: Levels that both brokers and controllers check (the names are Kafka's "IBP"); `controller.metadata.record_versions` has those
+#: Levels that both brokers and controllers check (the names are Kafka's "IBP"); `ottla.controller.metadata.record_versions` has those
 #: that only controllers check.
 CONTROLLER_REGISTRATION_3_7_IV0: Final = 15
 DIRECTORIES_3_7_IV2: Final = 17

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from functools import cache
 from typing import Final
 
-from protocol.codec import encoder, prefix_decoder
-from protocol.errors import MalformedMessage
-from protocol.metadata.image import InvalidMetadata
-from protocol.metadata.records import RECORD_CLASSES, MetadataRecord
-from protocol.varint import encode_uvarint, read_uvarint
+from ottla.protocol.codec import encoder, prefix_decoder
+from ottla.protocol.errors import MalformedMessage
+from ottla.protocol.metadata.image import InvalidMetadata
+from ottla.protocol.metadata.records import RECORD_CLASSES, MetadataRecord
+from ottla.protocol.varint import encode_uvarint, read_uvarint
 
 FRAME_VERSION: Final = 1
 #: Size of a frame head whose three numbers take a byte each, as those of all known types and versions do.

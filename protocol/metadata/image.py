@@ -20,11 +20,11 @@ from enum import IntEnum
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from protocol.errors import InvalidTopic
-from protocol.local_log import LocalLogs, local_logs_from
-from protocol.metadata import records as r
-from protocol.topic_names import check_topic_name
-from protocol.types import ZERO_UUID
+from ottla.protocol.errors import InvalidTopic
+from ottla.protocol.local_log import LocalLogs, local_logs_from
+from ottla.protocol.metadata import records as r
+from ottla.protocol.topic_names import check_topic_name
+from ottla.protocol.types import ZERO_UUID
 
 #: In PartitionChangeRecord, the leader is unchanged; in both partition records, there is no leader.
 LEADER_UNCHANGED: Final = -2

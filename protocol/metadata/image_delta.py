@@ -10,7 +10,7 @@ Source: KIP-630, "Loading Snapshots"; Kafka's MetadataDelta.finishSnapshot.
 from collections.abc import Mapping
 from typing import TypeVar
 
-from protocol.metadata.image import MetadataDelta, MetadataImage
+from ottla.protocol.metadata.image import MetadataDelta, MetadataImage
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
@@ -22,7 +22,7 @@ def difference(old: MetadataImage, new: MetadataImage) -> MetadataDelta:
     A topic that was deleted and created again under its name has another id: it is deleted and created.
     Cost: one comparison for each partition of both, 0.1 us if it is the same.
 
-    >>> from protocol.metadata.records import FeatureLevelRecord
+    >>> from ottla.protocol.metadata.records import FeatureLevelRecord
     >>> new = MetadataImage()
     >>> _ = new.replay_all([FeatureLevelRecord(name="metadata.version", feature_level=30)])
     >>> difference(MetadataImage(), new).features_changed

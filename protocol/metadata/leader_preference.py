@@ -21,7 +21,7 @@ candidates are one group, in assignment order.
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from protocol.local_log import LocalLog
+from ottla.protocol.local_log import LocalLog
 
 
 class LeaderPreference(NamedTuple):

@@ -1,11 +1,11 @@
 """The records of `__cluster_metadata` (MetadataRecordType): the whole state of a KRaft cluster consists of these.
 
 Kafka 4.3.1 has 26 types; the numbers 6, 13 and 16 belonged to types that were never released. The classes
-have no version (see `protocol.schema`): the cluster's metadata.version determines the version that is
-written (`controller.metadata.record_versions`), and all versions are read. In PartitionChangeRecord and
+have no version (see `ottla.protocol.schema`): the cluster's metadata.version determines the version that is
+written (`ottla.controller.metadata.record_versions`), and all versions are read. In PartitionChangeRecord and
 BrokerRegistrationChangeRecord, an omitted field means "unchanged".
 
-On the wire each record is in a frame of its own, see `protocol.metadata.frame`.
+On the wire each record is in a frame of its own, see `ottla.protocol.metadata.frame`.
 Source: KIP-631 and the schemas of Kafka 4.3.1's metadata module.
 """
 
@@ -13,10 +13,10 @@ from dataclasses import field
 from typing import ClassVar, Final
 from uuid import UUID
 
-from protocol.local_log import LOCAL_LOG_TAG, ReplicaLocalLog
-from protocol.schema import Record, Versions
-from protocol.schema_class import schema_class
-from protocol.types import ZERO_UUID
+from ottla.protocol.local_log import LOCAL_LOG_TAG, ReplicaLocalLog
+from ottla.protocol.schema import Record, Versions
+from ottla.protocol.schema_class import schema_class
+from ottla.protocol.types import ZERO_UUID
 
 
 class MetadataRecord(Record):

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import Final, NamedTuple
 
-from protocol.checksum import crc32c
-from protocol.errors import CorruptMessage, UnsupportedForMessageFormat
-from protocol.records.compression import CODECS, Compression
+from ottla.protocol.checksum import crc32c
+from ottla.protocol.errors import CorruptMessage, UnsupportedForMessageFormat
+from ottla.protocol.records.compression import CODECS, Compression
 
 #: Magic of the only format that Kafka 4 writes.
 MAGIC: Final = 2

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from struct import Struct
 from typing import Final
 
-from protocol.checksum import crc32c
-from protocol.records.batch import (
+from ottla.protocol.checksum import crc32c
+from ottla.protocol.records.batch import (
     ATTRIBUTES_OFFSET,
     CONTROL_FLAG,
     DELETE_HORIZON_FLAG,
@@ -25,9 +25,9 @@ from protocol.records.batch import (
     TRANSACTIONAL_FLAG,
     BatchHeader,
 )
-from protocol.records.compression import Compression, compress
-from protocol.records.record import Header, Record
-from protocol.records.varint import varint
+from ottla.protocol.records.compression import Compression, compress
+from ottla.protocol.records.record import Header, Record
+from ottla.protocol.records.varint import varint
 
 _BEFORE_CRC = Struct(">qiib")
 _CRC = Struct(">I")

@@ -15,7 +15,7 @@ from struct import Struct, error
 from types import MappingProxyType
 from typing import Final
 
-from protocol.errors import CorruptMessage, InvalidRecord, UnsupportedCompressionType
+from ottla.protocol.errors import CorruptMessage, InvalidRecord, UnsupportedCompressionType
 
 #: Limit of one batch's decompressed size unless the caller sets another: the default of socket.request.max.bytes,
 #: above which no client could send the same records uncompressed.
@@ -28,7 +28,7 @@ Bytes = bytes | bytearray | memoryview
 
 
 class TooLargeToOpen(InvalidRecord):
-    """A batch has more records, or more bytes when decompressed, than its reader allows (`protocol.records.record.Bounds`)."""
+    """A batch has more records, or more bytes when decompressed, than its reader allows (`ottla.protocol.records.record.Bounds`)."""
 
 
 class Compression(IntEnum):

@@ -9,9 +9,9 @@ from enum import IntEnum
 from struct import Struct
 from typing import NamedTuple
 
-from protocol.errors import InvalidRecord
-from protocol.records.builder import build_batch
-from protocol.records.record import OF_MARKERS, Record, records
+from ottla.protocol.errors import InvalidRecord
+from ottla.protocol.records.builder import build_batch
+from ottla.protocol.records.record import OF_MARKERS, Record, records
 
 _KEY = Struct(">hh")
 _END_TXN_VALUE = Struct(">hi")

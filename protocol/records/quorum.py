@@ -9,17 +9,17 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-from protocol.codec import decode_struct, encode_struct
-from protocol.errors import InvalidRecord, MalformedMessage
-from protocol.messages.k_raft_version_record import KRaftVersionRecord
-from protocol.messages.leader_change_message import LeaderChangeMessage
-from protocol.messages.snapshot_footer_record import SnapshotFooterRecord
-from protocol.messages.snapshot_header_record import SnapshotHeaderRecord
-from protocol.messages.voters_record import VotersRecord
-from protocol.records.builder import build_batch
-from protocol.records.control import ControlRecordType, control_key, control_type
-from protocol.records.record import Record
-from protocol.schema import Message
+from ottla.protocol.codec import decode_struct, encode_struct
+from ottla.protocol.errors import InvalidRecord, MalformedMessage
+from ottla.protocol.messages.k_raft_version_record import KRaftVersionRecord
+from ottla.protocol.messages.leader_change_message import LeaderChangeMessage
+from ottla.protocol.messages.snapshot_footer_record import SnapshotFooterRecord
+from ottla.protocol.messages.snapshot_header_record import SnapshotHeaderRecord
+from ottla.protocol.messages.voters_record import VotersRecord
+from ottla.protocol.records.builder import build_batch
+from ottla.protocol.records.control import ControlRecordType, control_key, control_type
+from ottla.protocol.records.record import Record
+from ottla.protocol.schema import Message
 
 QuorumMessage = (
     LeaderChangeMessage | SnapshotHeaderRecord | SnapshotFooterRecord | KRaftVersionRecord | VotersRecord

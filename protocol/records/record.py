@@ -13,10 +13,10 @@ UnsupportedCompressionType are raised. Source: Kafka's DefaultRecord and Default
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from protocol.errors import InvalidRecord
-from protocol.records.batch import HEADER_SIZE_BYTES, NO_TIMESTAMP, BatchHeader, read_header
-from protocol.records.compression import MAX_DECOMPRESSED_BYTES, TooLargeToOpen, decompress
-from protocol.records.varint import read_varint, read_varlong
+from ottla.protocol.errors import InvalidRecord
+from ottla.protocol.records.batch import HEADER_SIZE_BYTES, NO_TIMESTAMP, BatchHeader, read_header
+from ottla.protocol.records.compression import MAX_DECOMPRESSED_BYTES, TooLargeToOpen, decompress
+from ottla.protocol.records.varint import read_varint, read_varlong
 
 #: Most records of one batch: the largest `batch.num.messages` of librdkafka. They are read within two seconds.
 MAX_RECORDS: Final = 1_000_000

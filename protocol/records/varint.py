@@ -6,7 +6,7 @@ Source: Kafka's ByteUtils, with its bounds: five bytes for 32 bits, ten for 64; 
 
 from typing import Final
 
-from protocol.errors import InvalidRecord
+from ottla.protocol.errors import InvalidRecord
 
 
 def read_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:

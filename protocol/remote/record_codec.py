@@ -2,16 +2,16 @@
 
     frame version, 1 (unsigned varint) | record type (unsigned varint) | version (unsigned varint) | body
 
-The same frame as around metadata records (`protocol.metadata.frame`), with types of its own.
+The same frame as around metadata records (`ottla.protocol.metadata.frame`), with types of its own.
 Source: RemoteLogMetadataSerde and AbstractApiMessageSerde of Kafka 4.3.1.
 """
 
 from typing import Final
 
-from protocol.codec import encode_struct, prefix_decoder
-from protocol.errors import MalformedMessage
-from protocol.remote.records import RECORD_CLASSES, RemoteLogMetadataRecord
-from protocol.varint import encode_uvarint, read_uvarint
+from ottla.protocol.codec import encode_struct, prefix_decoder
+from ottla.protocol.errors import MalformedMessage
+from ottla.protocol.remote.records import RECORD_CLASSES, RemoteLogMetadataRecord
+from ottla.protocol.varint import encode_uvarint, read_uvarint
 
 FRAME_VERSION: Final = 1
 

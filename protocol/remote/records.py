@@ -13,9 +13,9 @@ from types import MappingProxyType
 from typing import ClassVar, Final
 from uuid import UUID
 
-from protocol.schema import Record, Versions
-from protocol.schema_class import schema_class
-from protocol.types import ZERO_UUID
+from ottla.protocol.schema import Record, Versions
+from ottla.protocol.schema_class import schema_class
+from ottla.protocol.types import ZERO_UUID
 
 
 class RemoteLogSegmentState(IntEnum):

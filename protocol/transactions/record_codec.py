@@ -6,9 +6,9 @@ A key starts with the number of its kind (int16, always 0), a value with the ver
 from struct import Struct
 from typing import Final, NamedTuple
 
-from protocol.codec import decode_struct, encode_struct
-from protocol.errors import MalformedMessage
-from protocol.transactions.records import TransactionLogKey, TransactionLogValue
+from ottla.protocol.codec import decode_struct, encode_struct
+from ottla.protocol.errors import MalformedMessage
+from ottla.protocol.transactions.records import TransactionLogKey, TransactionLogValue
 
 _PREFIX = Struct(">h")
 _KIND: Final = TransactionLogKey.__api_key__

@@ -7,8 +7,8 @@ from dataclasses import field
 from enum import IntEnum
 from typing import ClassVar
 
-from protocol.schema import Record, Versions
-from protocol.schema_class import schema_class
+from ottla.protocol.schema import Record, Versions
+from ottla.protocol.schema_class import schema_class
 
 
 class TransactionStatus(IntEnum):

@@ -7,9 +7,9 @@ another branch. Source: RemoteLogManager.collectAbortedTransactions of Kafka 4.3
 
 from collections.abc import Callable, Iterable
 
-from remote.history.partition_history import Piece
-from remote.segment_metadata import RemoteLogSegmentMetadata
-from storage.transaction_index import AbortedTransaction
+from ottla.remote.history.partition_history import Piece
+from ottla.remote.segment_metadata import RemoteLogSegmentMetadata
+from ottla.storage.transaction_index import AbortedTransaction
 
 #: The entries of a copy's transaction index.
 ReadIndex = Callable[[RemoteLogSegmentMetadata], Iterable[AbortedTransaction]]

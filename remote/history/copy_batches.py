@@ -1,4 +1,4 @@
-"""CopyBatches: the batches of copies, one after the other, each verified (`remote.reading.chunk`).
+"""CopyBatches: the batches of copies, one after the other, each verified (`ottla.remote.reading.chunk`).
 
 An index is fetched only if a read begins, or ends, within a copy; it lies in a temporary folder meanwhile.
 A read that fails is repeated twice: stores answer 503 for a moment, and a task of Spark in a local master is not repeated.
@@ -10,16 +10,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, Self, TypeVar
 
-from protocol.records.batch import BatchHeader, batches
-from remote.errors import RetriableRemoteStorageError
-from remote.index_cache_files import IndexFiles
-from remote.reading.chunk import Chunk, CorruptCopy
-from remote.reading.segment_reads import Continuation, SegmentReads
-from remote.segment_metadata import RemoteLogSegmentMetadata
-from remote.storage_manager import IndexType, RemoteStorageManager
-from storage.files import Files
-from storage.index import CorruptIndex
-from storage.transaction_index import AbortedTransaction
+from ottla.protocol.records.batch import BatchHeader, batches
+from ottla.remote.errors import RetriableRemoteStorageError
+from ottla.remote.index_cache_files import IndexFiles
+from ottla.remote.reading.chunk import Chunk, CorruptCopy
+from ottla.remote.reading.segment_reads import Continuation, SegmentReads
+from ottla.remote.segment_metadata import RemoteLogSegmentMetadata
+from ottla.remote.storage_manager import IndexType, RemoteStorageManager
+from ottla.storage.files import Files
+from ottla.storage.index import CorruptIndex
+from ottla.storage.transaction_index import AbortedTransaction
 
 _LOG: Final = getLogger(__name__)
 

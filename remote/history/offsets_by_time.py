@@ -1,7 +1,7 @@
 """The first offset of a history whose record is not older than a time, as ListOffsets finds it (KIP-79, KIP-405)."""
 
-from remote.history.copy_batches import CopyBatches
-from remote.history.partition_history import PartitionHistory
+from ottla.remote.history.copy_batches import CopyBatches
+from ottla.remote.history.partition_history import PartitionHistory
 
 
 def first_offset_at(history: PartitionHistory, batches: CopyBatches, timestamp_ms: int) -> int | None:

@@ -1,7 +1,7 @@
 """Which copies make up the history of a partition: no record twice, none of another branch, none missing.
 
 The newest finished copy has the leader epochs of its log from the log start up to its end: the lineage. Each offset is read
-from a copy that has it in the lineage's epoch, as by a broker (`remote.reading.copies_of_log`), up to where the two part.
+from a copy that has it in the lineage's epoch, as by a broker (`ottla.remote.reading.copies_of_log`), up to where the two part.
 
     copies     A [0, 60) e0@0    B [40, 100) e0@40 e1@50    C [60, 90) e0@60   (given up after an unclean election)
     lineage    e0@0 e1@50, of B, whose last epoch is the newest
@@ -15,16 +15,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from protocol.remote.records import RemoteLogSegmentState
-from remote.copied_state import read_epochs, read_snapshot
-from remote.errors import RemoteStorageError
-from remote.lineage import without_empty_epochs
-from remote.metadata_cache import RemoteLogMetadataCache
-from remote.reading.copies_of_log import agreed_end
-from remote.segment_metadata import RemoteLogSegmentMetadata, TopicIdPartition
-from remote.storage_manager import RemoteStorageManager
-from storage import producer_snapshot
-from storage.leader_epoch_cache import EpochEntry, LeaderEpochCache
+from ottla.protocol.remote.records import RemoteLogSegmentState
+from ottla.remote.copied_state import read_epochs, read_snapshot
+from ottla.remote.errors import RemoteStorageError
+from ottla.remote.lineage import without_empty_epochs
+from ottla.remote.metadata_cache import RemoteLogMetadataCache
+from ottla.remote.reading.copies_of_log import agreed_end
+from ottla.remote.segment_metadata import RemoteLogSegmentMetadata, TopicIdPartition
+from ottla.remote.storage_manager import RemoteStorageManager
+from ottla.storage import producer_snapshot
+from ottla.storage.leader_epoch_cache import EpochEntry, LeaderEpochCache
 
 
 class Piece(NamedTuple):

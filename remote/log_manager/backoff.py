@@ -5,8 +5,8 @@ Source: `remote.log.manager.task.retry.*` of Kafka 4.3.1, where they are defined
 
 from typing import TYPE_CHECKING
 
-from remote.log_manager.settings import RemoteLogManagerSettings
-from runtime.jitter import jittered
+from ottla.remote.log_manager.settings import RemoteLogManagerSettings
+from ottla.runtime.jitter import jittered
 
 if TYPE_CHECKING:
     from random import Random

@@ -4,7 +4,7 @@
 
 What happens meanwhile, as a new leader, a truncation, DeleteRecords or a move to another log directory, is found before
 COPY_SEGMENT_FINISHED is stored (`copying.is_wanted`). A copy whose process ends in between stays COPY_SEGMENT_STARTED, and
-is settled by expiration; so is one that is not wanted and may be the only copy of its records (`remote.only_copies`).
+is settled by expiration; so is one that is not wanted and may be the only copy of its records (`ottla.remote.only_copies`).
 
 Source: RLMCopyTask of Kafka 4.3.1.
 """
@@ -15,10 +15,10 @@ from logging import DEBUG, INFO, getLogger
 from typing import Final, assert_never
 from uuid import UUID
 
-from protocol.remote.records import RemoteLogSegmentState
-from remote.errors import RemoteResourceNotFound
-from remote.lineage import without_empty_epochs
-from remote.log_manager.copying import (
+from ottla.protocol.remote.records import RemoteLogSegmentState
+from ottla.remote.errors import RemoteResourceNotFound
+from ottla.remote.lineage import without_empty_epochs
+from ottla.remote.log_manager.copying import (
     Decision,
     Discard,
     Finish,
@@ -32,21 +32,21 @@ from remote.log_manager.copying import (
     metadata_of,
     next_segment,
 )
-from remote.log_manager.deletions import CopyDeletions
-from remote.log_manager.lane import NotYet, Work
-from remote.log_manager.metadata_changes import MetadataChanges
-from remote.log_manager.partition_state import Attempt, PartitionState
-from remote.log_manager.seeding import ready_copies, seed_leader
-from remote.log_manager.segment_transfers import SegmentTransfers, TransferCancelled
-from remote.log_manager.settings import RemoteLogManagerSettings
-from remote.metadata_cache import IllegalStateTransition
-from remote.metadata_manager import RemoteLogMetadataManager
-from remote.metrics import RemoteStorageMetrics
-from remote.only_copies import may_be_only_copy
-from remote.segment_metadata import RemoteLogSegmentMetadata
-from runtime import Pool, Runtime
-from storage.segment_times import FileTimes, SegmentFile
-from storage.tiered_log import SegmentToCopy
+from ottla.remote.log_manager.deletions import CopyDeletions
+from ottla.remote.log_manager.lane import NotYet, Work
+from ottla.remote.log_manager.metadata_changes import MetadataChanges
+from ottla.remote.log_manager.partition_state import Attempt, PartitionState
+from ottla.remote.log_manager.seeding import ready_copies, seed_leader
+from ottla.remote.log_manager.segment_transfers import SegmentTransfers, TransferCancelled
+from ottla.remote.log_manager.settings import RemoteLogManagerSettings
+from ottla.remote.metadata_cache import IllegalStateTransition
+from ottla.remote.metadata_manager import RemoteLogMetadataManager
+from ottla.remote.metrics import RemoteStorageMetrics
+from ottla.remote.only_copies import may_be_only_copy
+from ottla.remote.segment_metadata import RemoteLogSegmentMetadata
+from ottla.runtime import Pool, Runtime
+from ottla.storage.segment_times import FileTimes, SegmentFile
+from ottla.storage.tiered_log import SegmentToCopy
 
 _LOG: Final = getLogger(__name__)
 

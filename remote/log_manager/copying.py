@@ -12,13 +12,13 @@ Source: RLMCopyTask.candidateLogSegments and copyLogSegment of Kafka 4.3.1.
 from dataclasses import dataclass
 from uuid import UUID
 
-from remote.errors import DamagedSegment, RetriableRemoteStorageError
-from remote.log_manager.partition_state import Attempt, PartitionState
-from remote.log_manager.segment_transfers import TransferAbandoned
-from remote.segment_metadata import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
-from remote.storage_manager import LogSegmentData
-from storage.log import Log
-from storage.tiered_log import SegmentToCopy, segments_to_copy
+from ottla.remote.errors import DamagedSegment, RetriableRemoteStorageError
+from ottla.remote.log_manager.partition_state import Attempt, PartitionState
+from ottla.remote.log_manager.segment_transfers import TransferAbandoned
+from ottla.remote.segment_metadata import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
+from ottla.remote.storage_manager import LogSegmentData
+from ottla.storage.log import Log
+from ottla.storage.tiered_log import SegmentToCopy, segments_to_copy
 
 
 def is_copying(log: Log) -> bool:

@@ -6,11 +6,11 @@ of the next leader, which finds DELETE_SEGMENT_STARTED.
 
 from collections.abc import Callable
 
-from protocol.remote.records import RemoteLogSegmentState
-from remote.log_manager.metadata_changes import MetadataChanges
-from remote.log_manager.segment_transfers import SegmentTransfers
-from remote.metrics import RemoteStorageMetrics
-from remote.segment_metadata import RemoteLogSegmentMetadata
+from ottla.protocol.remote.records import RemoteLogSegmentState
+from ottla.remote.log_manager.metadata_changes import MetadataChanges
+from ottla.remote.log_manager.segment_transfers import SegmentTransfers
+from ottla.remote.metrics import RemoteStorageMetrics
+from ottla.remote.segment_metadata import RemoteLogSegmentMetadata
 
 
 class CopyDeletions:

@@ -1,4 +1,4 @@
-"""ExpirationTask: deletes copies that retention does not keep, and those that no reader finds (`remote.expiration`).
+"""ExpirationTask: deletes copies that retention does not keep, and those that no reader finds (`ottla.remote.expiration`).
 
     log start offset advances  -> DELETE_SEGMENT_STARTED -> the store deletes -> DELETE_SEGMENT_FINISHED, copy by copy
 
@@ -21,23 +21,23 @@ from logging import getLogger
 from typing import Final
 from uuid import UUID
 
-from protocol.remote.records import RemoteLogSegmentState
-from protocol.steps import listed
-from remote.errors import RetriableRemoteStorageError
-from remote.expiration import Expiration, LogView, Reason, expire
-from remote.log_manager.deletions import CopyDeletions
-from remote.log_manager.lane import Work
-from remote.log_manager.lost_finishes import LostFinishes
-from remote.log_manager.partition_state import PartitionState
-from remote.log_manager.seeding import ready_copies, seed_leader
-from remote.log_manager.settings import RemoteLogManagerSettings
-from remote.metadata_cache import RemoteLogMetadataCache
-from remote.metadata_manager import RemoteLogMetadataManager
-from remote.metrics import RemotePartitionGauges, RemoteStorageMetrics
-from remote.segment_metadata import RemoteLogSegmentMetadata
-from runtime import Runtime
-from runtime.turns import FreedInTurns, result_in_turns
-from storage.log import Log
+from ottla.protocol.remote.records import RemoteLogSegmentState
+from ottla.protocol.steps import listed
+from ottla.remote.errors import RetriableRemoteStorageError
+from ottla.remote.expiration import Expiration, LogView, Reason, expire
+from ottla.remote.log_manager.deletions import CopyDeletions
+from ottla.remote.log_manager.lane import Work
+from ottla.remote.log_manager.lost_finishes import LostFinishes
+from ottla.remote.log_manager.partition_state import PartitionState
+from ottla.remote.log_manager.seeding import ready_copies, seed_leader
+from ottla.remote.log_manager.settings import RemoteLogManagerSettings
+from ottla.remote.metadata_cache import RemoteLogMetadataCache
+from ottla.remote.metadata_manager import RemoteLogMetadataManager
+from ottla.remote.metrics import RemotePartitionGauges, RemoteStorageMetrics
+from ottla.remote.segment_metadata import RemoteLogSegmentMetadata
+from ottla.runtime import Runtime
+from ottla.runtime.turns import FreedInTurns, result_in_turns
+from ottla.storage.log import Log
 
 _LOG: Final = getLogger(__name__)
 

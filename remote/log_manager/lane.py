@@ -22,15 +22,15 @@ from heapq import heappop, heappush
 from logging import DEBUG, ERROR, WARNING, getLogger
 from typing import Any, Final, Generic, TypeVar
 
-from protocol.errors import KafkaError
-from remote.errors import RemoteResourceNotFound, RemoteStorageError, RetriableRemoteStorageError
-from remote.log_manager.backoff import backoff_ms, longest_backoff_ms
-from remote.log_manager.segment_transfers import TransferAbandoned, TransferCancelled
-from remote.log_manager.settings import RemoteLogManagerSettings
-from remote.metadata_cache import IllegalStateTransition
-from runtime import Runtime
-from runtime.supervision import is_cancelled
-from runtime.turns import MAX_STEPS, TURN_S
+from ottla.protocol.errors import KafkaError
+from ottla.remote.errors import RemoteResourceNotFound, RemoteStorageError, RetriableRemoteStorageError
+from ottla.remote.log_manager.backoff import backoff_ms, longest_backoff_ms
+from ottla.remote.log_manager.segment_transfers import TransferAbandoned, TransferCancelled
+from ottla.remote.log_manager.settings import RemoteLogManagerSettings
+from ottla.remote.metadata_cache import IllegalStateTransition
+from ottla.runtime import Runtime
+from ottla.runtime.supervision import is_cancelled
+from ottla.runtime.turns import MAX_STEPS, TURN_S
 
 _LOG: Final = getLogger(__name__)
 

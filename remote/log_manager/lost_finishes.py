@@ -1,4 +1,4 @@
-"""LostFinishes: finishes copies whose COPY_SEGMENT_FINISHED is lost, if their objects are complete (`remote.only_copies`).
+"""LostFinishes: finishes copies whose COPY_SEGMENT_FINISHED is lost, if their objects are complete (`ottla.remote.only_copies`).
 
 A copy that is not complete stays as it is, and is reported: `ottla tier verify` lists it, and its records are in no tier.
 """
@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from logging import getLogger
 from typing import Final
 
-from protocol.remote.records import RemoteLogSegmentState
-from remote.errors import DamagedSegment, IncompleteCopy, RemoteResourceNotFound
-from remote.log_manager.metadata_changes import MetadataChanges
-from remote.log_manager.partition_state import PartitionState
-from remote.log_manager.segment_transfers import SegmentTransfers
-from remote.segment_metadata import RemoteLogSegmentMetadata
+from ottla.protocol.remote.records import RemoteLogSegmentState
+from ottla.remote.errors import DamagedSegment, IncompleteCopy, RemoteResourceNotFound
+from ottla.remote.log_manager.metadata_changes import MetadataChanges
+from ottla.remote.log_manager.partition_state import PartitionState
+from ottla.remote.log_manager.segment_transfers import SegmentTransfers
+from ottla.remote.segment_metadata import RemoteLogSegmentMetadata
 
 _LOG: Final = getLogger(__name__)
 

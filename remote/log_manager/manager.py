@@ -13,27 +13,27 @@ import asyncio
 from collections.abc import Callable, Collection, Iterator
 from uuid import UUID
 
-from protocol.remote.records import RemoteLogSegmentState
-from remote.log_manager.copy_task import CopyTask
-from remote.log_manager.copying import copy_lag
-from remote.log_manager.deletions import CopyDeletions
-from remote.log_manager.expiration_task import ExpirationTask
-from remote.log_manager.lane import Lane, Work
-from remote.log_manager.lost_finishes import LostFinishes
-from remote.log_manager.metadata_changes import MetadataChanges
-from remote.log_manager.partition_state import PartitionState
-from remote.log_manager.quota import TransferQuota
-from remote.log_manager.seeding import ready_copies, seed_follower
-from remote.log_manager.segment_transfers import ThreadTransfers
-from remote.log_manager.settings import RemoteLogManagerSettings
-from remote.log_manager.tiered_partition import TieredPartition, id_of
-from remote.metadata_manager import RemoteLogMetadataManager
-from remote.metrics import RemoteStorageMetrics
-from remote.segment_metadata import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
-from remote.storage_manager import RemoteStorageManager
-from runtime import Runtime
-from storage.segment_times import FileTimes, SegmentFile
-from storage.tiered_log import can_be_tiered
+from ottla.protocol.remote.records import RemoteLogSegmentState
+from ottla.remote.log_manager.copy_task import CopyTask
+from ottla.remote.log_manager.copying import copy_lag
+from ottla.remote.log_manager.deletions import CopyDeletions
+from ottla.remote.log_manager.expiration_task import ExpirationTask
+from ottla.remote.log_manager.lane import Lane, Work
+from ottla.remote.log_manager.lost_finishes import LostFinishes
+from ottla.remote.log_manager.metadata_changes import MetadataChanges
+from ottla.remote.log_manager.partition_state import PartitionState
+from ottla.remote.log_manager.quota import TransferQuota
+from ottla.remote.log_manager.seeding import ready_copies, seed_follower
+from ottla.remote.log_manager.segment_transfers import ThreadTransfers
+from ottla.remote.log_manager.settings import RemoteLogManagerSettings
+from ottla.remote.log_manager.tiered_partition import TieredPartition, id_of
+from ottla.remote.metadata_manager import RemoteLogMetadataManager
+from ottla.remote.metrics import RemoteStorageMetrics
+from ottla.remote.segment_metadata import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
+from ottla.remote.storage_manager import RemoteStorageManager
+from ottla.runtime import Runtime
+from ottla.storage.segment_times import FileTimes, SegmentFile
+from ottla.storage.tiered_log import can_be_tiered
 
 
 class RemoteLogManager:

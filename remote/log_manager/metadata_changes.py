@@ -8,11 +8,11 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from protocol.remote.records import RemoteLogSegmentState
-from remote.errors import RetriableRemoteStorageError
-from remote.metadata_manager import RemoteLogMetadataManager
-from remote.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
-from runtime import Runtime
+from ottla.protocol.remote.records import RemoteLogSegmentState
+from ottla.remote.errors import RetriableRemoteStorageError
+from ottla.remote.metadata_manager import RemoteLogMetadataManager
+from ottla.remote.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
+from ottla.runtime import Runtime
 
 
 class MetadataChanges:

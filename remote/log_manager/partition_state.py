@@ -4,11 +4,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from protocol.remote.records import RemoteLogSegmentState
-from remote.log_manager.segment_transfers import Transfer
-from remote.log_manager.tiered_partition import TieredPartition
-from remote.segment_metadata import RemoteLogSegmentMetadata, TopicIdPartition
-from storage.tiered_log import SegmentToCopy
+from ottla.protocol.remote.records import RemoteLogSegmentState
+from ottla.remote.log_manager.segment_transfers import Transfer
+from ottla.remote.log_manager.tiered_partition import TieredPartition
+from ottla.remote.segment_metadata import RemoteLogSegmentMetadata, TopicIdPartition
+from ottla.storage.tiered_log import SegmentToCopy
 
 
 @dataclass(slots=True, kw_only=True)

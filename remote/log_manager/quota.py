@@ -11,9 +11,9 @@ from collections.abc import Callable
 from threading import Lock
 from typing import Final
 
-from remote.metrics import ThrottleTime
-from runtime import Runtime
-from storage.byte_quota import ByteQuota
+from ottla.remote.metrics import ThrottleTime
+from ottla.runtime import Runtime
+from ottla.storage.byte_quota import ByteQuota
 
 #: The longest pause before the quota is asked again, seconds: its bound is dynamic, and the transfer may be cancelled.
 _PAUSE_S: Final = 0.1

@@ -4,13 +4,13 @@ A leader has to know both before it copies or deletes anything. Kafka 4.3.1 runs
 copied, counts the bytes in both tiers twice, and deletes records that retention.bytes has room for (KAFKA-20732). A
 follower needs the end for its local retention, and the lineage for consumers that read from it (KIP-392).
 
-    lineage     if a power cut has taken it (`remote.lost_lineage`)
+    lineage     if a power cut has taken it (`ottla.remote.lost_lineage`)
     log start   the former leader has moved it and deleted the copies before it, and this replica was not notified: it is the
                 start of the first copy of the lineage; if all copies are deleted, that of the local log. A former leader may
                 end a deletion after its successor has begun, so this is repeated for what is in the remote tier only.
                 It moves only where the metadata say that copies were deleted: without a record that there was a copy, that
                 record may be lost, and `ottla tier rebuild-metadata` finds the copy
-    remote end  see `remote.lineage.remote_end_offset`. It changes also without this leader: a former one may finish a copy,
+    remote end  see `ottla.remote.lineage.remote_end_offset`. It changes also without this leader: a former one may finish a copy,
                 or delete one, after another leader has begun
 
 Both are unknown as long as the metadata are not read up to their end (`RemoteLogMetadataManager.is_ready`).
@@ -18,13 +18,13 @@ Both are unknown as long as the metadata are not read up to their end (`RemoteLo
 Source: RLMCopyTask.maybeUpdateLogStartOffsetOnBecomingLeader, maybeUpdateCopiedOffset, RLMFollowerTask of Kafka 4.3.1.
 """
 
-from remote.lineage import remote_end_offset, removed_until, without_empty_epochs
-from remote.log_manager.lane import NotYet
-from remote.log_manager.partition_state import PartitionState
-from remote.lost_lineage import restore_lineage, restore_lineage_of_follower
-from remote.metadata_cache import RemoteLogMetadataCache
-from remote.metadata_manager import RemoteLogMetadataManager
-from storage.log import Log
+from ottla.remote.lineage import remote_end_offset, removed_until, without_empty_epochs
+from ottla.remote.log_manager.lane import NotYet
+from ottla.remote.log_manager.partition_state import PartitionState
+from ottla.remote.lost_lineage import restore_lineage, restore_lineage_of_follower
+from ottla.remote.metadata_cache import RemoteLogMetadataCache
+from ottla.remote.metadata_manager import RemoteLogMetadataManager
+from ottla.storage.log import Log
 
 
 def seed_leader(state: PartitionState, metadata: RemoteLogMetadataManager) -> None:

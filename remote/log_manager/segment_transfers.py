@@ -15,12 +15,12 @@ from logging import getLogger
 from typing import Final, Protocol
 from uuid import UUID
 
-from remote.errors import RemoteStorageError
-from remote.log_manager.quota import TransferQuota
-from remote.only_copies import verify_copy
-from remote.segment_metadata import RemoteLogSegmentMetadata
-from remote.storage_manager import LogSegmentData, RemoteStorageManager
-from runtime import Pool, Runtime
+from ottla.remote.errors import RemoteStorageError
+from ottla.remote.log_manager.quota import TransferQuota
+from ottla.remote.only_copies import verify_copy
+from ottla.remote.segment_metadata import RemoteLogSegmentMetadata
+from ottla.remote.storage_manager import LogSegmentData, RemoteStorageManager
+from ottla.runtime import Pool, Runtime
 
 _LOG: Final = getLogger(__name__)
 

@@ -3,13 +3,13 @@
 from typing import Protocol
 from uuid import UUID
 
-from protocol.types import TopicPartition
-from remote.segment_metadata import TopicIdPartition
-from storage.log import Log
+from ottla.protocol.types import TopicPartition
+from ottla.remote.segment_metadata import TopicIdPartition
+from ottla.storage.log import Log
 
 
 class TieredPartition(Protocol):
-    """A partition with `remote.storage.enable`; broker.replicas.partition.Partition is one. Belongs to the event loop."""
+    """A partition with `remote.storage.enable`; ottla.broker.replicas.partition.Partition is one. Belongs to the event loop."""
 
     @property
     def topic_id(self) -> UUID:

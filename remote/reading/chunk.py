@@ -11,13 +11,13 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from protocol.errors import CorruptMessage, UnsupportedForMessageFormat
-from protocol.records.batch import HEADER_SIZE_BYTES, crc_is_valid, read_header
-from remote.errors import RetriableRemoteStorageError
-from remote.reading.chunk_memory import held_bytes
-from remote.segment_metadata import RemoteLogSegmentMetadata
-from storage.index import OffsetPosition
-from storage.transaction_index import AbortedTransaction
+from ottla.protocol.errors import CorruptMessage, UnsupportedForMessageFormat
+from ottla.protocol.records.batch import HEADER_SIZE_BYTES, crc_is_valid, read_header
+from ottla.remote.errors import RetriableRemoteStorageError
+from ottla.remote.reading.chunk_memory import held_bytes
+from ottla.remote.segment_metadata import RemoteLogSegmentMetadata
+from ottla.storage.index import OffsetPosition
+from ottla.storage.transaction_index import AbortedTransaction
 
 #: Memory of a chunk beside its batches, and of each batch.
 _OVERHEAD_BYTES: Final = 500

@@ -13,8 +13,8 @@ from operator import attrgetter
 from typing import Final
 from uuid import UUID
 
-from remote.reading.chunk import Chunk
-from remote.segment_metadata import TopicIdPartition
+from ottla.remote.reading.chunk import Chunk
+from ottla.remote.segment_metadata import TopicIdPartition
 
 #: A consumer that has not come back after this time is gone.
 TTL_MS: Final = 60_000

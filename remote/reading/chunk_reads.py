@@ -21,17 +21,17 @@ from logging import DEBUG, WARNING, getLogger
 from traceback import clear_frames
 from typing import Any, Final, NamedTuple, Protocol
 
-from protocol.errors import KafkaError, OffsetOutOfRange
-from remote.errors import MetadataNotReady, RemoteStorageError, RetriableRemoteStorageError
-from remote.log_manager.tiered_partition import TieredPartition, id_of
-from remote.reader import RemoteLogReader
-from remote.reading.chunk import Chunk, ChunkRead
-from remote.reading.chunk_cache import ChunkCache
-from remote.reading.read_ahead import ReadAhead
-from remote.reading.read_slots import ReadSlots, TooManyRemoteReads
-from remote.reading.segment_reads import Continuation
-from remote.segment_metadata import TopicIdPartition
-from runtime import Runtime
+from ottla.protocol.errors import KafkaError, OffsetOutOfRange
+from ottla.remote.errors import MetadataNotReady, RemoteStorageError, RetriableRemoteStorageError
+from ottla.remote.log_manager.tiered_partition import TieredPartition, id_of
+from ottla.remote.reader import RemoteLogReader
+from ottla.remote.reading.chunk import Chunk, ChunkRead
+from ottla.remote.reading.chunk_cache import ChunkCache
+from ottla.remote.reading.read_ahead import ReadAhead
+from ottla.remote.reading.read_slots import ReadSlots, TooManyRemoteReads
+from ottla.remote.reading.segment_reads import Continuation
+from ottla.remote.segment_metadata import TopicIdPartition
+from ottla.runtime import Runtime
 
 _LOG = getLogger(__name__)
 
@@ -53,7 +53,7 @@ _SWEEP_INTERVAL_MS: Final = 15_000
 
 
 class FetchQuota(Protocol):
-    """The bound on bytes per second that are read from the remote tier (KIP-956): remote.log_manager.quota."""
+    """The bound on bytes per second that are read from the remote tier (KIP-956): ottla.remote.log_manager.quota."""
 
     def try_take(self, size_bytes: int) -> bool:
         """Whether the rate is within its bound; if so, count the bytes."""

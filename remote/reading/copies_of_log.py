@@ -12,16 +12,16 @@ Source: RemoteLogManager.read of Kafka 4.3.1. Differs: Kafka reads on, to the en
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from remote.lineage import without_empty_epochs
-from remote.metadata_manager import RemoteLogMetadataManager
-from remote.segment_metadata import RemoteLogSegmentMetadata, TopicIdPartition
-from storage.leader_epoch_cache import EpochEntry, LeaderEpochCache
-from storage.log_offsets import LogOffsets
-from storage.log_reader import LogReader
+from ottla.remote.lineage import without_empty_epochs
+from ottla.remote.metadata_manager import RemoteLogMetadataManager
+from ottla.remote.segment_metadata import RemoteLogSegmentMetadata, TopicIdPartition
+from ottla.storage.leader_epoch_cache import EpochEntry, LeaderEpochCache
+from ottla.storage.log_offsets import LogOffsets
+from ottla.storage.log_reader import LogReader
 
 
 class TieredLog(Protocol):
-    """What a read needs of a log; storage.log.Log is one."""
+    """What a read needs of a log; ottla.storage.log.Log is one."""
 
     @property
     def offsets(self) -> LogOffsets:

@@ -13,7 +13,7 @@ Pure: what is read, and when, is decided by the caller.
 from collections import OrderedDict
 from typing import Final
 
-from remote.segment_metadata import TopicIdPartition
+from ottla.remote.segment_metadata import TopicIdPartition
 
 #: Smaller requests to a store cost as much time.
 MIN_CHUNK_BYTES: Final = 256 * 1024

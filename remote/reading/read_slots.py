@@ -13,9 +13,9 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from remote.errors import RemoteStorageError
-from remote.reading.settings import RemoteReadSettings
-from runtime import Runtime
+from ottla.remote.errors import RemoteStorageError
+from ottla.remote.reading.settings import RemoteReadSettings
+from ottla.runtime import Runtime
 
 
 class TooManyRemoteReads(RemoteStorageError):

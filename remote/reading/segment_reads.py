@@ -17,18 +17,18 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from protocol.errors import KafkaError
-from protocol.records.batch import HEADER_SIZE_BYTES, read_header
-from protocol.records.record import times_of
-from remote.errors import RetriableRemoteStorageError
-from remote.index_cache_files import IndexFiles
-from remote.reading.chunk import Batches, Chunk, CorruptCopy, parse
-from remote.reading.chunk_memory import ChunkMemory
-from remote.segment_metadata import RemoteLogSegmentMetadata
-from remote.storage_manager import RemoteStorageManager, filling
-from storage.index import OffsetIndex, OffsetPosition, TimestampOffset
-from storage.segment_reader import first_record
-from storage.transaction_index import AbortedTransaction
+from ottla.protocol.errors import KafkaError
+from ottla.protocol.records.batch import HEADER_SIZE_BYTES, read_header
+from ottla.protocol.records.record import times_of
+from ottla.remote.errors import RetriableRemoteStorageError
+from ottla.remote.index_cache_files import IndexFiles
+from ottla.remote.reading.chunk import Batches, Chunk, CorruptCopy, parse
+from ottla.remote.reading.chunk_memory import ChunkMemory
+from ottla.remote.segment_metadata import RemoteLogSegmentMetadata
+from ottla.remote.storage_manager import RemoteStorageManager, filling
+from ottla.storage.index import OffsetIndex, OffsetPosition, TimestampOffset
+from ottla.storage.segment_reader import first_record
+from ottla.storage.transaction_index import AbortedTransaction
 
 #: Of a search by timestamp: the time index leads to within an index interval (4 KiB by default) of the record.
 SEARCH_BYTES: Final = 128 * 1024
@@ -102,7 +102,7 @@ class SegmentReads:
     ) -> TimestampOffset | None:
         """The first record in [start_offset, end_offset) whose timestamp is at least `timestamp`.
 
-        Relies on the copy's time index, which is of the records (`storage.segment_times`), and opens all batches behind what it
+        Relies on the copy's time index, which is of the records (`ottla.storage.segment_times`), and opens all batches behind what it
         names, whatever their headers claim. None also after a cancellation. Raises as `read`.
         """
         with closing(self._indexes.time_index(copy, time_index_path)) as times:

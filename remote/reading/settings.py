@@ -1,4 +1,4 @@
-"""The settings of reads from the remote tier; `broker.tiering.settings` makes them from the broker's configuration."""
+"""The settings of reads from the remote tier; `ottla.broker.tiering.settings` makes them from the broker's configuration."""
 
 from dataclasses import dataclass
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import Final
 
-from protocol.types import MAX_OFFSET
+from ottla.protocol.types import MAX_OFFSET
 
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)

@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from protocol.errors import InvalidRecord
-from protocol.records.batch import BatchHeader
-from protocol.records.record import parse_headers, payload_of
-from protocol.records.varint import read_varint
+from ottla.protocol.errors import InvalidRecord
+from ottla.protocol.records.batch import BatchHeader
+from ottla.protocol.records.record import parse_headers, payload_of
+from ottla.protocol.records.varint import read_varint
 
 Integers = NDArray[np.int64]
 Octets = NDArray[np.uint8]

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from remote.segment_metadata import RemoteLogSegmentMetadata, TopicIdPartition
+from ottla.remote.segment_metadata import RemoteLogSegmentMetadata, TopicIdPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from protocol.errors import InvalidConfig
-from remote.plugins import STORAGE_CLASS, STORAGE_PATH, STORAGE_PREFIX
-from remote.stores.local_directory import DIR
-from remote.tier_text import tier_properties
-from storage.kafka_uuid import from_text
+from ottla.protocol.errors import InvalidConfig
+from ottla.remote.plugins import STORAGE_CLASS, STORAGE_PATH, STORAGE_PREFIX
+from ottla.remote.stores.local_directory import DIR
+from ottla.remote.tier_text import tier_properties
+from ottla.storage.kafka_uuid import from_text
 
 _BOOTSTRAP: Final = "kafka.bootstrap.servers"
 _ISOLATION: Final = "kafka.isolation.level"
@@ -63,7 +63,7 @@ class TierOptions:
     """What is read, from which store."""
 
     topics: tuple[str, ...]
-    #: A broker's properties, as `remote.plugins.storage_manager_of` takes them.
+    #: A broker's properties, as `ottla.remote.plugins.storage_manager_of` takes them.
     store: Mapping[str, str]
     #: Settings of librdkafka; None: the metadata is made from the store.
     client: Mapping[str, str] | None

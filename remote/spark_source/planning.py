@@ -10,19 +10,19 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from protocol.records.batch import BatchHeader
-from remote.errors import RemoteStorageError
-from remote.history.aborted import aborted_in
-from remote.history.copy_batches import CopyBatches
-from remote.history.offsets_by_time import first_offset_at
-from remote.history.partition_history import PartitionHistory, Piece, check_no_holes, history_of
-from remote.segment_metadata import RemoteLogSegmentMetadata
-from remote.spark_source.bounds import Bounds
-from remote.spark_source.copies import PartitionCopies
-from remote.spark_source.options import Bound, TierOptions, Time
-from remote.spark_source.store_objects import copies_in
-from remote.storage_manager import RemoteStorageManager
-from storage.transaction_index import AbortedTransaction
+from ottla.protocol.records.batch import BatchHeader
+from ottla.remote.errors import RemoteStorageError
+from ottla.remote.history.aborted import aborted_in
+from ottla.remote.history.copy_batches import CopyBatches
+from ottla.remote.history.offsets_by_time import first_offset_at
+from ottla.remote.history.partition_history import PartitionHistory, Piece, check_no_holes, history_of
+from ottla.remote.segment_metadata import RemoteLogSegmentMetadata
+from ottla.remote.spark_source.bounds import Bounds
+from ottla.remote.spark_source.copies import PartitionCopies
+from ottla.remote.spark_source.options import Bound, TierOptions, Time
+from ottla.remote.spark_source.store_objects import copies_in
+from ottla.remote.storage_manager import RemoteStorageManager
+from ottla.storage.transaction_index import AbortedTransaction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,7 @@ def _copies(store: RemoteStorageManager, options: TierOptions) -> Iterable[Parti
     if options.client is None:
         return copies_in(store, options.topics, options.topic_id)
     # Only needed here: a reader of a bucket needs no Kafka client.
-    from remote.spark_source.topic_records import copies_by_records
+    from ottla.remote.spark_source.topic_records import copies_by_records
 
     return copies_by_records(options.client, options.topics, options.topic_id)
 

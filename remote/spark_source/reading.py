@@ -10,13 +10,13 @@ from typing import Final
 
 import pyarrow as pa
 
-from protocol.errors import KafkaError
-from remote.errors import RemoteResourceNotFound, RemoteStorageError
-from remote.history.copy_batches import CopyBatches
-from remote.plugins import storage_manager_of
-from remote.spark_source.columns import Place, Rows
-from remote.spark_source.planning import Part
-from remote.storage_manager import RemoteStorageManager
+from ottla.protocol.errors import KafkaError
+from ottla.remote.errors import RemoteResourceNotFound, RemoteStorageError
+from ottla.remote.history.copy_batches import CopyBatches
+from ottla.remote.plugins import storage_manager_of
+from ottla.remote.spark_source.columns import Place, Rows
+from ottla.remote.spark_source.planning import Part
+from ottla.remote.storage_manager import RemoteStorageManager
 
 #: Stores that a Python worker keeps open for its next task.
 _STORES: Final = 4

@@ -17,10 +17,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from remote.spark_source.bounds import Bounds, Comparison, Filter
-from remote.spark_source.options import InvalidOption, TierOptions
-from remote.spark_source.planning import Part, plan
-from remote.spark_source.reading import read_parts, store_of
+from ottla.remote.spark_source.bounds import Bounds, Comparison, Filter
+from ottla.remote.spark_source.options import InvalidOption, TierOptions
+from ottla.remote.spark_source.planning import Part, plan
+from ottla.remote.spark_source.reading import read_parts, store_of
 
 #: As Spark's Kafka connector has them; the last two only if an option, or the query's own schema, asks for them.
 _FIELDS: Final = (

@@ -14,16 +14,16 @@ from logging import getLogger
 from typing import Final
 from uuid import UUID
 
-from protocol.errors import InvalidConfig
-from remote.errors import RemoteStorageError
-from remote.rebuilding import NotRebuilt, finished, metadata_of
-from remote.segment_metadata import RemoteLogSegmentMetadata, TopicIdPartition
-from remote.spark_source.copies import PartitionCopies
-from remote.spark_source.options import InvalidOption
-from remote.storage_manager import RemoteStorageManager
-from remote.stores.object_storage import ListedObject, ObjectStorage
-from remote.stores.stored_segments import StoredSegment, StoredSegments
-from storage.kafka_uuid import to_text
+from ottla.protocol.errors import InvalidConfig
+from ottla.remote.errors import RemoteStorageError
+from ottla.remote.rebuilding import NotRebuilt, finished, metadata_of
+from ottla.remote.segment_metadata import RemoteLogSegmentMetadata, TopicIdPartition
+from ottla.remote.spark_source.copies import PartitionCopies
+from ottla.remote.spark_source.options import InvalidOption
+from ottla.remote.storage_manager import RemoteStorageManager
+from ottla.remote.stores.object_storage import ListedObject, ObjectStorage
+from ottla.remote.stores.stored_segments import StoredSegment, StoredSegments
+from ottla.storage.kafka_uuid import to_text
 
 _LOG: Final = getLogger(__name__)
 #: Reads of the store at a time.

@@ -12,17 +12,17 @@ from uuid import UUID
 from confluent_kafka import Consumer, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from protocol import types
-from protocol.errors import MalformedMessage
-from protocol.remote.record_codec import UnknownRemoteLogMetadata
-from remote.errors import RemoteStorageError
-from remote.known_copies import KnownCopies
-from remote.segment_metadata import TopicIdPartition
-from remote.spark_source.copies import PartitionCopies
-from remote.topic_metadata.partitioner import metadata_partition
-from remote.topic_metadata.records import from_value
-from remote.topic_metadata.topic import TOPIC
-from storage.kafka_uuid import from_text, to_text
+from ottla.protocol import types
+from ottla.protocol.errors import MalformedMessage
+from ottla.protocol.remote.record_codec import UnknownRemoteLogMetadata
+from ottla.remote.errors import RemoteStorageError
+from ottla.remote.known_copies import KnownCopies
+from ottla.remote.segment_metadata import TopicIdPartition
+from ottla.remote.spark_source.copies import PartitionCopies
+from ottla.remote.topic_metadata.partitioner import metadata_partition
+from ottla.remote.topic_metadata.records import from_value
+from ottla.remote.topic_metadata.topic import TOPIC
+from ottla.storage.kafka_uuid import from_text, to_text
 
 _LOG: Final = getLogger(__name__)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from logging import getLogger
 from typing import Final
 
-from remote.errors import RemoteStorageError
+from ottla.remote.errors import RemoteStorageError
 
 _LOG: Final = getLogger(__name__)
 

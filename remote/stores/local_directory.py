@@ -1,6 +1,6 @@
 """LocalDirectory: a directory as remote tier, in the layout of Kafka's LocalTieredStorage.
 
-    <dir>/kafka-tiered-storage/<key>            the keys of `remote.stores.object_storage`
+    <dir>/kafka-tiered-storage/<key>            the keys of `ottla.remote.stores.object_storage`
 
 A folder whose name is longer than a file system allows, as with a topic's name of more than 230 characters, is two: the first
 200 characters and a tilde, which no name of a topic has, and in it the rest.
@@ -25,14 +25,14 @@ from io import BytesIO, FileIO
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from protocol.errors import InvalidConfig
-from remote.errors import RemoteResourceNotFound, RemoteStorageError, RetriableRemoteStorageError
-from remote.segment_metadata import RemoteLogSegmentMetadata
-from remote.storage_manager import IndexType, LogSegmentData, RemoteStream
-from remote.stores.metered_body import PIECE_BYTES
-from remote.stores.object_storage import ListedObject, ObjectStorage, Source, key_of
+from ottla.protocol.errors import InvalidConfig
+from ottla.remote.errors import RemoteResourceNotFound, RemoteStorageError, RetriableRemoteStorageError
+from ottla.remote.segment_metadata import RemoteLogSegmentMetadata
+from ottla.remote.storage_manager import IndexType, LogSegmentData, RemoteStream
+from ottla.remote.stores.metered_body import PIECE_BYTES
+from ottla.remote.stores.object_storage import ListedObject, ObjectStorage, Source, key_of
 
-#: As in `remote.plugins`, which imports no store.
+#: As in `ottla.remote.plugins`, which imports no store.
 ROOT: Final = "kafka-tiered-storage"
 #: The setting that names the directory: `rsm.config.dir`.
 DIR: Final = "dir"
@@ -230,7 +230,7 @@ class _FileStream:
         return data
 
     def readinto1(self, buffer: memoryview, /) -> int:
-        """See `remote.storage_manager.filling`."""
+        """See `ottla.remote.storage_manager.filling`."""
         with _storage_errors(self._key):
             size = self._file.readinto(buffer if self._left is None else buffer[: self._left])
         if self._left is not None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from io import SEEK_CUR, SEEK_END, SEEK_SET, RawIOBase
 from typing import BinaryIO, Final
 
-from remote.errors import RemoteStorageError
+from ottla.remote.errors import RemoteStorageError
 
 #: The largest piece that is reported at once: 1 MiB is 10 ms of 100 MB/s, and 17 reports for a part of a segment.
 PIECE_BYTES: Final = 1024 * 1024

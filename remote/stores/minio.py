@@ -26,15 +26,15 @@ from minio.deleteobjects import DeleteObject
 from minio.error import InvalidResponseError, MinioException, S3Error, ServerError
 from minio.helpers import MIN_PART_SIZE
 
-from protocol.errors import InvalidConfig
-from remote.errors import RemoteResourceNotFound, RemoteStorageError, RetriableRemoteStorageError
-from remote.storage_manager import RemoteStream
-from remote.stores.interrupted_uploads import REFUSED, InterruptedUploads, RequestRefused
-from remote.stores.metered_body import MeteredBody
-from remote.stores.object_storage import ListedObject, ObjectStorage, ObjectStore, Source
-from remote.stores.response_body import PooledResponse, ResponseBody, unmeasured
-from remote.stores.s3_settings import S3Settings
-from storage.file_names import LOG
+from ottla.protocol.errors import InvalidConfig
+from ottla.remote.errors import RemoteResourceNotFound, RemoteStorageError, RetriableRemoteStorageError
+from ottla.remote.storage_manager import RemoteStream
+from ottla.remote.stores.interrupted_uploads import REFUSED, InterruptedUploads, RequestRefused
+from ottla.remote.stores.metered_body import MeteredBody
+from ottla.remote.stores.object_storage import ListedObject, ObjectStorage, ObjectStore, Source
+from ottla.remote.stores.response_body import PooledResponse, ResponseBody, unmeasured
+from ottla.remote.stores.s3_settings import S3Settings
+from ottla.storage.file_names import LOG
 
 #: What a copy has in memory.
 _PART_BYTES: Final = 16 * 1024 * 1024

@@ -20,14 +20,14 @@ from io import BytesIO
 from threading import Lock
 from typing import BinaryIO, Final, NamedTuple, Protocol
 
-from protocol.errors import InvalidTopic
-from protocol.topic_names import check_topic_name
-from protocol.types import MAX_OFFSET
-from remote.errors import RemoteStorageError
-from remote.segment_metadata import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
-from remote.storage_manager import IndexType, LogSegmentData, RemoteStorageManager, RemoteStream
-from storage.file_names import LOG, of_offset
-from storage.kafka_uuid import TEXT_LENGTH, from_text, to_text
+from ottla.protocol.errors import InvalidTopic
+from ottla.protocol.topic_names import check_topic_name
+from ottla.protocol.types import MAX_OFFSET
+from ottla.remote.errors import RemoteStorageError
+from ottla.remote.segment_metadata import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
+from ottla.remote.storage_manager import IndexType, LogSegmentData, RemoteStorageManager, RemoteStream
+from ottla.storage.file_names import LOG, of_offset
+from ottla.storage.kafka_uuid import TEXT_LENGTH, from_text, to_text
 
 _SUFFIXES: Final = (LOG, *(f".{each.value}" for each in IndexType))
 _KEY: Final = re.compile(
@@ -49,7 +49,7 @@ class Source(NamedTuple):
 
 
 class ObjectStore(Protocol):
-    """Objects by key. All methods wait, may be called by several threads, and raise the errors of `remote.errors`."""
+    """Objects by key. All methods wait, may be called by several threads, and raise the errors of `ottla.remote.errors`."""
 
     def put(self, key: str, source: Source) -> None:
         """Store an object, or replace it: all of it, durably, or nothing."""

@@ -6,7 +6,7 @@ from typing import Final, Protocol
 
 import urllib3
 
-from remote.errors import RemoteStorageError, RetriableRemoteStorageError
+from ottla.remote.errors import RemoteStorageError, RetriableRemoteStorageError
 
 #: More than one read of a socket returns, and little enough that the allocator uses the same memory again.
 _PIECE_BYTES: Final = 256 * 1024
@@ -77,7 +77,7 @@ class ResponseBody:
         return b"" if self._response is None else self._next(self._response.read, wanted)
 
     def readinto1(self, buffer: memoryview, /) -> int:
-        """See `remote.storage_manager.filling`."""
+        """See `ottla.remote.storage_manager.filling`."""
         if self._response is None:
             return 0
         data = self._next(self._response.read1, min(len(buffer), self._left, _PIECE_BYTES))

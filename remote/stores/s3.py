@@ -6,8 +6,8 @@ the store is opened: boto3 takes half a second and 30 MB.
 
 from collections.abc import Mapping
 
-from remote.stores.object_storage import ObjectStorage, ObjectStore
-from remote.stores.s3_settings import S3Settings
+from ottla.remote.stores.object_storage import ObjectStorage, ObjectStore
+from ottla.remote.stores.s3_settings import S3Settings
 
 
 class S3Storage(ObjectStorage):
@@ -24,6 +24,6 @@ class S3Storage(ObjectStorage):
 
     def open_store(self) -> ObjectStore:
         """See ObjectStorage."""
-        from remote.stores.s3_store import S3Store
+        from ottla.remote.stores.s3_store import S3Store
 
         return S3Store.connect(self._settings)

@@ -5,9 +5,9 @@ from logging import getLogger
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-from protocol.config_def import ConfigDef, ConfigKey, ConfigType
-from protocol.config_values import Between, Password
-from protocol.errors import InvalidConfig
+from ottla.protocol.config_def import ConfigDef, ConfigKey, ConfigType
+from ottla.protocol.config_values import Between, Password
+from ottla.protocol.errors import InvalidConfig
 
 _LOG: Final = getLogger(__name__)
 

@@ -26,14 +26,14 @@ from botocore.exceptions import (
 )
 from urllib3.exceptions import HTTPError
 
-from remote.errors import RemoteResourceNotFound, RemoteStorageError, RetriableRemoteStorageError
-from remote.storage_manager import RemoteStream
-from remote.stores.interrupted_uploads import REFUSED, InterruptedUploads, RequestRefused
-from remote.stores.metered_body import MeteredBody
-from remote.stores.object_storage import ListedObject, Source
-from remote.stores.response_body import PooledResponse, ResponseBody, unmeasured
-from remote.stores.s3_settings import S3Settings
-from storage.file_names import LOG
+from ottla.remote.errors import RemoteResourceNotFound, RemoteStorageError, RetriableRemoteStorageError
+from ottla.remote.storage_manager import RemoteStream
+from ottla.remote.stores.interrupted_uploads import REFUSED, InterruptedUploads, RequestRefused
+from ottla.remote.stores.metered_body import MeteredBody
+from ottla.remote.stores.object_storage import ListedObject, Source
+from ottla.remote.stores.response_body import PooledResponse, ResponseBody, unmeasured
+from ottla.remote.stores.s3_settings import S3Settings
+from ottla.storage.file_names import LOG
 
 #: The bound of DeleteObjects.
 _KEYS_A_REQUEST: Final = 1000

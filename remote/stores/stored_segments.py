@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from remote.segment_metadata import RemoteLogSegmentId
-from remote.storage_manager import IndexType
-from remote.stores.object_storage import ListedObject, StoredObject, parse_key
+from ottla.remote.segment_metadata import RemoteLogSegmentId
+from ottla.remote.storage_manager import IndexType
+from ottla.remote.stores.object_storage import ListedObject, StoredObject, parse_key
 
 #: Every complete copy has these objects; None is the segment itself.
 REQUIRED: Final = (

@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from protocol.types import MAX_OFFSET, MAX_PARTITION
-from storage import checkpoints
-from storage.files import Files
+from ottla.protocol.types import MAX_OFFSET, MAX_PARTITION
+from ottla.storage import checkpoints
+from ottla.storage.files import Files
 
 FILE_NAME: Final = "_rlmm_committed_offsets"
 

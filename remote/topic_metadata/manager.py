@@ -15,31 +15,31 @@ from logging import getLogger
 from pathlib import Path
 from typing import Final
 
-from protocol.remote.records import RemoteLogSegmentState
-from remote.errors import (
+from ottla.protocol.remote.records import RemoteLogSegmentState
+from ottla.remote.errors import (
     MetadataNotReady,
     RemoteResourceNotFound,
     RemoteStorageError,
     RetriableRemoteStorageError,
 )
-from remote.metadata_cache import RemoteLogMetadataCache
-from remote.metadata_manager import RemoteLogMetadataManager
-from remote.segment_metadata import (
+from ottla.remote.metadata_cache import RemoteLogMetadataCache
+from ottla.remote.metadata_manager import RemoteLogMetadataManager
+from ottla.remote.segment_metadata import (
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
     RemotePartitionDeleteMetadata,
     TopicIdPartition,
 )
-from remote.topic_metadata.overview import CopiesOverview
-from remote.topic_metadata.partitioner import metadata_partition
-from remote.topic_metadata.records import Change, to_value, user_partition_of
-from remote.topic_metadata.settings import TopicMetadataSettings
-from remote.topic_metadata.subscriber import Subscriber, UserPartition
-from remote.topic_metadata.subscriptions import Subscriptions
-from remote.topic_metadata.topic import TOPIC, MetadataTopic, MetadataTopicUnusable
-from runtime import Runtime
-from runtime.jitter import jittered
-from storage.files import Files
+from ottla.remote.topic_metadata.overview import CopiesOverview
+from ottla.remote.topic_metadata.partitioner import metadata_partition
+from ottla.remote.topic_metadata.records import Change, to_value, user_partition_of
+from ottla.remote.topic_metadata.settings import TopicMetadataSettings
+from ottla.remote.topic_metadata.subscriber import Subscriber, UserPartition
+from ottla.remote.topic_metadata.subscriptions import Subscriptions
+from ottla.remote.topic_metadata.topic import TOPIC, MetadataTopic, MetadataTopicUnusable
+from ottla.runtime import Runtime
+from ottla.runtime.jitter import jittered
+from ottla.storage.files import Files
 
 _LOG: Final = getLogger(__name__)
 

@@ -17,17 +17,17 @@ from types import MappingProxyType
 from typing import Final
 from uuid import UUID
 
-from protocol.remote.records import RemotePartitionDeleteState
-from protocol.types import ZERO_UUID
-from remote.column_codec import ColumnReader, ColumnWriter
-from remote.segment_metadata import (
+from ottla.protocol.remote.records import RemotePartitionDeleteState
+from ottla.protocol.types import ZERO_UUID
+from ottla.remote.column_codec import ColumnReader, ColumnWriter
+from ottla.remote.segment_metadata import (
     RemoteLogSegmentMetadata,
     RemotePartitionDeleteMetadata,
     TopicIdPartition,
     is_partition_transition,
 )
-from remote.topic_metadata.records import Change
-from remote.topic_metadata.subscriber import Subscriber
+from ottla.remote.topic_metadata.records import Change
+from ottla.remote.topic_metadata.subscriber import Subscriber
 
 _LOG: Final = getLogger(__name__)
 

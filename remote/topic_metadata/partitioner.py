@@ -7,7 +7,7 @@ Source: RemoteLogMetadataTopicPartitioner and Utils.murmur2 of Kafka 4.3.1.
 from struct import pack
 from typing import Final
 
-from remote.segment_metadata import TopicIdPartition
+from ottla.remote.segment_metadata import TopicIdPartition
 
 _MASK: Final = 0xFFFFFFFF
 _SEED: Final = 0x9747B28C

@@ -23,13 +23,13 @@ from logging import DEBUG, INFO, WARNING, getLogger
 from typing import Final
 from uuid import UUID
 
-from protocol.errors import KafkaError, MalformedMessage
-from protocol.remote.record_codec import UnknownRemoteLogMetadata
-from remote.errors import RemoteStorageError, RetriableRemoteStorageError
-from remote.segment_metadata import TopicIdPartition
-from remote.topic_metadata.records import Change, from_value, user_partition_of
-from remote.topic_metadata.subscriber import Subscriber, UserPartition
-from remote.topic_metadata.topic import (
+from ottla.protocol.errors import KafkaError, MalformedMessage
+from ottla.protocol.remote.record_codec import UnknownRemoteLogMetadata
+from ottla.remote.errors import RemoteStorageError, RetriableRemoteStorageError
+from ottla.remote.segment_metadata import TopicIdPartition
+from ottla.remote.topic_metadata.records import Change, from_value, user_partition_of
+from ottla.remote.topic_metadata.subscriber import Subscriber, UserPartition
+from ottla.remote.topic_metadata.topic import (
     TOPIC,
     MetadataDiverged,
     MetadataOffsetOutOfRange,
@@ -37,11 +37,11 @@ from remote.topic_metadata.topic import (
     MetadataTopic,
     Position,
 )
-from runtime import Runtime
-from runtime.jitter import jittered
-from runtime.rate_limited_log import RateLimitedLog
-from runtime.turns import in_turns
-from storage.replica_rules import has_diverged
+from ottla.runtime import Runtime
+from ottla.runtime.jitter import jittered
+from ottla.runtime.rate_limited_log import RateLimitedLog
+from ottla.runtime.turns import in_turns
+from ottla.storage.replica_rules import has_diverged
 
 _LOG: Final = getLogger(__name__)
 

@@ -7,9 +7,9 @@ of Kafka 4.3.1.
 
 from typing import assert_never
 
-from protocol.errors import KafkaError, MalformedMessage
-from protocol.remote.record_codec import decode, encode
-from protocol.remote.records import (
+from ottla.protocol.errors import KafkaError, MalformedMessage
+from ottla.protocol.remote.record_codec import decode, encode
+from ottla.protocol.remote.records import (
     RemoteLogSegmentIdEntry,
     RemoteLogSegmentMetadataRecord,
     RemoteLogSegmentMetadataUpdateRecord,
@@ -19,15 +19,15 @@ from protocol.remote.records import (
     SegmentLeaderEpochEntry,
     TopicIdPartitionEntry,
 )
-from protocol.types import ZERO_UUID
-from remote.segment_metadata import (
+from ottla.protocol.types import ZERO_UUID
+from ottla.remote.segment_metadata import (
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
     RemotePartitionDeleteMetadata,
     TopicIdPartition,
 )
-from storage.leader_epoch_cache import EpochEntry
+from ottla.storage.leader_epoch_cache import EpochEntry
 
 #: What a record of the topic means.
 Change = RemoteLogSegmentMetadata | RemoteLogSegmentMetadataUpdate | RemotePartitionDeleteMetadata

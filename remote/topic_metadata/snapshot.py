@@ -5,7 +5,7 @@
 
     version (int16) | id of the metadata topic | topic id (16 bytes each) | metadata partition (int32)
     next metadata offset (int64) | leader epoch of the record before it (int32, -1: unknown) | size (int64) and CRC-32C (uint32) of the columns | CRC-32C of the header (uint32)
-    columns (`remote.column_codec`)
+    columns (`ottla.remote.column_codec`)
 
 The numbers of the header are big-endian. With it a start reads the topic from `next metadata offset` on instead of from 0;
 without it, or if it is damaged, of another topic or of another metadata topic, from 0. So it may be lost, and is not
@@ -21,10 +21,10 @@ from struct import Struct
 from typing import Final
 from uuid import UUID
 
-from protocol.checksum import crc32c
-from remote.topic_metadata.subscriber import Subscriber
-from remote.topic_metadata.topic import Position
-from storage.files import Files
+from ottla.protocol.checksum import crc32c
+from ottla.remote.topic_metadata.subscriber import Subscriber
+from ottla.remote.topic_metadata.topic import Position
+from ottla.storage.files import Files
 
 _VERSION: Final = 3
 _HEADER: Final = Struct(">h16s16siqiqI")

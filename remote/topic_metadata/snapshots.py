@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
-from remote.topic_metadata import snapshot
-from remote.topic_metadata.snapshot import CorruptSnapshot, Header
-from remote.topic_metadata.subscriber import Subscriber
-from remote.topic_metadata.topic import Position
-from runtime import Pool, Runtime
-from runtime.turns import in_turns
-from storage.files import Files
+from ottla.remote.topic_metadata import snapshot
+from ottla.remote.topic_metadata.snapshot import CorruptSnapshot, Header
+from ottla.remote.topic_metadata.subscriber import Subscriber
+from ottla.remote.topic_metadata.topic import Position
+from ottla.runtime import Pool, Runtime
+from ottla.runtime.turns import in_turns
+from ottla.storage.files import Files
 
 _LOG: Final = getLogger(__name__)
 

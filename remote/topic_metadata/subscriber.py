@@ -10,15 +10,15 @@ from abc import ABC, abstractmethod
 from typing import ClassVar, Final
 from uuid import UUID
 
-from protocol.remote.records import RemoteLogSegmentState, RemotePartitionDeleteState
-from remote.errors import RemoteResourceNotFound, RemoteStorageError
-from remote.metadata_cache import IllegalStateTransition, RemoteLogMetadataCache
-from remote.segment_metadata import (
+from ottla.protocol.remote.records import RemoteLogSegmentState, RemotePartitionDeleteState
+from ottla.remote.errors import RemoteResourceNotFound, RemoteStorageError
+from ottla.remote.metadata_cache import IllegalStateTransition, RemoteLogMetadataCache
+from ottla.remote.segment_metadata import (
     RemoteLogSegmentMetadata,
     RemotePartitionDeleteMetadata,
     TopicIdPartition,
 )
-from remote.topic_metadata.records import Change
+from ottla.remote.topic_metadata.records import Change
 
 #: Refused changes that are kept for their writers. Each is asked for as soon as its append is acknowledged.
 _MAX_REFUSALS: Final = 64
@@ -89,7 +89,7 @@ class Subscriber(ABC):
 class UserPartition(Subscriber):
     """The cache of a partition that is assigned to this broker.
 
-    A record may ask for what the diagrams of `remote.segment_metadata` do not have: a copy that its leader finishes after
+    A record may ask for what the diagrams of `ottla.remote.segment_metadata` do not have: a copy that its leader finishes after
     the next leader has begun to delete it. It is refused, and ignored, by every broker in the same way, since all
     read the same records in the same order.
     """

@@ -13,18 +13,18 @@ from logging import getLogger
 from pathlib import Path
 from typing import Final
 
-from protocol.types import TopicPartition
-from remote.errors import RemoteStorageError
-from remote.segment_metadata import TopicIdPartition
-from remote.topic_metadata import committed_offsets
-from remote.topic_metadata.reader import MetadataPartitionReader
-from remote.topic_metadata.snapshots import Snapshots
-from remote.topic_metadata.subscriber import Subscriber, UserPartition
-from remote.topic_metadata.topic import TOPIC, MetadataTopic, Position
-from runtime import Pool, Runtime
-from runtime.jitter import jittered
-from storage.checkpoints import CorruptCheckpoint
-from storage.files import Files
+from ottla.protocol.types import TopicPartition
+from ottla.remote.errors import RemoteStorageError
+from ottla.remote.segment_metadata import TopicIdPartition
+from ottla.remote.topic_metadata import committed_offsets
+from ottla.remote.topic_metadata.reader import MetadataPartitionReader
+from ottla.remote.topic_metadata.snapshots import Snapshots
+from ottla.remote.topic_metadata.subscriber import Subscriber, UserPartition
+from ottla.remote.topic_metadata.topic import TOPIC, MetadataTopic, Position
+from ottla.runtime import Pool, Runtime
+from ottla.runtime.jitter import jittered
+from ottla.storage.checkpoints import CorruptCheckpoint
+from ottla.storage.files import Files
 
 _LOG: Final = getLogger(__name__)
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
-from protocol.errors import KafkaError
-from protocol.topic_names import REMOTE_LOG_METADATA
-from remote.errors import RemoteStorageError
-from remote.topic_metadata.settings import TopicSettings
+from ottla.protocol.errors import KafkaError
+from ottla.protocol.topic_names import REMOTE_LOG_METADATA
+from ottla.remote.errors import RemoteStorageError
+from ottla.remote.topic_metadata.settings import TopicSettings
 
 TOPIC: Final = REMOTE_LOG_METADATA
 

@@ -1,24 +1,24 @@
-"""What the broker and its transfer process say to each other; `runtime.workers` carries it."""
+"""What the broker and its transfer process say to each other; `ottla.runtime.workers` carries it."""
 
 import builtins
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from remote import errors
-from remote.errors import RemoteStorageError
-from remote.segment_metadata import RemoteLogSegmentMetadata
-from remote.storage_manager import LogSegmentData
-from storage.segment_times import FileTimes, SegmentFile
+from ottla.remote import errors
+from ottla.remote.errors import RemoteStorageError
+from ottla.remote.segment_metadata import RemoteLogSegmentMetadata
+from ottla.remote.storage_manager import LogSegmentData
+from ottla.storage.segment_times import FileTimes, SegmentFile
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class Setup:
-    """The storage manager of the worker: what `remote.plugins.load_storage_manager` gets."""
+    """The storage manager of the worker: what `ottla.remote.plugins.load_storage_manager` gets."""
 
     class_name: str | None
     class_path: str | None
     configs: Mapping[str, object]
-    #: Whether the batches of a segment are checked before it is copied (`remote.checked_copies`).
+    #: Whether the batches of a segment are checked before it is copied (`ottla.remote.checked_copies`).
     checks_batches: bool = True
 
 
@@ -71,7 +71,7 @@ class Raised:
         return cls(module=kind.__module__, name=kind.__qualname__, text=str(error))
 
     def exception(self) -> Exception:
-        """The exception of the same class, if that is Python's or `remote.errors`'s; else a RemoteStorageError."""
+        """The exception of the same class, if that is Python's or `ottla.remote.errors`'s; else a RemoteStorageError."""
         module = {errors.__name__: errors, builtins.__name__: builtins}.get(self.module)
         kind = getattr(module, self.name, None)
         if isinstance(kind, type) and issubclass(kind, Exception):

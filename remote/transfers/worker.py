@@ -1,21 +1,21 @@
-"""The transfer process: `python -m remote.transfers.worker` copies and deletes for its broker, and reads times.
+"""The transfer process: `python -m ottla.remote.transfers.worker` copies and deletes for its broker, and reads times.
 
 It has a storage manager of its own, made from the same class name and settings as the broker's.
 """
 
 from dataclasses import replace
 
-from remote.checked_copies import CheckedCopies
-from remote.plugins import load_storage_manager
-from remote.transfers.messages import CopyRequest, DeleteRequest, Raised, Setup, Succeeded, TimesRequest
-from runtime.worker_main import serve
-from runtime.workers import Ask, CallCancelled, Handler
-from storage.files import Files
-from storage.segment_times import times_of_file
+from ottla.remote.checked_copies import CheckedCopies
+from ottla.remote.plugins import load_storage_manager
+from ottla.remote.transfers.messages import CopyRequest, DeleteRequest, Raised, Setup, Succeeded, TimesRequest
+from ottla.runtime.worker_main import serve
+from ottla.runtime.workers import Ask, CallCancelled, Handler
+from ottla.storage.files import Files
+from ottla.storage.segment_times import times_of_file
 
 
 def make_handler(setup: Setup) -> Handler:
-    """Handles the requests of `remote.transfers.messages`. Raises InvalidConfig."""
+    """Handles the requests of `ottla.remote.transfers.messages`. Raises InvalidConfig."""
     store = load_storage_manager(setup.class_name, setup.configs, class_path=setup.class_path)
     if setup.checks_batches:
         store = CheckedCopies(store, Files())

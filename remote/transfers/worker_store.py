@@ -1,6 +1,6 @@
 """WorkerStore: a storage manager whose copies and deletions run in a process of their own; reads stay in the broker's.
 
-That process reads the times of the segments, too, before they are copied (`storage.segment_times`).
+That process reads the times of the segments, too, before they are copied (`ottla.storage.segment_times`).
 
     broker                                             transfer process, at a low priority
       thread of a copy ── CopyRequest ───────────▶       thread: reads the file, computes checksums, sends
@@ -15,7 +15,7 @@ takes only processor time, and that only when the broker leaves some.
 
 A call that neither asks nor returns for `SILENCE_S`, or longer where the store's own time-outs are longer, fails with
 RetriableRemoteStorageError, as do all calls of a process that is killed. The next call starts another process; the other calls
-go on (`runtime.workers`). Deletions, which report nothing while they run, have a process of their own. Both end with the
+go on (`ottla.runtime.workers`). Deletions, which report nothing while they run, have a process of their own. Both end with the
 broker, however that ends.
 """
 
@@ -23,19 +23,19 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from remote.errors import RetriableRemoteStorageError
-from remote.segment_metadata import RemoteLogSegmentMetadata
-from remote.storage_manager import LogSegmentData, RemoteStorageManager, StorageManagerInFront, no_limit
-from remote.transfers.messages import CopyRequest, DeleteRequest, Raised, Succeeded, TimesRequest
-from runtime.workers import Worker, WorkerFailed
-from storage.segment_times import FileTimes, SegmentFile
+from ottla.remote.errors import RetriableRemoteStorageError
+from ottla.remote.segment_metadata import RemoteLogSegmentMetadata
+from ottla.remote.storage_manager import LogSegmentData, RemoteStorageManager, StorageManagerInFront, no_limit
+from ottla.remote.transfers.messages import CopyRequest, DeleteRequest, Raised, Succeeded, TimesRequest
+from ottla.runtime.workers import Worker, WorkerFailed
+from ottla.storage.segment_times import FileTimes, SegmentFile
 
 #: A store's own time-out (30 s by default) is to come first; then a MiB in this time is the slowest transfer.
 SILENCE_S: Final = 90.0
 #: Requests in a row that a store may make without a report, each with its own time-out.
 _REQUESTS: Final = 3
 #: The process, which gets a `Setup`.
-WORKER_MODULE: Final = "remote.transfers.worker"
+WORKER_MODULE: Final = "ottla.remote.transfers.worker"
 
 
 class WorkerStore(StorageManagerInFront):

@@ -12,12 +12,12 @@ from functools import partial
 from logging import getLogger
 from pathlib import Path
 
-from protocol.types import TopicPartition
-from storage.background import BackgroundJob
-from storage.checkpoints import OffsetCheckpoint
-from storage.files import is_out_of_descriptors
-from storage.log import Log
-from storage.manager.log_directory import LogDirectory
+from ottla.protocol.types import TopicPartition
+from ottla.storage.background import BackgroundJob
+from ottla.storage.checkpoints import OffsetCheckpoint
+from ottla.storage.files import is_out_of_descriptors
+from ottla.storage.log import Log
+from ottla.storage.manager.log_directory import LogDirectory
 
 _LOG = getLogger(__name__)
 

@@ -8,13 +8,13 @@ Source: LogCleanerManager of Kafka 4.3.1.
 from collections.abc import Callable
 from logging import getLogger
 
-from protocol.errors import KafkaError
-from storage.background import BackgroundJob
-from storage.cleaner import cleaning_job, filthiest
-from storage.files import is_out_of_descriptors
-from storage.log import Log
-from storage.log_availability import TooManyOpenFiles
-from storage.manager.log_table import LogTable
+from ottla.protocol.errors import KafkaError
+from ottla.storage.background import BackgroundJob
+from ottla.storage.cleaner import cleaning_job, filthiest
+from ottla.storage.files import is_out_of_descriptors
+from ottla.storage.log import Log
+from ottla.storage.log_availability import TooManyOpenFiles
+from ottla.storage.manager.log_table import LogTable
 
 _LOG = getLogger(__name__)
 

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
-from protocol.errors import KafkaError, KafkaStorageError, UnknownTopicOrPartition
-from protocol.types import TopicPartition
-from storage import file_names
-from storage.log import Log
-from storage.log_config import LogConfig
-from storage.manager.log_table import LogTable
+from ottla.protocol.errors import KafkaError, KafkaStorageError, UnknownTopicOrPartition
+from ottla.protocol.types import TopicPartition
+from ottla.storage import file_names
+from ottla.storage.log import Log
+from ottla.storage.log_config import LogConfig
+from ottla.storage.manager.log_table import LogTable
 
 _LOG = getLogger(__name__)
 

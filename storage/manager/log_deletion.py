@@ -13,11 +13,11 @@ Source: LogManager.asyncDelete of Kafka 4.3.1.
 from collections.abc import Iterator
 from logging import getLogger
 
-from protocol.errors import KafkaStorageError
-from protocol.types import TopicPartition
-from storage import file_names
-from storage.log import Log
-from storage.manager.log_table import LogTable
+from ottla.protocol.errors import KafkaStorageError
+from ottla.protocol.types import TopicPartition
+from ottla.storage import file_names
+from ottla.storage.log import Log
+from ottla.storage.manager.log_table import LogTable
 
 _LOG = getLogger(__name__)
 

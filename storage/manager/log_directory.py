@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
-from protocol.types import MAX_OFFSET, TopicPartition
-from storage import checkpoints, file_names, json_object
-from storage.checkpoints import CorruptCheckpoint, OffsetCheckpoint
-from storage.files import Files
-from storage.manager import meta_properties
-from storage.manager.meta_properties import InconsistentMetaProperties, MetaProperties
+from ottla.protocol.types import MAX_OFFSET, TopicPartition
+from ottla.storage import checkpoints, file_names, json_object
+from ottla.storage.checkpoints import CorruptCheckpoint, OffsetCheckpoint
+from ottla.storage.files import Files
+from ottla.storage.manager import meta_properties
+from ottla.storage.manager.meta_properties import InconsistentMetaProperties, MetaProperties
 
 LOCK_FILE = ".lock"
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"

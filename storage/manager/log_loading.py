@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
-from protocol.types import TopicPartition
-from storage.log import Log
-from storage.log_config import LogConfig
-from storage.manager.log_directory import LogDirectory
+from ottla.protocol.types import TopicPartition
+from ottla.storage.log import Log
+from ottla.storage.log_config import LogConfig
+from ottla.storage.manager.log_directory import LogDirectory
 
 
 class RunParallel(Protocol):

@@ -16,23 +16,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 from uuid import UUID
 
-from protocol.errors import KafkaStorageError
-from protocol.types import TopicPartition
-from storage import file_names
-from storage.background import BackgroundJob, run_one_by_one
-from storage.files import Files
-from storage.log import Log
-from storage.log_config import LogConfig
-from storage.log_files import DeletedFiles, removal_job
-from storage.manager.cleaner_manager import LogCleanerManager
-from storage.manager.future_logs import FutureLogs
-from storage.manager.log_creation import LogCreation, LogCreations, NewLog
-from storage.manager.log_deletion import LogDeletion
-from storage.manager.log_directory import LogDirectory, LogDirInUse, lock_directories
-from storage.manager.log_loading import DirectoryContents, IsStray, LogToOpen, RunParallel, loading_jobs
-from storage.manager.log_table import LogDirInfo, LogManagerSettings, LogTable
-from storage.manager.meta_properties import InconsistentMetaProperties
-from storage.manager.scheduled_tasks import ScheduledTasks
+from ottla.protocol.errors import KafkaStorageError
+from ottla.protocol.types import TopicPartition
+from ottla.storage import file_names
+from ottla.storage.background import BackgroundJob, run_one_by_one
+from ottla.storage.files import Files
+from ottla.storage.log import Log
+from ottla.storage.log_config import LogConfig
+from ottla.storage.log_files import DeletedFiles, removal_job
+from ottla.storage.manager.cleaner_manager import LogCleanerManager
+from ottla.storage.manager.future_logs import FutureLogs
+from ottla.storage.manager.log_creation import LogCreation, LogCreations, NewLog
+from ottla.storage.manager.log_deletion import LogDeletion
+from ottla.storage.manager.log_directory import LogDirectory, LogDirInUse, lock_directories
+from ottla.storage.manager.log_loading import DirectoryContents, IsStray, LogToOpen, RunParallel, loading_jobs
+from ottla.storage.manager.log_table import LogDirInfo, LogManagerSettings, LogTable
+from ottla.storage.manager.meta_properties import InconsistentMetaProperties
+from ottla.storage.manager.scheduled_tasks import ScheduledTasks
 
 if TYPE_CHECKING:
     from random import Random

@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from protocol.errors import KafkaStorageError
-from protocol.types import TopicPartition
-from storage import file_names
-from storage.background import BackgroundJob
-from storage.cleaner import DEDUPE_BUFFER_BYTES
-from storage.files import Files, is_out_of_descriptors
-from storage.log import Log
-from storage.log_availability import TooManyOpenFiles
-from storage.log_config import LogConfig
-from storage.log_files import DeletedFiles
-from storage.manager.checkpoint_writer import CheckpointWriter
-from storage.manager.log_directory import LogDirectory
+from ottla.protocol.errors import KafkaStorageError
+from ottla.protocol.types import TopicPartition
+from ottla.storage import file_names
+from ottla.storage.background import BackgroundJob
+from ottla.storage.cleaner import DEDUPE_BUFFER_BYTES
+from ottla.storage.files import Files, is_out_of_descriptors
+from ottla.storage.log import Log
+from ottla.storage.log_availability import TooManyOpenFiles
+from ottla.storage.log_config import LogConfig
+from ottla.storage.log_files import DeletedFiles
+from ottla.storage.manager.checkpoint_writer import CheckpointWriter
+from ottla.storage.manager.log_directory import LogDirectory
 
 if TYPE_CHECKING:
     from random import Random

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
 
-from storage import kafka_uuid
-from storage.files import Files
+from ottla.storage import kafka_uuid
+from ottla.storage.files import Files
 
 FILE_NAME = "meta.properties"
 VERSION = "1"

@@ -17,12 +17,12 @@ from collections import deque
 from contextlib import suppress
 from logging import getLogger
 
-from protocol.errors import KafkaError, KafkaStorageError
-from storage.background import BackgroundJob
-from storage.log import Log
-from storage.log_files import removal_job
-from storage.manager.log_table import LogTable
-from storage.tiered_log import local_log_job
+from ottla.protocol.errors import KafkaError, KafkaStorageError
+from ottla.storage.background import BackgroundJob
+from ottla.storage.log import Log
+from ottla.storage.log_files import removal_job
+from ottla.storage.manager.log_table import LogTable
+from ottla.storage.tiered_log import local_log_job
 
 #: Logs that one call of `maintain` checks for retention: 20 us each.
 LOGS_A_CALL = 100

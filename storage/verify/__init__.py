@@ -18,15 +18,15 @@
 | `.kafka_cleanshutdown` | their own format |
 
 Files that are left over from deletions and compactions are notes, not errors. Nothing is repaired: opening a log
-does that (`storage.recovery`). A log that is being written may be read in the middle of a write.
+does that (`ottla.storage.recovery`). A log that is being written may be read in the middle of a write.
 """
 
 from pathlib import Path
 
-from storage.files import Files
-from storage.verify.compare import Bound, compare
-from storage.verify.data_folder import inspect
-from storage.verify.findings import Finding, PartitionReport, Report, Severity
+from ottla.storage.files import Files
+from ottla.storage.verify.compare import Bound, compare
+from ottla.storage.verify.data_folder import inspect
+from ottla.storage.verify.findings import Finding, PartitionReport, Report, Severity
 
 __all__ = ["Bound", "Finding", "PartitionReport", "Report", "Severity", "compare", "inspect", "verify"]
 

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from protocol.errors import KafkaError
-from protocol.records.batch import NO_TIMESTAMP, BatchHeader, crc_is_valid
-from protocol.records.record import records
-from storage.index import MAX_RELATIVE_OFFSET
-from storage.verify.findings import Findings
+from ottla.protocol.errors import KafkaError
+from ottla.protocol.records.batch import NO_TIMESTAMP, BatchHeader, crc_is_valid
+from ottla.protocol.records.record import records
+from ottla.storage.index import MAX_RELATIVE_OFFSET
+from ottla.storage.verify.findings import Findings
 
 #: The message of a gap; in a compacted log it is no error.
 _GAP = "offsets {} to {} are missing (as compaction leaves it; this log is not known to be compacted)"

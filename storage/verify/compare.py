@@ -18,19 +18,19 @@ from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
 
-from protocol.errors import KafkaError
-from protocol.records.batch import BatchHeader
-from protocol.records.record import records
-from protocol.types import TopicPartition
-from storage import checkpoints, file_names, partition_metadata
-from storage.checkpoints import CorruptCheckpoint, OffsetCheckpoint
-from storage.files import Files
-from storage.manager import meta_properties
-from storage.manager.meta_properties import InconsistentMetaProperties, MetaProperties
-from storage.verify.data_folder import is_partition_folder, log_folders
-from storage.verify.findings import Findings, PartitionReport, Report
-from storage.verify.log_file import LogFile
-from storage.verify.partition import partition_of
+from ottla.protocol.errors import KafkaError
+from ottla.protocol.records.batch import BatchHeader
+from ottla.protocol.records.record import records
+from ottla.protocol.types import TopicPartition
+from ottla.storage import checkpoints, file_names, partition_metadata
+from ottla.storage.checkpoints import CorruptCheckpoint, OffsetCheckpoint
+from ottla.storage.files import Files
+from ottla.storage.manager import meta_properties
+from ottla.storage.manager.meta_properties import InconsistentMetaProperties, MetaProperties
+from ottla.storage.verify.data_folder import is_partition_folder, log_folders
+from ottla.storage.verify.findings import Findings, PartitionReport, Report
+from ottla.storage.verify.log_file import LogFile
+from ottla.storage.verify.partition import partition_of
 
 
 class Bound(Enum):

@@ -5,17 +5,17 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
-from protocol.types import TopicPartition
-from storage import checkpoints, file_names, json_object, leader_epoch_cache, partition_metadata
-from storage.checkpoints import CorruptCheckpoint, OffsetCheckpoint
-from storage.file_names import METADATA_LOG
-from storage.files import Files
-from storage.manager import meta_properties
-from storage.manager.log_directory import CLEAN_SHUTDOWN_FILE, METADATA_TOPIC_ID
-from storage.manager.meta_properties import InconsistentMetaProperties
-from storage.verify.findings import Findings, PartitionReport, Report
-from storage.verify.metadata_log import check_snapshot
-from storage.verify.partition import inspect_partition, partition_of
+from ottla.protocol.types import TopicPartition
+from ottla.storage import checkpoints, file_names, json_object, leader_epoch_cache, partition_metadata
+from ottla.storage.checkpoints import CorruptCheckpoint, OffsetCheckpoint
+from ottla.storage.file_names import METADATA_LOG
+from ottla.storage.files import Files
+from ottla.storage.manager import meta_properties
+from ottla.storage.manager.log_directory import CLEAN_SHUTDOWN_FILE, METADATA_TOPIC_ID
+from ottla.storage.manager.meta_properties import InconsistentMetaProperties
+from ottla.storage.verify.findings import Findings, PartitionReport, Report
+from ottla.storage.verify.metadata_log import check_snapshot
+from ottla.storage.verify.partition import inspect_partition, partition_of
 
 _CHECKPOINTS: Final = (
     checkpoints.RECOVERY_POINT_FILE,

@@ -4,12 +4,12 @@ from bisect import bisect_right
 from operator import attrgetter
 from pathlib import Path
 
-from protocol.records.batch import BatchHeader
-from storage import leader_epoch_cache
-from storage.checkpoints import CorruptCheckpoint
-from storage.files import Files
-from storage.leader_epoch_cache import EpochEntry
-from storage.verify.findings import Findings
+from ottla.protocol.records.batch import BatchHeader
+from ottla.storage import leader_epoch_cache
+from ottla.storage.checkpoints import CorruptCheckpoint
+from ottla.storage.files import Files
+from ottla.storage.leader_epoch_cache import EpochEntry
+from ottla.storage.verify.findings import Findings
 
 #: Most disagreements between batches and epochs that are reported one by one; the others are counted.
 MAX_REPORTED = 10

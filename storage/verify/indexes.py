@@ -8,10 +8,10 @@ entry of a closed segment's time index has the largest timestamp of the whole se
 from pathlib import Path
 from struct import Struct
 
-from protocol.records.batch import BatchHeader
-from storage.files import Files
-from storage.index import OffsetIndex, TimeIndex
-from storage.verify.findings import Findings
+from ottla.protocol.records.batch import BatchHeader
+from ottla.storage.files import Files
+from ottla.storage.index import OffsetIndex, TimeIndex
+from ottla.storage.verify.findings import Findings
 
 
 def read_entries(

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from protocol.errors import CorruptMessage, UnsupportedForMessageFormat
-from protocol.records.batch import HEADER_SIZE_BYTES, BatchHeader, read_header
-from storage.files import Files
+from ottla.protocol.errors import CorruptMessage, UnsupportedForMessageFormat
+from ottla.protocol.records.batch import HEADER_SIZE_BYTES, BatchHeader, read_header
+from ottla.storage.files import Files
 
 #: Bytes of one read.
 CHUNK_BYTES = 1024 * 1024

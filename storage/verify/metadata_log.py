@@ -3,15 +3,15 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from protocol.errors import KafkaError
-from protocol.messages.snapshot_footer_record import SnapshotFooterRecord
-from protocol.records.batch import crc_is_valid
-from protocol.records.quorum import decode_quorum_record
-from protocol.records.record import records
-from storage import json_object
-from storage.files import Files
-from storage.verify.findings import Findings
-from storage.verify.log_file import LogFile
+from ottla.protocol.errors import KafkaError
+from ottla.protocol.messages.snapshot_footer_record import SnapshotFooterRecord
+from ottla.protocol.records.batch import crc_is_valid
+from ottla.protocol.records.quorum import decode_quorum_record
+from ottla.protocol.records.record import records
+from ottla.storage import json_object
+from ottla.storage.files import Files
+from ottla.storage.verify.findings import Findings
+from ottla.storage.verify.log_file import LogFile
 
 
 def snapshot_end_of(path: Path) -> int | None:

@@ -3,26 +3,26 @@
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from protocol.records.batch import BatchHeader
-from protocol.types import TopicPartition
-from storage import checkpoints, file_names, kept_times, leader_epoch_cache, partition_metadata
-from storage.checkpoints import CorruptCheckpoint, OffsetCheckpoint
-from storage.file_names import METADATA_LOG
-from storage.files import Files
-from storage.manager.log_directory import CLEAN_SHUTDOWN_FILE
-from storage.verify.batches import BatchCheck
-from storage.verify.epochs import EpochCheck
-from storage.verify.findings import Findings, PartitionReport
-from storage.verify.indexes import OffsetIndexCheck, TimeIndexCheck
-from storage.verify.log_file import LogFile
-from storage.verify.metadata_log import (
+from ottla.protocol.records.batch import BatchHeader
+from ottla.protocol.types import TopicPartition
+from ottla.storage import checkpoints, file_names, kept_times, leader_epoch_cache, partition_metadata
+from ottla.storage.checkpoints import CorruptCheckpoint, OffsetCheckpoint
+from ottla.storage.file_names import METADATA_LOG
+from ottla.storage.files import Files
+from ottla.storage.manager.log_directory import CLEAN_SHUTDOWN_FILE
+from ottla.storage.verify.batches import BatchCheck
+from ottla.storage.verify.epochs import EpochCheck
+from ottla.storage.verify.findings import Findings, PartitionReport
+from ottla.storage.verify.indexes import OffsetIndexCheck, TimeIndexCheck
+from ottla.storage.verify.log_file import LogFile
+from ottla.storage.verify.metadata_log import (
     check_quorum_state,
     check_snapshot,
     check_snapshots_cover,
     snapshot_end_of,
     snapshot_epoch_of,
 )
-from storage.verify.producers import ProducerCheck
+from ottla.storage.verify.producers import ProducerCheck
 
 #: Internal topics that are always compacted.
 COMPACTED_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})

@@ -7,16 +7,16 @@ been deleted) the files may have more than the batches show; then only impossibl
 
 from pathlib import Path
 
-from protocol.errors import KafkaError
-from protocol.records.batch import BatchHeader
-from storage import file_names, producer_snapshot
-from storage.appending import AppendOrigin
-from storage.files import Files
-from storage.index import CorruptIndex
-from storage.producer_snapshot import CorruptSnapshot
-from storage.producer_state import ProducerState, ProducerStateManager
-from storage.transaction_index import AbortedTransaction, TransactionIndex
-from storage.verify.findings import Findings
+from ottla.protocol.errors import KafkaError
+from ottla.protocol.records.batch import BatchHeader
+from ottla.storage import file_names, producer_snapshot
+from ottla.storage.appending import AppendOrigin
+from ottla.storage.files import Files
+from ottla.storage.index import CorruptIndex
+from ottla.storage.producer_snapshot import CorruptSnapshot
+from ottla.storage.producer_state import ProducerState, ProducerStateManager
+from ottla.storage.transaction_index import AbortedTransaction, TransactionIndex
+from ottla.storage.verify.findings import Findings
 
 
 class ProducerCheck:

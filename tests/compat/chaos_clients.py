@@ -12,7 +12,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from protocol.errors import ErrorCode
+from ottla.protocol.errors import ErrorCode
 from tests.harness.history import History, Poll, Send
 from tests.harness.processes import PATIENCE_S, wait_until
 

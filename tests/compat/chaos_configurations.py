@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from random import Random
 
-from protocol.api_keys import ApiKey
-from protocol.config_def import AlterOperation
-from protocol.errors import ErrorCode
-from protocol.messages.incremental_alter_configs import (
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.config_def import AlterOperation
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from protocol.metadata.image import ConfigResourceType
+from ottla.protocol.metadata.image import ConfigResourceType
 from tests.harness.blocking_wire import BlockingWire
 
 #: Overrides of the topic, None to unset them: how batches are validated, converted, flushed and divided into segments.

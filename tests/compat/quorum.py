@@ -1,7 +1,7 @@
 """The quorum of controllers, as its leader describes it."""
 
-from protocol.api_keys import ApiKey
-from protocol.messages.describe_quorum import (
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumResponse,
     PartitionData,

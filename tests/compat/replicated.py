@@ -11,15 +11,15 @@ from typing import NamedTuple, Self
 from confluent_kafka import ElectionType
 from confluent_kafka.admin import NewTopic
 
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
-from protocol.messages.alter_partition_reassignments import (
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
-from protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.compat.admin import admin_of, code_of, once, wait_until
 from tests.harness.blocking_wire import BlockingWire
 

@@ -15,8 +15,8 @@ from confluent_kafka.admin import (
 )
 from kafka.admin import ConfigResource as KafkaPythonResource
 
-from protocol.api_keys import ApiKey
-from protocol.messages.incremental_alter_configs import (
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,

@@ -5,8 +5,8 @@ import pytest
 from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, TopicPartition
 from kafka.structs import OffsetAndMetadata
 
-from protocol.api_keys import ApiKey
-from protocol.messages.offset_delete import (
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,

@@ -6,10 +6,10 @@ from confluent_kafka import TopicCollection
 from confluent_kafka.admin import NewPartitions, NewTopic
 from kafka.admin import NewPartitions as KafkaPythonPartitions
 
-from protocol.api_keys import ApiKey
-from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.compat.admin import (
     PATIENCE_S,
     admin_of,

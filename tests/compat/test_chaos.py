@@ -23,10 +23,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from broker.main import main
-from protocol.types import TopicPartition
-from storage.checkpoints import HIGH_WATERMARK_FILE, OffsetCheckpoint
-from storage.files import Files
+from ottla.broker.main import main
+from ottla.protocol.types import TopicPartition
+from ottla.storage.checkpoints import HIGH_WATERMARK_FILE, OffsetCheckpoint
+from ottla.storage.files import Files
 from tests.compat.admin import admin_of, wait_until
 from tests.compat.chaos_clients import GroupMember, RecordingConsumer, RecordingProducer
 from tests.compat.chaos_cluster import BROKERS, CONTROLLERS, Nemesis, ProxiedCluster

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from protocol.api_keys import ApiKey
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from tests.compat.admin import create_topic, produce, read, wait_until
 from tests.compat.members import ConfluentMember
 from tests.harness.blocking_wire import BlockingWire

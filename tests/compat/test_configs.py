@@ -12,20 +12,20 @@ from typing import Any
 
 import pytest
 
-from protocol.api_keys import ApiKey
-from protocol.config_def import AlterOperation
-from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from protocol.messages.describe_configs import (
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.config_def import AlterOperation
+from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResult,
 )
-from protocol.messages.incremental_alter_configs import (
+from ottla.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from storage.topic_configs import LEADER_PREFERENCE_CONFIGS
+from ottla.storage.topic_configs import LEADER_PREFERENCE_CONFIGS
 from tests.harness.blocking_wire import BlockingWire
 from tests.harness.kafka import KafkaServer
 from tests.harness.ottla import OttlaServer

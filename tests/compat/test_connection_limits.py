@@ -4,8 +4,8 @@ import select
 
 import pytest
 
-from protocol.api_keys import ApiKey
-from protocol.messages.api_versions import ApiVersionsRequest
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.messages.api_versions import ApiVersionsRequest
 from tests.harness.blocking_wire import BlockingWire
 from tests.harness.kafka import KafkaServer
 from tests.harness.ottla import OttlaServer

@@ -12,8 +12,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from storage.files import Files
-from storage.verify import inspect
+from ottla.storage.files import Files
+from ottla.storage.verify import inspect
 from tests.compat.admin import PATIENCE_S, take, wait_until
 from tests.compat.clients import CODECS
 from tests.compat.test_storage_files import dump

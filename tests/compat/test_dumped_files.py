@@ -10,16 +10,16 @@ from random import Random
 
 import pytest
 
-from protocol.records.batch import patch
-from protocol.records.builder import build_batch
-from protocol.records.compression import Compression
-from protocol.records.record import Record
-from storage import cleaner
-from storage.compaction import BYTES_A_KEY
-from storage.files import Files
-from storage.log import AppendOrigin, Log
-from storage.log_config import LogConfig
-from storage.transaction_index import TransactionIndex
+from ottla.protocol.records.batch import patch
+from ottla.protocol.records.builder import build_batch
+from ottla.protocol.records.compression import Compression
+from ottla.protocol.records.record import Record
+from ottla.storage import cleaner
+from ottla.storage.compaction import BYTES_A_KEY
+from ottla.storage.files import Files
+from ottla.storage.log import AppendOrigin, Log
+from ottla.storage.log_config import LogConfig
+from ottla.storage.transaction_index import TransactionIndex
 from tests.harness.kafka import run_tool
 from tests.unit.storage.storage_support import NOW_MS, batch, marker, open_log
 

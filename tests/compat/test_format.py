@@ -5,9 +5,9 @@ import re
 import pytest
 from click.testing import CliRunner
 
-from broker.main import main
-from controller.metadata import snapshots
-from storage.files import Files
+from ottla.broker.main import main
+from ottla.controller.metadata import snapshots
+from ottla.storage.files import Files
 from tests.harness.kafka import run_tool
 
 CLUSTER_ID = "q1Sh-9_ISia_zwGINzRvyQ"

@@ -3,8 +3,8 @@
 import pytest
 from confluent_kafka import Consumer
 
-from storage.files import Files
-from storage.manager import meta_properties
+from ottla.storage.files import Files
+from ottla.storage.manager import meta_properties
 from tests.compat.admin import PATIENCE_S, admin_of, eventually_equal, once, produce, take
 from tests.compat.replicated import Topic
 from tests.harness.cluster import OttlaCluster

@@ -14,10 +14,10 @@ from random import Random
 
 import pytest
 
-from protocol.records.builder import build_batch
-from protocol.records.record import Record
-from storage.log import AppendOrigin, Log
-from storage.log_config import LogConfig
+from ottla.protocol.records.builder import build_batch
+from ottla.protocol.records.record import Record
+from ottla.storage.log import AppendOrigin, Log
+from ottla.storage.log_config import LogConfig
 from tests.compat.test_dumped_files import COMPACTED, append, clean, fill, split, transact
 from tests.harness import fetch
 from tests.harness.processes import PATIENCE_S

@@ -8,29 +8,29 @@ from uuid import UUID
 
 import pytest
 
-from controller.metadata.image_records import records_of
-from controller.metadata.log import MetadataLog
-from controller.metadata.new_batches import batches_of
-from controller.metadata.record_versions import version_of
-from controller.metadata.transactions import TransactionFilter
-from controller.quorum.raft_client import RaftClient
-from controller.raft.types import Address, RaftSettings
-from protocol.local_log import LocalLogState, ReplicaLocalLog
-from protocol.messages.voters_record import Voter, VotersRecord
-from protocol.metadata.frame import encode_record
-from protocol.metadata.image import InvalidMetadata, MetadataImage
-from protocol.metadata.records import (
+from ottla.controller.metadata.image_records import records_of
+from ottla.controller.metadata.log import MetadataLog
+from ottla.controller.metadata.new_batches import batches_of
+from ottla.controller.metadata.record_versions import version_of
+from ottla.controller.metadata.transactions import TransactionFilter
+from ottla.controller.quorum.raft_client import RaftClient
+from ottla.controller.raft.types import Address, RaftSettings
+from ottla.protocol.local_log import LocalLogState, ReplicaLocalLog
+from ottla.protocol.messages.voters_record import Voter, VotersRecord
+from ottla.protocol.metadata.frame import encode_record
+from ottla.protocol.metadata.image import InvalidMetadata, MetadataImage
+from ottla.protocol.metadata.records import (
     FeatureLevelRecord,
     MetadataRecord,
     NoOpRecord,
     PartitionChangeRecord,
     PartitionRecord,
 )
-from protocol.records.builder import build_batch, simple_records
-from runtime.production import ProductionRuntime
-from storage.appending import AppendOrigin
-from storage.files import Files
-from storage.manager import meta_properties
+from ottla.protocol.records.builder import build_batch, simple_records
+from ottla.runtime.production import ProductionRuntime
+from ottla.storage.appending import AppendOrigin
+from ottla.storage.files import Files
+from ottla.storage.manager import meta_properties
 from tests.compat.admin import create_topic, eventually_equal
 from tests.harness.kafka import KafkaServer, tool
 from tests.harness.ottla import OttlaServer

@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, ElectionType, Producer, TopicPartition
 
-from protocol.api_keys import ApiKey
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from storage.files import Files
-from storage.verify import compare
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.storage.files import Files
+from ottla.storage.verify import compare
 from tests.compat.admin import PATIENCE_S, admin_of, eventually_equal, once, produce, read, take, wait_until
 from tests.compat.replicated import Topic
 from tests.harness.blocking_wire import BlockingWire

@@ -14,10 +14,10 @@ from uuid import UUID
 
 import pytest
 
-from controller.metadata.record_versions import DIRECTORIES_3_7_IV2, ISR_SHRINK_KEEPS_EPOCH_3_6_IV0
-from controller.partitions.leader_election import Election
-from controller.partitions.partition_change import ElectionRules, partition_change
-from protocol.metadata.image import LeaderRecoveryState, PartitionImage
+from ottla.controller.metadata.record_versions import DIRECTORIES_3_7_IV2, ISR_SHRINK_KEEPS_EPOCH_3_6_IV0
+from ottla.controller.partitions.leader_election import Election
+from ottla.controller.partitions.partition_change import ElectionRules, partition_change
+from ottla.protocol.metadata.image import LeaderRecoveryState, PartitionImage
 from tests.harness.kafka import java_command
 
 _ORACLE = Path(__file__).parent / "PartitionChangeOracle.java"

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
-from protocol.messages.api_versions import ApiVersionsRequest
-from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
-from protocol.metadata.features import ELR_VERSION, KRAFT_VERSION, METADATA_VERSION
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.api_versions import ApiVersionsRequest
+from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from ottla.protocol.metadata.features import ELR_VERSION, KRAFT_VERSION, METADATA_VERSION
 from tests.compat.admin import eventually_equal
 from tests.harness.blocking_wire import BlockingWire
 from tests.harness.kafka import KafkaServer, tool

@@ -12,13 +12,13 @@ from threading import Thread
 import boto3
 import pytest
 
-from protocol.errors import InvalidConfig
-from remote.errors import RemoteResourceNotFound, RemoteStorageError, RetriableRemoteStorageError
-from remote.storage_manager import IndexType
-from remote.stores.minio import MinioStorage
-from remote.stores.object_storage import key_of
-from remote.stores.s3 import S3Storage
-from remote.testing import RemoteStorageManagerContract, read
+from ottla.protocol.errors import InvalidConfig
+from ottla.remote.errors import RemoteResourceNotFound, RemoteStorageError, RetriableRemoteStorageError
+from ottla.remote.storage_manager import IndexType
+from ottla.remote.stores.minio import MinioStorage
+from ottla.remote.stores.object_storage import key_of
+from ottla.remote.stores.s3 import S3Storage
+from ottla.remote.testing import RemoteStorageManagerContract, read
 from tests.harness.http_proxy import FaultyProxy, RangeIgnored, Rule, Truncated, Unmeasured, WrongRange
 from tests.harness.minio import ACCESS_KEY, SECRET_KEY, MinioServer
 

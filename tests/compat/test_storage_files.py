@@ -12,11 +12,11 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from protocol.types import TopicPartition
-from storage.files import Files
-from storage.log import AppendOrigin
-from storage.log_config import LogConfig
-from storage.manager.log_manager import LogManager
+from ottla.protocol.types import TopicPartition
+from ottla.storage.files import Files
+from ottla.storage.log import AppendOrigin
+from ottla.storage.log_config import LogConfig
+from ottla.storage.manager.log_manager import LogManager
 from tests.harness.kafka import KafkaServer, run_tool
 from tests.harness.processes import PATIENCE_S
 from tests.unit.storage.storage_support import NOW_MS, batch, marker, offsets_in, open_log

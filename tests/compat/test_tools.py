@@ -12,11 +12,11 @@ from click.testing import CliRunner
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from broker.main import main
-from storage.files import Files
-from storage.log_config import LogConfig
-from storage.manager.log_manager import LogManager
-from storage.verify import inspect
+from ottla.broker.main import main
+from ottla.storage.files import Files
+from ottla.storage.log_config import LogConfig
+from ottla.storage.manager.log_manager import LogManager
+from ottla.storage.verify import inspect
 from tests.compat.admin import take
 from tests.harness.kafka import KafkaServer, run_tool
 from tests.harness.processes import PATIENCE_S

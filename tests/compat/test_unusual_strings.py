@@ -8,7 +8,7 @@ import struct
 
 import pytest
 
-from protocol.error_code import ErrorCode
+from ottla.protocol.error_code import ErrorCode
 from tests.compat.admin import PATIENCE_S, once
 from tests.harness.not_utf8 import NOT_UTF8
 

@@ -5,21 +5,21 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
-from protocol.api_keys import ApiKey
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from protocol.messages.offset_fetch import (
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ottla.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
-from protocol.messages.offset_for_leader_epoch import (
+from ottla.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from protocol.records.batch import BatchHeader, batches, crc_is_valid
-from protocol.records.record import Record, records
+from ottla.protocol.records.batch import BatchHeader, batches, crc_is_valid
+from ottla.protocol.records.record import Record, records
 from tests.compat.admin import wait_until
 from tests.harness.blocking_wire import BlockingWire
 

@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from bench.environment import Environment
-from bench.figures import COUNT, MEGABYTES_A_SECOND, MILLISECONDS, SECONDS_A_GIGABYTE, Figure, Goal, Table
-from bench.report import Report, Section, as_json
-from bench.warm_up import WarmUp
+from ottla.bench.environment import Environment
+from ottla.bench.figures import COUNT, MEGABYTES_A_SECOND, MILLISECONDS, SECONDS_A_GIGABYTE, Figure, Goal, Table
+from ottla.bench.report import Report, Section, as_json
+from ottla.bench.warm_up import WarmUp
 
 SECONDS, RUNS = 30, 5
 KILLED_S = 10

@@ -4,8 +4,8 @@ import socket
 import struct
 from typing import Any, Self
 
-from protocol.codec import decode_response, encode_request
-from protocol.framing import framed, parse_response_header, request_header
+from ottla.protocol.codec import decode_response, encode_request
+from ottla.protocol.framing import framed, parse_response_header, request_header
 from tests.harness.processes import PATIENCE_S
 
 

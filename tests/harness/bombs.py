@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
-from protocol.records.batch import read_header
-from protocol.records.builder import assemble, build_batch
-from protocol.records.compression import MAX_DECOMPRESSED_BYTES, Compression, compress
-from protocol.records.record import MAX_RECORDS, Record, payload_of
-from protocol.records.varint import varint
-from storage.validation import FULLY_CHECKED
+from ottla.protocol.records.batch import read_header
+from ottla.protocol.records.builder import assemble, build_batch
+from ottla.protocol.records.compression import MAX_DECOMPRESSED_BYTES, Compression, compress
+from ottla.protocol.records.record import MAX_RECORDS, Record, payload_of
+from ottla.protocol.records.varint import varint
+from ottla.storage.validation import FULLY_CHECKED
 
 NOW_MS = 1_700_000_000_000
 #: Records of a batch that is not opened when it is produced.

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
-from broker.commands.cluster import prepare
-from broker.commands.cluster_plan import ClusterPlan, NodePlan, make_plan
-from remote.tier_text import metadata_topic_properties, tier_properties
+from ottla.broker.commands.cluster import prepare
+from ottla.broker.commands.cluster_plan import ClusterPlan, NodePlan, make_plan
+from ottla.remote.tier_text import metadata_topic_properties, tier_properties
 from tests.harness.listed_brokers import wait_until_listed
 from tests.harness.processes import Child, steady_ports
 

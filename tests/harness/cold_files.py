@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from storage.files import Buffer, Files, WouldBlock
+from ottla.storage.files import Buffer, Files, WouldBlock
 
 _PAGE_BYTES = 4096
 

@@ -4,10 +4,10 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
-from protocol.messages import request_class
-from protocol.plan import FieldPlan, StructPlan, plan_of
-from protocol.records.builder import build_batch, simple_records
-from protocol.schema import Request
+from ottla.protocol.messages import request_class
+from ottla.protocol.plan import FieldPlan, StructPlan, plan_of
+from ottla.protocol.records.builder import build_batch, simple_records
+from ottla.protocol.schema import Request
 
 BATCH = bytes(build_batch(simple_records([(b"k", b"v")] * 3, timestamp=1_700_000_000_000)))
 TOPICS = ("t", "u")

@@ -27,7 +27,7 @@ from random import Random
 from typing import Any, NamedTuple, TypeVar
 from weakref import WeakSet
 
-from storage.files import Buffer, Files, WouldBlock
+from ottla.storage.files import Buffer, Files, WouldBlock
 
 #: Operations that a Fault can name; those that change something count as one each.
 OPERATIONS = ("write", "truncate", "fsync", "create", "rename", "unlink", "make_dir", "read")

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from io import BytesIO
 from typing import NamedTuple
 
-from remote.errors import RemoteResourceNotFound, RemoteStorageError, RetriableRemoteStorageError
-from remote.segment_metadata import RemoteLogSegmentMetadata
-from remote.storage_manager import IndexType, LogSegmentData, RemoteStorageManager, RemoteStream
+from ottla.remote.errors import RemoteResourceNotFound, RemoteStorageError, RetriableRemoteStorageError
+from ottla.remote.segment_metadata import RemoteLogSegmentMetadata
+from ottla.remote.storage_manager import IndexType, LogSegmentData, RemoteStorageManager, RemoteStream
 
 #: What a fault applies to: "segment", "copy", "delete", or an index by its extension.
 Operation = str

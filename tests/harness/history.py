@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf
 
-from protocol.errors import ErrorCode
+from ottla.protocol.errors import ErrorCode
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

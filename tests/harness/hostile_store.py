@@ -5,10 +5,10 @@ import os
 import sys
 import threading
 
-from protocol.errors import InvalidConfig
-from remote.errors import RemoteResourceNotFound, RetriableRemoteStorageError
-from remote.stores.local_directory import LocalDirectory
-from remote.transfers.worker_store import WORKER_MODULE
+from ottla.protocol.errors import InvalidConfig
+from ottla.remote.errors import RemoteResourceNotFound, RetriableRemoteStorageError
+from ottla.remote.stores.local_directory import LocalDirectory
+from ottla.remote.transfers.worker_store import WORKER_MODULE
 
 
 class HostileStore(LocalDirectory):

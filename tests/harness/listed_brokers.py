@@ -7,8 +7,8 @@ moment later, and Kafka's accepts connections before it is unfenced.
 
 from collections.abc import Mapping
 
-from protocol.api_keys import ApiKey
-from protocol.messages.metadata import MetadataRequest
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.messages.metadata import MetadataRequest
 from tests.harness.blocking_wire import BlockingWire
 from tests.harness.processes import wait_until
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from runtime.turns import LoopTurns
+from ottla.runtime.turns import LoopTurns
 
 
 class OneTurn:

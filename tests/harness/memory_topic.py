@@ -11,9 +11,9 @@ import asyncio
 from dataclasses import dataclass
 from uuid import UUID
 
-from remote.errors import RetriableRemoteStorageError
-from remote.topic_metadata.settings import TopicSettings
-from remote.topic_metadata.topic import (
+from ottla.remote.errors import RetriableRemoteStorageError
+from ottla.remote.topic_metadata.settings import TopicSettings
+from ottla.remote.topic_metadata.topic import (
     MetadataDiverged,
     MetadataOffsetOutOfRange,
     MetadataRecords,
@@ -21,8 +21,8 @@ from remote.topic_metadata.topic import (
     Position,
     ReadRecord,
 )
-from runtime import Runtime
-from storage.replica_rules import has_diverged
+from ottla.runtime import Runtime
+from ottla.storage.replica_rules import has_diverged
 
 
 @dataclass(slots=True, kw_only=True)

@@ -9,9 +9,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from broker.commands.storage import format_directories
-from storage.files import Files
-from storage.manager import meta_properties
+from ottla.broker.commands.storage import format_directories
+from ottla.storage.files import Files
+from ottla.storage.manager import meta_properties
 from tests.harness.kafka import java_command, tool
 from tests.harness.processes import Child, answers
 

@@ -62,7 +62,7 @@ class Child:
     def warnings(self) -> list[str]:
         """The WARNINGs of a node's output, but for those of turns of its event loop: how long one takes depends on the machine."""
         lines = self.output().splitlines()
-        return [line for line in lines if " WARNING " in line and " WARNING runtime.stalls: " not in line]
+        return [line for line in lines if " WARNING " in line and " WARNING ottla.runtime.stalls: " not in line]
 
     def errors(self) -> list[str]:
         """The ERRORs of a node's output."""

@@ -25,18 +25,18 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from broker.replication.follower import Follower
-from protocol.records.batch import batches
-from protocol.records.record import records
-from remote.errors import RemoteStorageError, RetriableRemoteStorageError
-from remote.segment_metadata import (
+from ottla.broker.replication.follower import Follower
+from ottla.protocol.records.batch import batches
+from ottla.protocol.records.record import records
+from ottla.remote.errors import RemoteStorageError, RetriableRemoteStorageError
+from ottla.remote.segment_metadata import (
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
     TopicIdPartition,
 )
-from runtime import Pool
-from storage.log import Log
+from ottla.runtime import Pool
+from ottla.storage.log import Log
 from tests.harness.remote_tier import TIERED, RemoteTier
 from tests.harness.replica_stage import ORDERS, Stage
 from tests.harness.replicas import TOPIC_ID, ReplicaCluster

@@ -8,16 +8,16 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from remote.errors import MetadataNotReady, RemoteStorageError, RetriableRemoteStorageError
-from remote.metadata_cache import RemoteLogMetadataCache
-from remote.metadata_manager import RemoteLogMetadataManager
-from remote.segment_metadata import (
+from ottla.remote.errors import MetadataNotReady, RemoteStorageError, RetriableRemoteStorageError
+from ottla.remote.metadata_cache import RemoteLogMetadataCache
+from ottla.remote.metadata_manager import RemoteLogMetadataManager
+from ottla.remote.segment_metadata import (
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
     RemotePartitionDeleteMetadata,
     TopicIdPartition,
 )
-from remote.topic_metadata.records import Change, user_partition_of
+from ottla.remote.topic_metadata.records import Change, user_partition_of
 
 
 @dataclass

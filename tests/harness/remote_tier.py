@@ -15,25 +15,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from broker.replicas.partition import Partition
-from protocol.remote.records import RemoteLogSegmentState, RemotePartitionDeleteState
-from remote.auxiliary_state import AuxiliaryStates
-from remote.checked_copies import CheckedCopies
-from remote.log_manager.manager import RemoteLogManager
-from remote.log_manager.settings import RemoteLogManagerSettings
-from remote.metrics import RemoteStorageMetrics
-from remote.segment_metadata import (
+from ottla.broker.replicas.partition import Partition
+from ottla.protocol.remote.records import RemoteLogSegmentState, RemotePartitionDeleteState
+from ottla.remote.auxiliary_state import AuxiliaryStates
+from ottla.remote.checked_copies import CheckedCopies
+from ottla.remote.log_manager.manager import RemoteLogManager
+from ottla.remote.log_manager.settings import RemoteLogManagerSettings
+from ottla.remote.metrics import RemoteStorageMetrics
+from ottla.remote.segment_metadata import (
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
     RemotePartitionDeleteMetadata,
     TopicIdPartition,
     is_segment_transition,
 )
-from remote.storage_manager import IndexType, LogSegmentData, RemoteStorageManager, RemoteStream, no_limit
-from remote.stores.local_directory import LocalDirectory
-from remote.stores.object_storage import key_of
-from runtime import Runtime
-from storage.files import Files
+from ottla.remote.storage_manager import IndexType, LogSegmentData, RemoteStorageManager, RemoteStream, no_limit
+from ottla.remote.stores.local_directory import LocalDirectory
+from ottla.remote.stores.object_storage import key_of
+from ottla.runtime import Runtime
+from ottla.storage.files import Files
 from tests.harness.remote_metadata import InMemoryMetadataManager, RemoteMetadataLog
 
 #: Topic configurations: a segment holds few records.
@@ -110,7 +110,7 @@ class DiskReader(RemoteStorageManager):
 
 
 class BrokerTier:
-    """One broker process's part: a `broker.replicas.tier_listener.TierListener`."""
+    """One broker process's part: a `ottla.broker.replicas.tier_listener.TierListener`."""
 
     def __init__(
         self, tier: "RemoteTier", node_id: int, runtime: Runtime, files: Callable[[], Files]

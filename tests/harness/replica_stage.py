@@ -34,26 +34,26 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 from unittest.mock import patch
 
-from broker.network.client import ClientSettings, Disconnected
-from broker.replicas import partition_fetch_states, replica_fetcher_manager
-from broker.replicas.follower_replica import FollowerReplica
-from broker.replicas.partition import Partition
-from broker.replication.follower import Follower
-from broker.replication.replica_selector import RackAwareReplicaSelector
-from protocol.api_keys import ApiKey
-from protocol.codec import decode_request, encode_response
-from protocol.errors import ErrorCode, UnsupportedVersion
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from protocol.messages.offset_for_leader_epoch import (
+from ottla.broker.network.client import ClientSettings, Disconnected
+from ottla.broker.replicas import partition_fetch_states, replica_fetcher_manager
+from ottla.broker.replicas.follower_replica import FollowerReplica
+from ottla.broker.replicas.partition import Partition
+from ottla.broker.replication.follower import Follower
+from ottla.broker.replication.replica_selector import RackAwareReplicaSelector
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.codec import decode_request, encode_response
+from ottla.protocol.errors import ErrorCode, UnsupportedVersion
+from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ottla.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from protocol.records.batch import batches
-from protocol.records.builder import build_batch, simple_records
-from protocol.records.record import records
-from protocol.special_timestamps import (
+from ottla.protocol.records.batch import batches
+from ottla.protocol.records.builder import build_batch, simple_records
+from ottla.protocol.records.record import records
+from ottla.protocol.special_timestamps import (
     EARLIEST,
     EARLIEST_LOCAL,
     EARLIEST_PENDING_UPLOAD,
@@ -61,9 +61,9 @@ from protocol.special_timestamps import (
     LATEST_TIERED,
     MAX_TIMESTAMP,
 )
-from protocol.types import TopicPartition
-from runtime import Runtime
-from runtime.simulated import Simulation
+from ottla.protocol.types import TopicPartition
+from ottla.runtime import Runtime
+from ottla.runtime.simulated import Simulation
 from tests.harness.faulty_files import Loss
 from tests.harness.replicas import ReplicaBroker, ReplicaCluster, turns
 

@@ -4,7 +4,7 @@
     cluster.create("orders", {0: [1, 2]})
     cluster.elect(TopicPartition("orders", 0), 1)          # all brokers that run replay it
 
-Disks are in memory (`faulty_files`). Requests are answered by the handlers of `broker.api`: `answer` calls one by hand,
+Disks are in memory (`faulty_files`). Requests are answered by the handlers of `ottla.broker.api`: `answer` calls one by hand,
 `listen` serves them on the simulation's network.
 """
 
@@ -15,27 +15,27 @@ from random import Random
 from typing import Any, cast
 from uuid import UUID
 
-from broker.api import api
-from broker.api.dispatch import Dispatcher
-from broker.config import BrokerConfig
-from broker.config.load import standalone_profile
-from broker.metadata_cache import MetadataCache
-from broker.network import Buffers, Connection, NetworkServer, Reply
-from broker.network.client import Address
-from broker.reads.fetch_session_cache import FetchSessionCache
-from broker.reads.preferred_read_replica import PreferredReadReplicas
-from broker.replicas.leader_endpoint import FetcherSettings
-from broker.replicas.partition import Partition
-from broker.replicas.replica_fetcher_manager import ReplicaFetcherManager
-from broker.replicas.replica_manager import ReplicaManager
-from broker.replication.replica_selector import ReplicaSelector
-from broker.replication.replication_quota import ReplicationQuota
-from broker.request_context import RequestContext
-from protocol.api_keys import ApiKey
-from protocol.codec import decode_response, encode_request
-from protocol.framing import response_header
-from protocol.metadata.image import MetadataImage
-from protocol.metadata.records import (
+from ottla.broker.api import api
+from ottla.broker.api.dispatch import Dispatcher
+from ottla.broker.config import BrokerConfig
+from ottla.broker.config.load import standalone_profile
+from ottla.broker.metadata_cache import MetadataCache
+from ottla.broker.network import Buffers, Connection, NetworkServer, Reply
+from ottla.broker.network.client import Address
+from ottla.broker.reads.fetch_session_cache import FetchSessionCache
+from ottla.broker.reads.preferred_read_replica import PreferredReadReplicas
+from ottla.broker.replicas.leader_endpoint import FetcherSettings
+from ottla.broker.replicas.partition import Partition
+from ottla.broker.replicas.replica_fetcher_manager import ReplicaFetcherManager
+from ottla.broker.replicas.replica_manager import ReplicaManager
+from ottla.broker.replication.replica_selector import ReplicaSelector
+from ottla.broker.replication.replication_quota import ReplicationQuota
+from ottla.broker.request_context import RequestContext
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.codec import decode_response, encode_request
+from ottla.protocol.framing import response_header
+from ottla.protocol.metadata.image import MetadataImage
+from ottla.protocol.metadata.records import (
     BrokerEndpoint,
     BrokerRegistrationChangeRecord,
     FeatureLevelRecord,
@@ -45,11 +45,11 @@ from protocol.metadata.records import (
     RegisterBrokerRecord,
     TopicRecord,
 )
-from protocol.types import TopicPartition
-from remote.auxiliary_state import AuxiliaryStates
-from runtime.simulated import SimulatedRuntime, Simulation
-from storage.log_config import LogConfig, default_topic_values
-from storage.manager.log_manager import LogManager
+from ottla.protocol.types import TopicPartition
+from ottla.remote.auxiliary_state import AuxiliaryStates
+from ottla.runtime.simulated import SimulatedRuntime, Simulation
+from ottla.storage.log_config import LogConfig, default_topic_values
+from ottla.storage.manager.log_manager import LogManager
 from tests.harness.faulty_files import FaultyFiles, Loss
 from tests.harness.remote_tier import BrokerTier, RemoteTier
 
@@ -67,7 +67,7 @@ class NoController:
 
 
 class ReplicaBroker:
-    """What a handler of `broker.api` needs of a broker to serve replicas. Its disks outlive its processes."""
+    """What a handler of `ottla.broker.api` needs of a broker to serve replicas. Its disks outlive its processes."""
 
     def __init__(
         self,

@@ -4,7 +4,7 @@ SWITCH is a path. While it names a file, that file holds a number of seconds, an
 queue is full: each flush takes up to so long, in whichever thread it is called; each read that a thread makes takes up
 to a tenth of it, and half of what is cached counts as not cached, so that it is read by a thread.
 
-The node is the real one, with its real files: only `storage.files.Files` waits first. Reads and writes on the event loop's
+The node is the real one, with its real files: only `ottla.storage.files.Files` waits first. Reads and writes on the event loop's
 thread do not wait, since they are made for pages that are in memory.
 """
 
@@ -16,8 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from broker.main import main
-from storage.files import Files
+from ottla.broker.main import main
+from ottla.storage.files import Files
 
 #: The share of a flush that a read takes.
 _READ_SHARE = 0.1

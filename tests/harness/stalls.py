@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from runtime.stalls import StallWatch
+from ottla.runtime.stalls import StallWatch
 from tests.harness.processes import Child
 
 #: As `StallWatch` writes it: a line, and a stack that is indented.

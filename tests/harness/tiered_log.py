@@ -6,19 +6,19 @@ As `tiered_replicas`, for one log without brokers. The metadata is in memory.
 from dataclasses import dataclass, replace
 from uuid import UUID
 
-from protocol.remote.records import RemoteLogSegmentState
-from protocol.types import TopicPartition
-from remote.checked_copies import CheckedCopies
-from remote.lineage import remote_end_offset, without_empty_epochs
-from remote.segment_metadata import (
+from ottla.protocol.remote.records import RemoteLogSegmentState
+from ottla.protocol.types import TopicPartition
+from ottla.remote.checked_copies import CheckedCopies
+from ottla.remote.lineage import remote_end_offset, without_empty_epochs
+from ottla.remote.segment_metadata import (
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
     TopicIdPartition,
 )
-from remote.storage_manager import LogSegmentData, RemoteStorageManager
-from storage.log import Log
-from storage.tiered_log import SegmentToCopy
+from ottla.remote.storage_manager import LogSegmentData, RemoteStorageManager
+from ottla.storage.log import Log
+from ottla.storage.tiered_log import SegmentToCopy
 from tests.harness.remote_metadata import Metadata
 
 

@@ -9,24 +9,24 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from broker.reads.remote_reads import RemoteReads
-from broker.replicas.partition import Partition
-from protocol.types import TopicPartition
-from remote.auxiliary_state import AuxiliaryStates
-from remote.index_cache import IndexCache
-from remote.index_cache_files import IndexFiles
-from remote.log_manager.quota import TransferQuota
-from remote.metrics import RemoteStorageMetrics
-from remote.reader import RemoteLogReader
-from remote.reading.settings import RemoteReadSettings
-from remote.segment_metadata import (
+from ottla.broker.reads.remote_reads import RemoteReads
+from ottla.broker.replicas.partition import Partition
+from ottla.protocol.types import TopicPartition
+from ottla.remote.auxiliary_state import AuxiliaryStates
+from ottla.remote.index_cache import IndexCache
+from ottla.remote.index_cache_files import IndexFiles
+from ottla.remote.log_manager.quota import TransferQuota
+from ottla.remote.metrics import RemoteStorageMetrics
+from ottla.remote.reader import RemoteLogReader
+from ottla.remote.reading.settings import RemoteReadSettings
+from ottla.remote.segment_metadata import (
     RemoteLogSegmentMetadata,
     TopicIdPartition,
 )
-from remote.storage_manager import IndexType, RemoteStream
-from remote.stores.local_directory import LocalDirectory
-from runtime.simulated import Simulation
-from storage.files import Files
+from ottla.remote.storage_manager import IndexType, RemoteStream
+from ottla.remote.stores.local_directory import LocalDirectory
+from ottla.runtime.simulated import Simulation
+from ottla.storage.files import Files
 from tests.harness.remote_tier import DiskReader
 from tests.harness.replicas import TOPIC_ID, ReplicaBroker, ReplicaCluster
 from tests.harness.tiered_log import Tier, remove_local_segments

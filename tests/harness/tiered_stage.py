@@ -21,17 +21,17 @@ from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
 
-from broker.replicas.follower_replica import FollowerReplica
-from broker.replication.follower import Follower
-from broker.replication.replica_selector import LocalAwareRackReplicaSelector
-from protocol.api_keys import ApiKey
-from protocol.records.batch import batches
-from protocol.records.record import records
-from remote.errors import RetriableRemoteStorageError
-from remote.segment_metadata import RemoteLogSegmentMetadata, TopicIdPartition
-from runtime import Pool
-from storage.log import Log
-from storage.remote_restart import RemoteState
+from ottla.broker.replicas.follower_replica import FollowerReplica
+from ottla.broker.replication.follower import Follower
+from ottla.broker.replication.replica_selector import LocalAwareRackReplicaSelector
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.records.batch import batches
+from ottla.protocol.records.record import records
+from ottla.remote.errors import RetriableRemoteStorageError
+from ottla.remote.segment_metadata import RemoteLogSegmentMetadata, TopicIdPartition
+from ottla.runtime import Pool
+from ottla.storage.log import Log
+from ottla.storage.remote_restart import RemoteState
 from tests.harness.replica_stage import ORDERS, Stage
 from tests.harness.replicas import TOPIC_ID
 from tests.harness.tiered_replicas import TieredCluster

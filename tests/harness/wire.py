@@ -3,8 +3,8 @@
 import asyncio
 from typing import Any, Self
 
-from protocol.codec import decode_response, encode_request
-from protocol.framing import framed, parse_response_header, request_header
+from ottla.protocol.codec import decode_response, encode_request
+from ottla.protocol.framing import framed, parse_response_header, request_header
 
 
 class WireClient:

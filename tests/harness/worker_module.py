@@ -1,9 +1,9 @@
-"""A worker of the tests of `runtime.workers`: `python -m tests.harness.worker_module`."""
+"""A worker of the tests of `ottla.runtime.workers`: `python -m tests.harness.worker_module`."""
 
 import sys
 import threading
 
-from runtime.worker_main import serve
+from ottla.runtime.worker_main import serve
 
 
 def make_handler(setup):

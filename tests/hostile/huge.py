@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
-from protocol.codec import encode_struct
-from protocol.framing import request_header
-from protocol.messages import request_class
-from protocol.plan import FieldPlan, StructPlan, plan_of
+from ottla.protocol.codec import encode_struct
+from ottla.protocol.framing import request_header
+from ottla.protocol.messages import request_class
+from ottla.protocol.plan import FieldPlan, StructPlan, plan_of
 
 #: The array whose elements are many: the names of the fields that lead to it.
 Path = tuple[str, ...]

@@ -4,14 +4,14 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
-from broker.api import modules
-from protocol.api_keys import KAFKA_VERSIONS, ApiKey
-from protocol.codec import encode_struct
-from protocol.framing import request_header
-from protocol.messages import request_class
-from protocol.plan import FieldPlan, StructPlan, plan_of
-from protocol.records.builder import build_batch, simple_records
-from protocol.types import ZERO_UUID
+from ottla.broker.api import modules
+from ottla.protocol.api_keys import KAFKA_VERSIONS, ApiKey
+from ottla.protocol.codec import encode_struct
+from ottla.protocol.framing import request_header
+from ottla.protocol.messages import request_class
+from ottla.protocol.plan import FieldPlan, StructPlan, plan_of
+from ottla.protocol.records.builder import build_batch, simple_records
+from ottla.protocol.types import ZERO_UUID
 
 #: All that is served, as (key, version).
 SERVED = [(key, version) for key in sorted(modules()) for version in KAFKA_VERSIONS[ApiKey(key)]]

@@ -15,17 +15,17 @@ import time
 from collections import Counter
 from random import Random
 
-from protocol.api_keys import ApiKey
-from protocol.codec import decode_response
-from protocol.errors import ErrorCode
-from protocol.framing import request_header
-from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.records.batch import batches
-from protocol.records.builder import build_batch, simple_records
-from protocol.records.record import records
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.codec import decode_response
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.framing import request_header
+from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.protocol.records.batch import batches
+from ottla.protocol.records.builder import build_batch, simple_records
+from ottla.protocol.records.record import records
 from tests.harness.processes import PATIENCE_S
 from tests.harness.wire import WireClient
 from tests.hostile.messages import SERVED, Attacker

@@ -14,21 +14,21 @@ from dataclasses import replace
 import pytest
 from huge import arrays, huge
 
-from broker.api import modules
-from broker.config.load import load_config
-from broker.main import collect_briefly
-from broker.membership.envelope import FORWARDABLE, wrap_request
-from broker.node import Node
-from broker.request_context import RequestContext
-from protocol.api_keys import KAFKA_VERSIONS, ApiKey
-from protocol.codec import encode_request
-from protocol.framing import request_header
-from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from protocol.messages.delete_topics import DeleteTopicsRequest
-from protocol.messages.find_coordinator import FindCoordinatorRequest
-from protocol.steps import at_once
-from runtime.simulated import SimulatedRuntime
-from runtime.virtual_loop import VirtualLoop
+from ottla.broker.api import modules
+from ottla.broker.config.load import load_config
+from ottla.broker.main import collect_briefly
+from ottla.broker.membership.envelope import FORWARDABLE, wrap_request
+from ottla.broker.node import Node
+from ottla.broker.request_context import RequestContext
+from ottla.protocol.api_keys import KAFKA_VERSIONS, ApiKey
+from ottla.protocol.codec import encode_request
+from ottla.protocol.framing import request_header
+from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
+from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
+from ottla.protocol.steps import at_once
+from ottla.runtime.simulated import SimulatedRuntime
+from ottla.runtime.virtual_loop import VirtualLoop
 from tests.harness.wire import WireClient
 
 #: With five times as many elements turns are as long: what grows with them takes more than `BOUND_S` with so many.
@@ -92,7 +92,7 @@ class MeasuredNode:
 @pytest.fixture
 def node(tmp_path, monkeypatch):
     measured = MeasuredNode(tmp_path / "data", monkeypatch)
-    # As in the broker (`broker.main`): modules and caches are not searched for garbage again.
+    # As in the broker (`ottla.broker.main`): modules and caches are not searched for garbage again.
     gc.collect()
     gc.freeze()
     thresholds = gc.get_threshold()

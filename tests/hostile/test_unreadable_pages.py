@@ -6,26 +6,26 @@ for a page that a disk cannot read); the kernel answers EFAULT, for either.
 
 import pytest
 
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
-from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from protocol.messages.find_coordinator import FindCoordinatorRequest
-from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from protocol.messages.offset_commit import (
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
+from ottla.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ottla.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.records.builder import build_batch, simple_records
+from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.protocol.records.builder import build_batch, simple_records
 from tests.harness.blocking_wire import BlockingWire
 from tests.harness.ottla import OttlaServer
 from tests.harness.processes import wait_until
 
 _WITHOUT_PERMISSION = """
 import mmap, runpy
-from storage.files import Files
+from ottla.storage.files import Files
 
 def map_nothing(self, fd, size):
     return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=0)
@@ -36,7 +36,7 @@ runpy.run_module("broker", run_name="__main__")
 
 _HALF_READABLE = """
 import mmap, os, runpy
-from storage.files import Files
+from ottla.storage.files import Files
 
 def map_half(self, fd, size):
     copy = os.memfd_create("half")

@@ -5,18 +5,18 @@ from pathlib import Path
 from random import Random
 from uuid import UUID
 
-from broker.config import BrokerConfig
-from broker.node import Node
-from broker.roles.formatting import FormatOptions, InitialController, format_node
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
-from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.records.builder import build_batch, simple_records
-from protocol.records.record import records
-from runtime.simulated import Simulation
+from ottla.broker.config import BrokerConfig
+from ottla.broker.node import Node
+from ottla.broker.roles.formatting import FormatOptions, InitialController, format_node
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.protocol.records.builder import build_batch, simple_records
+from ottla.protocol.records.record import records
+from ottla.runtime.simulated import Simulation
 from tests.harness.faulty_files import FaultyFiles
 from tests.harness.wire import WireClient
 

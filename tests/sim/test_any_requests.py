@@ -5,12 +5,12 @@ from contextlib import suppress
 
 import pytest
 
-from broker.config.load import load_config
-from broker.node import Node
-from protocol.api_keys import KAFKA_VERSIONS, ApiKey
-from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from protocol.messages.metadata import MetadataRequest
-from runtime.simulated import SimulatedRuntime
+from ottla.broker.config.load import load_config
+from ottla.broker.node import Node
+from ottla.protocol.api_keys import KAFKA_VERSIONS, ApiKey
+from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.protocol.messages.metadata import MetadataRequest
+from ottla.runtime.simulated import SimulatedRuntime
 from tests.harness.drawn_messages import TOPICS, Drawing
 from tests.harness.wire import WireClient
 

@@ -14,23 +14,23 @@ from uuid import UUID
 import pytest
 from booted_world import BROKERS, CLUSTER_ID, CONTROLLERS, DATA, PORT, run_story
 
-from broker.membership.lifecycle import BrokerLifecycle
-from broker.node import CannotStart, Node
-from broker.roles.formatting import FormatOptions, format_node
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
-from protocol.messages.describe_cluster import DescribeClusterRequest
-from protocol.messages.incremental_alter_configs import (
+from ottla.broker.membership.lifecycle import BrokerLifecycle
+from ottla.broker.node import CannotStart, Node
+from ottla.broker.roles.formatting import FormatOptions, format_node
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.describe_cluster import DescribeClusterRequest
+from ottla.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from protocol.messages.init_producer_id import InitProducerIdRequest
-from protocol.messages.metadata import MetadataRequest
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.messages.unregister_broker import UnregisterBrokerRequest
-from protocol.records.builder import build_batch, simple_records
-from protocol.types import TopicPartition
+from ottla.protocol.messages.init_producer_id import InitProducerIdRequest
+from ottla.protocol.messages.metadata import MetadataRequest
+from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.protocol.messages.unregister_broker import UnregisterBrokerRequest
+from ottla.protocol.records.builder import build_batch, simple_records
+from ottla.protocol.types import TopicPartition
 from tests.harness.faulty_files import FaultyFiles
 
 pytestmark = pytest.mark.logs("has not responded for")

@@ -7,25 +7,25 @@ from pathlib import Path
 import pytest
 from test_cluster_boot import BROKERS, CONTROLLERS, run_story
 
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
-from protocol.messages.alter_replica_log_dirs import (
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
 )
-from protocol.messages.create_topics import (
+from ottla.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreateTopicsRequest,
 )
-from protocol.messages.describe_log_dirs import DescribeLogDirsRequest
-from protocol.messages.incremental_alter_configs import (
+from ottla.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from ottla.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from protocol.types import TopicPartition
+from ottla.protocol.types import TopicPartition
 
 A, B = Path("/disks/a"), Path("/disks/b")
 _BROKER_RESOURCE, _SET = 4, 0

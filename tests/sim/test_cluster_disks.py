@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from test_cluster_boot import BROKERS, CONTROLLERS, run_story
 
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
-from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.records.builder import build_batch, simple_records
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.protocol.records.builder import build_batch, simple_records
 
 LASTING, FAILING = Path("/disks/a"), Path("/disks/b")
 PARTITIONS = 12

@@ -11,18 +11,18 @@ from pathlib import Path
 import pytest
 from booted_world import BROKERS, CONTROLLERS, run_story
 
-from broker.roles.broker import BrokerRole
-from controller.partitions import leader_and_isr_updates
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
-from protocol.messages.create_topics import (
+from ottla.broker.roles.broker import BrokerRole
+from ottla.controller.partitions import leader_and_isr_updates
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-from protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
-from protocol.types import TopicPartition
+from ottla.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from ottla.protocol.types import TopicPartition
 
 A, B, C = Path("/disks/a"), Path("/disks/b"), Path("/disks/c")
 TOPIC = "t"

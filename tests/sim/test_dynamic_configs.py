@@ -10,26 +10,26 @@ from typing import Any
 
 import pytest
 
-from broker.config.definitions import DYNAMIC_BROKER_CONFIGS
-from broker.config.load import load_config
-from broker.node import Node
-from broker.tiering.settings import remote_log_manager_settings, remote_read_settings
-from protocol.api_keys import ApiKey
-from protocol.config_def import AlterOperation
-from protocol.errors import ErrorCode
-from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from protocol.messages.incremental_alter_configs import (
+from ottla.broker.config.definitions import DYNAMIC_BROKER_CONFIGS
+from ottla.broker.config.load import load_config
+from ottla.broker.node import Node
+from ottla.broker.tiering.settings import remote_log_manager_settings, remote_read_settings
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.config_def import AlterOperation
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from protocol.metadata.image import ConfigResourceType
-from protocol.records.builder import build_batch, simple_records
-from protocol.types import TopicPartition
-from runtime import Pool
-from runtime.simulated import SimulatedRuntime
-from storage.log import Log
-from storage.log_config import SERVER_SYNONYMS, TOPIC_CONFIGS
+from ottla.protocol.metadata.image import ConfigResourceType
+from ottla.protocol.records.builder import build_batch, simple_records
+from ottla.protocol.types import TopicPartition
+from ottla.runtime import Pool
+from ottla.runtime.simulated import SimulatedRuntime
+from ottla.storage.log import Log
+from ottla.storage.log_config import SERVER_SYNONYMS, TOPIC_CONFIGS
 from tests.harness.wire import WireClient
 
 PARTITION = TopicPartition("t", 0)

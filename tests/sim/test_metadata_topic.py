@@ -8,18 +8,18 @@ from uuid import UUID
 import pytest
 from booted_world import BROKERS, CONTROLLERS, DATA, run_story
 
-from broker.tiering.metadata_topic import BrokerMetadataTopic
-from protocol.remote.records import RemoteLogSegmentState as State
-from protocol.types import TopicPartition
-from remote.segment_metadata import (
+from ottla.broker.tiering.metadata_topic import BrokerMetadataTopic
+from ottla.protocol.remote.records import RemoteLogSegmentState as State
+from ottla.protocol.types import TopicPartition
+from ottla.remote.segment_metadata import (
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
     TopicIdPartition,
 )
-from remote.topic_metadata.manager import TopicBasedRemoteLogMetadataManager
-from remote.topic_metadata.topic import TOPIC
-from storage.leader_epoch_cache import EpochEntry
+from ottla.remote.topic_metadata.manager import TopicBasedRemoteLogMetadataManager
+from ottla.remote.topic_metadata.topic import TOPIC
+from ottla.storage.leader_epoch_cache import EpochEntry
 
 pytestmark = pytest.mark.logs("has not responded for", "a heartbeat to the controller failed")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from bench.spark.session import spark_session
+from ottla.bench.spark.session import spark_session
 from tests.compat.conftest import Server, make_server, put_first
 
 #: The files that take longest come first (`make spark`).

@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from bench.aggregation.delivery import delivered
-from bench.aggregation.files import SECONDS, labelled, read_rows, write_rows
-from bench.aggregation.loads import LABELS, READINGS, label_rows, reading_rows
-from bench.aggregation.outside import SAMPLE_SCHEMA, SAMPLES
-from bench.aggregation.summary import EVENTS, Circumstances, summarise
-from bench.generators.rows import Kind, Role, Row
-from bench.histograms import PERCENTILES, new_histogram
-from bench.report import from_json
-from bench.workloads.model import (
+from ottla.bench.aggregation.delivery import delivered
+from ottla.bench.aggregation.files import SECONDS, labelled, read_rows, write_rows
+from ottla.bench.aggregation.loads import LABELS, READINGS, label_rows, reading_rows
+from ottla.bench.aggregation.outside import SAMPLE_SCHEMA, SAMPLES
+from ottla.bench.aggregation.summary import EVENTS, Circumstances, summarise
+from ottla.bench.generators.rows import Kind, Role, Row
+from ottla.bench.histograms import PERCENTILES, new_histogram
+from ottla.bench.report import from_json
+from ottla.bench.workloads.model import (
     Action,
     ClusterNeeds,
     Condition,

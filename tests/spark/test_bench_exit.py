@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from click.testing import CliRunner
 
-from bench.figures import Goal, LoadFailed
-from bench.runs import command
-from bench.runs.run import Outcome
+from ottla.bench.figures import Goal, LoadFailed
+from ottla.bench.runs import command
+from ottla.bench.runs.run import Outcome
 from tests.harness import bench_result
 
 

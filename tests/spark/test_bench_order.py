@@ -6,11 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from bench.generators.rows import Kind, Role, Row
-from bench.harness import Harness
-from bench.runs import run as module
-from bench.runs.interrupts import Interrupts
-from bench.runs.run import WorkloadRun
+from ottla.bench.generators.rows import Kind, Role, Row
+from ottla.bench.harness import Harness
+from ottla.bench.runs import run as module
+from ottla.bench.runs.interrupts import Interrupts
+from ottla.bench.runs.run import WorkloadRun
 
 
 def workload_run(**fields):

@@ -11,8 +11,8 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from bench.generators.cluster import ClusterDoesNotAnswer, ClusterReader
-from bench.report import from_json
+from ottla.bench.generators.cluster import ClusterDoesNotAnswer, ClusterReader
+from ottla.bench.report import from_json
 from tests.harness.processes import has_ended, wait_until
 
 ROOT = Path(__file__).parents[2]

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from bench.aggregation.command import compare as compare_command
-from bench.aggregation.command import names_of, read_result
-from bench.aggregation.comparison import NothingToCompare, compare
-from bench.aggregation.noise import Noise
-from bench.environment import REPOSITORY
-from bench.figures import MILLISECONDS, Figure, Table
-from bench.report import RESULTS, Report, Section, as_json, latest
+from ottla.bench.aggregation.command import compare as compare_command
+from ottla.bench.aggregation.command import names_of, read_result
+from ottla.bench.aggregation.comparison import NothingToCompare, compare
+from ottla.bench.aggregation.noise import Noise
+from ottla.bench.environment import REPOSITORY
+from ottla.bench.figures import MILLISECONDS, Figure, Table
+from ottla.bench.report import RESULTS, Report, Section, as_json, latest
 
 FIGURES = [
     Figure(metric="producer_p99_s", title="producer: p99", unit=MILLISECONDS),

@@ -1,7 +1,7 @@
 """The floor (tests/unit/bench/test_bench_floor.py) takes what Kafka's own producer sends, idempotent as it is by default."""
 
-from bench.loads import LOADS
-from bench.targets.floor import FloorServer
+from ottla.bench.loads import LOADS
+from ottla.bench.targets.floor import FloorServer
 
 
 def test_the_loads_of_kafkas_client_that_have_a_floor_run(tmp_path):

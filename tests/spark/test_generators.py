@@ -9,12 +9,12 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from bench.figures import LoadFailed
-from bench.generators import phase as phase_module
-from bench.generators.phase import RunningPhase
-from bench.generators.rows import Kind, Role
-from bench.histograms import merged, percentiles_s
-from bench.workloads.model import (
+from ottla.bench.figures import LoadFailed
+from ottla.bench.generators import phase as phase_module
+from ottla.bench.generators.phase import RunningPhase
+from ottla.bench.generators.rows import Kind, Role
+from ottla.bench.histograms import merged, percentiles_s
+from ottla.bench.workloads.model import (
     Action,
     Consumers,
     Event,

@@ -7,14 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from bench import java_clients
-from bench.generators.assignment import ProducerPlan
-from bench.generators.calibration import GENERATOR, PERF_TEST
-from bench.generators.null_sink import TOPIC, NullSink
-from bench.generators.producer import ProducerClient
-from bench.generators.running import Orders, now_us
-from bench.report import from_json
-from bench.workloads.model import RecordSize
+from ottla.bench import java_clients
+from ottla.bench.generators.assignment import ProducerPlan
+from ottla.bench.generators.calibration import GENERATOR, PERF_TEST
+from ottla.bench.generators.null_sink import TOPIC, NullSink
+from ottla.bench.generators.producer import ProducerClient
+from ottla.bench.generators.running import Orders, now_us
+from ottla.bench.report import from_json
+from ottla.bench.workloads.model import RecordSize
 
 REPOSITORY = Path(__file__).parents[2]
 

@@ -6,13 +6,13 @@ from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
 
-from bench.figures import LoadFailed
-from bench.generators.rows import Kind, Role
-from bench.jobs.run import cancel_jobs, run_job
-from bench.targets.events import carry_out
-from bench.targets.running import running
-from bench.targets.started import started
-from bench.workloads.model import Action, ClusterNeeds, Condition, Event, Job, Phase, SparkJob, Tier
+from ottla.bench.figures import LoadFailed
+from ottla.bench.generators.rows import Kind, Role
+from ottla.bench.jobs.run import cancel_jobs, run_job
+from ottla.bench.targets.events import carry_out
+from ottla.bench.targets.running import running
+from ottla.bench.targets.started import started
+from ottla.bench.workloads.model import Action, ClusterNeeds, Condition, Event, Job, Phase, SparkJob, Tier
 from tests.compat.admin import create_topic, produce, read
 from tests.harness.processes import PATIENCE_S, wait_until
 

@@ -7,9 +7,9 @@ import pytest
 from click.testing import CliRunner
 from PIL import Image
 
-from bench.page.command import report as report_command
-from bench.page.files import NotAResult, read_result, write_page
-from bench.report import RESULTS
+from ottla.bench.page.command import report as report_command
+from ottla.bench.page.files import NotAResult, read_result, write_page
+from ottla.bench.report import RESULTS
 from tests.harness import bench_result
 from tests.harness.chromium import Browser
 

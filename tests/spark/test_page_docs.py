@@ -6,8 +6,8 @@ import pytest
 from click.testing import CliRunner
 from PIL import Image
 
-from bench.page.docs import main
-from bench.report import as_json
+from ottla.bench.page.docs import main
+from ottla.bench.report import as_json
 from tests.harness import bench_result
 
 

@@ -14,8 +14,8 @@ REPOSITORY = Path(__file__).parents[2]
 PATIENCE_S = 500
 PROGRAM = """
 import os, sys, time
-from bench.spark import session
-from bench.spark.session import SparkCannotStart, slots, spark_session
+from ottla.bench.spark import session
+from ottla.bench.spark.session import SparkCannotStart, slots, spark_session
 session._EXECUTORS_TIMEOUT_S = float(os.environ.get("EXECUTORS_TIMEOUT_S", "90"))
 try:
     for master in sys.argv[1:]:

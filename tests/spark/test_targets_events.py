@@ -14,14 +14,14 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from bench.targets.cluster_client import ClusterClient
-from bench.targets.conditions import wait_for
-from bench.targets.events import carry_out
-from bench.targets.sampling import Sampler
-from bench.targets.started import StartedTarget, started
-from bench.targets.target import TargetError
-from bench.workloads.model import Action, ClusterNeeds, Condition, Event, Tier
-from protocol.messages.metadata import MetadataResponsePartition
+from ottla.bench.targets.cluster_client import ClusterClient
+from ottla.bench.targets.conditions import wait_for
+from ottla.bench.targets.events import carry_out
+from ottla.bench.targets.sampling import Sampler
+from ottla.bench.targets.started import StartedTarget, started
+from ottla.bench.targets.target import TargetError
+from ottla.bench.workloads.model import Action, ClusterNeeds, Condition, Event, Tier
+from ottla.protocol.messages.metadata import MetadataResponsePartition
 from tests.compat.admin import eventually_equal
 from tests.harness.processes import PATIENCE_S, wait_until
 

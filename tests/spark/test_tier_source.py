@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 from pyspark.errors import PySparkException
 from pyspark.sql import functions
 
-from remote.spark_source.source import TierDataSource
+from ottla.remote.spark_source.source import TierDataSource
 from tests.compat.tiering.stage import Stage
 from tests.compat.tiering.tiered_cluster import DirectoryTier, MinioTier, TieredCluster
 from tests.harness.minio import MinioServer

@@ -9,26 +9,26 @@ from types import SimpleNamespace
 
 import pytest
 
-from broker.groups import loader
-from broker.tiering import metadata_topic_messages
-from broker.tools import dump_batches
-from controller.metadata import record_batches, snapshots
-from protocol.errors import InvalidRecord, KafkaError
-from protocol.metadata.image import InvalidMetadata
-from protocol.records.batch import CONTROL_FLAG, TRANSACTIONAL_FLAG, read_header
-from protocol.records.compression import MAX_DECOMPRESSED_BYTES, Compression
-from protocol.records.control import end_transaction_marker
-from protocol.records.record import OF_BROKERS, payload_of
-from remote.reading import segment_reads
-from storage import compaction
-from storage.cleaned_transactions import CleanedTransactions
-from storage.files import Files
-from storage.log_config import LogConfig
-from storage.validation import NeedsThread, validate
-from storage.verify import metadata_log
-from storage.verify.batches import BatchCheck
-from storage.verify.compare import _difference
-from storage.verify.findings import Findings
+from ottla.broker.groups import loader
+from ottla.broker.tiering import metadata_topic_messages
+from ottla.broker.tools import dump_batches
+from ottla.controller.metadata import record_batches, snapshots
+from ottla.protocol.errors import InvalidRecord, KafkaError
+from ottla.protocol.metadata.image import InvalidMetadata
+from ottla.protocol.records.batch import CONTROL_FLAG, TRANSACTIONAL_FLAG, read_header
+from ottla.protocol.records.compression import MAX_DECOMPRESSED_BYTES, Compression
+from ottla.protocol.records.control import end_transaction_marker
+from ottla.protocol.records.record import OF_BROKERS, payload_of
+from ottla.remote.reading import segment_reads
+from ottla.storage import compaction
+from ottla.storage.cleaned_transactions import CleanedTransactions
+from ottla.storage.files import Files
+from ottla.storage.log_config import LogConfig
+from ottla.storage.validation import NeedsThread, validate
+from ottla.storage.verify import metadata_log
+from ottla.storage.verify.batches import BatchCheck
+from ottla.storage.verify.compare import _difference
+from ottla.storage.verify.findings import Findings
 from tests.harness.bombs import NOW_MS, SMALLEST_RECORD, batch_of, bombs
 from tests.harness.loop_turns import OneTurn
 from tests.unit.storage.storage_support import open_log

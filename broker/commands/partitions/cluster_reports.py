@@ -9,38 +9,38 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from broker.commands.bootstrap import TIMEOUT_S, ClusterError, check_topics, metadata
-from broker.commands.partitions.description import Description, Replica, ReplicaLog, TopicSettings
-from broker.commands.partitions.replica_reports import Asked, Reported, error_name, replica_reports
-from broker.network.client import Address, ClientSettings, NodeClient
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.describe_configs import (
+from ottla.broker.commands.bootstrap import TIMEOUT_S, ClusterError, check_topics, metadata
+from ottla.broker.commands.partitions.description import Description, Replica, ReplicaLog, TopicSettings
+from ottla.broker.commands.partitions.replica_reports import Asked, Reported, error_name, replica_reports
+from ottla.broker.network.client import Address, ClientSettings, NodeClient
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResponse,
 )
-from protocol.messages.describe_topic_partitions import (
+from ottla.protocol.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
     TopicRequest,
 )
-from protocol.messages.list_partition_reassignments import (
+from ottla.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
     ListPartitionReassignmentsTopics,
 )
-from protocol.messages.metadata import (
+from ottla.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
     MetadataResponsePartition,
 )
-from protocol.metadata.leader_preference import NO_PREFERENCE, LeaderPreference
-from protocol.schema import Request
-from protocol.types import TopicPartition
-from runtime import Runtime
+from ottla.protocol.metadata.leader_preference import NO_PREFERENCE, LeaderPreference
+from ottla.protocol.schema import Request
+from ottla.protocol.types import TopicPartition
+from ottla.runtime import Runtime
 
 #: A broker that does not answer is given up sooner than a cluster.
 _BROKER_TIMEOUT_S: Final = 10.0

@@ -5,12 +5,12 @@ import sys
 
 import click
 
-from broker.commands.bootstrap import addresses_of, ask, bootstrap_option
-from broker.commands.partitions.cluster_reports import describe
-from broker.commands.partitions.description import Description
-from broker.commands.partitions.lines import json_of, text_of
-from broker.tools.plain import output
-from runtime import Runtime
+from ottla.broker.commands.bootstrap import addresses_of, ask, bootstrap_option
+from ottla.broker.commands.partitions.cluster_reports import describe
+from ottla.broker.commands.partitions.description import Description
+from ottla.broker.commands.partitions.lines import json_of, text_of
+from ottla.broker.tools.plain import output
+from ottla.runtime import Runtime
 
 
 @click.group("partitions")

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from protocol.local_log import LocalLog
-from protocol.metadata.leader_preference import NO_PREFERENCE, LeaderPreference
-from protocol.types import TopicPartition
+from ottla.protocol.local_log import LocalLog
+from ottla.protocol.metadata.leader_preference import NO_PREFERENCE, LeaderPreference
+from ottla.protocol.types import TopicPartition
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Why a partition's leader is its leader, as far as the present state shows it.
 
 The controller keeps no reasons, but what it would decide now is known: a preferred leader election chooses the preferred
-replica if that one may lead and has enough local data (`protocol.metadata.leader_preference`), else keeps a leader that has
+replica if that one may lead and has enough local data (`ottla.protocol.metadata.leader_preference`), else keeps a leader that has
 enough. So the reason is what prevents the preferred replica from leading now; or nothing does, and the leader is a
 former election's. The local logs are those that brokers report now; the controller's are those of the leader's last
 AlterPartition (KIP-1303).
@@ -9,9 +9,9 @@ AlterPartition (KIP-1303).
 
 from collections.abc import Sequence
 
-from broker.commands.partitions.description import Description, Replica
-from broker.tools.readable import duration_text, size_text
-from protocol.metadata.leader_preference import preference_order
+from ottla.broker.commands.partitions.description import Description, Replica
+from ottla.broker.tools.readable import duration_text, size_text
+from ottla.protocol.metadata.leader_preference import preference_order
 
 
 def preferred_election(partition: Description, *, now_ms: int) -> int | None:

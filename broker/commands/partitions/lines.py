@@ -11,10 +11,10 @@ Where the terminal is too narrow for the table, each replica has its numbers one
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from broker.commands.partitions.description import Description, Replica
-from broker.commands.partitions.leadership import preferred_election, why
-from broker.tools.plain import as_json
-from broker.tools.readable import size_text, table
+from ottla.broker.commands.partitions.description import Description, Replica
+from ottla.broker.commands.partitions.leadership import preferred_election, why
+from ottla.broker.tools.plain import as_json
+from ottla.broker.tools.readable import size_text, table
 
 _WORDS: Final = ("replica", "rack", "state")
 _NUMBERS: Final = (

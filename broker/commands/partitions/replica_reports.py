@@ -18,25 +18,25 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from broker.commands.partitions.description import ReplicaLog
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode, KafkaError, UnsupportedVersion
-from protocol.messages.describe_log_dirs import (
+from ottla.broker.commands.partitions.description import ReplicaLog
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode, KafkaError, UnsupportedVersion
+from ottla.protocol.messages.describe_log_dirs import (
     DescribableLogDirTopic,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
 )
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
-from protocol.messages.list_offsets import (
+from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from ottla.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from protocol.records.batch import batches
-from protocol.schema import Request
-from protocol.special_timestamps import EARLIEST, EARLIEST_LOCAL, EARLIEST_PENDING_UPLOAD, LATEST
-from protocol.types import TopicPartition
+from ottla.protocol.records.batch import batches
+from ottla.protocol.schema import Request
+from ottla.protocol.special_timestamps import EARLIEST, EARLIEST_LOCAL, EARLIEST_PENDING_UPLOAD, LATEST
+from ottla.protocol.types import TopicPartition
 
 #: (API key, request, versions) -> response, of one broker. Raises OSError, TimeoutError, KafkaError.
 Ask = Callable[[ApiKey, Request, range], Awaitable[Any]]

@@ -1,12 +1,12 @@
 """Reads all finished copies from the store, and checks each batch of them: `ottla tier verify --data`."""
 
-from broker.commands.tier.comparison import Finding
-from broker.commands.tier.progress import Progress
-from protocol.remote.records import RemoteLogSegmentState
-from remote.checked_copies import problem_of
-from remote.known_copies import KnownCopies
-from remote.storage_manager import RemoteStorageManager
-from storage.kafka_uuid import to_text
+from ottla.broker.commands.tier.comparison import Finding
+from ottla.broker.commands.tier.progress import Progress
+from ottla.protocol.remote.records import RemoteLogSegmentState
+from ottla.remote.checked_copies import problem_of
+from ottla.remote.known_copies import KnownCopies
+from ottla.remote.storage_manager import RemoteStorageManager
+from ottla.storage.kafka_uuid import to_text
 
 
 def damaged_copies(storage: RemoteStorageManager, known: KnownCopies, progress: Progress) -> list[Finding]:

@@ -9,24 +9,24 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 from uuid import UUID
 
-from broker.commands.bootstrap import TIMEOUT_S, ClusterError, metadata
-from broker.network.client import Address, NodeClient
-from broker.tiering import metadata_topic_messages as messages
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode, KafkaError, UnsupportedVersion
-from protocol.messages.list_offsets import (
+from ottla.broker.commands.bootstrap import TIMEOUT_S, ClusterError, metadata
+from ottla.broker.network.client import Address, NodeClient
+from ottla.broker.tiering import metadata_topic_messages as messages
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode, KafkaError, UnsupportedVersion
+from ottla.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from protocol.special_timestamps import EARLIEST, LATEST
-from protocol.types import TopicPartition
-from remote.errors import RemoteStorageError, RetriableRemoteStorageError
-from remote.segment_metadata import TopicIdPartition
-from remote.topic_metadata.topic import TOPIC, Position
-from runtime import Runtime
+from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from ottla.protocol.special_timestamps import EARLIEST, LATEST
+from ottla.protocol.types import TopicPartition
+from ottla.remote.errors import RemoteStorageError, RetriableRemoteStorageError
+from ottla.remote.segment_metadata import TopicIdPartition
+from ottla.remote.topic_metadata.topic import TOPIC, Position
+from ottla.runtime import Runtime
 
 T = TypeVar("T")
 

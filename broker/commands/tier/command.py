@@ -10,22 +10,22 @@ from typing import Final
 
 import click
 
-from broker.commands.bootstrap import ClusterError
-from broker.commands.tier import lines
-from broker.commands.tier.batches import damaged_copies
-from broker.commands.tier.cluster_client import ClusterClient
-from broker.commands.tier.comparison import Finding, Orphan, OrphanKind, certain, findings, orphans
-from broker.commands.tier.listing import Listing, list_topics
-from broker.commands.tier.look import Look, look
-from broker.commands.tier.progress import Progress
-from broker.commands.tier.repair import Plan, plan_rebuilding, write_plan
-from broker.commands.tier.target import Target, with_target
-from broker.tools.plain import output
-from broker.tools.readable import size_text
-from remote.stores.object_storage import ObjectStorage
-from remote.topic_metadata.topic import TOPIC
-from runtime import Pool, Runtime
-from storage.kafka_uuid import to_text
+from ottla.broker.commands.bootstrap import ClusterError
+from ottla.broker.commands.tier import lines
+from ottla.broker.commands.tier.batches import damaged_copies
+from ottla.broker.commands.tier.cluster_client import ClusterClient
+from ottla.broker.commands.tier.comparison import Finding, Orphan, OrphanKind, certain, findings, orphans
+from ottla.broker.commands.tier.listing import Listing, list_topics
+from ottla.broker.commands.tier.look import Look, look
+from ottla.broker.commands.tier.progress import Progress
+from ottla.broker.commands.tier.repair import Plan, plan_rebuilding, write_plan
+from ottla.broker.commands.tier.target import Target, with_target
+from ottla.broker.tools.plain import output
+from ottla.broker.tools.readable import size_text
+from ottla.remote.stores.object_storage import ObjectStorage
+from ottla.remote.topic_metadata.topic import TOPIC
+from ottla.runtime import Pool, Runtime
+from ottla.storage.kafka_uuid import to_text
 
 _UNIT_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 #: Objects that are deleted between two updates of the progress.

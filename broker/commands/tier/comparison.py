@@ -10,12 +10,12 @@ from enum import Enum
 from typing import Final
 from uuid import UUID
 
-from protocol.remote.records import RemoteLogSegmentState
-from remote.known_copies import KnownCopies
-from remote.segment_metadata import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
-from remote.storage_manager import IndexType
-from remote.stores.stored_segments import StoredSegment, StoredSegments, name_of
-from storage.kafka_uuid import to_text
+from ottla.protocol.remote.records import RemoteLogSegmentState
+from ottla.remote.known_copies import KnownCopies
+from ottla.remote.segment_metadata import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
+from ottla.remote.storage_manager import IndexType
+from ottla.remote.stores.stored_segments import StoredSegment, StoredSegments, name_of
+from ottla.storage.kafka_uuid import to_text
 
 _FINISHED: Final = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
 _ANYWHERE: Final = 2**63

@@ -2,15 +2,15 @@
 
 from collections.abc import Iterator, Sequence
 
-from broker.commands.tier.comparison import Finding, Orphan, orphans
-from broker.commands.tier.listing import Listing
-from broker.commands.tier.look import Look
-from broker.commands.tier.picture import picture
-from broker.tools.plain import Row, as_json
-from broker.tools.readable import size_text, time_text
-from remote.segment_metadata import RemoteLogSegmentMetadata
-from remote.topic_metadata.topic import TOPIC
-from storage.kafka_uuid import to_text
+from ottla.broker.commands.tier.comparison import Finding, Orphan, orphans
+from ottla.broker.commands.tier.listing import Listing
+from ottla.broker.commands.tier.look import Look
+from ottla.broker.commands.tier.picture import picture
+from ottla.broker.tools.plain import Row, as_json
+from ottla.broker.tools.readable import size_text, time_text
+from ottla.remote.segment_metadata import RemoteLogSegmentMetadata
+from ottla.remote.topic_metadata.topic import TOPIC
+from ottla.storage.kafka_uuid import to_text
 
 
 def of_listing(listing: Listing, *, is_json: bool, has_table: bool) -> Iterator[str]:

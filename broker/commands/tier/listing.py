@@ -3,16 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from broker.commands.bootstrap import ClusterError, check_topics
-from broker.commands.tier.cluster_client import ClusterClient, Leader, partitions_of
-from broker.commands.tier.comparison import LogRange
-from broker.commands.tier.look import log_ranges, read_metadata
-from broker.commands.tier.progress import Progress
-from protocol.types import TopicPartition
-from remote.known_copies import KnownCopies
-from remote.segment_metadata import RemoteLogSegmentMetadata
-from remote.topic_metadata.partitioner import metadata_partition
-from remote.topic_metadata.topic import TOPIC
+from ottla.broker.commands.bootstrap import ClusterError, check_topics
+from ottla.broker.commands.tier.cluster_client import ClusterClient, Leader, partitions_of
+from ottla.broker.commands.tier.comparison import LogRange
+from ottla.broker.commands.tier.look import log_ranges, read_metadata
+from ottla.broker.commands.tier.progress import Progress
+from ottla.protocol.types import TopicPartition
+from ottla.remote.known_copies import KnownCopies
+from ottla.remote.segment_metadata import RemoteLogSegmentMetadata
+from ottla.remote.topic_metadata.partitioner import metadata_partition
+from ottla.remote.topic_metadata.topic import TOPIC
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)

@@ -8,19 +8,19 @@ deleted, or copied, after the store was listed does; what is wrong in two looks 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from broker.commands.tier.cluster_client import ClusterClient, Leader, partitions_of
-from broker.commands.tier.comparison import LogRange
-from broker.commands.tier.progress import Progress
-from protocol.errors import MalformedMessage
-from protocol.remote.record_codec import UnknownRemoteLogMetadata
-from protocol.special_timestamps import EARLIEST, EARLIEST_LOCAL, LATEST
-from remote.known_copies import KnownCopies
-from remote.segment_metadata import TopicIdPartition
-from remote.stores.object_storage import ListedObject, ObjectStorage
-from remote.stores.stored_segments import StoredSegments
-from remote.topic_metadata.records import from_value
-from remote.topic_metadata.topic import TOPIC
-from runtime import Pool, Runtime
+from ottla.broker.commands.tier.cluster_client import ClusterClient, Leader, partitions_of
+from ottla.broker.commands.tier.comparison import LogRange
+from ottla.broker.commands.tier.progress import Progress
+from ottla.protocol.errors import MalformedMessage
+from ottla.protocol.remote.record_codec import UnknownRemoteLogMetadata
+from ottla.protocol.special_timestamps import EARLIEST, EARLIEST_LOCAL, LATEST
+from ottla.remote.known_copies import KnownCopies
+from ottla.remote.segment_metadata import TopicIdPartition
+from ottla.remote.stores.object_storage import ListedObject, ObjectStorage
+from ottla.remote.stores.stored_segments import StoredSegments
+from ottla.remote.topic_metadata.records import from_value
+from ottla.remote.topic_metadata.topic import TOPIC
+from ottla.runtime import Pool, Runtime
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)

@@ -8,12 +8,12 @@ orders-0   [0, 4711)   leader 1, epoch 3
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from broker.commands.tier.comparison import LogRange
-from broker.tools.readable import size_text, table, time_text
-from protocol.remote.records import RemoteLogSegmentState
-from protocol.types import TopicPartition
-from remote.segment_metadata import RemoteLogSegmentMetadata
-from storage.kafka_uuid import to_text
+from ottla.broker.commands.tier.comparison import LogRange
+from ottla.broker.tools.readable import size_text, table, time_text
+from ottla.protocol.remote.records import RemoteLogSegmentState
+from ottla.protocol.types import TopicPartition
+from ottla.remote.segment_metadata import RemoteLogSegmentMetadata
+from ottla.storage.kafka_uuid import to_text
 
 _FULL, _PART, _NONE = "█", "▒", " "
 #: Characters for a log.

@@ -4,23 +4,23 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from broker.commands.tier.cluster_client import ClusterClient
-from broker.commands.tier.comparison import OrphanKind, orphans
-from broker.commands.tier.look import Look
-from broker.commands.tier.progress import Progress
-from protocol.remote.records import RemoteLogSegmentState
-from remote.rebuilding import (
+from ottla.broker.commands.tier.cluster_client import ClusterClient
+from ottla.broker.commands.tier.comparison import OrphanKind, orphans
+from ottla.broker.commands.tier.look import Look
+from ottla.broker.commands.tier.progress import Progress
+from ottla.protocol.remote.records import RemoteLogSegmentState
+from ottla.remote.rebuilding import (
     NotRebuilt,
     finished,
     is_lost_finish,
     metadata_of,
     without_duplicates,
 )
-from remote.segment_metadata import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
-from remote.stores.object_storage import ObjectStore
-from remote.stores.stored_segments import StoredSegment
-from remote.topic_metadata.partitioner import metadata_partition
-from remote.topic_metadata.records import Change, to_value
+from ottla.remote.segment_metadata import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
+from ottla.remote.stores.object_storage import ObjectStore
+from ottla.remote.stores.stored_segments import StoredSegment
+from ottla.remote.topic_metadata.partitioner import metadata_partition
+from ottla.remote.topic_metadata.records import Change, to_value
 
 _FINISHED: Final = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
 #: Records of one request.

@@ -8,16 +8,16 @@ from typing import Any, TypeVar
 
 import click
 
-from broker.commands.bootstrap import CannotBeDone, addresses_of, ask, bootstrap_option
-from broker.commands.tier.cluster_client import ClusterClient
-from broker.config.load import read_properties
-from broker.network.client import Address
-from protocol.errors import InvalidConfig
-from remote.plugins import storage_manager_of
-from remote.storage_manager import RemoteStorageManager
-from remote.stores.object_storage import ObjectStorage
-from remote.tier_text import tier_properties
-from runtime import Runtime
+from ottla.broker.commands.bootstrap import CannotBeDone, addresses_of, ask, bootstrap_option
+from ottla.broker.commands.tier.cluster_client import ClusterClient
+from ottla.broker.config.load import read_properties
+from ottla.broker.network.client import Address
+from ottla.protocol.errors import InvalidConfig
+from ottla.remote.plugins import storage_manager_of
+from ottla.remote.storage_manager import RemoteStorageManager
+from ottla.remote.stores.object_storage import ObjectStorage
+from ottla.remote.tier_text import tier_properties
+from ottla.runtime import Runtime
 
 T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., Any])

@@ -4,7 +4,7 @@
 set on the resource type BROKER (KIP-226), including a few keys that exist only dynamically.
 """
 
-from broker.config.definitions import (
+from ottla.broker.config.definitions import (
     broker_quotas,
     client_metrics,
     group_resource,
@@ -20,7 +20,7 @@ from broker.config.definitions import (
     tiered,
     transactions,
 )
-from protocol.config_def import ConfigDef, UpdateMode
+from ottla.protocol.config_def import ConfigDef, UpdateMode
 
 __all__ = ["BROKER_CONFIGS", "CLIENT_METRICS_CONFIGS", "DYNAMIC_BROKER_CONFIGS", "GROUP_CONFIGS"]
 

@@ -3,8 +3,8 @@
 Names, types, defaults and bounds are Kafka 4.3.1's.
 """
 
-from broker.config.definitions.shorthand import AT_LEAST_0, CLUSTER_WIDE, LONG, MAX_LONG, MEDIUM
-from protocol.config_def import ConfigKey
+from ottla.broker.config.definitions.shorthand import AT_LEAST_0, CLUSTER_WIDE, LONG, MAX_LONG, MEDIUM
+from ottla.protocol.config_def import ConfigKey
 
 KEYS = (
     ConfigKey("leader.replication.throttled.rate", LONG, MAX_LONG,

@@ -3,10 +3,10 @@
 Names, types, defaults and bounds are Kafka 4.3.1's.
 """
 
-from broker.config.definitions.features import CLIENT_METRICS
-from broker.config.definitions.shorthand import INT, LIST, MEDIUM
-from protocol.config_def import ConfigKey, unread
-from protocol.config_values import Distinct
+from ottla.broker.config.definitions.features import CLIENT_METRICS
+from ottla.broker.config.definitions.shorthand import INT, LIST, MEDIUM
+from ottla.protocol.config_def import ConfigKey, unread
+from ottla.protocol.config_values import Distinct
 
 KEYS = unread(CLIENT_METRICS, (
     ConfigKey("metrics", LIST, (),

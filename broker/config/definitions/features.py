@@ -6,7 +6,7 @@ the code that reads it.
 
 from typing import Final
 
-from protocol.config_def import NotServed
+from ottla.protocol.config_def import NotServed
 
 AUTHORIZATION: Final = NotServed("authorization")
 CLIENT_METRICS: Final = NotServed("client metrics (KIP-714)")

@@ -3,10 +3,10 @@
 Names, types, defaults and bounds are Kafka 4.3.1's.
 """
 
-from broker.config.definitions.features import CONSUMER_GROUPS, SHARE_GROUPS, STREAMS_GROUPS
-from broker.config.definitions.shorthand import AT_LEAST_0, AT_LEAST_1, BOOLEAN, INT, MEDIUM, STRING
-from protocol.config_def import ConfigKey, unread
-from protocol.config_values import Between, DurationOrOffset, OneOf
+from ottla.broker.config.definitions.features import CONSUMER_GROUPS, SHARE_GROUPS, STREAMS_GROUPS
+from ottla.broker.config.definitions.shorthand import AT_LEAST_0, AT_LEAST_1, BOOLEAN, INT, MEDIUM, STRING
+from ottla.protocol.config_def import ConfigKey, unread
+from ottla.protocol.config_values import Between, DurationOrOffset, OneOf
 
 KEYS = unread(CONSUMER_GROUPS, (
     ConfigKey("consumer.session.timeout.ms", INT, 45000,

@@ -3,8 +3,8 @@
 Names, types, defaults and bounds are Kafka 4.3.1's.
 """
 
-from broker.config.definitions.features import CONSUMER_GROUPS, SHARE_GROUPS, STREAMS_GROUPS
-from broker.config.definitions.shorthand import (
+from ottla.broker.config.definitions.features import CONSUMER_GROUPS, SHARE_GROUPS, STREAMS_GROUPS
+from ottla.broker.config.definitions.shorthand import (
     AT_LEAST_0,
     AT_LEAST_1,
     CLUSTER_WIDE,
@@ -18,8 +18,8 @@ from broker.config.definitions.shorthand import (
     SHORT,
     STRING,
 )
-from protocol.config_def import ConfigKey, NoMeaning, NotServed, unread
-from protocol.config_values import AnyCaseOneOf, Between, Distinct
+from ottla.protocol.config_def import ConfigKey, NoMeaning, NotServed, unread
+from ottla.protocol.config_values import AnyCaseOneOf, Between, Distinct
 
 KEYS = (
     ConfigKey("group.coordinator.rebalance.protocols", LIST, ("classic", "consumer", "streams"),

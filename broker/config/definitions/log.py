@@ -3,7 +3,7 @@
 Names, types, defaults and bounds are Kafka 4.3.1's.
 """
 
-from broker.config.definitions.shorthand import (
+from ottla.broker.config.definitions.shorthand import (
     AT_LEAST_0,
     AT_LEAST_1,
     BOOLEAN,
@@ -21,9 +21,9 @@ from broker.config.definitions.shorthand import (
     PER_BROKER,
     STRING,
 )
-from protocol.config_def import ConfigKey, NoMeaning, NotServed
-from protocol.config_values import Between, Distinct, OneOf
-from storage.topic_configs import TIMESTAMP_TYPES
+from ottla.protocol.config_def import ConfigKey, NoMeaning, NotServed
+from ottla.protocol.config_values import Between, Distinct, OneOf
+from ottla.storage.topic_configs import TIMESTAMP_TYPES
 
 KEYS = (
     ConfigKey("num.partitions", INT, 1,

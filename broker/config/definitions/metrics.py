@@ -4,10 +4,10 @@ Names, types, defaults and bounds are Kafka 4.3.1's, except for `metrics.listene
 metrics are read by JMX.
 """
 
-from broker.config.definitions.features import CLIENT_METRICS, CLIENT_QUOTAS, CONTROLLER_QUOTAS, METRICS
-from broker.config.definitions.shorthand import AT_LEAST_1, CLASS, CLUSTER_WIDE, INT, LIST, LONG, LOW, STRING
-from protocol.config_def import ConfigKey
-from protocol.config_values import Distinct, HttpAddresses
+from ottla.broker.config.definitions.features import CLIENT_METRICS, CLIENT_QUOTAS, CONTROLLER_QUOTAS, METRICS
+from ottla.broker.config.definitions.shorthand import AT_LEAST_1, CLASS, CLUSTER_WIDE, INT, LIST, LONG, LOW, STRING
+from ottla.protocol.config_def import ConfigKey
+from ottla.protocol.config_values import Distinct, HttpAddresses
 
 KEYS = (
     ConfigKey("metrics.listeners", LIST, (),

@@ -3,8 +3,8 @@
 Names, types, defaults and bounds are Kafka 4.3.1's.
 """
 
-from broker.config.definitions.features import SASL
-from broker.config.definitions.shorthand import (
+from ottla.broker.config.definitions.features import SASL
+from ottla.broker.config.definitions.shorthand import (
     AT_LEAST_0,
     AT_LEAST_1,
     CLUSTER_WIDE,
@@ -18,8 +18,8 @@ from broker.config.definitions.shorthand import (
     PER_BROKER,
     STRING,
 )
-from protocol.config_def import ConfigKey, NoMeaning
-from protocol.config_values import Distinct
+from ottla.protocol.config_def import ConfigKey, NoMeaning
+from ottla.protocol.config_values import Distinct
 
 KEYS = (
     ConfigKey("listeners", LIST, ("PLAINTEXT://:9092",),

@@ -3,8 +3,8 @@
 Names, types, defaults and bounds are Kafka 4.3.1's.
 """
 
-from broker.config.definitions.features import SASL
-from broker.config.definitions.shorthand import (
+from ottla.broker.config.definitions.features import SASL
+from ottla.broker.config.definitions.shorthand import (
     AT_LEAST_0,
     AT_LEAST_1,
     BOOLEAN,
@@ -17,8 +17,8 @@ from broker.config.definitions.shorthand import (
     MEDIUM,
     STRING,
 )
-from protocol.config_def import ConfigKey, NoMeaning
-from protocol.config_values import Between, Distinct, HostsAndPorts, Voters
+from ottla.protocol.config_def import ConfigKey, NoMeaning
+from ottla.protocol.config_values import Between, Distinct, HostsAndPorts, Voters
 
 KEYS = (
     ConfigKey("process.roles", LIST, None,

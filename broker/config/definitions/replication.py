@@ -3,7 +3,7 @@
 Names, types, defaults and bounds are Kafka 4.3.1's; those of `leader.election.*` are the draft KIP-1303's.
 """
 
-from broker.config.definitions.shorthand import (
+from ottla.broker.config.definitions.shorthand import (
     AT_LEAST_0,
     AT_LEAST_1,
     BOOLEAN,
@@ -14,8 +14,8 @@ from broker.config.definitions.shorthand import (
     MEDIUM,
     STRING,
 )
-from protocol.config_def import ConfigKey, NoMeaning
-from protocol.config_values import Between, OneOf
+from ottla.protocol.config_def import ConfigKey, NoMeaning
+from ottla.protocol.config_values import Between, OneOf
 
 KEYS = (
     ConfigKey("controller.socket.timeout.ms", INT, 30000,

@@ -3,8 +3,8 @@
 Names, types, defaults and bounds are Kafka 4.3.1's.
 """
 
-from broker.config.definitions.features import DELEGATION_TOKENS, SASL, SSL
-from broker.config.definitions.shorthand import (
+from ottla.broker.config.definitions.features import DELEGATION_TOKENS, SASL, SSL
+from ottla.broker.config.definitions.shorthand import (
     AT_LEAST_1,
     BOOLEAN,
     CLASS,
@@ -20,8 +20,8 @@ from broker.config.definitions.shorthand import (
     SHORT,
     STRING,
 )
-from protocol.config_def import ConfigKey, NoMeaning, NotServed, unread
-from protocol.config_values import AnyCaseOneOf, Between, Distinct, OneOf
+from ottla.protocol.config_def import ConfigKey, NoMeaning, NotServed, unread
+from ottla.protocol.config_values import AnyCaseOneOf, Between, Distinct, OneOf
 
 KEYS = unread(SASL, (
     ConfigKey("connections.max.reauth.ms", LONG, 0,

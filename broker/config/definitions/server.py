@@ -3,7 +3,7 @@
 Names, types, defaults and bounds are Kafka 4.3.1's.
 """
 
-from broker.config.definitions.shorthand import (
+from ottla.broker.config.definitions.shorthand import (
     AT_LEAST_0,
     AT_LEAST_1,
     BOOLEAN,
@@ -16,10 +16,10 @@ from broker.config.definitions.shorthand import (
     MEDIUM,
     STRING,
 )
-from protocol.config_def import ConfigKey, NoMeaning, NotServed
-from protocol.config_values import Between, Distinct, GzipLevel, NotNull, OneOf
-from protocol.records.record import MAX_RECORD_BYTES
-from storage.topic_configs import COMPRESSION_TYPES
+from ottla.protocol.config_def import ConfigKey, NoMeaning, NotServed
+from ottla.protocol.config_values import Between, Distinct, GzipLevel, NotNull, OneOf
+from ottla.protocol.records.record import MAX_RECORD_BYTES
+from ottla.storage.topic_configs import COMPRESSION_TYPES
 
 KEYS = (
     ConfigKey("broker.id", INT, -1, "Former name of node.id; if both are given they must agree.", HIGH),

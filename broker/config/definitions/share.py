@@ -3,8 +3,8 @@
 Names, types, defaults and bounds are Kafka 4.3.1's.
 """
 
-from broker.config.definitions.features import SHARE_GROUPS
-from broker.config.definitions.shorthand import (
+from ottla.broker.config.definitions.features import SHARE_GROUPS
+from ottla.broker.config.definitions.shorthand import (
     AT_LEAST_1,
     CLUSTER_WIDE,
     HIGH,
@@ -14,8 +14,8 @@ from broker.config.definitions.shorthand import (
     SHORT,
     STRING,
 )
-from protocol.config_def import ConfigKey, unread
-from protocol.config_values import Between
+from ottla.protocol.config_def import ConfigKey, unread
+from ottla.protocol.config_values import Between
 
 KEYS = unread(SHARE_GROUPS, (
     ConfigKey("group.share.delivery.count.limit", INT, 5,

@@ -1,7 +1,7 @@
 """Short names that keep the tables of definitions readable."""
 
-from protocol.config_def import ConfigType, Importance, UpdateMode
-from protocol.config_values import Between
+from ottla.protocol.config_def import ConfigType, Importance, UpdateMode
+from ottla.protocol.config_values import Between
 
 BOOLEAN = ConfigType.BOOLEAN
 CLASS = ConfigType.CLASS

@@ -5,7 +5,7 @@ Names, types, defaults and bounds are Kafka 4.3.1's, except for `remote.log.stor
 the prefixes rsm.config. and rlmm.config., are read by the managers.
 """
 
-from broker.config.definitions.shorthand import (
+from ottla.broker.config.definitions.shorthand import (
     AT_LEAST_0,
     AT_LEAST_1,
     BOOLEAN,
@@ -18,8 +18,8 @@ from broker.config.definitions.shorthand import (
     MEDIUM,
     STRING,
 )
-from protocol.config_def import ConfigKey
-from protocol.config_values import Between, NonEmpty
+from ottla.protocol.config_def import ConfigKey
+from ottla.protocol.config_values import Between, NonEmpty
 
 KEYS = (
     ConfigKey("remote.log.storage.system.enable", BOOLEAN, False,

@@ -3,8 +3,8 @@
 Names, types, defaults and bounds are Kafka 4.3.1's.
 """
 
-from broker.config.definitions.features import TRANSACTIONS
-from broker.config.definitions.shorthand import (
+from ottla.broker.config.definitions.features import TRANSACTIONS
+from ottla.broker.config.definitions.shorthand import (
     AT_LEAST_0,
     AT_LEAST_1,
     BOOLEAN,
@@ -14,7 +14,7 @@ from broker.config.definitions.shorthand import (
     LOW,
     SHORT,
 )
-from protocol.config_def import ConfigKey, NotServed, unread
+from ottla.protocol.config_def import ConfigKey, NotServed, unread
 
 KEYS = (
     *unread(TRANSACTIONS, (

@@ -12,7 +12,7 @@ import boto3
 import psutil
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from remote.stores.s3 import S3Storage
+from ottla.remote.stores.s3 import S3Storage
 from tests.compat.admin import PATIENCE_S
 from tests.harness.http_proxy import FaultyProxy
 from tests.harness.minio import ACCESS_KEY, SECRET_KEY, MinioServer
@@ -122,7 +122,7 @@ class TieredServer:
         def is_there() -> bool:
             for child in psutil.Process(self.server.child.pid).children():
                 with suppress(psutil.NoSuchProcess):  # it has ended, or is a zombie
-                    if "remote.transfers.worker" in child.cmdline():
+                    if "ottla.remote.transfers.worker" in child.cmdline():
                         found.append(child)
             return bool(found)
 

@@ -13,12 +13,12 @@
 
 from pathlib import Path
 
-from protocol.errors import ErrorCode
-from protocol.metadata.frame import decode_record
-from protocol.metadata.image import MetadataImage
-from protocol.metadata.records import BeginTransactionRecord, EndTransactionRecord
-from protocol.records.batch import batches
-from protocol.records.record import values_of
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.metadata.frame import decode_record
+from ottla.protocol.metadata.image import MetadataImage
+from ottla.protocol.metadata.records import BeginTransactionRecord, EndTransactionRecord
+from ottla.protocol.records.batch import batches
+from ottla.protocol.records.record import values_of
 from tests.compat.admin import eventually_equal
 from tests.compat.tiering.stage import Stage
 from tests.compat.tiering.tiered_cluster import TieredCluster

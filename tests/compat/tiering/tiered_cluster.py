@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Protocol, Self
 from uuid import uuid4
 
-from remote.stores.local_directory import LocalDirectory
-from remote.stores.object_storage import ObjectStorage, StoredObject
-from remote.stores.s3 import S3Storage
-from storage.kafka_uuid import to_text
+from ottla.remote.stores.local_directory import LocalDirectory
+from ottla.remote.stores.object_storage import ObjectStorage, StoredObject
+from ottla.remote.stores.s3 import S3Storage
+from ottla.storage.kafka_uuid import to_text
 from tests.harness.listed_brokers import wait_until_listed
 from tests.harness.minio import MinioServer
 from tests.harness.nodes import KafkaNode, Node, OttlaNode, broker, controller
@@ -79,7 +79,7 @@ class MinioTier:
 
     def properties(self) -> Mapping[str, str]:
         return {
-            "remote.log.storage.manager.class.name": "remote.stores.s3.S3Storage",
+            "remote.log.storage.manager.class.name": "ottla.remote.stores.s3.S3Storage",
             **{f"rsm.config.{key}": str(value) for key, value in self._settings.items()},
         }
 

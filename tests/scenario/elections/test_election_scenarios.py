@@ -32,32 +32,32 @@ from uuid import UUID
 
 import pytest
 
-from controller import configs
-from controller.membership import brokers
-from controller.partitions import leader_balancing
-from controller.partitions.alter_partition import alter_partition
-from controller.partitions.elect_leaders import elect_leaders
-from controller.partitions.reassignments import alter_partition_reassignments
-from controller.settings import ConfigValidators
-from protocol.errors import ErrorCode
-from protocol.local_log import LocalLogState
-from protocol.messages.alter_partition import AlterPartitionRequest, BrokerState, PartitionData, TopicData
-from protocol.messages.alter_partition_reassignments import (
+from ottla.controller import configs
+from ottla.controller.membership import brokers
+from ottla.controller.partitions import leader_balancing
+from ottla.controller.partitions.alter_partition import alter_partition
+from ottla.controller.partitions.elect_leaders import elect_leaders
+from ottla.controller.partitions.reassignments import alter_partition_reassignments
+from ottla.controller.settings import ConfigValidators
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.local_log import LocalLogState
+from ottla.protocol.messages.alter_partition import AlterPartitionRequest, BrokerState, PartitionData, TopicData
+from ottla.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
-from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
-from protocol.messages.broker_registration import BrokerRegistrationRequest, Feature
-from protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
-from protocol.messages.incremental_alter_configs import (
+from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from ottla.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature
+from ottla.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from ottla.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from protocol.messages.unregister_broker import UnregisterBrokerRequest
-from protocol.metadata.image import LeaderRecoveryState
-from storage.log_config import validate_topic_configs
+from ottla.protocol.messages.unregister_broker import UnregisterBrokerRequest
+from ottla.protocol.metadata.image import LeaderRecoveryState
+from ottla.storage.log_config import validate_topic_configs
 from tests.unit.controller.controller_support import CLUSTER_ID, ELR, Machine, directory
 
 _FILES = sorted(Path(__file__).parent.glob("*.txt"))

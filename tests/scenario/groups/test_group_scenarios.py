@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from protocol.errors import ErrorCode
-from protocol.messages.leave_group import MemberIdentity
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.leave_group import MemberIdentity
 from tests.unit.groups.groups_support import Stage, describe_group
 
 _FILES = sorted(Path(__file__).parent.glob("*.txt"))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.replication.follower import Divergence, FetchRecords, Follower, FollowerRequest, TruncateTo
+from ottla.broker.replication.follower import Divergence, FetchRecords, Follower, FollowerRequest, TruncateTo
 from tests.harness.replica_stage import Stage, play_with
 
 _FILES = sorted(Path(__file__).parent.glob("*.txt"))

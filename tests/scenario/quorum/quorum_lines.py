@@ -3,24 +3,24 @@
 from typing import Any
 from uuid import UUID
 
-from controller.raft.roles import Follower, Role
-from controller.raft.types import ElectionState
-from protocol.error_code import ErrorCode
-from protocol.messages.add_raft_voter import AddRaftVoterRequest
-from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from protocol.messages.begin_quorum_epoch import BeginQuorumEpochRequest
-from protocol.messages.end_quorum_epoch import EndQuorumEpochRequest
-from protocol.messages.fetch import FetchRequest, FetchResponse
-from protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
-from protocol.messages.k_raft_version_record import KRaftVersionRecord
-from protocol.messages.leader_change_message import LeaderChangeMessage
-from protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
-from protocol.messages.update_raft_voter import UpdateRaftVoterRequest
-from protocol.messages.vote import VoteRequest, VoteResponse
-from protocol.messages.voters_record import VotersRecord
-from protocol.records.batch import BatchHeader, batches
-from protocol.records.quorum import decode_quorum_record
-from protocol.records.record import records
+from ottla.controller.raft.roles import Follower, Role
+from ottla.controller.raft.types import ElectionState
+from ottla.protocol.error_code import ErrorCode
+from ottla.protocol.messages.add_raft_voter import AddRaftVoterRequest
+from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.protocol.messages.begin_quorum_epoch import BeginQuorumEpochRequest
+from ottla.protocol.messages.end_quorum_epoch import EndQuorumEpochRequest
+from ottla.protocol.messages.fetch import FetchRequest, FetchResponse
+from ottla.protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
+from ottla.protocol.messages.k_raft_version_record import KRaftVersionRecord
+from ottla.protocol.messages.leader_change_message import LeaderChangeMessage
+from ottla.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
+from ottla.protocol.messages.update_raft_voter import UpdateRaftVoterRequest
+from ottla.protocol.messages.vote import VoteRequest, VoteResponse
+from ottla.protocol.messages.voters_record import VotersRecord
+from ottla.protocol.records.batch import BatchHeader, batches
+from ottla.protocol.records.quorum import decode_quorum_record
+from ottla.protocol.records.record import records
 from tests.unit.controller.raft.raft_support import Batch, directory
 
 

@@ -32,14 +32,14 @@ made durable before a response or the next request is sent. Time and disks are t
 from typing import Any
 from uuid import UUID
 
-from controller.raft.effects import Committed, Effect, Fatal, Flush, Persist, Send, SnapshotLoaded, Stopped
-from controller.raft.roles import Candidate, Leader, Prospective
-from controller.raft.types import ElectionState, OffsetAndEpoch, RaftSettings
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.add_raft_voter import AddRaftVoterRequest, Listener
-from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse, SupportedFeatureKey
-from protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
-from protocol.messages.vote import VoteResponse
+from ottla.controller.raft.effects import Committed, Effect, Fatal, Flush, Persist, Send, SnapshotLoaded, Stopped
+from ottla.controller.raft.roles import Candidate, Leader, Prospective
+from ottla.controller.raft.types import ElectionState, OffsetAndEpoch, RaftSettings
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.add_raft_voter import AddRaftVoterRequest, Listener
+from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse, SupportedFeatureKey
+from ottla.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
+from ottla.protocol.messages.vote import VoteResponse
 from tests.scenario.quorum import quorum_lines as lines
 from tests.unit.controller.raft.raft_support import (
     CLUSTER_ID,

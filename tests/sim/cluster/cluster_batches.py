@@ -11,8 +11,8 @@ from cluster_ledger import Batch, Committed, Ledger, batches_of, records_in
 from cluster_machine import Machine
 from cluster_violated import Violated
 
-from broker.replicas.partition import Partition
-from storage.log import Log
+from ottla.broker.replicas.partition import Partition
+from ottla.storage.log import Log
 
 #: A partition: (topic id, index).
 Key = tuple[UUID, int]

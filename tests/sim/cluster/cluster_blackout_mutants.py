@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
-from remote.topic_metadata.settings import TopicSettings
+from ottla.remote.topic_metadata.settings import TopicSettings
 
 
 @contextmanager

@@ -16,14 +16,14 @@ from typing import Any
 from cluster_ledger import Ledger
 from cluster_violated import Violated
 
-from protocol.special_timestamps import (
+from ottla.protocol.special_timestamps import (
     EARLIEST,
     EARLIEST_LOCAL,
     EARLIEST_PENDING_UPLOAD,
     LATEST,
     LATEST_TIERED,
 )
-from storage.log_offsets import LogOffsets
+from ottla.storage.log_offsets import LogOffsets
 
 
 class Bound(Enum):

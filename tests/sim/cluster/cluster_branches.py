@@ -20,7 +20,7 @@ from cluster_operator import Operator
 from cluster_violated import Violated
 from cluster_world import World
 
-from protocol.metadata.image import PartitionImage
+from ottla.protocol.metadata.image import PartitionImage
 
 _PATIENCE_S = 4.0
 

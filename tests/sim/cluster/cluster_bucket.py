@@ -21,12 +21,12 @@ from pathlib import Path
 from random import Random
 from typing import Protocol
 
-from remote.errors import RemoteResourceNotFound, RemoteStorageError, RetriableRemoteStorageError
-from remote.segment_metadata import RemoteLogSegmentMetadata
-from remote.storage_manager import IndexType, LogSegmentData, RemoteStream
-from remote.stores.object_storage import ListedObject, ObjectStorage, Source, key_of
-from runtime import Runtime
-from storage.files import Files
+from ottla.remote.errors import RemoteResourceNotFound, RemoteStorageError, RetriableRemoteStorageError
+from ottla.remote.segment_metadata import RemoteLogSegmentMetadata
+from ottla.remote.storage_manager import IndexType, LogSegmentData, RemoteStream
+from ottla.remote.stores.object_storage import ListedObject, ObjectStorage, Source, key_of
+from ottla.runtime import Runtime
+from ottla.storage.files import Files
 
 #: For `remote.log.storage.manager.class.name`.
 CLASS_NAME = "cluster_bucket.BucketStorage"
@@ -205,7 +205,7 @@ _OPEN: list[Bucket] = []
 
 
 class _Client:
-    """One process's connection to the bucket: a `remote.stores.object_storage.ObjectStore`."""
+    """One process's connection to the bucket: a `ottla.remote.stores.object_storage.ObjectStore`."""
 
     def __init__(self, bucket: Bucket, runtime: Runtime) -> None:
         self._bucket = bucket

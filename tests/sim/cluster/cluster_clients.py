@@ -12,14 +12,14 @@ from uuid import UUID
 
 from cluster_machine import CLIENT_PORT
 
-from broker.network.client import Address, ClientSettings, NodeClient
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.init_producer_id import InitProducerIdRequest
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.records.builder import build_batch, simple_records
-from runtime.simulated import Simulation
+from ottla.broker.network.client import Address, ClientSettings, NodeClient
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.init_producer_id import InitProducerIdRequest
+from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.protocol.records.builder import build_batch, simple_records
+from ottla.runtime.simulated import Simulation
 from tests.harness.history import History, Send, Transaction
 
 #: What a request may end with besides an answer.

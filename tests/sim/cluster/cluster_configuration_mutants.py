@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
-from storage.log_config import LogConfig
+from ottla.storage.log_config import LogConfig
 
 
 @contextmanager

@@ -13,9 +13,9 @@ from cluster_nemesis import Nemesis
 from cluster_tiered import SEGMENTS, SETTINGS
 from cluster_world import World
 
-from protocol.api_keys import ApiKey
-from protocol.config_def import AlterOperation
-from protocol.messages.incremental_alter_configs import (
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.config_def import AlterOperation
+from ottla.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,

@@ -7,20 +7,20 @@ from typing import Any, NamedTuple
 
 from cluster_clients import BACKOFF_S, UNANSWERED, Client
 
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from protocol.messages.offset_for_leader_epoch import (
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ottla.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from protocol.records.batch import BatchHeader, batches
-from protocol.records.control import end_transaction_marker
-from protocol.records.record import records as records_of
-from protocol.special_timestamps import EARLIEST
-from runtime.simulated import Simulation
+from ottla.protocol.records.batch import BatchHeader, batches
+from ottla.protocol.records.control import end_transaction_marker
+from ottla.protocol.records.record import records as records_of
+from ottla.protocol.special_timestamps import EARLIEST
+from ottla.runtime.simulated import Simulation
 from tests.harness.history import History, Poll
 
 #: Replica ids of requests: DEBUGGING is answered by followers, too.

@@ -9,8 +9,8 @@ from cluster_local_logs import unreported
 from cluster_violated import Violated
 from cluster_voters import all_joined
 
-from protocol.metadata.image import ConfigResource, ConfigResourceType, MetadataImage, PartitionImage
-from storage.log import Log
+from ottla.protocol.metadata.image import ConfigResource, ConfigResourceType, MetadataImage, PartitionImage
+from ottla.storage.log import Log
 from tests.harness.history import History
 
 if TYPE_CHECKING:

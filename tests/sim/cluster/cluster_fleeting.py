@@ -6,9 +6,9 @@ from random import Random
 from cluster_clients import BACKOFF_S, Producer
 from cluster_world import World
 
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
-from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 
 
 async def fleeting(world: World, number: int, configs: dict[str, object]) -> None:

@@ -25,16 +25,16 @@ from cluster_nemesis import Nemesis
 from cluster_violated import Violated
 from cluster_world import World
 
-from broker.groups.config import OFFSETS_TOPIC
-from protocol.api_keys import ApiKey
-from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from protocol.messages.offset_commit import (
+from ottla.broker.groups.config import OFFSETS_TOPIC
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from ottla.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from protocol.messages.offset_fetch import (
+from ottla.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,

@@ -5,12 +5,12 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from broker.groups.cleanup import Cleanup
-from broker.groups.group import ClassicGroup
-from broker.groups.offset_manager import OffsetManager
-from broker.groups.offsets import CommittedOffset
-from protocol.errors import KafkaError
-from protocol.messages.offset_commit import OffsetCommitRequest
+from ottla.broker.groups.cleanup import Cleanup
+from ottla.broker.groups.group import ClassicGroup
+from ottla.broker.groups.offset_manager import OffsetManager
+from ottla.broker.groups.offsets import CommittedOffset
+from ottla.protocol.errors import KafkaError
+from ottla.protocol.messages.offset_commit import OffsetCommitRequest
 
 
 @contextmanager

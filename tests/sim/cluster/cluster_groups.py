@@ -21,29 +21,29 @@ from cluster_operator import Operator
 from cluster_violated import Violated
 from cluster_world import World
 
-from broker.groups.config import OFFSETS_TOPIC
-from broker.groups.log_state import LogState
-from broker.groups.shard_runtime import ShardRuntime
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
-from protocol.messages.find_coordinator import FindCoordinatorRequest
-from protocol.messages.heartbeat import HeartbeatRequest
-from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from protocol.messages.offset_commit import (
+from ottla.broker.groups.config import OFFSETS_TOPIC
+from ottla.broker.groups.log_state import LogState
+from ottla.broker.groups.shard_runtime import ShardRuntime
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
+from ottla.protocol.messages.heartbeat import HeartbeatRequest
+from ottla.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from ottla.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from protocol.messages.offset_fetch import (
+from ottla.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
-from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from protocol.records.record import payload_of
-from runtime import Pool
-from runtime.simulated import SimulatedRuntime
-from storage.log import Log
+from ottla.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from ottla.protocol.records.record import payload_of
+from ottla.runtime import Pool
+from ottla.runtime.simulated import SimulatedRuntime
+from ottla.storage.log import Log
 
 _TOPIC = "t"
 #: Without topic ids: topics have names.

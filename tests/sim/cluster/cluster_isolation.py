@@ -14,9 +14,9 @@ Nothing of the brokers' own producer state is used.
 
 from dataclasses import dataclass, field
 
-from protocol.records.batch import BatchHeader
-from protocol.records.control import end_transaction_marker
-from storage.transaction_index import AbortedTransaction
+from ottla.protocol.records.batch import BatchHeader
+from ottla.protocol.records.control import end_transaction_marker
+from ottla.storage.transaction_index import AbortedTransaction
 
 
 @dataclass(slots=True, eq=False)

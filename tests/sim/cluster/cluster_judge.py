@@ -18,11 +18,11 @@ from cluster_roles import look_at_roles
 from cluster_tiers import TierJudge
 from cluster_violated import Violated
 
-from broker.replicas.partition import Partition
-from broker.replicas.partition_leader import PartitionLeader
-from broker.services import BrokerServices
-from protocol.errors import KafkaStorageError
-from protocol.metadata.image import (
+from ottla.broker.replicas.partition import Partition
+from ottla.broker.replicas.partition_leader import PartitionLeader
+from ottla.broker.services import BrokerServices
+from ottla.protocol.errors import KafkaStorageError
+from ottla.protocol.metadata.image import (
     DIRECTORY_MIGRATING,
     DIRECTORY_UNASSIGNED,
     BrokerImage,
@@ -33,10 +33,10 @@ from protocol.metadata.image import (
     PartitionImage,
     TopicImage,
 )
-from protocol.types import TopicPartition
-from runtime.virtual_process import Process
-from storage.log import Log
-from storage.log_offsets import LogOffsets
+from ottla.protocol.types import TopicPartition
+from ottla.runtime.virtual_process import Process
+from ottla.storage.log import Log
+from ottla.storage.log_offsets import LogOffsets
 from tests.harness.history import History, Poll, Send
 
 #: A partition: (topic id, index).

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from cluster_isolation import Isolation
 
-from protocol.records.record import records as records_of
-from storage.log import Log
+from ottla.protocol.records.record import records as records_of
+from ottla.storage.log import Log
 
 
 class Batch(NamedTuple):

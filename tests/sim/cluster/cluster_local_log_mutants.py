@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
-from broker.replicas.partition import Partition
+from ottla.broker.replicas.partition import Partition
 
 
 @contextmanager

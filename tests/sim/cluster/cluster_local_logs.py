@@ -11,8 +11,8 @@ from random import Random
 
 from cluster_machine import Machine
 
-from broker.replication.local_log_reports import is_unreported
-from protocol.metadata.image import MetadataImage
+from ottla.broker.replication.local_log_reports import is_unreported
+from ottla.protocol.metadata.image import MetadataImage
 
 _ELECTION = "leader.election"
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
-from storage.manager import meta_properties
+from ottla.storage.manager import meta_properties
 
 if TYPE_CHECKING:
     from cluster_machine import Machine

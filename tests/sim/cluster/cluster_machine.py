@@ -11,18 +11,18 @@ from uuid import UUID
 from cluster_log_dirs import LogDirs
 from cluster_services import Interruptible
 
-from broker.config import BrokerConfig
-from broker.config.load import parse_settings
-from broker.metadata_cache import MetadataCache
-from broker.node import CannotStart, Node
-from broker.roles.formatting import FormatOptions, InitialController, format_node
-from broker.services import BrokerServices
-from controller.quorum.raft_client import RaftClient
-from runtime import Pool, Runtime
-from runtime.simulated import SimulatedRuntime, Simulation
-from runtime.virtual_process import Process
-from runtime.virtual_threads import VirtualLock
-from storage.manager import meta_properties
+from ottla.broker.config import BrokerConfig
+from ottla.broker.config.load import parse_settings
+from ottla.broker.metadata_cache import MetadataCache
+from ottla.broker.node import CannotStart, Node
+from ottla.broker.roles.formatting import FormatOptions, InitialController, format_node
+from ottla.broker.services import BrokerServices
+from ottla.controller.quorum.raft_client import RaftClient
+from ottla.runtime import Pool, Runtime
+from ottla.runtime.simulated import SimulatedRuntime, Simulation
+from ottla.runtime.virtual_process import Process
+from ottla.runtime.virtual_threads import VirtualLock
+from ottla.storage.manager import meta_properties
 from tests.harness.faulty_files import FaultyFiles, Loss
 
 T = TypeVar("T")

@@ -40,28 +40,28 @@ from cluster_voter_mutants import (
     voters_change_before_the_last_change_is_committed,
 )
 
-from broker.groups import shard_runtime
-from broker.groups.loader import ReplicaLog
-from broker.groups.log_state import LogState
-from broker.groups.resuming import Resumable
-from broker.replicas.cluster_view import ClusterView
-from broker.replicas.delayed_produce import PartitionStatus
-from broker.replicas.follower_replica import FollowerReplica
-from broker.replicas.partition import Partition
-from broker.replicas.partition_fetch_states import key_of
-from broker.replicas.partition_leader import PartitionLeader
-from broker.replicas.replica_fetcher import ReplicaFetcher
-from broker.replicas.replica_manager import ReplicaManager
-from broker.replication.follower import Action, Follower
-from broker.replication.leader_state import NO_BROKER_EPOCH, FollowerProgress, LeaderState
-from controller.partitions import leader_and_isr_updates
-from runtime import Pool
-from runtime.simulated import SimulatedRuntime
-from storage import log_reader
-from storage.files import Files
-from storage.log import AppendInfo, Log
-from storage.segment import Segment
-from storage.usual_append import UsualAppend
+from ottla.broker.groups import shard_runtime
+from ottla.broker.groups.loader import ReplicaLog
+from ottla.broker.groups.log_state import LogState
+from ottla.broker.groups.resuming import Resumable
+from ottla.broker.replicas.cluster_view import ClusterView
+from ottla.broker.replicas.delayed_produce import PartitionStatus
+from ottla.broker.replicas.follower_replica import FollowerReplica
+from ottla.broker.replicas.partition import Partition
+from ottla.broker.replicas.partition_fetch_states import key_of
+from ottla.broker.replicas.partition_leader import PartitionLeader
+from ottla.broker.replicas.replica_fetcher import ReplicaFetcher
+from ottla.broker.replicas.replica_manager import ReplicaManager
+from ottla.broker.replication.follower import Action, Follower
+from ottla.broker.replication.leader_state import NO_BROKER_EPOCH, FollowerProgress, LeaderState
+from ottla.controller.partitions import leader_and_isr_updates
+from ottla.runtime import Pool
+from ottla.runtime.simulated import SimulatedRuntime
+from ottla.storage import log_reader
+from ottla.storage.files import Files
+from ottla.storage.log import AppendInfo, Log
+from ottla.storage.segment import Segment
+from ottla.storage.usual_append import UsualAppend
 
 Patch = Callable[[], Any]
 

@@ -20,8 +20,8 @@ from cluster_store_faults import StoreFaults
 from cluster_voters import VoterChanges
 from cluster_world import World
 
-from runtime import Pool
-from storage.manager import meta_properties
+from ottla.runtime import Pool
+from ottla.storage.manager import meta_properties
 from tests.harness.faulty_files import Loss
 
 _LOSSES = (Loss.SUFFIX, Loss.PAGES, Loss.ANYTHING, Loss.EVERYTHING)

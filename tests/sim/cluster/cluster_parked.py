@@ -12,15 +12,15 @@ from cluster_operator import Operator
 from cluster_violated import Violated
 from cluster_world import World
 
-from broker.purgatory.delayed_operation import DelayedOperation
-from broker.replicas.delayed_produce import DelayedAcknowledgement
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.records.builder import build_batch, simple_records
-from runtime import Pool
-from runtime.simulated import SimulatedRuntime
-from storage.validation import QUICK_BYTES
+from ottla.broker.purgatory.delayed_operation import DelayedOperation
+from ottla.broker.replicas.delayed_produce import DelayedAcknowledgement
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.protocol.records.builder import build_batch, simple_records
+from ottla.runtime import Pool
+from ottla.runtime.simulated import SimulatedRuntime
+from ottla.storage.validation import QUICK_BYTES
 from tests.harness.history import Send
 
 #: Compacted, with a partition on each broker that never leads elsewhere: a large batch is validated in a thread there.

@@ -19,16 +19,16 @@ from cluster_judge import Judge
 from cluster_ledger import Ledger
 from cluster_violated import Violated
 
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
-from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from protocol.messages.offset_for_leader_epoch import (
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ottla.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from protocol.special_timestamps import LATEST, MAX_TIMESTAMP
-from runtime.simulated import Simulation
+from ottla.protocol.special_timestamps import LATEST, MAX_TIMESTAMP
+from ottla.runtime.simulated import Simulation
 
 
 class Inquirer(Client):

@@ -20,13 +20,13 @@ from cluster_ledger import Batch
 from cluster_machine import Machine
 from cluster_violated import Violated
 
-from controller.metadata.log import MetadataLog
-from controller.quorum.raft_client import RaftClient
-from controller.raft.machine import Raft
-from controller.raft.roles import Candidate, Leader, Prospective, Role
-from controller.raft.types import RECONFIGURABLE, ReplicaKey
-from protocol.records.batch import batches
-from protocol.types import ZERO_UUID
+from ottla.controller.metadata.log import MetadataLog
+from ottla.controller.quorum.raft_client import RaftClient
+from ottla.controller.raft.machine import Raft
+from ottla.controller.raft.roles import Candidate, Leader, Prospective, Role
+from ottla.controller.raft.types import RECONFIGURABLE, ReplicaKey
+from ottla.protocol.records.batch import batches
+from ottla.protocol.types import ZERO_UUID
 
 #: How long a leader may go on after it knows that its removal is committed.
 _RESIGNING_S = 0.5

@@ -3,8 +3,8 @@
 from cluster_machine import Machine
 from cluster_violated import Violated
 
-from broker.replicas.partition import Partition
-from broker.services import BrokerServices
+from ottla.broker.replicas.partition import Partition
+from ottla.broker.services import BrokerServices
 
 
 def look_at_roles(machine: Machine, broker: BrokerServices) -> None:

@@ -11,34 +11,34 @@ from functools import partial
 from random import Random
 from unittest.mock import patch
 
-from remote.log_manager.settings import RemoteLogManagerSettings
+from ottla.remote.log_manager.settings import RemoteLogManagerSettings
 
 #: Where each stands -> what it may be.
 CHOICES = {
-    "storage.segment_reader.LEND_BYTES": (100, 300, 128 * 1024),
+    "ottla.storage.segment_reader.LEND_BYTES": (100, 300, 128 * 1024),
     # Which responses get a buffer of their own; followers use theirs again.
-    "broker.network.client.SHARED_BYTES": (100, 1000, 64 * 1024),
-    "storage.segment_reader.WARM_TAIL_BYTES": (0, 400, 16 * 1024 * 1024),
-    "storage.validation.QUICK_RECORDS": (0, 1, 500),
+    "ottla.broker.network.client.SHARED_BYTES": (100, 1000, 64 * 1024),
+    "ottla.storage.segment_reader.WARM_TAIL_BYTES": (0, 400, 16 * 1024 * 1024),
+    "ottla.storage.validation.QUICK_RECORDS": (0, 1, 500),
     # What is joined is copied, and lent no longer.
-    "broker.network.connection.JOIN_BYTES": (0, 16 * 1024),
+    "ottla.broker.network.connection.JOIN_BYTES": (0, 16 * 1024),
     # How much of a response a follower appends at once: one batch, two, or mostly all.
-    "broker.replicas.append_turns.PART_COST": (0, 50_000, 2 * 1024 * 1024, 2 * 1024 * 1024),
-    "broker.replicas.append_turns.TURN_COST": (0, 1024 * 1024),
-    "broker.replicas.append_turns.SMALL_BYTES": (0, 4 * 1024),
-    "broker.reads.high_watermark_delay.EXPECTED_WITHIN_S": (10, 0.000_75),
+    "ottla.broker.replicas.append_turns.PART_COST": (0, 50_000, 2 * 1024 * 1024, 2 * 1024 * 1024),
+    "ottla.broker.replicas.append_turns.TURN_COST": (0, 1024 * 1024),
+    "ottla.broker.replicas.append_turns.SMALL_BYTES": (0, 4 * 1024),
+    "ottla.broker.reads.high_watermark_delay.EXPECTED_WITHIN_S": (10, 0.000_75),
     # Which Fetches are read in turns of the event loop, and how long a turn is.
-    "broker.reads.fetch.MAX_ROWS_AT_ONCE": (0, 1, 200),
-    "broker.reads.read_from_log.ROWS_OF_STEP": (1, 32),
+    "ottla.broker.reads.fetch.MAX_ROWS_AT_ONCE": (0, 1, 200),
+    "ottla.broker.reads.read_from_log.ROWS_OF_STEP": (1, 32),
     # The same of Produce requests.
-    "broker.api.k00_produce.MAX_ROWS_AT_ONCE": (0, 1, 100),
-    "broker.api.k00_produce.ROWS_OF_STEP": (1, 4),
-    "runtime.turns.MAX_STEPS": (1, 100),
+    "ottla.broker.api.k00_produce.MAX_ROWS_AT_ONCE": (0, 1, 100),
+    "ottla.broker.api.k00_produce.ROWS_OF_STEP": (1, 4),
+    "ottla.runtime.turns.MAX_STEPS": (1, 100),
     # How many members of a group are answered in one turn.
-    "broker.groups.shard_runtime.ANSWERS_OF_TURN": (1, 20),
+    "ottla.broker.groups.shard_runtime.ANSWERS_OF_TURN": (1, 20),
     # Which decisions of a controller take several turns, and how much of one is in each step of them.
-    "controller.controller.MAX_RECORDS_IN_ONE_TURN": (0, 1, 200),
-    "controller.metadata.new_batches.RECORDS_OF_STEP": (1, 100),
+    "ottla.controller.controller.MAX_RECORDS_IN_ONE_TURN": (0, 1, 200),
+    "ottla.controller.metadata.new_batches.RECORDS_OF_STEP": (1, 100),
 }
 SMALLEST = {name: min(sizes) for name, sizes in CHOICES.items()}
 
@@ -53,5 +53,5 @@ def small_sizes(random: Random, wanted: Mapping[str, float]) -> Iterator[None]:
     with ExitStack() as patches:
         for name, sizes in CHOICES.items():
             patches.enter_context(patch(name, wanted.get(name, random.choice(sizes))))
-        patches.enter_context(patch("broker.tiering.settings.RemoteLogManagerSettings", _DEADLINES))
+        patches.enter_context(patch("ottla.broker.tiering.settings.RemoteLogManagerSettings", _DEADLINES))
         yield

@@ -31,8 +31,8 @@ from cluster_tiered import (
 from cluster_violated import Violated
 from cluster_world import Story, World
 
-from runtime import Pool
-from runtime.pools import THREADS
+from ottla.runtime import Pool
+from ottla.runtime.pools import THREADS
 
 #: What happens besides to a quorum whose voters are in its log.
 _VOTER_CHANGES = ("voter_add", "voter_add", "voter_remove", "voter_remove")

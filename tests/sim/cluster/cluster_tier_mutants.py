@@ -6,25 +6,25 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from broker.reads import list_offsets
-from broker.tiering.partition_removers import PartitionRemovers
-from protocol.remote.records import RemoteLogSegmentState
-from remote import expiration, lost_branches
-from remote.log_manager import copying, expiration_task
-from remote.log_manager.copy_task import CopyTask
-from remote.log_manager.deletions import CopyDeletions
-from remote.log_manager.expiration_task import ExpirationTask
-from remote.log_manager.partition_state import Attempt, PartitionState
-from remote.lost_branches import lost_copies
-from remote.metadata_cache import RemoteLogMetadataCache
-from remote.reader import RemoteLogReader
-from remote.reading import copies_of_log
-from remote.segment_metadata import RemoteLogSegmentMetadata
-from storage import producer_state, retention
-from storage.leader_epoch_cache import EpochEntry
-from storage.log import Log
-from storage.log_offsets import LogOffsets
-from storage.tiered_log import SegmentToCopy, segments_to_copy
+from ottla.broker.reads import list_offsets
+from ottla.broker.tiering.partition_removers import PartitionRemovers
+from ottla.protocol.remote.records import RemoteLogSegmentState
+from ottla.remote import expiration, lost_branches
+from ottla.remote.log_manager import copying, expiration_task
+from ottla.remote.log_manager.copy_task import CopyTask
+from ottla.remote.log_manager.deletions import CopyDeletions
+from ottla.remote.log_manager.expiration_task import ExpirationTask
+from ottla.remote.log_manager.partition_state import Attempt, PartitionState
+from ottla.remote.lost_branches import lost_copies
+from ottla.remote.metadata_cache import RemoteLogMetadataCache
+from ottla.remote.reader import RemoteLogReader
+from ottla.remote.reading import copies_of_log
+from ottla.remote.segment_metadata import RemoteLogSegmentMetadata
+from ottla.storage import producer_state, retention
+from ottla.storage.leader_epoch_cache import EpochEntry
+from ottla.storage.log import Log
+from ottla.storage.log_offsets import LogOffsets
+from ottla.storage.tiered_log import SegmentToCopy, segments_to_copy
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from cluster_nemesis import Nemesis
 from cluster_violated import Violated
 from cluster_world import World
 
-from protocol.errors import ErrorCode
+from ottla.protocol.errors import ErrorCode
 
 #: A few records are a segment.
 SEGMENTS: dict[str, object] = {"internal_segment_bytes": 500, "index_interval_bytes": 100}

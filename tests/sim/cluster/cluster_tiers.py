@@ -28,23 +28,23 @@ from cluster_ledger import Batch, Ledger
 from cluster_machine import Machine
 from cluster_violated import Violated
 
-from broker.replicas.partition import Partition
-from protocol.metadata.image import ConfigResource, ConfigResourceType, MetadataImage
-from protocol.records.batch import batches
-from protocol.remote.records import RemoteLogSegmentState
-from remote.segment_metadata import (
+from ottla.broker.replicas.partition import Partition
+from ottla.protocol.metadata.image import ConfigResource, ConfigResourceType, MetadataImage
+from ottla.protocol.records.batch import batches
+from ottla.protocol.remote.records import RemoteLogSegmentState
+from ottla.remote.segment_metadata import (
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
     TopicIdPartition,
     is_segment_transition,
 )
-from remote.storage_manager import IndexType
-from remote.stores.object_storage import key_of, parse_key
-from remote.topic_metadata.records import from_value
-from remote.topic_metadata.topic import TOPIC
-from storage.leader_epoch_cache import EpochEntry
-from storage.log import Log
-from storage.transaction_index import AbortedTransaction
+from ottla.remote.storage_manager import IndexType
+from ottla.remote.stores.object_storage import key_of, parse_key
+from ottla.remote.topic_metadata.records import from_value
+from ottla.remote.topic_metadata.topic import TOPIC
+from ottla.storage.leader_epoch_cache import EpochEntry
+from ottla.storage.log import Log
+from ottla.storage.transaction_index import AbortedTransaction
 
 _FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
 _GONE = RemoteLogSegmentState.DELETE_SEGMENT_FINISHED
@@ -229,7 +229,7 @@ class TierJudge:
             return  # a leader of another branch may have deleted what it lacks; the present one may have it locally
         if log.offsets.begins_after_gap and offsets.remote_end_offset is None:
             return  # a crash has taken its beginning: its log start offset follows when it has read which copies there are
-        # A power cut may take the epochs of the remote part: a leader restores them before it serves that (`remote.lost_lineage`).
+        # A power cut may take the epochs of the remote part: a leader restores them before it serves that (`ottla.remote.lost_lineage`).
         if self._seen.get(partition) == now or not log.has_whole_lineage:
             return
         self._seen[partition] = now

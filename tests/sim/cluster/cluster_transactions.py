@@ -15,12 +15,12 @@ from unittest.mock import patch
 
 from cluster_clients import Producer
 
-from broker.api import k00_produce
-from protocol.records.batch import ATTRIBUTES_OFFSET, CONTROL_FLAG
-from protocol.records.control import EndTransactionMarker, build_end_transaction_marker
-from storage.appending import AppendInfo, AppendOrigin
-from storage.log import Log
-from storage.validation import ValidatedRecords
+from ottla.broker.api import k00_produce
+from ottla.protocol.records.batch import ATTRIBUTES_OFFSET, CONTROL_FLAG
+from ottla.protocol.records.control import EndTransactionMarker, build_end_transaction_marker
+from ottla.storage.appending import AppendInfo, AppendOrigin
+from ottla.storage.log import Log
+from ottla.storage.validation import ValidatedRecords
 from tests.harness.history import Send, Transaction
 
 #: How long a transaction stays open after its last record; the longest ones span many segments.

@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from controller.quorum.maintenance import MetadataLogMaintenance
-from controller.raft import high_watermark, reconfiguration
-from controller.raft.core import Core
-from controller.raft.roles import Leader
-from protocol.messages.voters_record import VotersRecord
+from ottla.controller.quorum.maintenance import MetadataLogMaintenance
+from ottla.controller.raft import high_watermark, reconfiguration
+from ottla.controller.raft.core import Core
+from ottla.controller.raft.roles import Leader
+from ottla.protocol.messages.voters_record import VotersRecord
 
 
 @contextmanager

@@ -17,13 +17,13 @@ from uuid import UUID
 from cluster_clients import UNANSWERED, Client
 from cluster_machine import CLUSTER_ID, CONTROLLER_PORT, CONTROLLER_PORTS, Machine
 
-from broker.roles.formatting import InitialController
-from controller.quorum.raft_client import RaftClient
-from controller.raft.roles import Leader
-from controller.raft.types import ReplicaKey
-from protocol.api_keys import ApiKey
-from protocol.messages.add_raft_voter import AddRaftVoterRequest, Listener
-from protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
+from ottla.broker.roles.formatting import InitialController
+from ottla.controller.quorum.raft_client import RaftClient
+from ottla.controller.raft.roles import Leader
+from ottla.controller.raft.types import ReplicaKey
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.messages.add_raft_voter import AddRaftVoterRequest, Listener
+from ottla.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 
 if TYPE_CHECKING:
     from cluster_world import World

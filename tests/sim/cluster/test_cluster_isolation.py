@@ -8,10 +8,10 @@ import pytest
 from cluster_ledger import Ledger
 from cluster_tiers import _is_decided
 
-from protocol.records.batch import batches
-from protocol.records.builder import build_batch, simple_records
-from protocol.records.control import EndTransactionMarker, build_end_transaction_marker
-from storage.transaction_index import AbortedTransaction
+from ottla.protocol.records.batch import batches
+from ottla.protocol.records.builder import build_batch, simple_records
+from ottla.protocol.records.control import EndTransactionMarker, build_end_transaction_marker
+from ottla.storage.transaction_index import AbortedTransaction
 
 
 @dataclass

@@ -14,8 +14,8 @@ from cluster_stories import slow_ways
 from cluster_violated import Violated
 from cluster_world import World
 
-import broker
-from runtime.supervision import Supervisor
+import ottla.broker
+from ottla.runtime.supervision import Supervisor
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -12,15 +12,15 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
-from controller import activation
-from controller.controller import Controller
-from controller.metadata import snapshots
-from controller.metadata.log import MetadataLog
-from controller.metadata.log_cleaning import MetadataLogSettings
-from controller.metadata.transactions import TransactionFilter
-from controller.quorum.raft_client import RaftClient
-from controller.quorum.snapshot_generator import SnapshotGenerator
-from controller.raft.types import (
+from ottla.controller import activation
+from ottla.controller.controller import Controller
+from ottla.controller.metadata import snapshots
+from ottla.controller.metadata.log import MetadataLog
+from ottla.controller.metadata.log_cleaning import MetadataLogSettings
+from ottla.controller.metadata.transactions import TransactionFilter
+from ottla.controller.quorum.raft_client import RaftClient
+from ottla.controller.quorum.snapshot_generator import SnapshotGenerator
+from ottla.controller.raft.types import (
     Address,
     LeaderAndEpoch,
     OffsetAndEpoch,
@@ -28,16 +28,16 @@ from controller.raft.types import (
     ReplicaKey,
     VersionRange,
 )
-from controller.raft.voters import Voter, VoterSet
-from controller.settings import ControllerSettings
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode, NotController
-from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
-from protocol.messages.broker_registration import BrokerRegistrationRequest, Feature
-from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from protocol.metadata.image import MetadataImage
-from protocol.metadata.records import MetadataRecord
-from runtime.simulated import SimulatedRuntime, Simulation
+from ottla.controller.raft.voters import Voter, VoterSet
+from ottla.controller.settings import ControllerSettings
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode, NotController
+from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from ottla.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature
+from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.protocol.metadata.image import MetadataImage
+from ottla.protocol.metadata.records import MetadataRecord
+from ottla.runtime.simulated import SimulatedRuntime, Simulation
 from tests.harness.faulty_files import FaultyFiles, Loss
 
 CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAw"
@@ -180,7 +180,7 @@ class Complaints(logging.Handler):
     def __init__(self, failures: list[BaseException]) -> None:
         super().__init__(logging.ERROR)
         self._failures = failures
-        self._logger = logging.getLogger("controller.quorum.listeners")
+        self._logger = logging.getLogger("ottla.controller.quorum.listeners")
         self._logger.addHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:

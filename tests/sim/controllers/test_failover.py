@@ -9,11 +9,11 @@ import os
 import pytest
 from quorum_world import World
 
-from controller.metadata.log import MetadataLog
-from protocol.api_keys import ApiKey
-from protocol.errors import NotController
-from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from protocol.records.builder import build_batch, simple_records
+from ottla.controller.metadata.log import MetadataLog
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import NotController
+from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.protocol.records.builder import build_batch, simple_records
 from tests.harness.faulty_files import RANDOM_LOSSES, Loss
 
 #: Of `test_anything_may_happen`; `make sim SEEDS=...` adds so many.

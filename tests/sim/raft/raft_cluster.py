@@ -8,8 +8,8 @@ from raft_judge import Judge
 from raft_network import Network
 from raft_node import LISTENER, Broken, Node
 
-from controller.raft.types import Address
-from protocol.messages.voters_record import Endpoint, KRaftVersionFeature, Voter, VotersRecord
+from ottla.controller.raft.types import Address
+from ottla.protocol.messages.voters_record import Endpoint, KRaftVersionFeature, Voter, VotersRecord
 from tests.harness.faulty_files import RANDOM_LOSSES, Loss
 
 #: Events that a run may take; beyond it goes round in circles.

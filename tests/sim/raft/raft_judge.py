@@ -19,9 +19,9 @@ from typing import Any
 from raft_events import Events
 from raft_node import Broken, Node
 
-from controller.raft.roles import Leader
-from controller.raft.types import ElectionState, LeaderAndEpoch, OffsetAndEpoch
-from protocol.records.batch import BatchHeader, batches
+from ottla.controller.raft.roles import Leader
+from ottla.controller.raft.types import ElectionState, LeaderAndEpoch, OffsetAndEpoch
+from ottla.protocol.records.batch import BatchHeader, batches
 
 
 class Judge:

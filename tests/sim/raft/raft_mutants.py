@@ -12,15 +12,15 @@ from unittest.mock import patch
 
 from raft_node import Node
 
-from controller.metadata import quorum_state
-from controller.metadata.log import MetadataLog
-from controller.metadata.snapshot_store import RawSnapshotWriter
-from controller.raft import high_watermark, reconfiguration, voting
-from controller.raft.core import Core
-from controller.raft.effects import Flush
-from controller.raft.log import Valid
-from controller.raft.roles import Follower, Leader, Role
-from controller.raft.types import ElectionState
+from ottla.controller.metadata import quorum_state
+from ottla.controller.metadata.log import MetadataLog
+from ottla.controller.metadata.snapshot_store import RawSnapshotWriter
+from ottla.controller.raft import high_watermark, reconfiguration, voting
+from ottla.controller.raft.core import Core
+from ottla.controller.raft.effects import Flush
+from ottla.controller.raft.log import Valid
+from ottla.controller.raft.roles import Follower, Leader, Role
+from ottla.controller.raft.types import ElectionState
 
 Patch = Callable[[], Any]
 

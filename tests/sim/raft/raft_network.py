@@ -11,10 +11,10 @@ from typing import Any
 
 from raft_events import MS, Events
 
-from controller.raft.effects import Send
-from controller.raft.types import Address
-from protocol.codec import decoder, encoder
-from protocol.schema import Message
+from ottla.controller.raft.effects import Send
+from ottla.controller.raft.types import Address
+from ottla.protocol.codec import decoder, encoder
+from ottla.protocol.schema import Message
 
 
 def through_bytes(message: Any) -> Any:

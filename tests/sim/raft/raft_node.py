@@ -1,6 +1,6 @@
 """One node: the Raft machine with its real log and files on a disk that can lose what was not flushed.
 
-It is driven as `controller.quorum.driver` drives it: one event at a time, its effects in order, each before the next;
+It is driven as `ottla.controller.quorum.driver` drives it: one event at a time, its effects in order, each before the next;
 what arrives meanwhile waits. Only time, disk and network are simulated.
 """
 
@@ -16,12 +16,12 @@ from uuid import UUID
 from raft_events import MS, Events
 from raft_network import Exchange, Network
 
-from controller.metadata import quorum_state, snapshots
-from controller.metadata.log import MetadataLog
-from controller.metadata.log_cleaning import MetadataLogSettings
-from controller.metadata.new_batches import batches_of
-from controller.metadata.snapshot_writer import SnapshotWriter
-from controller.raft.effects import (
+from ottla.controller.metadata import quorum_state, snapshots
+from ottla.controller.metadata.log import MetadataLog
+from ottla.controller.metadata.log_cleaning import MetadataLogSettings
+from ottla.controller.metadata.new_batches import batches_of
+from ottla.controller.metadata.snapshot_writer import SnapshotWriter
+from ottla.controller.raft.effects import (
     Committed,
     Effect,
     Fatal,
@@ -34,18 +34,18 @@ from controller.raft.effects import (
     SnapshotLoaded,
     Stopped,
 )
-from controller.raft.machine import Raft
-from controller.raft.roles import Leader
-from controller.raft.types import NEVER_MS, Address, OffsetAndEpoch, RaftSettings
-from protocol.errors import KafkaError
-from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse, SupportedFeatureKey
-from protocol.messages.vote import VoteRequest
-from protocol.messages.voters_record import VotersRecord
-from protocol.metadata import records as r
-from protocol.metadata.frame import decode_record
-from protocol.metadata.image import ConfigResource, ConfigResourceType, MetadataImage
-from protocol.records.batch import batches
-from protocol.records.record import records as records_of
+from ottla.controller.raft.machine import Raft
+from ottla.controller.raft.roles import Leader
+from ottla.controller.raft.types import NEVER_MS, Address, OffsetAndEpoch, RaftSettings
+from ottla.protocol.errors import KafkaError
+from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse, SupportedFeatureKey
+from ottla.protocol.messages.vote import VoteRequest
+from ottla.protocol.messages.voters_record import VotersRecord
+from ottla.protocol.metadata import records as r
+from ottla.protocol.metadata.frame import decode_record
+from ottla.protocol.metadata.image import ConfigResource, ConfigResourceType, MetadataImage
+from ottla.protocol.records.batch import batches
+from ottla.protocol.records.record import records as records_of
 from tests.harness.faulty_files import FaultyFiles, Loss
 
 LOG_DIR = Path("/disk")

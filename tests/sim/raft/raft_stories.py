@@ -8,10 +8,10 @@ from raft_cluster import Cluster
 from raft_events import MS
 from raft_node import CLUSTER, LISTENER, Node
 
-from controller.raft.types import ReplicaKey
-from protocol.messages.add_raft_voter import AddRaftVoterRequest
-from protocol.messages.add_raft_voter import Listener as AddedListener
-from protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
+from ottla.controller.raft.types import ReplicaKey
+from ottla.protocol.messages.add_raft_voter import AddRaftVoterRequest
+from ottla.protocol.messages.add_raft_voter import Listener as AddedListener
+from ottla.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 from tests.harness.faulty_files import Loss
 
 Story = Callable[[int], Cluster]

@@ -16,20 +16,20 @@ from functools import cache
 from pathlib import Path
 from struct import Struct
 
-from protocol.checksum import crc32c
-from protocol.errors import KafkaError
-from protocol.metadata import frame as metadata_frame
-from protocol.metadata.records import RECORD_CLASSES as METADATA_CLASSES
-from protocol.records.batch import HEADER_SIZE_BYTES, patched, read_header
-from protocol.records.builder import build_batch, simple_records
-from protocol.records.compression import Compression
-from protocol.records.control import (
+from ottla.protocol.checksum import crc32c
+from ottla.protocol.errors import KafkaError
+from ottla.protocol.metadata import frame as metadata_frame
+from ottla.protocol.metadata.records import RECORD_CLASSES as METADATA_CLASSES
+from ottla.protocol.records.batch import HEADER_SIZE_BYTES, patched, read_header
+from ottla.protocol.records.builder import build_batch, simple_records
+from ottla.protocol.records.compression import Compression
+from ottla.protocol.records.control import (
     EndTransactionMarker,
     build_end_transaction_marker,
 )
-from protocol.records.record import Bounds
-from protocol.schema import Message
-from storage.files import Files
+from ottla.protocol.records.record import Bounds
+from ottla.protocol.schema import Message
+from ottla.storage.files import Files
 from tests.unit.any_bytes.filled import filled
 
 NOW_MS = 1_700_000_000_000

@@ -3,8 +3,8 @@
 from typing import Any, TypeVar
 from uuid import UUID
 
-from protocol.plan import FieldPlan, StructPlan, plan_of
-from protocol.schema import Message
+from ottla.protocol.plan import FieldPlan, StructPlan, plan_of
+from ottla.protocol.schema import Message
 
 _M = TypeVar("_M", bound=Message)
 _VALUES: dict[str, Any] = {

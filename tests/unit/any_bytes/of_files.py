@@ -8,23 +8,23 @@ from random import Random
 from struct import Struct
 from uuid import UUID
 
-from broker.config.load import read_properties
-from broker.tools.dump import DumpOptions, dump
-from controller.metadata import quorum_state, snapshots
-from protocol.checksum import crc32c
-from protocol.errors import InconsistentTopicId, InvalidConfig, KafkaError
-from protocol.metadata.image import InvalidMetadata
-from protocol.types import TopicPartition
-from remote.metadata_cache import RemoteLogMetadataCache
-from remote.reading.chunk import CorruptCopy, parse
-from remote.topic_metadata import committed_offsets
-from storage import checkpoints, leader_epoch_cache, partition_metadata, producer_snapshot
-from storage.file_names import offset_of
-from storage.log import Log
-from storage.log_config import LogConfig
-from storage.manager import log_directory, meta_properties
-from storage.producer_append import ProducerState
-from storage.verify.data_folder import inspect
+from ottla.broker.config.load import read_properties
+from ottla.broker.tools.dump import DumpOptions, dump
+from ottla.controller.metadata import quorum_state, snapshots
+from ottla.protocol.checksum import crc32c
+from ottla.protocol.errors import InconsistentTopicId, InvalidConfig, KafkaError
+from ottla.protocol.metadata.image import InvalidMetadata
+from ottla.protocol.types import TopicPartition
+from ottla.remote.metadata_cache import RemoteLogMetadataCache
+from ottla.remote.reading.chunk import CorruptCopy, parse
+from ottla.remote.topic_metadata import committed_offsets
+from ottla.storage import checkpoints, leader_epoch_cache, partition_metadata, producer_snapshot
+from ottla.storage.file_names import offset_of
+from ottla.storage.log import Log
+from ottla.storage.log_config import LogConfig
+from ottla.storage.manager import log_directory, meta_properties
+from ottla.storage.producer_append import ProducerState
+from ottla.storage.verify.data_folder import inspect
 from tests.unit.any_bytes.entry_point import (
     CRC,
     FILES,

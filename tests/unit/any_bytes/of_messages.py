@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
-from protocol import framing
-from protocol.api_keys import KAFKA_VERSIONS, ApiKey
-from protocol.codec import decode_request, decode_response, encode_request, encode_response
-from protocol.errors import MalformedMessage
-from protocol.hot import fetch, produce
-from protocol.messages import request_class, response_class
-from protocol.messages.produce import ProduceRequest
+from ottla.protocol import framing
+from ottla.protocol.api_keys import KAFKA_VERSIONS, ApiKey
+from ottla.protocol.codec import decode_request, decode_response, encode_request, encode_response
+from ottla.protocol.errors import MalformedMessage
+from ottla.protocol.hot import fetch, produce
+from ottla.protocol.messages import request_class, response_class
+from ottla.protocol.messages.produce import ProduceRequest
 from tests.unit.any_bytes.entry_point import (
     batch_of,
     entry_point,

@@ -5,43 +5,43 @@ from contextlib import suppress
 from dataclasses import replace
 from struct import Struct
 
-from broker.groups.config import GroupConfig
-from broker.groups.group_metadata import group_from_value, group_value
-from broker.groups.offsets import offset_from_value
-from broker.groups.subscription import subscribed_topics
-from broker.tools.decoders import DECODERS, NotKnown
-from controller.metadata.image_records import records_of
-from controller.raft.voters import VoterSet
-from protocol.codec import encode_struct
-from protocol.coordinator import newer_groups, share_state_records
-from protocol.coordinator import record_codec as group_codec
-from protocol.coordinator.group_records import (
+from ottla.broker.groups.config import GroupConfig
+from ottla.broker.groups.group_metadata import group_from_value, group_value
+from ottla.broker.groups.offsets import offset_from_value
+from ottla.broker.groups.subscription import subscribed_topics
+from ottla.broker.tools.decoders import DECODERS, NotKnown
+from ottla.controller.metadata.image_records import records_of
+from ottla.controller.raft.voters import VoterSet
+from ottla.protocol.codec import encode_struct
+from ottla.protocol.coordinator import newer_groups, share_state_records
+from ottla.protocol.coordinator import record_codec as group_codec
+from ottla.protocol.coordinator.group_records import (
     GroupMetadataKey,
     GroupMetadataValue,
     OffsetCommitKey,
     OffsetCommitValue,
 )
-from protocol.errors import KafkaError
-from protocol.messages.k_raft_version_record import KRaftVersionRecord
-from protocol.messages.leader_change_message import LeaderChangeMessage
-from protocol.messages.voters_record import VotersRecord
-from protocol.metadata import frame as metadata_frame
-from protocol.metadata.image import InvalidMetadata, MetadataImage
-from protocol.records.batch import batches
-from protocol.records.control import (
+from ottla.protocol.errors import KafkaError
+from ottla.protocol.messages.k_raft_version_record import KRaftVersionRecord
+from ottla.protocol.messages.leader_change_message import LeaderChangeMessage
+from ottla.protocol.messages.voters_record import VotersRecord
+from ottla.protocol.metadata import frame as metadata_frame
+from ottla.protocol.metadata.image import InvalidMetadata, MetadataImage
+from ottla.protocol.records.batch import batches
+from ottla.protocol.records.control import (
     end_transaction_marker,
 )
-from protocol.records.quorum import build_quorum_batch, decode_quorum_record
-from protocol.records.record import keys_of, records, values_of
-from protocol.remote import record_codec as remote_codec
-from protocol.remote.records import RECORD_CLASSES as REMOTE_CLASSES
-from protocol.remote.records import RemoteLogSegmentState
-from protocol.schema import Message
-from protocol.transactions import record_codec as transaction_codec
-from protocol.transactions.records import TransactionLogKey, TransactionLogValue
-from remote.topic_metadata import records as topic_records
-from storage import validation
-from storage.log_config import LogConfig
+from ottla.protocol.records.quorum import build_quorum_batch, decode_quorum_record
+from ottla.protocol.records.record import keys_of, records, values_of
+from ottla.protocol.remote import record_codec as remote_codec
+from ottla.protocol.remote.records import RECORD_CLASSES as REMOTE_CLASSES
+from ottla.protocol.remote.records import RemoteLogSegmentState
+from ottla.protocol.schema import Message
+from ottla.protocol.transactions import record_codec as transaction_codec
+from ottla.protocol.transactions.records import TransactionLogKey, TransactionLogValue
+from ottla.remote.topic_metadata import records as topic_records
+from ottla.storage import validation
+from ottla.storage.log_config import LogConfig
 from tests.harness.loop_turns import OneTurn
 from tests.unit.any_bytes.entry_point import (
     BOUNDS,

@@ -8,34 +8,34 @@ from pathlib import Path
 from struct import Struct
 from uuid import UUID
 
-from protocol.checksum import crc32c
-from protocol.remote.records import RemoteLogSegmentState, RemotePartitionDeleteState
-from protocol.types import MAX_OFFSET
-from remote.copied_state import read_epochs, read_snapshot
-from remote.errors import RemoteStorageError
-from remote.index_cache_files import DIRECTORY, IndexFiles
-from remote.reading.segment_reads import SegmentReads
-from remote.rebuilding import NotRebuilt, metadata_of
-from remote.segment_metadata import RemotePartitionDeleteMetadata
-from remote.storage_manager import IndexType
-from remote.stores.object_storage import StoredObject, key_of, parse_key
-from remote.stores.stored_segments import StoredSegment
-from remote.topic_metadata import snapshot
-from remote.topic_metadata.overview import CopiesOverview
-from remote.topic_metadata.records import from_value, to_value
-from remote.topic_metadata.subscriber import Subscriber, UserPartition
-from remote.topic_metadata.topic import Position
-from storage import producer_snapshot
-from storage.index import CorruptIndex
-from storage.kafka_uuid import to_text
-from storage.manager.log_directory import LogDirectory
-from storage.manager.log_loading import DirectoryContents
+from ottla.protocol.checksum import crc32c
+from ottla.protocol.remote.records import RemoteLogSegmentState, RemotePartitionDeleteState
+from ottla.protocol.types import MAX_OFFSET
+from ottla.remote.copied_state import read_epochs, read_snapshot
+from ottla.remote.errors import RemoteStorageError
+from ottla.remote.index_cache_files import DIRECTORY, IndexFiles
+from ottla.remote.reading.segment_reads import SegmentReads
+from ottla.remote.rebuilding import NotRebuilt, metadata_of
+from ottla.remote.segment_metadata import RemotePartitionDeleteMetadata
+from ottla.remote.storage_manager import IndexType
+from ottla.remote.stores.object_storage import StoredObject, key_of, parse_key
+from ottla.remote.stores.stored_segments import StoredSegment
+from ottla.remote.topic_metadata import snapshot
+from ottla.remote.topic_metadata.overview import CopiesOverview
+from ottla.remote.topic_metadata.records import from_value, to_value
+from ottla.remote.topic_metadata.subscriber import Subscriber, UserPartition
+from ottla.remote.topic_metadata.topic import Position
+from ottla.storage import producer_snapshot
+from ottla.storage.index import CorruptIndex
+from ottla.storage.kafka_uuid import to_text
+from ottla.storage.manager.log_directory import LogDirectory
+from ottla.storage.manager.log_loading import DirectoryContents
 from tests.unit.any_bytes.entry_point import CRC, FILES, batch_of, entry_point, folder
 from tests.unit.any_bytes.of_files import name_of
 from tests.unit.remote.remote_support import PARTITION, copy_of, to
 
 _METADATA_TOPIC = UUID(int=3)
-#: `remote.topic_metadata.snapshot`: up to the size of the columns; then their CRC, and that of the header.
+#: `ottla.remote.topic_metadata.snapshot`: up to the size of the columns; then their CRC, and that of the header.
 _BEFORE_SIZE = Struct(">h16s16siqi")
 _SIZE_AND_CRC = Struct(">qI")
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from bench.aggregation.comparison import Difference, Spread, as_markdown, pairs_of
-from bench.figures import COUNT, SECONDS, Figure, Row, Table
-from bench.report import Report
+from ottla.bench.aggregation.comparison import Difference, Spread, as_markdown, pairs_of
+from ottla.bench.figures import COUNT, SECONDS, Figure, Row, Table
+from ottla.bench.report import Report
 from tests.harness.bench_result import ENVIRONMENT
 
 

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from bench.aggregation import noise, tables
-from bench.aggregation.noise import Noise, least_p, mann_whitney_p, verdict
+from ottla.bench.aggregation import noise, tables
+from ottla.bench.aggregation.noise import Noise, least_p, mann_whitney_p, verdict
 
 
 @pytest.mark.parametrize("module", [noise, tables], ids=lambda module: module.__name__)

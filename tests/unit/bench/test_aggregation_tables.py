@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from bench.aggregation.loads import loads_of, readings_of
-from bench.aggregation.racks import cross_rack_shares
-from bench.aggregation.tables import (
+from ottla.bench.aggregation.loads import loads_of, readings_of
+from ottla.bench.aggregation.racks import cross_rack_shares
+from ottla.bench.aggregation.tables import (
     comparable,
     faults_of,
     figures_of,
@@ -16,9 +16,9 @@ from bench.aggregation.tables import (
     phase_sample,
     table_of,
 )
-from bench.figures import Verdict
-from bench.generators.rows import Role
-from bench.workloads.model import (
+from ottla.bench.figures import Verdict
+from ottla.bench.generators.rows import Role
+from ottla.bench.workloads.model import (
     Action,
     ClusterNeeds,
     Condition,

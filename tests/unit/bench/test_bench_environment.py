@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from bench.environment import DirtyTree, check_tree, current
-from bench.targets.settings import DISK, TMPFS, WrongPlace, check_place
+from ottla.bench.environment import DirtyTree, check_tree, current
+from ottla.bench.targets.settings import DISK, TMPFS, WrongPlace, check_place
 from requirements.choose_python import this_interpreter
 from tests.harness.bench_result import ENVIRONMENT
 
@@ -109,5 +109,5 @@ def test_older_results_do_not_know_the_build():
 
 
 def test_the_build_is_that_of_this_interpreter(monkeypatch):
-    monkeypatch.setattr("bench.environment.check_tree", lambda *_, **__: False)
+    monkeypatch.setattr("ottla.bench.environment.check_tree", lambda *_, **__: False)
     assert current(allow_dirty=True).python_build == this_interpreter().build()

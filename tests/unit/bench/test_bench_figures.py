@@ -5,8 +5,8 @@ import math
 
 import pytest
 
-from bench import figures, histograms, markdown, warm_up
-from bench.figures import (
+from ottla.bench import figures, histograms, markdown, warm_up
+from ottla.bench.figures import (
     COUNT,
     MEGABYTES,
     MEGABYTES_A_SECOND,

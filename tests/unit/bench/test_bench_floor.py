@@ -5,19 +5,19 @@ import select
 import psutil
 import pytest
 
-from bench import paced
-from bench.generators import librdkafka
-from bench.internals import floor
-from bench.loads import LOADS
-from bench.replication import MEASURES
-from bench.targets.floor import FloorCluster, FloorServer
-from bench.targets.settings import SETTINGS
-from bench.targets.wire import WireClient, produce_frame, produce_message
-from broker.network.connection import JOIN_BYTES
-from broker.network.receive_buffer import SHARED_BYTES
-from protocol.api_keys import ApiKey
-from protocol.messages.produce import ProduceResponse
-from protocol.records.batch import BatchHeader, unpack_header
+from ottla.bench import paced
+from ottla.bench.generators import librdkafka
+from ottla.bench.internals import floor
+from ottla.bench.loads import LOADS
+from ottla.bench.replication import MEASURES
+from ottla.bench.targets.floor import FloorCluster, FloorServer
+from ottla.bench.targets.settings import SETTINGS
+from ottla.bench.targets.wire import WireClient, produce_frame, produce_message
+from ottla.broker.network.connection import JOIN_BYTES
+from ottla.broker.network.receive_buffer import SHARED_BYTES
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.messages.produce import ProduceResponse
+from ottla.protocol.records.batch import BatchHeader, unpack_header
 from tests.harness.processes import wait_until
 
 BATCH_BYTES = 1024

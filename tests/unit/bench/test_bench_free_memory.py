@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.free_memory import LEFT_BYTES, MOST_BYTES, free_bytes, held, touch, touch_free_memory
+from ottla.bench.free_memory import LEFT_BYTES, MOST_BYTES, free_bytes, held, touch, touch_free_memory
 
 MIB = 1 << 20
 
@@ -28,7 +28,7 @@ def test_most_of_it_is_read_from_a_file_that_is_gone_afterwards(tmp_path, free, 
 
 
 def test_it_is_bounded(tmp_path, monkeypatch):
-    monkeypatch.setattr("bench.free_memory.MOST_BYTES", 5 * MIB)
+    monkeypatch.setattr("ottla.bench.free_memory.MOST_BYTES", 5 * MIB)
     assert touch_free_memory(tmp_path, say=lambda _: None, free=lambda: 1 << 50) == 5 * MIB
     assert MOST_BYTES == 16 << 30
 

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from bench.compare import PROGRAM
-from bench.figures import MEGABYTES, Figure, LoadFailed
-from bench.harness import Harness
-from bench.measures import Measure, Program
-from bench.program import SectionRun, parse
-from bench.targets.settings import DISK, SETTINGS, TMPFS
-from bench.targets.turn_logs import BOUND_VARIABLE
+from ottla.bench.compare import PROGRAM
+from ottla.bench.figures import MEGABYTES, Figure, LoadFailed
+from ottla.bench.harness import Harness
+from ottla.bench.measures import Measure, Program
+from ottla.bench.program import SectionRun, parse
+from ottla.bench.targets.settings import DISK, SETTINGS, TMPFS
+from ottla.bench.targets.turn_logs import BOUND_VARIABLE
 
 
 class Recorded:
@@ -130,7 +130,7 @@ def test_ottla_and_the_floor_are_watched_in_rounds_of_their_own_after_all_others
         replace(measure("low"), has_floor=True, written_bytes=10.0),
         measure("alone", needs_subject=False),
     ]
-    monkeypatch.setattr("bench.program.touch", lambda _, size: events.append(f"touch {size:g}"))
+    monkeypatch.setattr("ottla.bench.program.touch", lambda _, size: events.append(f"touch {size:g}"))
     program = program_of(events, *loads)
     program = replace(
         program,
@@ -187,7 +187,7 @@ def test_what_is_read_later_is_prepared_once_for_each_subject(tmp_path):
 def test_memory_is_used_once_before_each_load_that_writes_much(tmp_path, monkeypatch):
     events = []
     monkeypatch.setattr(
-        "bench.program.touch", lambda folder, size: events.append(f"touch {size:g} in {folder.name}")
+        "ottla.bench.program.touch", lambda folder, size: events.append(f"touch {size:g} in {folder.name}")
     )
     program = program_of(events, measure("load", written_bytes=10.0), measure("small"))
     section = ["--disk", str(tmp_path / "disk")]

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from bench.runs import interrupts as module
-from bench.runs.interrupts import Interrupts
+from ottla.bench.runs import interrupts as module
+from ottla.bench.runs.interrupts import Interrupts
 
 
 def send(number=signal.SIGINT):

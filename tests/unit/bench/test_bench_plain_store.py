@@ -1,6 +1,6 @@
 """The plain client of a directory reads and writes what it is said to, and leaves nothing behind."""
 
-from bench.targets.plain_store import PlainDirectory
+from ottla.bench.targets.plain_store import PlainDirectory
 
 
 def test_a_topics_segments_are_read_and_counted_and_no_others(tmp_path):

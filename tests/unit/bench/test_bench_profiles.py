@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from bench import compare, observed
-from bench.environment import REPOSITORY
-from bench.profiles import ALL, BROKER, FOLLOWERS, LEADER, Frame, NodeSamples, part_of, profile_of
-from bench.targets.settings import SETTINGS
+from ottla.bench import compare, observed
+from ottla.bench.environment import REPOSITORY
+from ottla.bench.profiles import ALL, BROKER, FOLLOWERS, LEADER, Frame, NodeSamples, part_of, profile_of
+from ottla.bench.targets.settings import SETTINGS
 
 RUNNER = Frame("/usr/lib/python3.11/asyncio/runners.py", "Runner.run", 86, 118)
 
@@ -89,7 +89,7 @@ def test_a_leader_is_what_producers_send_to():
 #: Uses processor time in one function for the most part, and before the sampler is on in another one.
 SAMPLED = """
 import pathlib, signal, sys, time
-from bench.internals.profiled_broker import Sampler
+from ottla.bench.internals.profiled_broker import Sampler
 
 def use(seconds):
     end = time.thread_time() + seconds

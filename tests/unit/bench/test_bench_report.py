@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from bench import compare, replication, tiering
-from bench.figures import MEGABYTES_A_SECOND, SECONDS, Figure, Goal, Table
-from bench.profiles import ALL, PARTS, Profile
-from bench.readme import README, with_figures
-from bench.report import (
+from ottla.bench import compare, replication, tiering
+from ottla.bench.figures import MEGABYTES_A_SECOND, SECONDS, Figure, Goal, Table
+from ottla.bench.profiles import ALL, PARTS, Profile
+from ottla.bench.readme import README, with_figures
+from ottla.bench.report import (
     RESULTS,
     Report,
     Section,
@@ -21,9 +21,9 @@ from bench.report import (
     overview,
     save,
 )
-from bench.targets.memory import memory_table
-from bench.turns import Turn, turns_table
-from bench.warm_up import WarmUp
+from ottla.bench.targets.memory import memory_table
+from ottla.bench.turns import Turn, turns_table
+from ottla.bench.warm_up import WarmUp
 from tests.harness.bench_result import ENVIRONMENT
 
 
@@ -253,12 +253,12 @@ def test_a_report_with_floors_says_what_a_floor_is():
 
 
 def test_readme_gets_the_figures_between_its_markers_and_stays_as_it_is_elsewhere(tmp_path):
-    text = "before\n<!-- figures of bench.compare -->\nold\n<!-- end of figures -->\nafter\n"
+    text = "before\n<!-- figures of ottla.bench.compare -->\nold\n<!-- end of figures -->\nafter\n"
     empty = with_figures(text, tmp_path)
-    assert "There is no result yet: `python -m bench.compare`" in empty
+    assert "There is no result yet: `python -m ottla.bench.compare`" in empty
     save(REPORT, tmp_path)
     filled = with_figures(empty, tmp_path)
-    assert filled.startswith("before\n<!-- figures of bench.compare -->\n")
+    assert filled.startswith("before\n<!-- figures of ottla.bench.compare -->\n")
     assert filled.endswith("<!-- end of figures -->\nafter\n")
     assert "old" not in filled
     assert all(line in filled for line in [*overview(REPORT), *all_rows(REPORT)])

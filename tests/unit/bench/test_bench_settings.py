@@ -2,14 +2,14 @@
 
 import pytest
 
-from bench.targets.clusters import Cluster, KafkaCluster, OttlaCluster
-from bench.targets.servers import Kafka, Ottla
-from bench.targets.settings import SETTINGS
-from bench.targets.started import OneNode, started
-from bench.targets.tiering_clusters import TIER_PROPERTIES, TieredKafka, TieredOttla
-from bench.workloads.model import ClusterNeeds, Tier
-from broker.config import BrokerConfig
-from broker.config.load import read_properties, standalone_profile
+from ottla.bench.targets.clusters import Cluster, KafkaCluster, OttlaCluster
+from ottla.bench.targets.servers import Kafka, Ottla
+from ottla.bench.targets.settings import SETTINGS
+from ottla.bench.targets.started import OneNode, started
+from ottla.bench.targets.tiering_clusters import TIER_PROPERTIES, TieredKafka, TieredOttla
+from ottla.bench.workloads.model import ClusterNeeds, Tier
+from ottla.broker.config import BrokerConfig
+from ottla.broker.config.load import read_properties, standalone_profile
 
 #: Who a node is, where it listens and where its files are.
 IDENTITY = {

@@ -2,8 +2,8 @@
 
 import pytest
 
-from bench.figures import KAFKA, OTTLA
-from bench.start_imports import SHOWN, START_IMPORTS, imported, sample_of
+from ottla.bench.figures import KAFKA, OTTLA
+from ottla.bench.start_imports import SHOWN, START_IMPORTS, imported, sample_of
 
 TRACE = """\
 import time: self [us] | cumulative | imported package
@@ -12,8 +12,8 @@ import time:       900 |       1000 | asyncio
 2026-11-23 INFO a line of the log
 import time:       500 |        500 |     click.core
 import time:       250 |        750 |   click
-import time:      2000 |       2000 |     protocol.schema
-import time:      3000 |       5750 | broker.main
+import time:      2000 |       2000 |     ottla.protocol.schema
+import time:      3000 |       5750 | ottla.broker.main
 """
 
 
@@ -29,7 +29,7 @@ def test_modules_belong_to_their_packages():
             "own_s broker": 0.003,
             "cumulative_s asyncio": 0.001,
             "cumulative_s click": 0.00075,
-            "cumulative_s broker.main": 0.00575,
+            "cumulative_s ottla.broker.main": 0.00575,
         }
     )
 
@@ -41,7 +41,7 @@ def test_every_value_is_a_row_and_what_is_not_imported_has_none():
     table.samples.update({KAFKA: [{}], OTTLA: [sample]})
     cells = {row.figure.title: row.cell() for row in table.rows()}
     assert cells["all"] == "- / 6.75"
-    assert cells["`broker.roles.tiering`, cumulative"] == "not measured"
+    assert cells["`ottla.broker.roles.tiering`, cumulative"] == "not measured"
 
 
 def test_modules_that_are_shown_exist():

@@ -1,10 +1,10 @@
 """The program that measures many tiered partitions: in each of its phases there is as much as it says, however slow that is."""
 
-from bench.figures import Verdict
-from bench.internals.storage_support import batch_of
-from bench.internals.tier_scale import tier_scale
-from bench.internals.tier_scale_folder import BATCH_BYTES, BATCH_COUNT, READ_COPIES
-from bench.internals.tier_scale_phases import COUNT
+from ottla.bench.figures import Verdict
+from ottla.bench.internals.storage_support import batch_of
+from ottla.bench.internals.tier_scale import tier_scale
+from ottla.bench.internals.tier_scale_folder import BATCH_BYTES, BATCH_COUNT, READ_COPIES
+from ottla.bench.internals.tier_scale_phases import COUNT
 
 _PARTITIONS = _COPIES = 20
 _METADATA_PARTITIONS = 50

@@ -6,17 +6,17 @@ import time
 
 import pytest
 
-from bench.targets.turn_logs import BOUND_VARIABLE, TurnReader, watched
-from bench.turns import Turn, turns_in, turns_sample, words_of
-from runtime import stalls
-from runtime.production import run
+from ottla.bench.targets.turn_logs import BOUND_VARIABLE, TurnReader, watched
+from ottla.bench.turns import Turn, turns_in, turns_sample, words_of
+from ottla.runtime import stalls
+from ottla.runtime.production import run
 from tests.harness.processes import Child
 
 READY = b"READY bootstrap=127.0.0.1:9092\n"
 
 
 def report(took_ms, *, running_ms=5, queued_ms=0, end="\n"):
-    """As `runtime.stalls` writes it, with the ends of the stack's lines as a layout leaves them."""
+    """As `ottla.runtime.stalls` writes it, with the ends of the stack's lines as a layout leaves them."""
     quote = '\\"' if end == "\\n" else '"'
     stack = end.join(
         f"  File {quote}/src/{file}{quote}, line {line}, in {name}{end}    code()"
@@ -28,7 +28,7 @@ def report(took_ms, *, running_ms=5, queued_ms=0, end="\n"):
         ]
     )
     return (
-        f"2026-11-23 15:17:18,485 WARNING runtime.stalls: One turn of the event loop has taken {took_ms} ms ({running_ms} ms "
+        f"2026-11-23 15:17:18,485 WARNING ottla.runtime.stalls: One turn of the event loop has taken {took_ms} ms ({running_ms} ms "
         f"running, {queued_ms} ms waiting for a processor, the rest blocked); requests wait. Stack after 5 ms:{end}{stack}\n"
     ).encode()
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.warm_up import is_steady, warm_up
+from ottla.bench.warm_up import is_steady, warm_up
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 import pytest
 
-from bench.generators.assignment import Cluster, connections_plans, plans_of, spread
-from bench.workloads.model import Consumers, Phase, Producers, Start
+from ottla.bench.generators.assignment import Cluster, connections_plans, plans_of, spread
+from ottla.bench.workloads.model import Consumers, Phase, Producers, Start
 
 TOPICS = {"t": "t-1"}
 CLUSTER = Cluster(

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from bench.generators.client import is_readable
+from ottla.bench.generators.client import is_readable
 
 
 @pytest.fixture(params=[0, 1500], ids=["few files", "many files"])

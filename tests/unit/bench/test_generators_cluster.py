@@ -2,8 +2,8 @@
 
 import pytest
 
-from bench.generators import cluster
-from bench.generators.cluster import ClusterReader
+from ottla.bench.generators import cluster
+from ottla.bench.generators.cluster import ClusterReader
 
 
 class Behind(ClusterReader):

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from bench.generators.control import Control, ControlClient
+from ottla.bench.generators.control import Control, ControlClient
 from tests.harness.processes import PATIENCE_S
 
 

@@ -6,13 +6,13 @@ import time
 
 import pytest
 
-from bench.generators.assignment import ProducerPlan
-from bench.generators.null_sink import TOPIC, NullSink
-from bench.generators.producer import ProducerClient
-from bench.generators.rows import Kind
-from bench.generators.running import ClientFailed, Orders, now_us
-from bench.histograms import merged, percentiles_s
-from bench.workloads.model import RecordSize, SizeLaw
+from ottla.bench.generators.assignment import ProducerPlan
+from ottla.bench.generators.null_sink import TOPIC, NullSink
+from ottla.bench.generators.producer import ProducerClient
+from ottla.bench.generators.rows import Kind
+from ottla.bench.generators.running import ClientFailed, Orders, now_us
+from ottla.bench.histograms import merged, percentiles_s
+from ottla.bench.workloads.model import RecordSize, SizeLaw
 
 RATE = 1000
 PAUSE_S = 1.0

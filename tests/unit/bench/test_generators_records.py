@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.generators.records import STAMP_BYTES, Stamps, Values, stream_id
-from bench.workloads.model import RecordSize, SizeLaw
+from ottla.bench.generators.records import STAMP_BYTES, Stamps, Values, stream_id
+from ottla.bench.workloads.model import RecordSize, SizeLaw
 
 STREAM = stream_id("producer")
 SIZES = {

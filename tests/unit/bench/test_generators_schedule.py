@@ -2,8 +2,8 @@
 
 import pytest
 
-from bench.generators.assignment import ProducerPlan
-from bench.workloads.model import RecordSize
+from ottla.bench.generators.assignment import ProducerPlan
+from ottla.bench.workloads.model import RecordSize
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bench.generators.rows import Kind, Role, Row
-from bench.generators.streams import Seen, joined
+from ottla.bench.generators.rows import Kind, Role, Row
+from ottla.bench.generators.streams import Seen, joined
 
 
 @given(st.lists(st.lists(st.integers(0, 30), min_size=1, max_size=12), min_size=1, max_size=8))

@@ -5,10 +5,10 @@ from hdrh.histogram import HdrHistogram
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.generators.latency import Latencies
-from bench.generators.rows import Kind, Role
-from bench.generators.tally import Tally
-from bench.histograms import LEAST_US, MOST_US, new_histogram
+from ottla.bench.generators.latency import Latencies
+from ottla.bench.generators.rows import Kind, Role
+from ottla.bench.generators.tally import Tally
+from ottla.bench.histograms import LEAST_US, MOST_US, new_histogram
 
 START_US = 1_000_000_000
 

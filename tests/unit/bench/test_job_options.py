@@ -2,8 +2,8 @@
 
 import pytest
 
-from bench.jobs.options import check_job, source_options
-from bench.workloads.model import Job, SparkJob
+from ottla.bench.jobs.options import check_job, source_options
+from ottla.bench.workloads.model import Job, SparkJob
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from bench.page.documents import (
+from ottla.bench.page.documents import (
     FOLDER,
     INDEX,
     committed,
@@ -14,8 +14,8 @@ from bench.page.documents import (
     readme_lines,
     workload_page,
 )
-from bench.readme import with_figures
-from bench.report import as_json, as_markdown
+from ottla.bench.readme import with_figures
+from ottla.bench.report import as_json, as_markdown
 from tests.harness import bench_result
 
 REPORT = bench_result.report()

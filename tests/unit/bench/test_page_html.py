@@ -6,12 +6,12 @@ from html.parser import HTMLParser
 
 import pytest
 
-from bench.figures import COUNT, Figure, Goal
-from bench.page.page import NO_SERIES, page
-from bench.page.percentiles import percentiles_of
-from bench.page.ratios import RatioAxis, is_more_better
-from bench.page.series import Series
-from bench.report import RESULTS, from_json
+from ottla.bench.figures import COUNT, Figure, Goal
+from ottla.bench.page.page import NO_SERIES, page
+from ottla.bench.page.percentiles import percentiles_of
+from ottla.bench.page.ratios import RatioAxis, is_more_better
+from ottla.bench.page.series import Series
+from ottla.bench.report import RESULTS, from_json
 from tests.harness import bench_result
 
 REPORT = bench_result.report()

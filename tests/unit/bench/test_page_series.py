@@ -5,10 +5,10 @@ import math
 
 import pytest
 
-from bench.page import charts, colours, markup, ratios, scales
-from bench.page.scales import linear, logarithmic, scale_for, time_ticks
-from bench.page.series import Series
-from bench.page.series import charts as charts_of
+from ottla.bench.page import charts, colours, markup, ratios, scales
+from ottla.bench.page.scales import linear, logarithmic, scale_for, time_ticks
+from ottla.bench.page.series import Series
+from ottla.bench.page.series import charts as charts_of
 from tests.harness import bench_result
 from tests.harness.bench_result import GAPS_S, KILLED_S, P99_S, PHASE, SECONDS
 

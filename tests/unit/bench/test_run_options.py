@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.runs.options import CannotRun, check_out
+from ottla.bench.runs.options import CannotRun, check_out
 
 
 def test_a_folder_for_results_may_not_exist_yet(tmp_path):

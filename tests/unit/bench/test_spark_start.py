@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from bench.spark import java
-from bench.spark.errors import SparkCannotStart
-from bench.spark.java import check_java
-from bench.spark.master import parse_master
+from ottla.bench.spark import java
+from ottla.bench.spark.errors import SparkCannotStart
+from ottla.bench.spark.java import check_java
+from ottla.bench.spark.master import parse_master
 
 
 def java_that_prints(folder: Path, text: str) -> Path:

@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from bench.targets.connections import Carried, Connections
+from ottla.bench.targets.connections import Carried, Connections
 from tests.harness.processes import comes_true
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="sock_diag is Linux's")

@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from bench.targets.fit import check_fit, slows_store
-from bench.targets.started import started
-from bench.targets.target import TargetError
-from bench.workloads.model import (
+from ottla.bench.targets.fit import check_fit, slows_store
+from ottla.bench.targets.started import started
+from ottla.bench.targets.target import TargetError
+from ottla.bench.workloads.model import (
     Action,
     ClusterNeeds,
     Condition,

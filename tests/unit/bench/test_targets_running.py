@@ -8,11 +8,11 @@ from contextlib import contextmanager
 
 import pytest
 
-from bench.targets.fit import check_fit
-from bench.targets.running import running
-from bench.targets.started import started
-from bench.targets.target import TargetError
-from bench.workloads.model import Action, ClusterNeeds, Event, Phase, Tier, Workload
+from ottla.bench.targets.fit import check_fit
+from ottla.bench.targets.running import running
+from ottla.bench.targets.started import started
+from ottla.bench.targets.target import TargetError
+from ottla.bench.workloads.model import Action, ClusterNeeds, Event, Phase, Tier, Workload
 from tests.harness.processes import free_port
 
 
@@ -64,7 +64,7 @@ def test_what_is_no_address(bootstrap, words):
     [(nothing, "Connection refused"), (silent, "timed out"), (tls, "a frame of 3 bytes")],
 )
 def test_no_kafka_broker(server, reason, monkeypatch):
-    monkeypatch.setattr("bench.targets.running._TIMEOUT_S", 0.3)
+    monkeypatch.setattr("ottla.bench.targets.running._TIMEOUT_S", 0.3)
     with server() as port, pytest.raises(TargetError) as refused:
         running("x", f"127.0.0.1:{port}")
     assert re.fullmatch(

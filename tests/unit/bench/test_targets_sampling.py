@@ -6,8 +6,8 @@ import sys
 import time
 from types import SimpleNamespace
 
-from bench.targets.sampling import FolderSize, Sampler, used_by
-from bench.targets.settings import file_system_of
+from ottla.bench.targets.sampling import FolderSize, Sampler, used_by
+from ottla.bench.targets.settings import file_system_of
 from tests.harness.processes import wait_until
 
 #: Computes for so long, then waits for the end of its input.
@@ -148,7 +148,7 @@ def test_a_large_folder_is_read_in_a_fiftieth_of_the_time(tmp_path):
 
 def test_the_last_sample_has_the_size_of_the_store_as_it_is(tmp_path, monkeypatch):
     """Also where reading it has taken so long that it would not be read again for hours: it is the figure of the result."""
-    monkeypatch.setattr("bench.targets.sampling._WALK_SHARE", 1e-12)
+    monkeypatch.setattr("ottla.bench.targets.sampling._WALK_SHARE", 1e-12)
     with Sampler(Nodes(store=tmp_path)) as sampler:
         wait_until(lambda: sampler.rows(0))
         (tmp_path / "1.log").write_bytes(bytes(1000))

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from bench.targets.slow_proxy import Slowness, SlowProxy
+from ottla.bench.targets.slow_proxy import Slowness, SlowProxy
 from tests.harness.processes import free_port
 
 

@@ -4,10 +4,10 @@ import threading
 import time
 from types import SimpleNamespace
 
-from bench.targets import events
-from bench.targets.conditions import _CONDITIONS
-from bench.targets.wire import Address
-from bench.workloads.model import Action, Condition, Event
+from ottla.bench.targets import events
+from ottla.bench.targets.conditions import _CONDITIONS
+from ottla.bench.targets.wire import Address
+from ottla.bench.workloads.model import Action, Condition, Event
 from tests.harness.processes import PATIENCE_S
 
 STOP = Event(at_s=0, action=Action.STOP, name="led", broker=1, topic="t", until=Condition.LED)

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from bench.aggregation.loads import readings_of
-from bench.generators.records import STAMP_BYTES
-from bench.workloads.checks import LEAST_VALUE_BYTES
-from bench.workloads.keys import WorkloadError
-from bench.workloads.model import (
+from ottla.bench.aggregation.loads import readings_of
+from ottla.bench.generators.records import STAMP_BYTES
+from ottla.bench.workloads.checks import LEAST_VALUE_BYTES
+from ottla.bench.workloads.keys import WorkloadError
+from ottla.bench.workloads.model import (
     Action,
     ClusterNeeds,
     Condition,
@@ -27,7 +27,7 @@ from bench.workloads.model import (
     TopicSpec,
     Workload,
 )
-from bench.workloads.parse import load, parse, shipped
+from ottla.bench.workloads.parse import load, parse, shipped
 
 WHOLE = """
 title = "Everything"

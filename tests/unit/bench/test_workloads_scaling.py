@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.workloads.model import (
+from ottla.bench.workloads.model import (
     Action,
     Condition,
     Consumers,
@@ -16,8 +16,8 @@ from bench.workloads.model import (
     TopicSpec,
     Workload,
 )
-from bench.workloads.parse import load, shipped
-from bench.workloads.scaling import scaled, warm_up_of
+from ottla.bench.workloads.parse import load, shipped
+from ottla.bench.workloads.scaling import scaled, warm_up_of
 
 WAIT = Event(at_s=4.0, action=Action.WAIT, name="tiered", topic="t", until=Condition.TIERED)
 KILL = Event(at_s=2.0, action=Action.KILL, name="kill", broker=1)

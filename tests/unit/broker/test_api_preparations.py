@@ -5,11 +5,11 @@ import sys
 
 _SCRIPT = """
 import sys
-import broker.node  # a started node has imported what that needs
-from broker.api import api, modules, preparations
-from protocol import codec
-from protocol.api_keys import KAFKA_VERSIONS, ApiKey
-from protocol.messages import request_class, response_class
+import ottla.broker.node  # a started node has imported what that needs
+from ottla.broker.api import api, modules, preparations
+from ottla.protocol import codec
+from ottla.protocol.api_keys import KAFKA_VERSIONS, ApiKey
+from ottla.protocol.messages import request_class, response_class
 
 started = set(sys.modules)
 steps, largest, before = [], 0, len(sys.modules)
@@ -38,12 +38,12 @@ def test_a_request_of_a_usual_api_compiles_nothing():
 _FIRST_REQUESTS = """
 import asyncio, sys
 from pathlib import Path
-from broker.config.load import load_config
-from broker.node import Node
-from protocol.api_keys import KAFKA_VERSIONS, ApiKey
-from protocol.errors import ErrorCode
-from protocol.messages.fetch import FetchRequest
-from runtime.production import run
+from ottla.broker.config.load import load_config
+from ottla.broker.node import Node
+from ottla.protocol.api_keys import KAFKA_VERSIONS, ApiKey
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.fetch import FetchRequest
+from ottla.runtime.production import run
 from tests.harness.wire import WireClient
 
 largest = 0
@@ -56,7 +56,7 @@ def watch(loop, before):
 async def main(runtime):
     node = await Node.start(runtime, load_config(port=0, data_dir=Path(sys.argv[1])))
     clients = [await WireClient.connect("127.0.0.1", node.listeners[0].port) for _ in range(2)]
-    watch(runtime.loop, len(sys.modules))
+    watch(ottla.runtime.loop, len(sys.modules))
     request = FetchRequest(session_id=1, session_epoch=1)
     for version in (17, 17, 12):
         responses = await asyncio.gather(*[client.request(ApiKey.FETCH, version, request) for client in clients])
@@ -64,7 +64,7 @@ async def main(runtime):
     await node.stop()
 
 run(main)
-assert "broker.api.k01_fetch" in sys.modules
+assert "ottla.broker.api.k01_fetch" in sys.modules
 assert largest <= 8, f"a turn of the loop imports {largest} modules: other requests wait meanwhile"
 """
 

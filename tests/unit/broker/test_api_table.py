@@ -1,12 +1,12 @@
-"""Every module of broker.api says what it serves, and serves what Kafka 4.3.1 serves."""
+"""Every module of ottla.broker.api says what it serves, and serves what Kafka 4.3.1 serves."""
 
 import importlib
 
 import pytest
 
-from broker.api import Api, api, modules
-from broker.api.k18_api_versions import served
-from protocol.api_keys import KAFKA_VERSIONS, ApiKey
+from ottla.broker.api import Api, api, modules
+from ottla.broker.api.k18_api_versions import served
+from ottla.protocol.api_keys import KAFKA_VERSIONS, ApiKey
 
 KEYS = sorted(modules())
 
@@ -15,7 +15,7 @@ KEYS = sorted(modules())
 def test_a_module_states_its_contract(key):
     module = importlib.import_module(modules()[key])
     assert isinstance(module.API, Api)
-    assert module.__name__ == f"broker.api.k{key:02}_{ApiKey(key).name.lower()}"
+    assert module.__name__ == f"ottla.broker.api.k{key:02}_{ApiKey(key).name.lower()}"
     versions = KAFKA_VERSIONS[ApiKey(key)]
     assert module.API.versions == versions
     first_line, *rest = module.__doc__.splitlines()

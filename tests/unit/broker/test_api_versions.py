@@ -1,9 +1,9 @@
 """Which versions a broker says that it serves."""
 
-from broker.api import modules
-from broker.api.k18_api_versions import served
-from broker.membership.envelope import FORWARDABLE
-from protocol.api_keys import KAFKA_VERSIONS, ApiKey
+from ottla.broker.api import modules
+from ottla.broker.api.k18_api_versions import served
+from ottla.broker.membership.envelope import FORWARDABLE
+from ottla.protocol.api_keys import KAFKA_VERSIONS, ApiKey
 
 OWN = {key: KAFKA_VERSIONS[ApiKey(key)] for key in modules()}
 #: A broker without Produce in version 0 would be one without Produce, for some clients.

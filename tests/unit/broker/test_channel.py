@@ -8,27 +8,27 @@ import logging
 
 import pytest
 
-from broker.log_lines import OutageLog
-from broker.membership.controller_channel import LeaderWatch, QuorumChannel
-from broker.membership.envelope import unwrap_request, wrap_response
-from broker.network import NetworkServer
-from broker.network.client import NodeClient
-from broker.request_context import RequestContext
-from protocol.api_keys import KAFKA_VERSIONS, ApiKey
-from protocol.codec import decode_request, encode_response
-from protocol.errors import ErrorCode, NotController, RequestTimedOut, UnknownServerError, UnsupportedVersion
-from protocol.framing import parse_request_header, response_header
-from protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
-from protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
-from protocol.messages.create_topics import (
+from ottla.broker.log_lines import OutageLog
+from ottla.broker.membership.controller_channel import LeaderWatch, QuorumChannel
+from ottla.broker.membership.envelope import unwrap_request, wrap_response
+from ottla.broker.network import NetworkServer
+from ottla.broker.network.client import NodeClient
+from ottla.broker.request_context import RequestContext
+from ottla.protocol.api_keys import KAFKA_VERSIONS, ApiKey
+from ottla.protocol.codec import decode_request, encode_response
+from ottla.protocol.errors import ErrorCode, NotController, RequestTimedOut, UnknownServerError, UnsupportedVersion
+from ottla.protocol.framing import parse_request_header, response_header
+from ottla.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from ottla.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from ottla.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from protocol.messages.envelope import EnvelopeResponse
-from protocol.steps import at_once
-from runtime.simulated import Simulation
+from ottla.protocol.messages.envelope import EnvelopeResponse
+from ottla.protocol.steps import at_once
+from ottla.runtime.simulated import Simulation
 
 CONTEXT = RequestContext(ApiKey.CREATE_TOPICS, 7, 44, "a-client", "192.0.2.7", "PLAINTEXT", "User:alice")
 CREATE = CreateTopicsRequest(topics=[CreatableTopic(name="t", num_partitions=1, replication_factor=1)])

@@ -6,25 +6,25 @@ from uuid import UUID
 
 import pytest
 
-from broker.api.k03_metadata import handle as metadata
-from broker.api.k29_describe_acls import handle as describe_acls
-from broker.api.k48_describe_client_quotas import handle as describe_quotas
-from broker.api.k50_describe_user_scram_credentials import handle as describe_users
-from broker.api.k60_describe_cluster import handle as describe_cluster
-from broker.api.k75_describe_topic_partitions import handle as describe_partitions
-from broker.metadata_cache import MetadataCache
-from broker.request_context import RequestContext
-from protocol.api_keys import ApiKey
-from protocol.codec import encode_response
-from protocol.errors import ErrorCode, InvalidRequest, KafkaError, SecurityDisabled
-from protocol.messages.describe_acls import DescribeAclsRequest
-from protocol.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
-from protocol.messages.describe_cluster import DescribeClusterRequest
-from protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
-from protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
-from protocol.messages.metadata import MetadataRequest
-from protocol.metadata.image import DIRECTORY_LOST, DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED, MetadataImage
-from protocol.metadata.records import (
+from ottla.broker.api.k03_metadata import handle as metadata
+from ottla.broker.api.k29_describe_acls import handle as describe_acls
+from ottla.broker.api.k48_describe_client_quotas import handle as describe_quotas
+from ottla.broker.api.k50_describe_user_scram_credentials import handle as describe_users
+from ottla.broker.api.k60_describe_cluster import handle as describe_cluster
+from ottla.broker.api.k75_describe_topic_partitions import handle as describe_partitions
+from ottla.broker.metadata_cache import MetadataCache
+from ottla.broker.request_context import RequestContext
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.codec import encode_response
+from ottla.protocol.errors import ErrorCode, InvalidRequest, KafkaError, SecurityDisabled
+from ottla.protocol.messages.describe_acls import DescribeAclsRequest
+from ottla.protocol.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
+from ottla.protocol.messages.describe_cluster import DescribeClusterRequest
+from ottla.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
+from ottla.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
+from ottla.protocol.messages.metadata import MetadataRequest
+from ottla.protocol.metadata.image import DIRECTORY_LOST, DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED, MetadataImage
+from ottla.protocol.metadata.records import (
     BrokerEndpoint,
     MetadataRecord,
     PartitionRecord,

@@ -11,22 +11,22 @@ from random import Random
 
 import pytest
 
-from broker.config.load import load_config
-from broker.controller_api.services import NODE_REQUESTS
-from broker.membership.envelope import FORWARDABLE, unwrap_response, wrap_request
-from broker.node import Node
-from broker.request_context import RequestContext
-from protocol.api_keys import KAFKA_VERSIONS, ApiKey, ApiListener, listeners
-from protocol.errors import ErrorCode
-from protocol.messages import alter_configs, describe_configs, incremental_alter_configs
-from protocol.messages.api_versions import ApiVersionsRequest
-from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from protocol.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
-from protocol.messages.envelope import EnvelopeRequest
-from protocol.messages.metadata import MetadataRequest
-from protocol.steps import at_once
-from runtime.simulated import SimulatedRuntime
+from ottla.broker.config.load import load_config
+from ottla.broker.controller_api.services import NODE_REQUESTS
+from ottla.broker.membership.envelope import FORWARDABLE, unwrap_response, wrap_request
+from ottla.broker.node import Node
+from ottla.broker.request_context import RequestContext
+from ottla.protocol.api_keys import KAFKA_VERSIONS, ApiKey, ApiListener, listeners
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages import alter_configs, describe_configs, incremental_alter_configs
+from ottla.protocol.messages.api_versions import ApiVersionsRequest
+from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from ottla.protocol.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
+from ottla.protocol.messages.envelope import EnvelopeRequest
+from ottla.protocol.messages.metadata import MetadataRequest
+from ottla.protocol.steps import at_once
+from ottla.runtime.simulated import SimulatedRuntime
 from tests.harness.faulty_files import FaultyFiles
 from tests.harness.wire import WireClient
 
@@ -237,8 +237,8 @@ def test_configurations_of_the_node_and_its_loggers():
             1,
             incremental_alter_configs.IncrementalAlterConfigsRequest(
                 resources=[
-                    _alter(8, "1", "broker.membership.lifecycle", "ERROR"),
-                    _alter(8, "2", "broker.membership.lifecycle", "ERROR"),
+                    _alter(8, "1", "ottla.broker.membership.lifecycle", "ERROR"),
+                    _alter(8, "2", "ottla.broker.membership.lifecycle", "ERROR"),
                     _alter(4, "", "log.cleaner.backoff.ms", "777"),
                 ]
             ),
@@ -246,12 +246,12 @@ def test_configurations_of_the_node_and_its_loggers():
         wanted.resources[0].configuration_keys = ["log.cleaner.backoff.ms"]
         return altered, await client.request(ApiKey.DESCRIBE_CONFIGS, 4, wanted)
 
-    before = logging.getLogger("broker.membership.lifecycle").level
+    before = logging.getLogger("ottla.broker.membership.lifecycle").level
     try:
         answer = ask(scenario)
-        assert logging.getLogger("broker.membership.lifecycle").level == logging.ERROR
+        assert logging.getLogger("ottla.broker.membership.lifecycle").level == logging.ERROR
     finally:
-        logging.getLogger("broker.membership.lifecycle").setLevel(before)
+        logging.getLogger("ottla.broker.membership.lifecycle").setLevel(before)
     altered, described = answer
     assert [row.error_code for row in altered.responses] == [
         ErrorCode.none,

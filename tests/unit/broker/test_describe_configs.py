@@ -3,13 +3,13 @@
 import asyncio
 from types import SimpleNamespace
 
-from broker.api import k32_describe_configs as describe_configs
-from broker.api.k32_describe_configs import RESOURCES_A_TURN
-from broker.config import BrokerConfig
-from broker.config.describe import describe_broker, describe_topic
-from broker.config.load import standalone_profile
-from protocol.errors import ErrorCode
-from protocol.messages.describe_configs import (
+from ottla.broker.api import k32_describe_configs as describe_configs
+from ottla.broker.api.k32_describe_configs import RESOURCES_A_TURN
+from ottla.broker.config import BrokerConfig
+from ottla.broker.config.describe import describe_broker, describe_topic
+from ottla.broker.config.load import standalone_profile
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResponse,

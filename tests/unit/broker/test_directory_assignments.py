@@ -9,12 +9,12 @@ from uuid import UUID
 
 import pytest
 
-from broker.membership.directory_assignments import MAX_PER_REQUEST, DirectoryAssignments, misplaced
-from protocol.errors import ErrorCode, RequestTimedOut
-from protocol.messages import assign_replicas_to_dirs as api
-from protocol.metadata.image import MetadataImage
-from protocol.metadata.records import FeatureLevelRecord, PartitionRecord, TopicRecord
-from runtime.simulated import SimulatedRuntime
+from ottla.broker.membership.directory_assignments import MAX_PER_REQUEST, DirectoryAssignments, misplaced
+from ottla.protocol.errors import ErrorCode, RequestTimedOut
+from ottla.protocol.messages import assign_replicas_to_dirs as api
+from ottla.protocol.metadata.image import MetadataImage
+from ottla.protocol.metadata.records import FeatureLevelRecord, PartitionRecord, TopicRecord
+from ottla.runtime.simulated import SimulatedRuntime
 
 ME = 1
 A, B, UNKNOWN = UUID(int=1001), UUID(int=1002), UUID(int=0)

@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from broker.membership.envelope import has_not_controller_error
-from broker.request_context import RequestContext
-from broker.roles.quorum import LocalQuorum
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
-from protocol.messages import alter_configs, alter_partition_reassignments, create_topics, elect_leaders, vote
+from ottla.broker.membership.envelope import has_not_controller_error
+from ottla.broker.request_context import RequestContext
+from ottla.broker.roles.quorum import LocalQuorum
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages import alter_configs, alter_partition_reassignments, create_topics, elect_leaders, vote
 
 MOVED = ErrorCode.not_controller
 

@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.api import kept_answers
-from broker.api.dispatch import Dispatcher
-from broker.api.kept_answers import MOST_ANSWER_BYTES, MOST_ANSWERS, MOST_REQUEST_BYTES, Asked, KeptAnswers
-from broker.metadata_cache import MetadataCache
-from protocol.api_keys import ApiKey
-from protocol.codec import encode_request
-from protocol.framing import request_header
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from protocol.metadata.features import ELR_VERSION
-from protocol.metadata.image import MetadataImage
-from protocol.metadata.records import (
+from ottla.broker.api import kept_answers
+from ottla.broker.api.dispatch import Dispatcher
+from ottla.broker.api.kept_answers import MOST_ANSWER_BYTES, MOST_ANSWERS, MOST_REQUEST_BYTES, Asked, KeptAnswers
+from ottla.broker.metadata_cache import MetadataCache
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.codec import encode_request
+from ottla.protocol.framing import request_header
+from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.protocol.metadata.features import ELR_VERSION
+from ottla.protocol.metadata.image import MetadataImage
+from ottla.protocol.metadata.records import (
     BrokerEndpoint,
     FeatureLevelRecord,
     FenceBrokerRecord,

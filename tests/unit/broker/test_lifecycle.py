@@ -5,14 +5,14 @@ from uuid import UUID
 
 import pytest
 
-from broker.config import BrokerConfig
-from broker.membership.lifecycle import BrokerLifecycle, RegistrationRefused
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode, RequestTimedOut
-from protocol.messages.broker_heartbeat import BrokerHeartbeatResponse
-from protocol.messages.broker_registration import BrokerRegistrationResponse
-from protocol.metadata.features import claimed_features
-from runtime.simulated import Simulation
+from ottla.broker.config import BrokerConfig
+from ottla.broker.membership.lifecycle import BrokerLifecycle, RegistrationRefused
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode, RequestTimedOut
+from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatResponse
+from ottla.protocol.messages.broker_registration import BrokerRegistrationResponse
+from ottla.protocol.metadata.features import claimed_features
+from ottla.runtime.simulated import Simulation
 
 CONFIG = {
     "process.roles": "broker",

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from broker.log_lines import (
+from ottla.broker.log_lines import (
     FORMAT,
     LINES_AT_ONCE,
     LINES_OF_TRACEBACK,
@@ -15,9 +15,9 @@ from broker.log_lines import (
     LineLimit,
     OutageLog,
 )
-from runtime.rate_limited_log import RateLimitedLog
+from ottla.runtime.rate_limited_log import RateLimitedLog
 
-FORGED = "2026-01-01 00:00:00,000 CRITICAL broker.node: forged"
+FORGED = "2026-01-01 00:00:00,000 CRITICAL ottla.broker.node: forged"
 
 
 def line(message, *args, **fields):

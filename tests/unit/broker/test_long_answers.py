@@ -8,39 +8,39 @@ from uuid import UUID
 
 import pytest
 
-from broker.api import (
+from ottla.broker.api import (
     k03_metadata,
     k09_offset_fetch,
     k74_list_config_resources,
     k75_describe_topic_partitions,
     long_answers,
 )
-from broker.api.dispatch import Dispatcher
-from broker.api.long_answers import at_once_or_in_turns, when_all
-from broker.metadata_cache import MetadataCache
-from broker.request_context import RequestContext
-from protocol import steps as work_steps
-from protocol.api_keys import ApiKey
-from protocol.codec import encode_request, encode_response
-from protocol.errors import InvalidRequest
-from protocol.framing import request_header, response_header
-from protocol.messages.describe_topic_partitions import (
+from ottla.broker.api.dispatch import Dispatcher
+from ottla.broker.api.long_answers import at_once_or_in_turns, when_all
+from ottla.broker.metadata_cache import MetadataCache
+from ottla.broker.request_context import RequestContext
+from ottla.protocol import steps as work_steps
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.codec import encode_request, encode_response
+from ottla.protocol.errors import InvalidRequest
+from ottla.protocol.framing import request_header, response_header
+from ottla.protocol.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
     TopicRequest,
 )
-from protocol.messages.list_config_resources import ListConfigResourcesRequest
-from protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from protocol.messages.offset_fetch import (
+from ottla.protocol.messages.list_config_resources import ListConfigResourcesRequest
+from ottla.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
-from protocol.metadata.image import MetadataImage
-from protocol.metadata.records import (
+from ottla.protocol.metadata.image import MetadataImage
+from ottla.protocol.metadata.records import (
     BrokerEndpoint,
     FenceBrokerRecord,
     PartitionChangeRecord,
@@ -49,7 +49,7 @@ from protocol.metadata.records import (
     RemoveTopicRecord,
     TopicRecord,
 )
-from runtime import turns
+from ottla.runtime import turns
 from tests.harness.loop_turns import loop_turns
 
 PARTITIONS = 7

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from broker.config.load import load_config
-from broker.replicas.log_maintenance import LogMaintenance
-from runtime.simulated import Simulation
-from storage.background import BackgroundJob
+from ottla.broker.config.load import load_config
+from ottla.broker.replicas.log_maintenance import LogMaintenance
+from ottla.runtime.simulated import Simulation
+from ottla.storage.background import BackgroundJob
 
 
 class Logs:

@@ -4,9 +4,9 @@ from uuid import UUID
 
 import pytest
 
-from broker.metadata_cache import MetadataCache
-from protocol.metadata.image import InvalidMetadata, MetadataImage
-from protocol.metadata.records import MetadataRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
+from ottla.broker.metadata_cache import MetadataCache
+from ottla.protocol.metadata.image import InvalidMetadata, MetadataImage
+from ottla.protocol.metadata.records import MetadataRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
 
 TOPIC = TopicRecord(name="t", topic_id=UUID(int=77))
 

@@ -9,8 +9,8 @@ import pytest
 CODE = """
 import json, sys, tempfile
 from pathlib import Path
-from broker.config.load import load_config
-from broker.main import Node, run
+from ottla.broker.config.load import load_config
+from ottla.broker.main import Node, run
 
 async def start(runtime):
     node = await Node.start(runtime, load_config(port=0, data_dir=Path(sys.argv[1])))
@@ -35,15 +35,15 @@ LATER = {
     "email": "as importlib.metadata",
     "argparse": "tools",
     "encodings.idna": "names of hosts: a listener without a host asks for this host's",
-    "broker.tiering": "remote.log.storage.system.enable",
-    "broker.roles.tiering": "the same",
-    "broker.metrics": "metrics.listeners",
-    "broker.tools.dump": "ottla dump-log",
-    "broker.commands.cluster": "ottla cluster",
-    "remote.log_manager": "remote.log.storage.system.enable",
-    "remote.topic_metadata": "the same",
-    "remote.transfers": "the same",
-    "broker.api.k00_produce": "after READY, in turns of the loop",
+    "ottla.broker.tiering": "remote.log.storage.system.enable",
+    "ottla.broker.roles.tiering": "the same",
+    "ottla.broker.metrics": "metrics.listeners",
+    "ottla.broker.tools.dump": "ottla dump-log",
+    "ottla.broker.commands.cluster": "ottla cluster",
+    "ottla.remote.log_manager": "remote.log.storage.system.enable",
+    "ottla.remote.topic_metadata": "the same",
+    "ottla.remote.transfers": "the same",
+    "ottla.broker.api.k00_produce": "after READY, in turns of the loop",
 }
 
 
@@ -60,7 +60,7 @@ def test_is_not_imported_before_it_is_needed(imported, module):
 
 
 def test_the_start_was_a_whole_one(imported):
-    assert {"broker.groups.coordinator", "controller.controller", "broker.api.dispatch"} <= imported
+    assert {"ottla.broker.groups.coordinator", "ottla.controller.controller", "ottla.broker.api.dispatch"} <= imported
 
 
 def test_what_is_listed_can_be_imported():

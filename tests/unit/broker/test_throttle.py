@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.replicas.throttler import Throttler
+from ottla.broker.replicas.throttler import Throttler
 
 
 class Clock:

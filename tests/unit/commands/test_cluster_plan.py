@@ -2,13 +2,13 @@
 
 import pytest
 
-from broker.commands.cluster import prepare
-from broker.commands.cluster_plan import InvalidPlan, make_plan
-from broker.config.load import load_config
-from broker.roles.formatting import FormatterError
-from protocol.errors import InvalidConfig
-from storage.files import Files
-from storage.manager import meta_properties
+from ottla.broker.commands.cluster import prepare
+from ottla.broker.commands.cluster_plan import InvalidPlan, make_plan
+from ottla.broker.config.load import load_config
+from ottla.broker.roles.formatting import FormatterError
+from ottla.protocol.errors import InvalidConfig
+from ottla.storage.files import Files
+from ottla.storage.manager import meta_properties
 
 
 def plan(folder, *, brokers=3, controllers=3, racks=("a", "b"), port=9092, ports=range(20_000, 20_100)):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.roles.formatting import FormatterError, parse_initial_controllers
+from ottla.broker.roles.formatting import FormatterError, parse_initial_controllers
 
 DIRECTORY = "JEXY6aqzQY-32P5TStzaFg"
 

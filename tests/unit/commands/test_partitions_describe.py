@@ -6,29 +6,29 @@ from uuid import UUID
 
 import pytest
 
-from broker.commands.partitions.cluster_reports import settings_of
-from broker.commands.partitions.description import Description, Replica, ReplicaLog, TopicSettings
-from broker.commands.partitions.leadership import preferred_election, why
-from broker.commands.partitions.lines import json_of, text_of
-from broker.commands.partitions.replica_reports import Asked, Reported, replica_reports
-from protocol.api_keys import ApiKey
-from protocol.errors import UnsupportedVersion
-from protocol.messages.describe_log_dirs import (
+from ottla.broker.commands.partitions.cluster_reports import settings_of
+from ottla.broker.commands.partitions.description import Description, Replica, ReplicaLog, TopicSettings
+from ottla.broker.commands.partitions.leadership import preferred_election, why
+from ottla.broker.commands.partitions.lines import json_of, text_of
+from ottla.broker.commands.partitions.replica_reports import Asked, Reported, replica_reports
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import UnsupportedVersion
+from ottla.protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsResponse,
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
-from protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
-from protocol.messages.list_offsets import (
+from ottla.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from ottla.protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from protocol.metadata.leader_preference import NO_PREFERENCE, LeaderPreference
-from protocol.records.builder import build_batch, simple_records
-from protocol.special_timestamps import EARLIEST, EARLIEST_LOCAL, EARLIEST_PENDING_UPLOAD, LATEST
-from protocol.types import TopicPartition
+from ottla.protocol.metadata.leader_preference import NO_PREFERENCE, LeaderPreference
+from ottla.protocol.records.builder import build_batch, simple_records
+from ottla.protocol.special_timestamps import EARLIEST, EARLIEST_LOCAL, EARLIEST_PENDING_UPLOAD, LATEST
+from ottla.protocol.types import TopicPartition
 
 PARTITION, TOPIC_ID = TopicPartition("orders", 0), UUID(int=7)
 NOW_MS = 100 * 3_600_000

@@ -2,7 +2,7 @@
 
 from click.testing import CliRunner
 
-from broker.main import main
+from ottla.broker.main import main
 
 
 def node(tmp_path):

@@ -4,24 +4,24 @@ from uuid import UUID
 
 import pytest
 
-from broker.commands.tier.comparison import LogRange, OrphanKind, certain, findings, holes, orphans
-from broker.commands.tier.picture import bar
-from broker.commands.tier.progress import Progress
-from protocol.remote.records import RemoteLogSegmentState as State
-from protocol.remote.records import RemotePartitionDeleteState
-from protocol.types import TopicPartition
-from remote.known_copies import KnownCopies
-from remote.segment_metadata import (
+from ottla.broker.commands.tier.comparison import LogRange, OrphanKind, certain, findings, holes, orphans
+from ottla.broker.commands.tier.picture import bar
+from ottla.broker.commands.tier.progress import Progress
+from ottla.protocol.remote.records import RemoteLogSegmentState as State
+from ottla.protocol.remote.records import RemotePartitionDeleteState
+from ottla.protocol.types import TopicPartition
+from ottla.remote.known_copies import KnownCopies
+from ottla.remote.segment_metadata import (
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
     RemotePartitionDeleteMetadata,
     TopicIdPartition,
 )
-from remote.storage_manager import IndexType
-from remote.stores.object_storage import ListedObject, key_of
-from remote.stores.stored_segments import StoredSegments
-from storage.leader_epoch_cache import EpochEntry
+from ottla.remote.storage_manager import IndexType
+from ottla.remote.stores.object_storage import ListedObject, key_of
+from ottla.remote.stores.stored_segments import StoredSegments
+from ottla.storage.leader_epoch_cache import EpochEntry
 
 PARTITION = TopicIdPartition(UUID(int=7), TopicPartition("t", 0))
 OTHER = TopicIdPartition(UUID(int=7), TopicPartition("t", 1))

@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from broker.config.broker_config import BrokerConfig
-from storage.log_config import SERVER_SYNONYMS, LogConfig
+from ottla.broker.config.broker_config import BrokerConfig
+from ottla.storage.log_config import SERVER_SYNONYMS, LogConfig
 
 ROOT = Path(__file__).parents[3]
 PACKAGES = ("broker", "controller", "remote", "storage")

@@ -8,14 +8,14 @@ writes it; a test holds it equal to what this would write.
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from broker.config.definitions import (
+from ottla.broker.config.definitions import (
     BROKER_CONFIGS,
     CLIENT_METRICS_CONFIGS,
     DYNAMIC_BROKER_CONFIGS,
     GROUP_CONFIGS,
 )
-from protocol.config_def import ConfigKey, NoMeaning, NotServed
-from storage.log_config import TOPIC_CONFIGS
+from ottla.protocol.config_def import ConfigKey, NoMeaning, NotServed
+from ottla.storage.log_config import TOPIC_CONFIGS
 
 PAGE = Path(__file__).parents[3] / "docs" / "CONFIGURATION.md"
 

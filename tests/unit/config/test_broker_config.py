@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from broker.config import BrokerConfig, Listener, SecurityProtocol
-from broker.config.listeners import with_bound_addresses
-from broker.config.load import load_config, parse_settings, read_properties, standalone_profile
-from broker.config.notices import infos, warnings
-from broker.membership.cordoning import cordoned_paths
-from protocol.config_def import ConfigSource
-from protocol.errors import InvalidConfig
+from ottla.broker.config import BrokerConfig, Listener, SecurityProtocol
+from ottla.broker.config.listeners import with_bound_addresses
+from ottla.broker.config.load import load_config, parse_settings, read_properties, standalone_profile
+from ottla.broker.config.notices import infos, warnings
+from ottla.broker.membership.cordoning import cordoned_paths
+from ottla.protocol.config_def import ConfigSource
+from ottla.protocol.errors import InvalidConfig
 
 NODE = {
     "process.roles": "broker,controller",
@@ -112,7 +112,7 @@ def config(**changes):
     ({"create_topic_policy_class_name": "some.Policy"},      "a policy on creating topics is not yet served"),
     ({"config_providers": "file"},                           "config providers is not yet served"),
     # The remote tier (KIP-405)
-    ({"remote_log_storage_system_enable": "true"},           "storage.manager.class.name is not set: set it to directory, s3"),
+    ({"remote_log_storage_system_enable": "true"},           "ottla.storage.manager.class.name is not set: set it to directory, s3"),
     ({"remote_log_storage_system_enable": "true", "remote_log_storage_manager_class_name": "s3",
       "remote_log_metadata_manager_listener_name": "other"}, r"the name of an advertised listener \(PLAINTEXT\), or not set"),
     ({"remote_log_storage_system_enable": "true", "remote_log_storage_manager_class_name": "s3",

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.config_def import (
+from ottla.protocol.config_def import (
     AlterOperation,
     ConfigDef,
     ConfigKey,
@@ -18,7 +18,7 @@ from protocol.config_def import (
     parse_value,
     text_of,
 )
-from protocol.config_values import (
+from ottla.protocol.config_values import (
     Between,
     Distinct,
     DurationOrOffset,
@@ -28,7 +28,7 @@ from protocol.config_values import (
     ThrottledReplicas,
     Voters,
 )
-from protocol.errors import ErrorCode, InvalidConfig
+from ottla.protocol.errors import ErrorCode, InvalidConfig
 
 
 @pytest.mark.parametrize(("type_", "text", "value"), [

@@ -6,16 +6,16 @@ from collections import Counter
 
 import pytest
 
-from broker.config.broker_config import BrokerConfig
-from broker.config.definitions import (
+from ottla.broker.config.broker_config import BrokerConfig
+from ottla.broker.config.definitions import (
     BROKER_CONFIGS,
     CLIENT_METRICS_CONFIGS,
     DYNAMIC_BROKER_CONFIGS,
     GROUP_CONFIGS,
 )
-from broker.config.definitions import __dict__ as themes
-from protocol.config_def import ConfigType, UpdateMode, text_of
-from storage.log_config import SERVER_SYNONYMS, TOPIC_CONFIGS
+from ottla.broker.config.definitions import __dict__ as themes
+from ottla.protocol.config_def import ConfigType, UpdateMode, text_of
+from ottla.storage.log_config import SERVER_SYNONYMS, TOPIC_CONFIGS
 
 ALL = [*BROKER_CONFIGS.values(), *DYNAMIC_BROKER_CONFIGS.values(), *GROUP_CONFIGS.values(),
        *CLIENT_METRICS_CONFIGS.values(), *TOPIC_CONFIGS.values()]  # fmt: skip

@@ -5,9 +5,9 @@ About KIP-133.
 
 import pytest
 
-from broker.config import BrokerConfig
-from broker.config.definitions import BROKER_CONFIGS
-from broker.config.describe import (
+from ottla.broker.config import BrokerConfig
+from ottla.broker.config.definitions import BROKER_CONFIGS
+from ottla.broker.config.describe import (
     Synonym,
     describe_broker,
     describe_client_metrics,
@@ -15,9 +15,9 @@ from broker.config.describe import (
     describe_group,
     describe_topic,
 )
-from broker.config.load import standalone_profile
-from protocol.config_def import ConfigSource, ConfigType
-from storage.log_config import TOPIC_CONFIGS
+from ottla.broker.config.load import standalone_profile
+from ottla.protocol.config_def import ConfigSource, ConfigType
+from ottla.storage.log_config import TOPIC_CONFIGS
 
 TOPIC, OWN, CLUSTER, STATIC, DEFAULT = (
     ConfigSource.TOPIC,

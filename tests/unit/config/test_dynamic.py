@@ -5,11 +5,11 @@ About KIP-226.
 
 import pytest
 
-from broker.config import BrokerConfig
-from broker.config.dynamic import validate_broker_alter
-from broker.config.load import standalone_profile
-from broker.config.overrides import usable_overrides
-from protocol.errors import ErrorCode, InvalidConfig, InvalidRequest
+from ottla.broker.config import BrokerConfig
+from ottla.broker.config.dynamic import validate_broker_alter
+from ottla.broker.config.load import standalone_profile
+from ottla.broker.config.overrides import usable_overrides
+from ottla.protocol.errors import ErrorCode, InvalidConfig, InvalidRequest
 
 STATIC = standalone_profile() | {"log.retention.hours": "24", "num.network.threads": "3"}
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from protocol.config_def import InvalidConfigValue
-from protocol.errors import InvalidConfig
-from protocol.metadata.leader_preference import NO_PREFERENCE, LeaderPreference
-from storage.log_config import (
+from ottla.protocol.config_def import InvalidConfigValue
+from ottla.protocol.errors import InvalidConfig
+from ottla.protocol.metadata.leader_preference import NO_PREFERENCE, LeaderPreference
+from ottla.storage.log_config import (
     SERVER_SYNONYMS,
     TOPIC_CONFIGS,
     LogConfig,

@@ -2,9 +2,9 @@
 
 import pytest
 
-from broker.config import BrokerConfig
-from broker.config.load import standalone_profile
-from broker.config.notices import dynamic_warnings, infos, warnings
+from ottla.broker.config import BrokerConfig
+from ottla.broker.config.load import standalone_profile
+from ottla.broker.config.notices import dynamic_warnings, infos, warnings
 
 NODE = standalone_profile()
 

@@ -4,12 +4,12 @@ import logging
 
 import pytest
 
-from broker.config import BrokerConfig
-from broker.config.load import standalone_profile
-from broker.config.loggers import alter_loggers, check_logger_resource, logger_levels, validate_logger_alter
-from broker.config.resources import validate_client_metrics_alter, validate_group_alter
-from protocol.config_def import AlterOperation, ConfigOperation
-from protocol.errors import InvalidConfig, InvalidRequest, KafkaError
+from ottla.broker.config import BrokerConfig
+from ottla.broker.config.load import standalone_profile
+from ottla.broker.config.loggers import alter_loggers, check_logger_resource, logger_levels, validate_logger_alter
+from ottla.broker.config.resources import validate_client_metrics_alter, validate_group_alter
+from ottla.protocol.config_def import AlterOperation, ConfigOperation
+from ottla.protocol.errors import InvalidConfig, InvalidRequest, KafkaError
 
 
 # KIP-848

@@ -10,22 +10,22 @@ from uuid import UUID
 
 from controller_support import CLUSTER_ID, directory
 
-from controller import activation
-from controller.controller import Controller
-from controller.metadata.log_cleaning import MetadataLogSettings
-from controller.quorum.listeners import Listeners
-from controller.quorum.raft_client import RaftClient
-from controller.raft.types import Address, LeaderAndEpoch, OffsetAndEpoch, RaftSettings
-from controller.settings import ControllerSettings
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
-from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
-from protocol.messages.broker_registration import BrokerRegistrationRequest, Feature
-from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from protocol.metadata import records as r
-from protocol.metadata.image import MetadataImage
-from runtime import Pool
-from storage.files import Files
+from ottla.controller import activation
+from ottla.controller.controller import Controller
+from ottla.controller.metadata.log_cleaning import MetadataLogSettings
+from ottla.controller.quorum.listeners import Listeners
+from ottla.controller.quorum.raft_client import RaftClient
+from ottla.controller.raft.types import Address, LeaderAndEpoch, OffsetAndEpoch, RaftSettings
+from ottla.controller.settings import ControllerSettings
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from ottla.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature
+from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.protocol.metadata import records as r
+from ottla.protocol.metadata.image import MetadataImage
+from ottla.runtime import Pool
+from ottla.storage.files import Files
 from tests.harness.loop_turns import loop_turns
 
 

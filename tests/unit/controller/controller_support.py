@@ -5,13 +5,13 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
-from controller.partitions.topics import create_topics
-from controller.result import Result
-from controller.settings import ConfigValidators, ControllerSettings
-from controller.state import ClusterState
-from protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
-from protocol.metadata.image import PartitionImage
-from protocol.metadata.records import (
+from ottla.controller.partitions.topics import create_topics
+from ottla.controller.result import Result
+from ottla.controller.settings import ConfigValidators, ControllerSettings
+from ottla.controller.state import ClusterState
+from ottla.protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
+from ottla.protocol.metadata.image import PartitionImage
+from ottla.protocol.metadata.records import (
     BrokerRegistrationChangeRecord,
     ConfigRecord,
     FeatureLevelRecord,

@@ -12,36 +12,36 @@ from uuid import UUID
 
 from controller_support import CLUSTER_ID, Machine, directory
 
-from controller.configs import incremental_alter
-from controller.membership import brokers
-from controller.partitions import leader_balancing
-from controller.partitions.alter_partition import alter_partition
-from controller.partitions.elect_leaders import elect_leaders
-from controller.partitions.reassignments import alter_partition_reassignments
-from protocol.errors import ErrorCode, KafkaError
-from protocol.local_log import LocalLogState
-from protocol.messages.alter_partition import (
+from ottla.controller.configs import incremental_alter
+from ottla.controller.membership import brokers
+from ottla.controller.partitions import leader_balancing
+from ottla.controller.partitions.alter_partition import alter_partition
+from ottla.controller.partitions.elect_leaders import elect_leaders
+from ottla.controller.partitions.reassignments import alter_partition_reassignments
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.local_log import LocalLogState
+from ottla.protocol.messages.alter_partition import (
     AlterPartitionRequest,
     BrokerState,
     PartitionData,
     PartitionDataResponse,
     TopicData,
 )
-from protocol.messages.alter_partition_reassignments import (
+from ottla.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
-from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
-from protocol.messages.broker_registration import BrokerRegistrationRequest, Feature
-from protocol.messages.elect_leaders import ElectLeadersRequest
-from protocol.messages.incremental_alter_configs import (
+from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from ottla.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature
+from ottla.protocol.messages.elect_leaders import ElectLeadersRequest
+from ottla.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from protocol.metadata.image import LeaderRecoveryState, PartitionImage
-from protocol.metadata.records import MetadataRecord, PartitionChangeRecord
+from ottla.protocol.metadata.image import LeaderRecoveryState, PartitionImage
+from ottla.protocol.metadata.records import MetadataRecord, PartitionChangeRecord
 
 BROKERS = (1, 2, 3, 4)
 ASSIGNMENTS = ([1, 2, 3], [2, 3, 4])

@@ -11,12 +11,12 @@ from controller_support import Machine
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.acls import create_acls, delete_acls, describe_acls
-from protocol.errors import ErrorCode, InvalidRequest, PolicyViolation, SecurityDisabled
-from protocol.messages.create_acls import AclCreation, CreateAclsRequest
-from protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest, DeleteAclsResponse
-from protocol.messages.describe_acls import DescribeAclsRequest
-from protocol.metadata.acls import (
+from ottla.controller.acls import create_acls, delete_acls, describe_acls
+from ottla.protocol.errors import ErrorCode, InvalidRequest, PolicyViolation, SecurityDisabled
+from ottla.protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from ottla.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest, DeleteAclsResponse
+from ottla.protocol.messages.describe_acls import DescribeAclsRequest
+from ottla.protocol.metadata.acls import (
     AclFilter,
     AclOperation,
     AclPermissionType,
@@ -24,8 +24,8 @@ from protocol.metadata.acls import (
     ResourceType,
     describe,
 )
-from protocol.metadata.records import AccessControlEntryRecord
-from protocol.refusals import refuse
+from ottla.protocol.metadata.records import AccessControlEntryRecord
+from ottla.protocol.refusals import refuse
 
 AUTHORIZER = {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}
 READ, DESCRIBE = AclOperation.READ, AclOperation.DESCRIBE

@@ -6,17 +6,17 @@ from uuid import UUID
 import pytest
 from controller_support import Machine, directory
 
-from controller.partitions.alter_partition import alter_partition
-from protocol.errors import ErrorCode, StaleBrokerEpoch
-from protocol.local_log import LocalLogState, ReplicaLocalLog
-from protocol.messages.alter_partition import (
+from ottla.controller.partitions.alter_partition import alter_partition
+from ottla.protocol.errors import ErrorCode, StaleBrokerEpoch
+from ottla.protocol.local_log import LocalLogState, ReplicaLocalLog
+from ottla.protocol.messages.alter_partition import (
     AlterPartitionRequest,
     BrokerState,
     PartitionData,
     PartitionDataResponse,
     TopicData,
 )
-from protocol.metadata.records import BrokerRegistrationChangeRecord, PartitionChangeRecord
+from ottla.protocol.metadata.records import BrokerRegistrationChangeRecord, PartitionChangeRecord
 
 
 def machine_with(*replicas: int, brokers: tuple[int, ...] = (1, 2, 3, 4), **options: Any) -> Machine:

@@ -9,11 +9,11 @@ from uuid import UUID
 import pytest
 from controller_support import CLUSTER_ID, Machine, directory
 
-from controller import producer_ids
-from controller.kraft_version import FixedKraftVersion
-from controller.membership import brokers
-from controller.state import ClusterState
-from protocol.errors import (
+from ottla.controller import producer_ids
+from ottla.controller.kraft_version import FixedKraftVersion
+from ottla.controller.membership import brokers
+from ottla.controller.state import ClusterState
+from ottla.protocol.errors import (
     BrokerIdNotRegistered,
     DuplicateBrokerRegistration,
     ErrorCode,
@@ -23,12 +23,12 @@ from protocol.errors import (
     StaleBrokerEpoch,
     UnsupportedVersion,
 )
-from protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
-from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
-from protocol.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
-from protocol.messages.unregister_broker import UnregisterBrokerRequest
-from protocol.metadata.image import Endpoint
-from protocol.metadata.records import PartitionChangeRecord
+from ottla.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from ottla.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
+from ottla.protocol.messages.unregister_broker import UnregisterBrokerRequest
+from ottla.protocol.metadata.image import Endpoint
+from ottla.protocol.metadata.records import PartitionChangeRecord
 
 FEATURES = {"metadata.version": (7, 30), "eligible.leader.replicas.version": (0, 1)}
 

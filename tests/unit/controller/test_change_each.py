@@ -11,21 +11,21 @@ from typing import Any
 import pytest
 from controller_support import Machine, directory
 
-from controller.membership import brokers
-from controller.partitions import draft, leader_and_isr_updates, partition_change
-from controller.partitions.draft import AlikeChanges, Draft
-from controller.partitions.elect_leaders import ElectionType, elect_leader, election_changes
-from protocol import steps
-from protocol.errors import KafkaError
-from protocol.local_log import LocalLog
-from protocol.metadata.image import (
+from ottla.controller.membership import brokers
+from ottla.controller.partitions import draft, leader_and_isr_updates, partition_change
+from ottla.controller.partitions.draft import AlikeChanges, Draft
+from ottla.controller.partitions.elect_leaders import ElectionType, elect_leader, election_changes
+from ottla.protocol import steps
+from ottla.protocol.errors import KafkaError
+from ottla.protocol.local_log import LocalLog
+from ottla.protocol.metadata.image import (
     DIRECTORY_LOST,
     DIRECTORY_UNASSIGNED,
     LeaderRecoveryState,
     PartitionImage,
     TopicImage,
 )
-from protocol.metadata.records import PartitionChangeRecord
+from ottla.protocol.metadata.records import PartitionChangeRecord
 
 BROKERS = (1, 2, 3)
 

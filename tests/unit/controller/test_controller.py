@@ -13,40 +13,40 @@ import pytest
 from controller_shell import Shell, create, follow, join, lose_the_leadership
 from controller_support import directory
 
-from controller.api import CONTROLLER_APIS
-from controller.controller import InvalidMetadata
-from controller.features import DEFAULT_LEVELS
-from controller.formatting import bootstrap_records
-from controller.metadata import new_batches, quorum_state, snapshots
-from controller.metadata.log import MetadataLog
-from controller.metadata.log_cleaning import MAX_BATCH_BYTES
-from controller.metadata.new_batches import MAX_RECORDS_PER_BATCH
-from controller.raft.machine import Raft
-from controller.raft.types import Address, ReplicaKey, VersionRange
-from controller.raft.voters import Voter, VoterSet
-from controller.result import Result
-from protocol.api_keys import KAFKA_VERSIONS, ApiKey
-from protocol.codec import encode_response
-from protocol.errors import (
+from ottla.controller.api import CONTROLLER_APIS
+from ottla.controller.controller import InvalidMetadata
+from ottla.controller.features import DEFAULT_LEVELS
+from ottla.controller.formatting import bootstrap_records
+from ottla.controller.metadata import new_batches, quorum_state, snapshots
+from ottla.controller.metadata.log import MetadataLog
+from ottla.controller.metadata.log_cleaning import MAX_BATCH_BYTES
+from ottla.controller.metadata.new_batches import MAX_RECORDS_PER_BATCH
+from ottla.controller.raft.machine import Raft
+from ottla.controller.raft.types import Address, ReplicaKey, VersionRange
+from ottla.controller.raft.voters import Voter, VoterSet
+from ottla.controller.result import Result
+from ottla.protocol.api_keys import KAFKA_VERSIONS, ApiKey
+from ottla.protocol.codec import encode_response
+from ottla.protocol.errors import (
     ErrorCode,
     NotController,
     RecordListTooLarge,
     UnsupportedVersion,
 )
-from protocol.messages import alter_client_quotas as quotas
-from protocol.messages import request_class
-from protocol.messages.alter_client_quotas import AlterClientQuotasRequest
-from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
-from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from protocol.messages.delete_topics import DeleteTopicsRequest
-from protocol.messages.metadata import MetadataRequest
-from protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
-from protocol.metadata import records as r
-from protocol.metadata.frame import encode_record
-from protocol.metadata.image import ConfigResource, ConfigResourceType, MetadataImage
-from protocol.records.builder import build_batch, simple_records
-from storage.appending import AppendOrigin
-from storage.files import Files
+from ottla.protocol.messages import alter_client_quotas as quotas
+from ottla.protocol.messages import request_class
+from ottla.protocol.messages.alter_client_quotas import AlterClientQuotasRequest
+from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
+from ottla.protocol.messages.metadata import MetadataRequest
+from ottla.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from ottla.protocol.metadata import records as r
+from ottla.protocol.metadata.frame import encode_record
+from ottla.protocol.metadata.image import ConfigResource, ConfigResourceType, MetadataImage
+from ottla.protocol.records.builder import build_batch, simple_records
+from ottla.storage.appending import AppendOrigin
+from ottla.storage.files import Files
 
 
 @pytest.fixture
@@ -209,7 +209,7 @@ async def test_requests_are_refused_while_too_many_wait_to_be_committed(
     """A disk that does not answer: a request that timed out is repeated, and waits for the same flush."""
     controller = await shell.start()
     await join(controller)
-    monkeypatch.setattr("controller.controller.MAX_DEFERRED_RESPONSES", 3)
+    monkeypatch.setattr("ottla.controller.controller.MAX_DEFERRED_RESPONSES", 3)
     event = asyncio.Event()
     shell.blocked.append(event)
     requests = [asyncio.ensure_future(create(controller, f"t{index}")) for index in range(3)]
@@ -579,7 +579,7 @@ async def test_a_periodic_task_that_fails_comes_again_later(
     def fails(*_: object, **__: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("controller.membership.brokers.expire_sessions", fails)
+    monkeypatch.setattr("ottla.controller.membership.brokers.expire_sessions", fails)
     await shell.ring()
     assert "maybeFenceStaleBroker has failed" in caplog.text
     assert shell.timers[-1][0] == 300

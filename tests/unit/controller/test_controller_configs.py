@@ -5,14 +5,14 @@ from collections.abc import Mapping
 import pytest
 from controller_support import Machine
 
-from controller.configs import alter, incremental_alter
-from controller.settings import ConfigValidators
-from protocol.config_def import AlterOperation, ConfigKey, ConfigType
-from protocol.errors import ErrorCode, InvalidConfig, PolicyViolation
-from protocol.messages import alter_configs as old
-from protocol.messages import incremental_alter_configs as new
-from protocol.metadata.image import ConfigResource, ConfigResourceType
-from protocol.metadata.records import (
+from ottla.controller.configs import alter, incremental_alter
+from ottla.controller.settings import ConfigValidators
+from ottla.protocol.config_def import AlterOperation, ConfigKey, ConfigType
+from ottla.protocol.errors import ErrorCode, InvalidConfig, PolicyViolation
+from ottla.protocol.messages import alter_configs as old
+from ottla.protocol.messages import incremental_alter_configs as new
+from ottla.protocol.metadata.image import ConfigResource, ConfigResourceType
+from ottla.protocol.metadata.records import (
     BeginTransactionRecord,
     ClearElrRecord,
     ConfigRecord,
@@ -20,7 +20,7 @@ from protocol.metadata.records import (
     PartitionChangeRecord,
     RegisterControllerRecord,
 )
-from protocol.refusals import refuse
+from ottla.protocol.refusals import refuse
 
 SET, DELETE, APPEND, SUBTRACT = AlterOperation
 TOPIC, BROKER, METRICS, GROUP = 2, 4, 16, 32

@@ -8,14 +8,14 @@ from controller_support import CLUSTER_ID, Machine, directory
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from controller.membership import brokers
-from controller.partitions.topics import create_topics, delete_topics
-from protocol.errors import DuplicateBrokerRegistration
-from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
-from protocol.messages.broker_registration import BrokerRegistrationRequest, Feature
-from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from protocol.metadata.image import MetadataImage, PartitionImage
+from ottla.controller.membership import brokers
+from ottla.controller.partitions.topics import create_topics, delete_topics
+from ottla.protocol.errors import DuplicateBrokerRegistration
+from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from ottla.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature
+from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from ottla.protocol.metadata.image import MetadataImage, PartitionImage
 
 BROKERS = (1, 2, 3)
 

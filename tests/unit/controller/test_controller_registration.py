@@ -8,17 +8,17 @@ from uuid import UUID
 import pytest
 from controller_support import CLUSTER_ID
 
-from controller.membership.controller_registration import ControllerRegistration
-from controller.raft.types import OffsetAndEpoch
-from controller.settings import ControllerSettings
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode, NotController
-from protocol.messages.controller_registration import (
+from ottla.controller.membership.controller_registration import ControllerRegistration
+from ottla.controller.raft.types import OffsetAndEpoch
+from ottla.controller.settings import ControllerSettings
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode, NotController
+from ottla.protocol.messages.controller_registration import (
     ControllerRegistrationRequest,
     ControllerRegistrationResponse,
 )
-from protocol.metadata import records as r
-from protocol.metadata.image import Endpoint
+from ottla.protocol.metadata import records as r
+from ottla.protocol.metadata.image import Endpoint
 
 ME = UUID(int=42)
 LISTENERS = {"CONTROLLER": Endpoint("127.0.0.1", 9093, 0)}

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from controller_shell import Shell, create, follow, join, lose_the_leadership
 
-from controller.metadata.new_batches import batches_of
-from controller.state import ClusterState
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode, NotController
-from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
-from protocol.metadata import records as r
-from protocol.metadata.image import InvalidMetadata
+from ottla.controller.metadata.new_batches import batches_of
+from ottla.controller.state import ClusterState
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode, NotController
+from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from ottla.protocol.metadata import records as r
+from ottla.protocol.metadata.image import InvalidMetadata
 
 
 @pytest.fixture
@@ -36,9 +36,9 @@ async def turns_until(condition: Callable[[], bool]) -> int:
 @pytest.fixture
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten records in a turn, or ten partitions that a registration scans."""
-    monkeypatch.setattr("controller.metadata.new_batches.RECORDS_OF_STEP", 10)
-    monkeypatch.setattr("controller.partitions.leader_and_isr_updates.PARTITIONS_OF_STEP", 10)
-    monkeypatch.setattr("runtime.turns.MAX_STEPS", 1)
+    monkeypatch.setattr("ottla.controller.metadata.new_batches.RECORDS_OF_STEP", 10)
+    monkeypatch.setattr("ottla.controller.partitions.leader_and_isr_updates.PARTITIONS_OF_STEP", 10)
+    monkeypatch.setattr("ottla.runtime.turns.MAX_STEPS", 1)
 
 
 @pytest.mark.usefixtures("small_steps")
@@ -77,7 +77,7 @@ async def test_the_records_are_those_of_one_turn(
     shell: Shell, monkeypatch: pytest.MonkeyPatch, records_in_one_turn: int
 ):
     """The registration among them, whose broker epoch is an offset, and the expiry of a broker's session."""
-    monkeypatch.setattr("controller.controller.MAX_RECORDS_IN_ONE_TURN", records_in_one_turn)
+    monkeypatch.setattr("ottla.controller.controller.MAX_RECORDS_IN_ONE_TURN", records_in_one_turn)
     controller = await shell.start()
     follower = follow(shell)
     epoch = await join(controller)
@@ -141,7 +141,7 @@ async def test_a_request_for_shutdown_that_is_cancelled_while_it_is_encoded_is_d
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ):
     """Its broker, which stops all the same, is fenced when its session expires."""
-    monkeypatch.setattr("controller.controller.MAX_RECORDS_IN_ONE_TURN", 0)
+    monkeypatch.setattr("ottla.controller.controller.MAX_RECORDS_IN_ONE_TURN", 0)
     controller = await shell.start()
     epoch = await join(controller)
     beat = BrokerHeartbeatRequest(
@@ -205,7 +205,7 @@ async def test_a_large_decision_is_made_again_if_raft_has_appended_in_between(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ):
     """The epoch of a broker is the offset of its registration."""
-    monkeypatch.setattr("controller.controller.MAX_RECORDS_IN_ONE_TURN", 0)
+    monkeypatch.setattr("ottla.controller.controller.MAX_RECORDS_IN_ONE_TURN", 0)
     controller = await shell.start()
     end_offset = shell.quorum.end_offset
     joining = asyncio.ensure_future(join(controller))

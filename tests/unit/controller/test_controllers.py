@@ -5,11 +5,11 @@ from uuid import UUID
 import pytest
 from controller_support import Machine
 
-from controller.membership.controllers import register_controller
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.controller_registration import ControllerRegistrationRequest, Feature, Listener
-from protocol.metadata.image import ControllerImage, Endpoint
-from protocol.refusals import refuse
+from ottla.controller.membership.controllers import register_controller
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.controller_registration import ControllerRegistrationRequest, Feature, Listener
+from ottla.protocol.metadata.image import ControllerImage, Endpoint
+from ottla.protocol.refusals import refuse
 
 LISTENER = Listener(name="CONTROLLER", host="c2", port=9093, security_protocol=3)
 FEATURE = Feature(name="metadata.version", min_supported_version=7, max_supported_version=30)

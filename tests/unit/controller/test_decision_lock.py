@@ -7,7 +7,7 @@ import asyncio
 
 import pytest
 
-from controller.decision_lock import DecisionLock
+from ottla.controller.decision_lock import DecisionLock
 
 
 class Requests:

@@ -6,18 +6,18 @@ from uuid import UUID
 import pytest
 from controller_support import Machine, directory
 
-from controller.membership import brokers
-from controller.partitions.directory_assignment import assign_replicas
-from protocol.errors import ErrorCode, StaleBrokerEpoch, UnsupportedVersion
-from protocol.messages.assign_replicas_to_dirs import (
+from ottla.controller.membership import brokers
+from ottla.controller.partitions.directory_assignment import assign_replicas
+from ottla.protocol.errors import ErrorCode, StaleBrokerEpoch, UnsupportedVersion
+from ottla.protocol.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
     DirectoryData,
     PartitionData,
     TopicData,
 )
-from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
-from protocol.metadata.image import DIRECTORY_LOST, DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED
-from protocol.metadata.records import BrokerRegistrationChangeRecord, PartitionChangeRecord
+from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from ottla.protocol.metadata.image import DIRECTORY_LOST, DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED
+from ottla.protocol.metadata.records import BrokerRegistrationChangeRecord, PartitionChangeRecord
 
 SECOND = UUID(int=5000)  # another directory of broker 1
 

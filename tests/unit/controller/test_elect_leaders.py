@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 from controller_support import Machine
 
-from controller.partitions import leader_balancing
-from controller.partitions.elect_leaders import elect_leaders
-from protocol.errors import ErrorCode, InvalidRequest, PolicyViolation
-from protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
-from protocol.metadata.image import LeaderRecoveryState
-from protocol.metadata.records import BrokerRegistrationChangeRecord, PartitionChangeRecord
+from ottla.controller.partitions import leader_balancing
+from ottla.controller.partitions.elect_leaders import elect_leaders
+from ottla.protocol.errors import ErrorCode, InvalidRequest, PolicyViolation
+from ottla.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from ottla.protocol.metadata.image import LeaderRecoveryState
+from ottla.protocol.metadata.records import BrokerRegistrationChangeRecord, PartitionChangeRecord
 
 PREFERRED, UNCLEAN = 0, 1
 

@@ -3,12 +3,12 @@
 import pytest
 from controller_support import ELR, Machine
 
-from controller.features import MOST_UPDATES, update_features
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest, UpdateFeaturesResponse
-from protocol.metadata.features import METADATA_VERSIONS, UNDERSTOOD_FEATURES, claimed_features
-from protocol.metadata.image import ConfigResource, ConfigResourceType
-from protocol.metadata.records import (
+from ottla.controller.features import MOST_UPDATES, update_features
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest, UpdateFeaturesResponse
+from ottla.protocol.metadata.features import METADATA_VERSIONS, UNDERSTOOD_FEATURES, claimed_features
+from ottla.protocol.metadata.image import ConfigResource, ConfigResourceType
+from ottla.protocol.metadata.records import (
     BrokerFeature,
     ConfigRecord,
     ControllerFeature,
@@ -17,7 +17,7 @@ from protocol.metadata.records import (
     RegisterBrokerRecord,
     RegisterControllerRecord,
 )
-from protocol.refusals import refuse
+from ottla.protocol.refusals import refuse
 
 UPGRADE, SAFE, UNSAFE = 1, 2, 3
 

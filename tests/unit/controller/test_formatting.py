@@ -9,16 +9,16 @@ import hmac
 
 import pytest
 
-from controller.formatting import (
+from ottla.controller.formatting import (
     FormatterError,
     bootstrap_records,
     feature_levels,
     metadata_version_of,
     parse_scram,
 )
-from protocol.metadata.features import ELR_VERSION as ELR
-from protocol.metadata.features import METADATA_VERSIONS, SERVED_FEATURES
-from protocol.metadata.records import FeatureLevelRecord, UserScramCredentialRecord
+from ottla.protocol.metadata.features import ELR_VERSION as ELR
+from ottla.protocol.metadata.features import METADATA_VERSIONS, SERVED_FEATURES
+from ottla.protocol.metadata.records import FeatureLevelRecord, UserScramCredentialRecord
 
 SALT = b"\x01" * 20
 

@@ -7,29 +7,29 @@ from uuid import UUID
 import pytest
 from controller_support import CLUSTER_ID, Machine, directory
 
-from controller.membership import brokers
-from controller.partitions.alter_partition import alter_partition
-from controller.partitions.directory_assignment import assign_replicas
-from controller.partitions.elect_leaders import elect_leaders
-from protocol.errors import ErrorCode
-from protocol.messages.alter_partition import AlterPartitionRequest, BrokerState, TopicData
-from protocol.messages.alter_partition import PartitionData as AlteredPartition
-from protocol.messages.assign_replicas_to_dirs import (
+from ottla.controller.membership import brokers
+from ottla.controller.partitions.alter_partition import alter_partition
+from ottla.controller.partitions.directory_assignment import assign_replicas
+from ottla.controller.partitions.elect_leaders import elect_leaders
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.alter_partition import AlterPartitionRequest, BrokerState, TopicData
+from ottla.protocol.messages.alter_partition import PartitionData as AlteredPartition
+from ottla.protocol.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
     DirectoryData,
     PartitionData,
 )
-from protocol.messages.assign_replicas_to_dirs import TopicData as AssignedTopic
-from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
-from protocol.messages.broker_registration import BrokerRegistrationRequest, Feature
-from protocol.messages.elect_leaders import ElectLeadersRequest, PartitionResult, TopicPartitions
-from protocol.metadata.image import (
+from ottla.protocol.messages.assign_replicas_to_dirs import TopicData as AssignedTopic
+from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from ottla.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature
+from ottla.protocol.messages.elect_leaders import ElectLeadersRequest, PartitionResult, TopicPartitions
+from ottla.protocol.metadata.image import (
     DIRECTORY_LOST,
     DIRECTORY_MIGRATING,
     DIRECTORY_UNASSIGNED,
     LeaderRecoveryState,
 )
-from protocol.metadata.records import BrokerRegistrationChangeRecord, PartitionChangeRecord
+from ottla.protocol.metadata.records import BrokerRegistrationChangeRecord, PartitionChangeRecord
 
 A, B, NEW = directory(2), UUID(int=5000), UUID(int=5001)  # of broker 2
 STRANDED = pytest.mark.logs("was registered without log directory")

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from controller_shell import Follower, Shell
 
-from controller.metadata.new_batches import batches_of
-from controller.quorum.listener_dispatch import ListenerDispatcher
-from controller.quorum.listeners import Listeners
-from protocol.metadata import records as r
+from ottla.controller.metadata.new_batches import batches_of
+from ottla.controller.quorum.listener_dispatch import ListenerDispatcher
+from ottla.controller.quorum.listeners import Listeners
+from ottla.protocol.metadata import records as r
 
 RECORDS_COUNT = 300
 
@@ -50,7 +50,7 @@ async def test_many_batches_take_several_turns(
     turns: int,
 ):
     """A step has several small batches: a busy loop, whose turns are long, would let Raft wait for each of them."""
-    monkeypatch.setattr("runtime.turns.MAX_STEPS", steps_of_turn)
+    monkeypatch.setattr("ottla.runtime.turns.MAX_STEPS", steps_of_turn)
     shell = Shell(tmp_path)
     await shell.start()
     log, start_offset = shell.quorum._log, shell.quorum.end_offset

@@ -7,23 +7,23 @@ from uuid import UUID
 
 import pytest
 
-from controller.metadata import snapshots
-from controller.metadata.log import MetadataLog
-from controller.metadata.log_cleaning import DELETE_DELAY_MS, MetadataLogSettings, SnapshotTrigger
-from controller.metadata.new_batches import NewBatch, batches_of
-from controller.raft.log import Diverging, NeedsSnapshot, Valid
-from controller.raft.types import OffsetAndEpoch
-from protocol.errors import CorruptMessage, KafkaError, KafkaStorageError
-from protocol.messages.k_raft_version_record import KRaftVersionRecord
-from protocol.messages.leader_change_message import LeaderChangeMessage
-from protocol.messages.voters_record import Voter, VotersRecord
-from protocol.metadata import records as r
-from protocol.metadata.frame import UnknownMetadataRecord
-from protocol.metadata.image import InvalidMetadata, MetadataImage
-from protocol.records.builder import build_batch
-from protocol.records.control import control_key
-from protocol.records.record import Record
-from storage.appending import AppendOrigin
+from ottla.controller.metadata import snapshots
+from ottla.controller.metadata.log import MetadataLog
+from ottla.controller.metadata.log_cleaning import DELETE_DELAY_MS, MetadataLogSettings, SnapshotTrigger
+from ottla.controller.metadata.new_batches import NewBatch, batches_of
+from ottla.controller.raft.log import Diverging, NeedsSnapshot, Valid
+from ottla.controller.raft.types import OffsetAndEpoch
+from ottla.protocol.errors import CorruptMessage, KafkaError, KafkaStorageError
+from ottla.protocol.messages.k_raft_version_record import KRaftVersionRecord
+from ottla.protocol.messages.leader_change_message import LeaderChangeMessage
+from ottla.protocol.messages.voters_record import Voter, VotersRecord
+from ottla.protocol.metadata import records as r
+from ottla.protocol.metadata.frame import UnknownMetadataRecord
+from ottla.protocol.metadata.image import InvalidMetadata, MetadataImage
+from ottla.protocol.records.builder import build_batch
+from ottla.protocol.records.control import control_key
+from ottla.protocol.records.record import Record
+from ottla.storage.appending import AppendOrigin
 from tests.harness.faulty_files import FaultyFiles, Loss
 
 HOME = Path("/disk")

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.partitions.placement import Candidate, _interleaved, _Rack, _replicas, place_replicas
-from protocol.errors import InvalidReplicationFactor
+from ottla.controller.partitions.placement import Candidate, _interleaved, _Rack, _replicas, place_replicas
+from ottla.protocol.errors import InvalidReplicationFactor
 
 candidates_of = st.lists(
     st.tuples(st.sampled_from([None, "a", "b", "c"]), st.booleans()), min_size=1, max_size=9

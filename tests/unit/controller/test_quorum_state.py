@@ -7,9 +7,9 @@ from uuid import UUID
 
 import pytest
 
-from controller.metadata import quorum_state
-from controller.metadata.quorum_state import FILE_NAME, ElectionState
-from protocol.metadata.image import InvalidMetadata
+from ottla.controller.metadata import quorum_state
+from ottla.controller.metadata.quorum_state import FILE_NAME, ElectionState
+from ottla.protocol.metadata.image import InvalidMetadata
 from tests.harness.faulty_files import FaultyFiles, Loss
 
 HOME = Path("/log")

@@ -10,18 +10,18 @@ from controller_support import Machine
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.quotas import alter_client_quotas
-from protocol.errors import ErrorCode, KafkaError, PolicyViolation
-from protocol.messages.alter_client_quotas import (
+from ottla.controller.quotas import alter_client_quotas
+from ottla.protocol.errors import ErrorCode, KafkaError, PolicyViolation
+from ottla.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
     EntityData,
     EntryData,
     OpData,
 )
-from protocol.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
-from protocol.metadata.client_quotas import QuotaFilter, describe
-from protocol.refusals import refuse
+from ottla.protocol.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
+from ottla.protocol.metadata.client_quotas import QuotaFilter, describe
+from ottla.protocol.refusals import refuse
 
 
 def entry(entity: tuple[tuple[str, str | None], ...], *ops: tuple[str, float | None]) -> EntryData:

@@ -9,17 +9,17 @@ from uuid import UUID
 import pytest
 from controller_shell import Follower, Shell, create, follow, join
 
-from controller.metadata import snapshots
-from controller.metadata.log_cleaning import CLEAN_INTERVAL_MS, MetadataLogSettings
-from controller.metadata.new_batches import batches_of
-from controller.quorum.snapshot_generator import SnapshotGenerator
-from controller.raft.effects import Send
-from controller.raft.types import Address, LeaderAndEpoch
-from protocol.errors import NotController, UnsupportedVersion
-from protocol.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
-from protocol.messages.vote import VoteRequest
-from protocol.metadata import records as r
-from protocol.metadata.image import InvalidMetadata
+from ottla.controller.metadata import snapshots
+from ottla.controller.metadata.log_cleaning import CLEAN_INTERVAL_MS, MetadataLogSettings
+from ottla.controller.metadata.new_batches import batches_of
+from ottla.controller.quorum.snapshot_generator import SnapshotGenerator
+from ottla.controller.raft.effects import Send
+from ottla.controller.raft.types import Address, LeaderAndEpoch
+from ottla.protocol.errors import NotController, UnsupportedVersion
+from ottla.protocol.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
+from ottla.protocol.messages.vote import VoteRequest
+from ottla.protocol.metadata import records as r
+from ottla.protocol.metadata.image import InvalidMetadata
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ async def test_what_is_appended_beyond_the_bound_is_read_from_the_log(
     shell.blocked.append(event)
     append(shell, topic(1))
     monkeypatch.setattr(
-        "controller.quorum.listener_dispatch.MAX_APPENDED_BYTES", shell.quorum._dispatcher._appended_bytes
+        "ottla.controller.quorum.listener_dispatch.MAX_APPENDED_BYTES", shell.quorum._dispatcher._appended_bytes
     )
     for number in range(2, 6):
         append(shell, topic(number))
@@ -168,7 +168,7 @@ async def test_requests_are_answered_or_refused(shell: Shell, monkeypatch: pytes
     described = await shell.quorum.handle(asked)
     row = described.topics[0].partitions[0]
     assert (row.leader_id, row.leader_epoch, row.high_watermark) == (1, 1, 6)
-    monkeypatch.setattr("controller.quorum.driver.MAX_PENDING_REQUESTS", 0)
+    monkeypatch.setattr("ottla.controller.quorum.driver.MAX_PENDING_REQUESTS", 0)
     with pytest.raises(NotController, match="Too many"):
         await shell.quorum.handle(asked)
     await shell.stop()
@@ -183,7 +183,7 @@ async def test_requests_are_refused_while_too_many_events_wait_for_the_actor(
     shell.blocked.append(event)
     append(shell, topic(1))
     await settle()
-    monkeypatch.setattr("controller.quorum.event_queue.MAX_QUEUED_EVENTS", 5)
+    monkeypatch.setattr("ottla.controller.quorum.event_queue.MAX_QUEUED_EVENTS", 5)
     refused = 0
     for _ in range(20):
         asking = asyncio.ensure_future(shell.quorum.handle(DescribeQuorumRequest()))

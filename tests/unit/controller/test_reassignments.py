@@ -7,20 +7,20 @@ from controller_support import Machine, directory
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.partitions.partition_change import maybe_complete_reassignment
-from controller.partitions.reassignments import alter_partition_reassignments, list_partition_reassignments
-from protocol.errors import ErrorCode, PolicyViolation
-from protocol.messages.alter_partition_reassignments import (
+from ottla.controller.partitions.partition_change import maybe_complete_reassignment
+from ottla.controller.partitions.reassignments import alter_partition_reassignments, list_partition_reassignments
+from ottla.protocol.errors import ErrorCode, PolicyViolation
+from ottla.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
-from protocol.messages.list_partition_reassignments import (
+from ottla.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
 )
-from protocol.metadata.image import DIRECTORY_MIGRATING, PartitionImage
-from protocol.metadata.records import BrokerRegistrationChangeRecord, PartitionChangeRecord
+from ottla.protocol.metadata.image import DIRECTORY_MIGRATING, PartitionImage
+from ottla.protocol.metadata.records import BrokerRegistrationChangeRecord, PartitionChangeRecord
 
 
 def request(

@@ -10,14 +10,14 @@ import hmac
 import pytest
 from controller_support import Machine
 
-from controller.scram import MECHANISMS, alter_credentials, salted_password
-from protocol.errors import ErrorCode, NotController, PolicyViolation
-from protocol.messages.alter_user_scram_credentials import (
+from ottla.controller.scram import MECHANISMS, alter_credentials, salted_password
+from ottla.protocol.errors import ErrorCode, NotController, PolicyViolation
+from ottla.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
 )
-from protocol.refusals import refuse
+from ottla.protocol.refusals import refuse
 
 SHA_256, SHA_512 = MECHANISMS.values()
 TWICE = "A user credential cannot be altered twice in the same request"

@@ -6,25 +6,25 @@ from uuid import UUID
 import pytest
 from controller_support import Machine, directory
 
-from controller.partitions import assignments
-from controller.partitions.create_partitions import create_partitions
-from controller.partitions.topics import create_topics, delete_topics
-from protocol.config_def import ConfigSource
-from protocol.errors import ErrorCode, PolicyViolation, TopicDeletionDisabled
-from protocol.messages.create_partitions import (
+from ottla.controller.partitions import assignments
+from ottla.controller.partitions.create_partitions import create_partitions
+from ottla.controller.partitions.topics import create_topics, delete_topics
+from ottla.protocol.config_def import ConfigSource
+from ottla.protocol.errors import ErrorCode, PolicyViolation, TopicDeletionDisabled
+from ottla.protocol.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
     CreatePartitionsTopic,
 )
-from protocol.messages.create_topics import (
+from ottla.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from protocol.metadata.image import DIRECTORY_UNASSIGNED
-from protocol.metadata.records import (
+from ottla.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from ottla.protocol.metadata.image import DIRECTORY_UNASSIGNED
+from ottla.protocol.metadata.records import (
     BrokerRegistrationChangeRecord,
     ConfigRecord,
     PartitionRecord,

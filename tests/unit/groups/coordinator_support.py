@@ -5,31 +5,31 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from uuid import UUID
 
-from broker.groups.config import OFFSETS_TOPIC, GroupConfig
-from broker.groups.coordinator import GroupCoordinator
-from broker.groups.offsets import CommittedOffset
-from broker.groups.partitioner import partition_for
-from protocol.coordinator.group_records import OffsetCommitValue
-from protocol.coordinator.record_codec import decode
-from protocol.errors import (
+from ottla.broker.groups.config import OFFSETS_TOPIC, GroupConfig
+from ottla.broker.groups.coordinator import GroupCoordinator
+from ottla.broker.groups.offsets import CommittedOffset
+from ottla.broker.groups.partitioner import partition_for
+from ottla.protocol.coordinator.group_records import OffsetCommitValue
+from ottla.protocol.coordinator.record_codec import decode
+from ottla.protocol.errors import (
     ErrorCode,
     KafkaError,
     MessageTooLarge,
 )
-from protocol.messages.heartbeat import HeartbeatRequest
-from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
-from protocol.messages.offset_commit import (
+from ottla.protocol.messages.heartbeat import HeartbeatRequest
+from ottla.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from ottla.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from protocol.messages.offset_fetch import OffsetFetchRequestGroup
-from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from protocol.records.batch import patched, read_header
-from protocol.records.record import records
-from protocol.steps import at_once
-from protocol.types import ZERO_UUID, TopicPartition
-from runtime.simulated import SimulatedRuntime
+from ottla.protocol.messages.offset_fetch import OffsetFetchRequestGroup
+from ottla.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from ottla.protocol.records.batch import patched, read_header
+from ottla.protocol.records.record import records
+from ottla.protocol.steps import at_once
+from ottla.protocol.types import ZERO_UUID, TopicPartition
+from ottla.runtime.simulated import SimulatedRuntime
 
 E = ErrorCode
 COUNT = 4

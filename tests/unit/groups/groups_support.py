@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from broker.groups.actions import (
+from ottla.broker.groups.actions import (
     Action,
     AnswerJoin,
     AnswerSync,
@@ -12,21 +12,21 @@ from broker.groups.actions import (
     Timer,
     TimerSlot,
 )
-from broker.groups.config import GroupConfig
-from broker.groups.group import ClassicGroup
-from broker.groups.group_metadata import group_from_value
-from broker.groups.group_state import GroupState
-from broker.groups.joining import Joiner, join
-from broker.groups.leaving import leave
-from broker.groups.sessions import heartbeat, on_loaded, on_timer
-from broker.groups.storing import end_group, on_stored
-from broker.groups.syncing import sync
-from protocol.coordinator.group_records import GroupMetadataValue
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.heartbeat import HeartbeatRequest
-from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
-from protocol.messages.leave_group import MemberIdentity
-from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from ottla.broker.groups.config import GroupConfig
+from ottla.broker.groups.group import ClassicGroup
+from ottla.broker.groups.group_metadata import group_from_value
+from ottla.broker.groups.group_state import GroupState
+from ottla.broker.groups.joining import Joiner, join
+from ottla.broker.groups.leaving import leave
+from ottla.broker.groups.sessions import heartbeat, on_loaded, on_timer
+from ottla.broker.groups.storing import end_group, on_stored
+from ottla.broker.groups.syncing import sync
+from ottla.protocol.coordinator.group_records import GroupMetadataValue
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.heartbeat import HeartbeatRequest
+from ottla.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from ottla.protocol.messages.leave_group import MemberIdentity
+from ottla.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 
 
 @dataclass

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from broker.groups import shard_runtime
-from protocol.errors import ErrorCode
-from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from ottla.broker.groups import shard_runtime
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from ottla.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from tests.unit.groups.coordinator_support import (
     PARTITION,
     MemoryLog,

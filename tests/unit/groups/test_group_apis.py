@@ -9,21 +9,21 @@ from uuid import UUID
 
 import pytest
 
-from broker.api import api, k13_leave_group
-from broker.groups.answers import after, after_all, later
-from broker.groups.config import GroupConfig
-from broker.request_context import RequestContext
-from protocol.api_keys import KAFKA_VERSIONS, ApiKey
-from protocol.errors import ErrorCode, NotController, UnknownServerError
-from protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
-from protocol.messages.find_coordinator import FindCoordinatorRequest
-from protocol.messages.leave_group import (
+from ottla.broker.api import api, k13_leave_group
+from ottla.broker.groups.answers import after, after_all, later
+from ottla.broker.groups.config import GroupConfig
+from ottla.broker.request_context import RequestContext
+from ottla.protocol.api_keys import KAFKA_VERSIONS, ApiKey
+from ottla.protocol.errors import ErrorCode, NotController, UnknownServerError
+from ottla.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
+from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
+from ottla.protocol.messages.leave_group import (
     LeaveGroupRequest,
     LeaveGroupResponse,
     MemberIdentity,
     MemberResponse,
 )
-from protocol.messages.offset_commit import (
+from ottla.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
@@ -31,7 +31,7 @@ from protocol.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from protocol.messages.offset_fetch import (
+from ottla.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,

@@ -5,9 +5,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from broker.groups.group_state import GroupState
-from protocol.errors import ErrorCode
-from protocol.messages.leave_group import MemberIdentity
+from ottla.broker.groups.group_state import GroupState
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.leave_group import MemberIdentity
 from tests.unit.groups.groups_support import Stage
 
 _NAMES = ("a", "b", "c", "d")

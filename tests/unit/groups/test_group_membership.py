@@ -9,23 +9,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.groups.actions import JoinPhaseExpired, SetTimer
-from broker.groups.config import GroupConfig
-from broker.groups.group import ClassicGroup
-from broker.groups.group_metadata import group_from_value
-from broker.groups.group_state import ALLOWED_FROM, GroupState
-from broker.groups.partitioner import java_hash, partition_for
-from broker.groups.rebalance import complete_join, prepare_rebalance
-from broker.groups.sessions import heartbeat, on_loaded
-from broker.groups.shard import Shard
-from broker.groups.subscription import subscribed_topics
-from broker.groups.syncing import sync
-from protocol.codec import encode_struct
-from protocol.coordinator.group_records import GroupMetadataValue, MemberMetadata
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.heartbeat import HeartbeatRequest
-from protocol.messages.leave_group import MemberIdentity
-from protocol.messages.sync_group import SyncGroupRequest
+from ottla.broker.groups.actions import JoinPhaseExpired, SetTimer
+from ottla.broker.groups.config import GroupConfig
+from ottla.broker.groups.group import ClassicGroup
+from ottla.broker.groups.group_metadata import group_from_value
+from ottla.broker.groups.group_state import ALLOWED_FROM, GroupState
+from ottla.broker.groups.partitioner import java_hash, partition_for
+from ottla.broker.groups.rebalance import complete_join, prepare_rebalance
+from ottla.broker.groups.sessions import heartbeat, on_loaded
+from ottla.broker.groups.shard import Shard
+from ottla.broker.groups.subscription import subscribed_topics
+from ottla.broker.groups.syncing import sync
+from ottla.protocol.codec import encode_struct
+from ottla.protocol.coordinator.group_records import GroupMetadataValue, MemberMetadata
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.heartbeat import HeartbeatRequest
+from ottla.protocol.messages.leave_group import MemberIdentity
+from ottla.protocol.messages.sync_group import SyncGroupRequest
 from tests.unit.groups.coordinator_support import KnownTopics
 from tests.unit.groups.groups_support import Stage, stable_group
 

@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.codec import decode_struct, encode_struct
-from protocol.coordinator.group_records import (
+from ottla.protocol.codec import decode_struct, encode_struct
+from ottla.protocol.coordinator.group_records import (
     GroupMetadataKey,
     GroupMetadataValue,
     MemberMetadata,
     OffsetCommitKey,
     OffsetCommitValue,
 )
-from protocol.coordinator.record_codec import GroupRecord, UnknownRecordKind, decode, encode
-from protocol.errors import MalformedMessage
+from ottla.protocol.coordinator.record_codec import GroupRecord, UnknownRecordKind, decode, encode
+from ottla.protocol.errors import MalformedMessage
 
 _OFFSET_KEY = "000100016700066f726465727300000003"
 _OFFSET_VALUES = {

@@ -1,4 +1,4 @@
-from broker.groups.timers import Timers
+from ottla.broker.groups.timers import Timers
 
 
 class FakeHandle:

@@ -5,11 +5,11 @@ from uuid import UUID
 
 import pytest
 
-from broker.groups.cleanup import MAX_TOMBSTONES_A_BATCH
-from broker.groups.coordinator_runtime import LOAD_WAIT_S
-from broker.groups.partitioner import partition_for
-from broker.groups.shard_runtime import METADATA_LAG_S
-from protocol.errors import (
+from ottla.broker.groups.cleanup import MAX_TOMBSTONES_A_BATCH
+from ottla.broker.groups.coordinator_runtime import LOAD_WAIT_S
+from ottla.broker.groups.partitioner import partition_for
+from ottla.broker.groups.shard_runtime import METADATA_LAG_S
+from ottla.protocol.errors import (
     ErrorCode,
     KafkaStorageError,
     NotEnoughReplicas,
@@ -17,15 +17,15 @@ from protocol.errors import (
     NotLeaderOrFollower,
     RequestTimedOut,
 )
-from protocol.messages.join_group import JoinGroupRequest
-from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
-from protocol.records.batch import HEADER_SIZE_BYTES, read_header
-from protocol.records.builder import build_batch, simple_records
-from protocol.records.control import EndTransactionMarker, build_end_transaction_marker
-from protocol.records.record import records
-from protocol.types import ZERO_UUID
-from storage.log_availability import DESCRIPTORS_RETRY_S, TooManyOpenFiles
+from ottla.protocol.messages.join_group import JoinGroupRequest
+from ottla.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from ottla.protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from ottla.protocol.records.batch import HEADER_SIZE_BYTES, read_header
+from ottla.protocol.records.builder import build_batch, simple_records
+from ottla.protocol.records.control import EndTransactionMarker, build_end_transaction_marker
+from ottla.protocol.records.record import records
+from ottla.protocol.types import ZERO_UUID
+from ottla.storage.log_availability import DESCRIPTORS_RETRY_S, TooManyOpenFiles
 from tests.unit.groups.coordinator_support import (
     COUNT,
     PARTITION,

@@ -6,14 +6,14 @@ from uuid import UUID
 
 import pytest
 
-from broker.groups.offsets import CommittedOffset, OffsetAt, offset_key
-from protocol.coordinator.group_records import GroupMetadataKey, GroupMetadataValue, MemberMetadata
-from protocol.coordinator.record_codec import GroupRecord, encode
-from protocol.records.batch import HEADER_SIZE_BYTES, patched, read_header
-from protocol.records.builder import build_batch, simple_records
-from protocol.records.compression import Compression
-from protocol.records.record import OF_BROKERS
-from runtime import turns
+from ottla.broker.groups.offsets import CommittedOffset, OffsetAt, offset_key
+from ottla.protocol.coordinator.group_records import GroupMetadataKey, GroupMetadataValue, MemberMetadata
+from ottla.protocol.coordinator.record_codec import GroupRecord, encode
+from ottla.protocol.records.batch import HEADER_SIZE_BYTES, patched, read_header
+from ottla.protocol.records.builder import build_batch, simple_records
+from ottla.protocol.records.compression import Compression
+from ottla.protocol.records.record import OF_BROKERS
+from ottla.runtime import turns
 from tests.harness.bombs import batch_of
 from tests.unit.groups.coordinator_support import (
     COUNT,

@@ -4,32 +4,32 @@ from uuid import UUID
 
 import pytest
 
-from broker.groups.config import GroupConfig
-from broker.groups.group_metadata import group_from_value
-from broker.groups.offsets import (
+from ottla.broker.groups.config import GroupConfig
+from ottla.broker.groups.group_metadata import group_from_value
+from ottla.broker.groups.offsets import (
     CommittedOffset,
     OffsetAt,
     OffsetStore,
     offset_from_value,
     offset_key,
 )
-from broker.groups.shard import Shard
-from protocol.coordinator.group_records import GroupMetadataKey, GroupMetadataValue, MemberMetadata
-from protocol.coordinator.record_codec import GroupRecord, encode
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.offset_commit import (
+from ottla.broker.groups.shard import Shard
+from ottla.protocol.coordinator.group_records import GroupMetadataKey, GroupMetadataValue, MemberMetadata
+from ottla.protocol.coordinator.record_codec import GroupRecord, encode
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from protocol.messages.offset_delete import (
+from ottla.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
-from protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
-from protocol.steps import at_once
-from protocol.types import ZERO_UUID
+from ottla.protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from ottla.protocol.steps import at_once
+from ottla.protocol.types import ZERO_UUID
 from tests.unit.groups.coordinator_support import KnownTopics, offset_value
 
 E = ErrorCode

@@ -6,17 +6,17 @@ from random import Random
 
 import pytest
 
-from broker.groups import log_state
-from broker.groups.log_state import LogState
-from broker.groups.offsets import CommittedOffset, OffsetAt, offset_key
-from broker.groups.partitioner import partition_for
-from protocol.coordinator.group_records import GroupMetadataKey, GroupMetadataValue
-from protocol.coordinator.record_codec import GroupRecord, encode
-from protocol.records.batch import patched, read_header
-from protocol.records.builder import build_batch, simple_records
-from protocol.records.record import payload_of, records
-from protocol.types import TopicPartition
-from runtime import turns
+from ottla.broker.groups import log_state
+from ottla.broker.groups.log_state import LogState
+from ottla.broker.groups.offsets import CommittedOffset, OffsetAt, offset_key
+from ottla.broker.groups.partitioner import partition_for
+from ottla.protocol.coordinator.group_records import GroupMetadataKey, GroupMetadataValue
+from ottla.protocol.coordinator.record_codec import GroupRecord, encode
+from ottla.protocol.records.batch import patched, read_header
+from ottla.protocol.records.builder import build_batch, simple_records
+from ottla.protocol.records.record import payload_of, records
+from ottla.protocol.types import TopicPartition
+from ottla.runtime import turns
 from tests.unit.groups.coordinator_support import (
     COUNT,
     PARTITION,

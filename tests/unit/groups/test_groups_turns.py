@@ -6,15 +6,15 @@ from uuid import UUID
 
 import pytest
 
-from bench.internals.loop_turns import LoopTurns
-from broker.groups.config import GroupConfig
-from broker.groups.coordinator import GroupCoordinator
-from broker.groups.offsets import CommittedOffset, OffsetAt, offset_key
-from protocol.coordinator.group_records import GroupMetadataKey, GroupMetadataValue, MemberMetadata
-from protocol.coordinator.record_codec import GroupRecord, encode
-from protocol.records.builder import build_batch, simple_records
-from protocol.records.compression import Compression
-from runtime.production import run
+from ottla.bench.internals.loop_turns import LoopTurns
+from ottla.broker.groups.config import GroupConfig
+from ottla.broker.groups.coordinator import GroupCoordinator
+from ottla.broker.groups.offsets import CommittedOffset, OffsetAt, offset_key
+from ottla.protocol.coordinator.group_records import GroupMetadataKey, GroupMetadataValue, MemberMetadata
+from ottla.protocol.coordinator.record_codec import GroupRecord, encode
+from ottla.protocol.records.builder import build_batch, simple_records
+from ottla.protocol.records.compression import Compression
+from ottla.runtime.production import run
 from tests.unit.groups.coordinator_support import (
     COUNT,
     PARTITION,

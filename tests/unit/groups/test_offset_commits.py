@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.groups.offset_commits import OffsetCommits, TopicCommit
-from broker.groups.offsets import OffsetAt, OffsetStore, offset_from_value
-from protocol.coordinator.group_records import OffsetCommitKey, OffsetCommitValue
-from protocol.coordinator.record_codec import GroupRecord, encode, offset_encoder
-from protocol.messages.offset_commit import OffsetCommitRequestPartition
-from protocol.types import ZERO_UUID
+from ottla.broker.groups.offset_commits import OffsetCommits, TopicCommit
+from ottla.broker.groups.offsets import OffsetAt, OffsetStore, offset_from_value
+from ottla.protocol.coordinator.group_records import OffsetCommitKey, OffsetCommitValue
+from ottla.protocol.coordinator.record_codec import GroupRecord, encode, offset_encoder
+from ottla.protocol.messages.offset_commit import OffsetCommitRequestPartition
+from ottla.protocol.types import ZERO_UUID
 
 _INT32, _INT64 = st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1)
 _ROWS = st.builds(

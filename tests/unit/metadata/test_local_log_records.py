@@ -4,19 +4,19 @@ from uuid import UUID
 
 import pytest
 
-from controller.metadata.image_records import records_of
-from controller.metadata.record_versions import version_of
-from protocol.local_log import (
+from ottla.controller.metadata.image_records import records_of
+from ottla.controller.metadata.record_versions import version_of
+from ottla.protocol.local_log import (
     LocalLog,
     LocalLogState,
     ReplicaLocalLog,
     local_logs_from,
     replica_local_logs,
 )
-from protocol.metadata.frame import decode_record, encode_record
-from protocol.metadata.image import MetadataImage
-from protocol.metadata.leader_preference import LeaderPreference, preference_order
-from protocol.metadata.records import PartitionChangeRecord, PartitionRecord, TopicRecord
+from ottla.protocol.metadata.frame import decode_record, encode_record
+from ottla.protocol.metadata.image import MetadataImage
+from ottla.protocol.metadata.leader_preference import LeaderPreference, preference_order
+from ottla.protocol.metadata.records import PartitionChangeRecord, PartitionRecord, TopicRecord
 
 TOPIC_ID = UUID(int=7)
 STATE = LocalLogState(local_log_start_offset=5, local_log_bytes=6, oldest_local_timestamp=-1)

@@ -9,11 +9,11 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from broker.config.load import load_config
-from broker.metrics.families import Family
-from broker.metrics.names import Kind
-from broker.node import Node
-from runtime.simulated import SimulatedRuntime
+from ottla.broker.config.load import load_config
+from ottla.broker.metrics.families import Family
+from ottla.broker.metrics.names import Kind
+from ottla.broker.node import Node
+from ottla.runtime.simulated import SimulatedRuntime
 
 PAGE = Path(__file__).parents[3] / "docs" / "METRICS.md"
 

@@ -5,10 +5,10 @@ import asyncio
 import pytest
 from http_client import HttpClient
 
-from broker.metrics import http_connection
-from broker.metrics.http_connection import HttpResponse
-from broker.metrics.http_server import HttpServer
-from runtime.production import run
+from ottla.broker.metrics import http_connection
+from ottla.broker.metrics.http_connection import HttpResponse
+from ottla.broker.metrics.http_server import HttpServer
+from ottla.runtime.production import run
 
 GET = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"
 SIZE = 20_000_000

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.metrics.http_request import BadRequest, HttpRequest, parse_head
+from ottla.broker.metrics.http_request import BadRequest, HttpRequest, parse_head
 
 
 def head(*lines):

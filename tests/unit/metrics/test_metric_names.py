@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.metrics.names import Kind, metric_name
+from ottla.broker.metrics.names import Kind, metric_name
 
 COUNTER, GAUGE, HISTOGRAM = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from broker.request_stats import RequestCounter, RequestStats, kafka_name
-from runtime.histogram import BOUNDS_MS, Histogram
+from ottla.broker.request_stats import RequestCounter, RequestStats, kafka_name
+from ottla.runtime.histogram import BOUNDS_MS, Histogram
 
 
 def receive(counter, count, time_s=0.001):

@@ -1,11 +1,11 @@
 """Another node, which answers requests, and a client that sends them, over the simulation's network."""
 
-from broker.network import NetworkServer
-from broker.network.client import ClientSettings, NodeClient
-from protocol.api_keys import ApiKey
-from protocol.codec import decode_request, encode_response
-from protocol.framing import parse_request_header, response_header
-from protocol.messages import api_versions, fetch, heartbeat
+from ottla.broker.network import NetworkServer
+from ottla.broker.network.client import ClientSettings, NodeClient
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.codec import decode_request, encode_response
+from ottla.protocol.framing import parse_request_header, response_header
+from ottla.protocol.messages import api_versions, fetch, heartbeat
 
 
 class Node:

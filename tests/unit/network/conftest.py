@@ -1,8 +1,8 @@
 import pytest
 from network_support import Client, Handler
 
-from broker.network import NetworkServer, NetworkSettings
-from runtime.simulated import Simulation
+from ottla.broker.network import NetworkServer, NetworkSettings
+from ottla.runtime.simulated import Simulation
 
 
 class World:

@@ -3,8 +3,8 @@
 import asyncio
 from struct import Struct
 
-from broker.purgatory.delayed_response import DelayedResponse
-from protocol.errors import MalformedMessage
+from ottla.broker.purgatory.delayed_response import DelayedResponse
+from ottla.protocol.errors import MalformedMessage
 
 PREFIX = Struct(">i")
 

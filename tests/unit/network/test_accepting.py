@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from network_support import Client
 
-from broker.network.settings import ListenerLimits
+from ottla.broker.network.settings import ListenerLimits
 
 pytestmark = [
     pytest.mark.filterwarnings("error"),

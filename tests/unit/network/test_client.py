@@ -7,15 +7,15 @@ from itertools import pairwise
 import pytest
 from client_support import Node, World
 
-from broker.api.k18_api_versions import is_plausible_client
-from broker.config.load import load_config
-from broker.network.client import ClientSettings, Disconnected, NodeClient
-from protocol.api_keys import ApiKey
-from protocol.codec import encode_request
-from protocol.errors import MalformedMessage, UnsupportedVersion
-from protocol.messages import api_versions, describe_log_dirs, fetch, heartbeat
-from runtime.production import run
-from runtime.simulated import Simulation
+from ottla.broker.api.k18_api_versions import is_plausible_client
+from ottla.broker.config.load import load_config
+from ottla.broker.network.client import ClientSettings, Disconnected, NodeClient
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.codec import encode_request
+from ottla.protocol.errors import MalformedMessage, UnsupportedVersion
+from ottla.protocol.messages import api_versions, describe_log_dirs, fetch, heartbeat
+from ottla.runtime.production import run
+from ottla.runtime.simulated import Simulation
 
 HEARTBEAT = heartbeat.HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
 

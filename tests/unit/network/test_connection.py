@@ -6,15 +6,15 @@ import logging
 import pytest
 from network_support import PREFIX, Parked, frame
 
-from broker.network import connection as connection_module
-from broker.network.connection import (
+from ottla.broker.network import connection as connection_module
+from ottla.broker.network.connection import (
     PIPELINED_BYTES,
     REQUESTS_PER_TURN,
     WRITE_HIGH_WATER_BYTES,
     ReplyOfReads,
 )
-from broker.network.server import NOTES_PER_SWEEP
-from protocol.errors import MalformedMessage
+from ottla.broker.network.server import NOTES_PER_SWEEP
+from ottla.protocol.errors import MalformedMessage
 
 
 def test_a_frame_is_answered(world):

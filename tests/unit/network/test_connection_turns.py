@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from network_support import frame
 
-from broker.network.connection import LARGE_FRAME_BYTES, MANY_ROWS_BYTES
-from runtime.turns import MAX_STEPS
+from ottla.broker.network.connection import LARGE_FRAME_BYTES, MANY_ROWS_BYTES
+from ottla.runtime.turns import MAX_STEPS
 
 
 @pytest.mark.parametrize("size", [MANY_ROWS_BYTES - 1, MANY_ROWS_BYTES, LARGE_FRAME_BYTES])

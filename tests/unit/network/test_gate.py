@@ -5,9 +5,9 @@ import asyncio
 import pytest
 from network_support import Client, Handler, frame
 
-from broker.network import NetworkServer
-from broker.network.gate import Gate
-from runtime.simulated import Simulation
+from ottla.broker.network import NetworkServer
+from ottla.broker.network.gate import Gate
+from ottla.runtime.simulated import Simulation
 
 PORT = 9092
 

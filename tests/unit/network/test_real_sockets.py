@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from network_support import PREFIX, Client, Handler, frame
 
-from broker.network import NetworkServer, NetworkSettings
-from runtime.production import run
+from ottla.broker.network import NetworkServer, NetworkSettings
+from ottla.runtime.production import run
 from tests.harness.processes import PATIENCE_S
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.network.receive_buffer import (
+from ottla.broker.network.receive_buffer import (
     GROWTH_FACTOR,
     MIN_BYTES,
     RETAINED_BYTES,

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from network_support import PREFIX, frame
 
-from broker.network.receive_buffer import MIN_BYTES, SHARED_BYTES
+from ottla.broker.network.receive_buffer import MIN_BYTES, SHARED_BYTES
 
 FRAME = 1_000_000
 

@@ -6,13 +6,13 @@ from types import SimpleNamespace
 import pytest
 from client_support import Node, World
 
-from broker.network import outgoing, response_buffer
-from broker.network.client import Disconnected, NodeClient
-from broker.network.response_buffer import IDLE_RELEASES, MAX_FREE_BYTES, UNIT_BYTES, ResponseBuffer
-from protocol.codec import decode_response, encode_request
-from protocol.messages import fetch
-from runtime.production import run
-from runtime.simulated import Simulation
+from ottla.broker.network import outgoing, response_buffer
+from ottla.broker.network.client import Disconnected, NodeClient
+from ottla.broker.network.response_buffer import IDLE_RELEASES, MAX_FREE_BYTES, UNIT_BYTES, ResponseBuffer
+from ottla.protocol.codec import decode_response, encode_request
+from ottla.protocol.messages import fetch
+from ottla.runtime.production import run
+from ottla.runtime.simulated import Simulation
 
 LARGE = 300_000
 

@@ -6,7 +6,7 @@ import sys
 import crc32c as whole_package
 import pytest
 
-from protocol import checksum
+from ottla.protocol import checksum
 
 
 def test_it_is_the_function_of_the_package():
@@ -15,10 +15,10 @@ def test_it_is_the_function_of_the_package():
     assert checksum.crc32c(b"6789", checksum.crc32c(b"12345")) == 0xE3069283
 
 
-@pytest.mark.parametrize("first", ["protocol.checksum", "crc32c"])
+@pytest.mark.parametrize("first", ["ottla.protocol.checksum", "crc32c"])
 def test_the_order_of_imports_does_not_matter(first):
     code = (
-        f"import {first}, crc32c; from protocol.checksum import crc32c as ours; assert ours is crc32c.crc32c"
+        f"import {first}, crc32c; from ottla.protocol.checksum import crc32c as ours; assert ours is crc32c.crc32c"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 

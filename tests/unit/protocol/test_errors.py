@@ -1,10 +1,10 @@
 """Sentences of errors."""
 
-from protocol.api_keys import ApiKey
-from protocol.codec import decode_response, encode_response
-from protocol.errors import MAX_SENTENCE, InvalidRequest, bounded
-from protocol.messages.update_features import UpdateFeaturesRequest
-from protocol.refusals import refuse
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.codec import decode_response, encode_response
+from ottla.protocol.errors import MAX_SENTENCE, InvalidRequest, bounded
+from ottla.protocol.messages.update_features import UpdateFeaturesRequest
+from ottla.protocol.refusals import refuse
 
 #: The longest name that a request can carry.
 NAME = "é" * 16_383

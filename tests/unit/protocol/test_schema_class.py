@@ -10,9 +10,9 @@ from typing import ClassVar
 
 import pytest
 
-from protocol.codec import encode_struct, encoder
-from protocol.schema import Record, Versions
-from protocol.schema_class import schema_class
+from ottla.protocol.codec import encode_struct, encoder
+from ottla.protocol.schema import Record, Versions
+from ottla.protocol.schema_class import schema_class
 
 ROOT = Path(__file__).parents[3]
 
@@ -139,7 +139,7 @@ def test_a_class_with_methods_of_its_own_is_refused():
 
 
 def test_messages_are_sent_to_other_processes():
-    from protocol.messages.heartbeat import HeartbeatRequest
+    from ottla.protocol.messages.heartbeat import HeartbeatRequest
 
     request = HeartbeatRequest(group_id="g", generation_id=7)
     assert pickle.loads(pickle.dumps(request)) == request

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.purgatory.delayed_operation import DelayedOperation, DelayedOperationPurgatory
-from runtime.turns import MAX_STEPS, LoopTurns
+from ottla.broker.purgatory.delayed_operation import DelayedOperation, DelayedOperationPurgatory
+from ottla.runtime.turns import MAX_STEPS, LoopTurns
 
 
 class FakeTimer:

@@ -6,10 +6,10 @@ import weakref
 
 import pytest
 
-from broker.groups.delayed_join import DelayedGroupResponse
-from broker.purgatory.delayed_operation import DelayedOperationPurgatory
-from broker.purgatory.delayed_response import DelayedResponse
-from runtime.simulated import Simulation
+from ottla.broker.groups.delayed_join import DelayedGroupResponse
+from ottla.broker.purgatory.delayed_operation import DelayedOperationPurgatory
+from ottla.broker.purgatory.delayed_response import DelayedResponse
+from ottla.runtime.simulated import Simulation
 
 
 class Waiting(DelayedResponse[str]):

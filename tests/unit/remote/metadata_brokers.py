@@ -5,12 +5,12 @@ from dataclasses import replace
 
 from remote_support import PARTITION, copy_of, to
 
-from protocol.remote.records import RemoteLogSegmentState as State
-from protocol.types import TopicPartition
-from remote.segment_metadata import RemoteLogSegmentId, TopicIdPartition
-from remote.topic_metadata.manager import TopicBasedRemoteLogMetadataManager
-from remote.topic_metadata.topic import MetadataTopic
-from runtime.simulated import SimulatedRuntime
+from ottla.protocol.remote.records import RemoteLogSegmentState as State
+from ottla.protocol.types import TopicPartition
+from ottla.remote.segment_metadata import RemoteLogSegmentId, TopicIdPartition
+from ottla.remote.topic_metadata.manager import TopicBasedRemoteLogMetadataManager
+from ottla.remote.topic_metadata.topic import MetadataTopic
+from ottla.runtime.simulated import SimulatedRuntime
 from tests.harness.memory_topic import MemoryTopic
 
 

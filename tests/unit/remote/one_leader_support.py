@@ -1,9 +1,9 @@
 """A simulated broker that leads a tiered partition, with a real LocalDirectory."""
 
-from protocol.records.builder import build_batch, simple_records
-from protocol.records.control import EndTransactionMarker, build_end_transaction_marker
-from protocol.types import TopicPartition
-from storage.log import AppendOrigin
+from ottla.protocol.records.builder import build_batch, simple_records
+from ottla.protocol.records.control import EndTransactionMarker, build_end_transaction_marker
+from ottla.protocol.types import TopicPartition
+from ottla.storage.log import AppendOrigin
 from tests.harness.remote_tier import TIERED, RemoteTier
 from tests.harness.replicas import ReplicaCluster
 

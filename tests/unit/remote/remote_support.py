@@ -2,16 +2,16 @@
 
 from uuid import UUID
 
-from protocol.remote.records import RemoteLogSegmentState as State
-from protocol.types import TopicPartition
-from remote.metadata_cache import RemoteLogMetadataCache
-from remote.segment_metadata import (
+from ottla.protocol.remote.records import RemoteLogSegmentState as State
+from ottla.protocol.types import TopicPartition
+from ottla.remote.metadata_cache import RemoteLogMetadataCache
+from ottla.remote.segment_metadata import (
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
     TopicIdPartition,
 )
-from storage.leader_epoch_cache import EpochEntry
+from ottla.storage.leader_epoch_cache import EpochEntry
 
 PARTITION = TopicIdPartition(UUID(int=7), TopicPartition("t", 0))
 

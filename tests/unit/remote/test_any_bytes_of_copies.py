@@ -9,20 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from remote_support import PARTITION, copy_of, to
 
-from protocol.errors import MalformedMessage
-from protocol.records.builder import build_batch, simple_records
-from protocol.remote.record_codec import UnknownRemoteLogMetadata
-from protocol.remote.records import RemoteLogSegmentState as State
-from protocol.remote.records import RemotePartitionDeleteState as DeleteState
-from remote.errors import RemoteStorageError
-from remote.metadata_cache import RemoteLogMetadataCache
-from remote.producer_replay import replay_segment
-from remote.segment_metadata import RemotePartitionDeleteMetadata
-from remote.topic_metadata.overview import CopiesOverview
-from remote.topic_metadata.records import from_value, to_value
-from remote.topic_metadata.subscriber import UserPartition
-from storage.leader_epoch_cache import EpochEntry
-from storage.producer_state import ProducerStateManager
+from ottla.protocol.errors import MalformedMessage
+from ottla.protocol.records.builder import build_batch, simple_records
+from ottla.protocol.remote.record_codec import UnknownRemoteLogMetadata
+from ottla.protocol.remote.records import RemoteLogSegmentState as State
+from ottla.protocol.remote.records import RemotePartitionDeleteState as DeleteState
+from ottla.remote.errors import RemoteStorageError
+from ottla.remote.metadata_cache import RemoteLogMetadataCache
+from ottla.remote.producer_replay import replay_segment
+from ottla.remote.segment_metadata import RemotePartitionDeleteMetadata
+from ottla.remote.topic_metadata.overview import CopiesOverview
+from ottla.remote.topic_metadata.records import from_value, to_value
+from ottla.remote.topic_metadata.subscriber import UserPartition
+from ottla.storage.leader_epoch_cache import EpochEntry
+from ottla.storage.producer_state import ProducerStateManager
 
 METADATA_TOPIC = UUID(int=3)
 

@@ -6,15 +6,15 @@ from random import Random
 import pytest
 from remote_support import copy_of
 
-from protocol.records.batch import read_header
-from protocol.records.control import ControlRecordType, control_key
-from remote.auxiliary_state import Found, Unconfirmed, choose
-from remote.errors import RemoteStorageError
-from remote.producer_replay import replay_segment
-from storage import file_names, producer_snapshot
-from storage.appending import AppendOrigin
-from storage.log_config import LogConfig
-from storage.producer_state import ProducerStateManager
+from ottla.protocol.records.batch import read_header
+from ottla.protocol.records.control import ControlRecordType, control_key
+from ottla.remote.auxiliary_state import Found, Unconfirmed, choose
+from ottla.remote.errors import RemoteStorageError
+from ottla.remote.producer_replay import replay_segment
+from ottla.storage import file_names, producer_snapshot
+from ottla.storage.appending import AppendOrigin
+from ottla.storage.log_config import LogConfig
+from ottla.storage.producer_state import ProducerStateManager
 from tests.unit.storage.storage_support import NOW_MS, batch, marker, open_log
 
 ALIGNED = copy_of(1, 80, 100, (2, 80))

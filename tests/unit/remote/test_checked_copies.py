@@ -5,14 +5,14 @@ import errno
 
 import pytest
 
-from remote.checked_copies import CheckedCopies, check_batches, check_stored, problem_of
-from remote.errors import DamagedSegment
-from remote.storage_manager import IndexType, LogSegmentData
-from remote.stores.local_directory import LocalDirectory
-from remote.testing import read
-from runtime.simulated import Simulation
-from storage.files import Files
-from storage.index import TimeIndex
+from ottla.remote.checked_copies import CheckedCopies, check_batches, check_stored, problem_of
+from ottla.remote.errors import DamagedSegment
+from ottla.remote.storage_manager import IndexType, LogSegmentData
+from ottla.remote.stores.local_directory import LocalDirectory
+from ottla.remote.testing import read
+from ottla.runtime.simulated import Simulation
+from ottla.storage.files import Files
+from ottla.storage.index import TimeIndex
 from tests.harness.bombs import MANY, understated_batch
 from tests.unit.remote.remote_support import copy_of
 from tests.unit.remote.test_remote_log_manager import FINISHED, OneLeader, State

@@ -2,7 +2,7 @@
 
 import pytest
 
-from remote.reading.chunk_memory import LIMIT_BYTES, ChunkMemory, held_bytes
+from ottla.remote.reading.chunk_memory import LIMIT_BYTES, ChunkMemory, held_bytes
 
 _MIB = 1 << 20
 

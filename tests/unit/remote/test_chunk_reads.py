@@ -5,9 +5,9 @@ import asyncio
 import pytest
 from reading_support import NOW_MS, TieredTwins
 
-from remote.reading.chunk_cache import TTL_MS, ChunkCache
-from remote.reading.chunk_reads import ChunkReads, PendingRead
-from remote.reading.read_ahead import (
+from ottla.remote.reading.chunk_cache import TTL_MS, ChunkCache
+from ottla.remote.reading.chunk_reads import ChunkReads, PendingRead
+from ottla.remote.reading.read_ahead import (
     MAX_CHUNK_BYTES,
     MAX_STREAMS,
     MIN_CHUNK_BYTES,
@@ -15,10 +15,10 @@ from remote.reading.read_ahead import (
     USUAL_CHUNK_BYTES,
     ReadAhead,
 )
-from remote.reading.read_slots import ReadSlots, TooManyRemoteReads
-from remote.reading.settings import RemoteReadSettings
-from runtime import Pool
-from runtime.simulated import Simulation
+from ottla.remote.reading.read_slots import ReadSlots, TooManyRemoteReads
+from ottla.remote.reading.settings import RemoteReadSettings
+from ottla.runtime import Pool
+from ottla.runtime.simulated import Simulation
 from tests.harness.faulty_store import Fault, refuse, truncated
 
 

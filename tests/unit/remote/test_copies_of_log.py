@@ -3,8 +3,8 @@
 import pytest
 from remote_support import copy_of
 
-from remote.reading.copies_of_log import agreed_end
-from storage.leader_epoch_cache import EpochEntry
+from ottla.remote.reading.copies_of_log import agreed_end
+from ottla.storage.leader_epoch_cache import EpochEntry
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from metadata_brokers import copied, partition, scene_of, until_ready
 from remote_support import copy_of, to
 
-from protocol.remote.records import RemoteLogSegmentState as State
-from protocol.remote.records import RemotePartitionDeleteState as DeleteState
-from protocol.types import TopicPartition
-from remote.segment_metadata import RemotePartitionDeleteMetadata, TopicIdPartition
-from remote.topic_metadata.overview import CopiesOverview
-from remote.topic_metadata.subscriber import UserPartition
+from ottla.protocol.remote.records import RemoteLogSegmentState as State
+from ottla.protocol.remote.records import RemotePartitionDeleteState as DeleteState
+from ottla.protocol.types import TopicPartition
+from ottla.remote.segment_metadata import RemotePartitionDeleteMetadata, TopicIdPartition
+from ottla.remote.topic_metadata.overview import CopiesOverview
+from ottla.remote.topic_metadata.subscriber import UserPartition
 
 ONE, TWO = partition(0), partition(1)
 MARKED, STARTED, FINISHED = DeleteState

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from remote_support import PARTITION, copy_of, to
 
-from protocol.remote.records import RemoteLogSegmentState as State
-from remote.expiration import MAX_EXPIRED, LogView, Reason, expire
-from remote.lineage import is_within
-from remote.metadata_cache import RemoteLogMetadataCache
-from storage.leader_epoch_cache import EpochEntry
+from ottla.protocol.remote.records import RemoteLogSegmentState as State
+from ottla.remote.expiration import MAX_EXPIRED, LogView, Reason, expire
+from ottla.remote.lineage import is_within
+from ottla.remote.metadata_cache import RemoteLogMetadataCache
+from ottla.storage.leader_epoch_cache import EpochEntry
 
 NOW_MS = 1000
 

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reading_support import NOW_MS, STEPS, TieredTwins, committed, play, values_of
 
-from protocol.records.record import records
-from remote.errors import RemoteResourceNotFound, RemoteStorageError, RetriableRemoteStorageError
-from remote.history.copy_batches import CopyBatches
-from remote.spark_source.bounds import Bounds, Comparison, Filter
-from remote.spark_source.options import TierOptions
-from remote.spark_source.planning import plan
-from runtime.simulated import Simulation
+from ottla.protocol.records.record import records
+from ottla.remote.errors import RemoteResourceNotFound, RemoteStorageError, RetriableRemoteStorageError
+from ottla.remote.history.copy_batches import CopyBatches
+from ottla.remote.spark_source.bounds import Bounds, Comparison, Filter
+from ottla.remote.spark_source.options import TierOptions
+from ottla.remote.spark_source.planning import plan
+from ottla.runtime.simulated import Simulation
 from tests.harness.faulty_store import Fault, flipped, refuse
 
 NO_PAUSE = {"sleep": lambda seconds: None}
@@ -46,7 +46,7 @@ def planned(twins, bounds=Bounds(), **given):  # noqa: B008 (immutable)
 
 
 def rows(twins, tasks):
-    """Offsets and timestamps of what tasks read, as `remote.spark_source.reading` does but without columns."""
+    """Offsets and timestamps of what tasks read, as `ottla.remote.spark_source.reading` does but without columns."""
     found = []
     with CopyBatches(twins.store, **NO_PAUSE) as reads:
         for part in (part for task in tasks for part in task):

@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 from reading_support import TieredTwins
 
-from remote.errors import RemoteResourceNotFound, RemoteStorageError, RetriableRemoteStorageError
-from remote.index_cache import IndexCache
-from remote.index_cache_files import DIRECTORY, IndexFiles
-from remote.reading.settings import RemoteReadSettings
-from remote.storage_manager import IndexType
-from runtime import Pool
-from runtime.simulated import Simulation
-from storage.files import Files
+from ottla.remote.errors import RemoteResourceNotFound, RemoteStorageError, RetriableRemoteStorageError
+from ottla.remote.index_cache import IndexCache
+from ottla.remote.index_cache_files import DIRECTORY, IndexFiles
+from ottla.remote.reading.settings import RemoteReadSettings
+from ottla.remote.storage_manager import IndexType
+from ottla.runtime import Pool
+from ottla.runtime.simulated import Simulation
+from ottla.storage.files import Files
 from tests.harness.faulty_store import Fault, from_elsewhere, refuse
 from tests.unit.storage.storage_support import NOW_MS
 

@@ -6,8 +6,8 @@ import pytest
 from botocore.exceptions import ClientError
 from minio.error import S3Error
 
-from remote.errors import RemoteStorageError, RetriableRemoteStorageError
-from remote.stores import minio, s3_store
+from ottla.remote.errors import RemoteStorageError, RetriableRemoteStorageError
+from ottla.remote.stores import minio, s3_store
 
 KEYS = ["t-0-x/00000000000000000000-y.log", "t-0-x/00000000000000000000-y.index"]
 SETTINGS = Fake(bucket="b", prefix="", part_size_bytes=None)

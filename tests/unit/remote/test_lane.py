@@ -5,11 +5,11 @@ from logging import WARNING
 
 import pytest
 
-from remote.errors import RemoteStorageError, RetriableRemoteStorageError
-from remote.log_manager.backoff import backoff_ms
-from remote.log_manager.lane import Lane, NotYet
-from remote.log_manager.settings import RemoteLogManagerSettings
-from runtime.simulated import SimulatedRuntime
+from ottla.remote.errors import RemoteStorageError, RetriableRemoteStorageError
+from ottla.remote.log_manager.backoff import backoff_ms
+from ottla.remote.log_manager.lane import Lane, NotYet
+from ottla.remote.log_manager.settings import RemoteLogManagerSettings
+from ottla.runtime.simulated import SimulatedRuntime
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from remote_support import copy_of
 
-from remote.lineage import highest_remote_offset, is_within
-from storage.leader_epoch_cache import EpochEntry
+from ottla.remote.lineage import highest_remote_offset, is_within
+from ottla.storage.leader_epoch_cache import EpochEntry
 
 
 def epochs(*entries):

@@ -10,14 +10,14 @@ from uuid import UUID
 import pytest
 from remote_support import PARTITION, copy_of
 
-from protocol.errors import InvalidConfig
-from protocol.types import TopicPartition
-from remote.errors import RemoteStorageError, RetriableRemoteStorageError
-from remote.segment_metadata import TopicIdPartition
-from remote.storage_manager import IndexType
-from remote.stores.local_directory import DirectoryStore, LocalDirectory
-from remote.stores.object_storage import Source, key_of, parse_key
-from remote.testing import RemoteStorageManagerContract, Segment, read
+from ottla.protocol.errors import InvalidConfig
+from ottla.protocol.types import TopicPartition
+from ottla.remote.errors import RemoteStorageError, RetriableRemoteStorageError
+from ottla.remote.segment_metadata import TopicIdPartition
+from ottla.remote.storage_manager import IndexType
+from ottla.remote.stores.local_directory import DirectoryStore, LocalDirectory
+from ottla.remote.stores.object_storage import Source, key_of, parse_key
+from ottla.remote.testing import RemoteStorageManagerContract, Segment, read
 
 
 class TestContract(RemoteStorageManagerContract):

@@ -3,10 +3,10 @@
 import pytest
 from remote_support import PARTITION, copy_of, to
 
-from protocol.remote.records import RemoteLogSegmentState as State
-from remote.lost_branches import MAX_EXAMINED, lost_copies
-from remote.metadata_cache import RemoteLogMetadataCache
-from storage.leader_epoch_cache import EpochEntry
+from ottla.protocol.remote.records import RemoteLogSegmentState as State
+from ottla.remote.lost_branches import MAX_EXAMINED, lost_copies
+from ottla.remote.metadata_cache import RemoteLogMetadataCache
+from ottla.storage.leader_epoch_cache import EpochEntry
 
 #: Epoch 1 went on alone from offset 40 on; epoch 2 begins there. Both had copied 0 to 40.
 SHARED = ((1, 0, (0, 0)), (2, 10, (0, 10)), (3, 20, (0, 20)), (4, 30, (0, 30)))

@@ -3,11 +3,11 @@
 import pytest
 from remote_support import cache_of, copy_of, to
 
-from protocol.remote.records import RemoteLogSegmentState as State
-from protocol.types import TopicPartition
-from remote.lost_lineage import lineage_before, restore_lineage, restore_lineage_of_follower
-from storage.leader_epoch_cache import FILE_NAME
-from storage.log_config import LogConfig
+from ottla.protocol.remote.records import RemoteLogSegmentState as State
+from ottla.protocol.types import TopicPartition
+from ottla.remote.lost_lineage import lineage_before, restore_lineage, restore_lineage_of_follower
+from ottla.storage.leader_epoch_cache import FILE_NAME
+from ottla.storage.log_config import LogConfig
 from tests.unit.storage.storage_support import NOW_MS, batch, open_log
 
 

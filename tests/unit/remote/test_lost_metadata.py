@@ -7,12 +7,12 @@ from unittest.mock import patch
 import pytest
 from one_leader_support import ORDERS, OneLeader
 
-from protocol.remote.records import RemoteLogSegmentState as State
-from remote.errors import RemoteStorageError, RetriableRemoteStorageError
-from remote.log_manager.expiration_task import OWN_WAIT_S
-from remote.storage_manager import IndexType
-from remote.stores.object_storage import key_of
-from runtime.simulated import Simulation
+from ottla.protocol.remote.records import RemoteLogSegmentState as State
+from ottla.remote.errors import RemoteStorageError, RetriableRemoteStorageError
+from ottla.remote.log_manager.expiration_task import OWN_WAIT_S
+from ottla.remote.storage_manager import IndexType
+from ottla.remote.stores.object_storage import key_of
+from ottla.runtime.simulated import Simulation
 from tests.harness.faulty_files import Loss
 
 STARTED, FINISHED = State.COPY_SEGMENT_STARTED, State.COPY_SEGMENT_FINISHED
@@ -163,7 +163,7 @@ def test_a_copy_that_is_discarded_is_followed_by_a_back_off(simulation, tmp_path
 
     async def story():
         leader = OneLeader(simulation, tmp_path)
-        with patch("remote.log_manager.copy_task.is_wanted", lambda *_: False):
+        with patch("ottla.remote.log_manager.copy_task.is_wanted", lambda *_: False):
             leader.write_segment("a")
             await asyncio.sleep(60)
             assert leader.own.metrics.all_topics.remote_copy_requests < 10

@@ -7,12 +7,12 @@ import pytest
 from metadata_brokers import copied, copied_in_a_row, ends, partition, scene_of, until_ready
 from remote_support import PARTITION, copy_of, to
 
-from protocol.remote.record_codec import decode, encode
-from protocol.remote.records import RemoteLogSegmentState as State
-from remote.errors import RemoteResourceNotFound, RemoteStorageError, RetriableRemoteStorageError
-from remote.metadata_cache import IllegalStateTransition
-from remote.topic_metadata.manager import TopicBasedRemoteLogMetadataManager
-from remote.topic_metadata.records import to_value
+from ottla.protocol.remote.record_codec import decode, encode
+from ottla.protocol.remote.records import RemoteLogSegmentState as State
+from ottla.remote.errors import RemoteResourceNotFound, RemoteStorageError, RetriableRemoteStorageError
+from ottla.remote.metadata_cache import IllegalStateTransition
+from ottla.remote.topic_metadata.manager import TopicBasedRemoteLogMetadataManager
+from ottla.remote.topic_metadata.records import to_value
 
 
 @pytest.fixture

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from metadata_brokers import Brokers, of, partition, until_ready
 from remote_support import copy_of, to
 
-from protocol.remote.records import RemoteLogSegmentState as State
-from remote.errors import RemoteStorageError
-from remote.metadata_cache import RemoteLogMetadataCache
-from remote.segment_metadata import RemoteLogSegmentMetadata
-from remote.topic_metadata.partitioner import metadata_partition
-from remote.topic_metadata.records import from_value, user_partition_of
-from runtime.simulated import SimulatedRuntime
+from ottla.protocol.remote.records import RemoteLogSegmentState as State
+from ottla.remote.errors import RemoteStorageError
+from ottla.remote.metadata_cache import RemoteLogMetadataCache
+from ottla.remote.segment_metadata import RemoteLogSegmentMetadata
+from ottla.remote.topic_metadata.partitioner import metadata_partition
+from ottla.remote.topic_metadata.records import from_value, user_partition_of
+from ottla.runtime.simulated import SimulatedRuntime
 from tests.harness.memory_topic import Faults
 
 PARTITIONS = [partition(number) for number in range(4)]

@@ -6,8 +6,8 @@ import pytest
 from metadata_brokers import copied, copied_in_a_row, ends, partition, scene_of, until_ready
 from remote_support import to
 
-from protocol.remote.records import RemoteLogSegmentState as State
-from remote.topic_metadata.subscriber import UserPartition
+from ottla.protocol.remote.records import RemoteLogSegmentState as State
+from ottla.remote.topic_metadata.subscriber import UserPartition
 
 ONE, TWO, THREE = (partition(number) for number in range(3))
 

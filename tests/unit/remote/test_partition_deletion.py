@@ -5,9 +5,9 @@ from random import Random
 import pytest
 from remote_support import copy_of
 
-from protocol.remote.records import RemoteLogSegmentState as S
-from protocol.remote.records import RemotePartitionDeleteState as P
-from remote.partition_deletion import (
+from ottla.protocol.remote.records import RemoteLogSegmentState as S
+from ottla.protocol.remote.records import RemotePartitionDeleteState as P
+from ottla.remote.partition_deletion import (
     MAX_COPIES,
     MAX_LOOKED,
     DeleteCopies,

@@ -6,14 +6,14 @@ from dataclasses import replace
 import pytest
 from remote_support import PARTITION, copy_of
 
-from protocol.remote.records import RemoteLogSegmentState as State
-from remote.errors import RemoteStorageError
-from remote.history.partition_history import check_no_holes, history_of
-from remote.storage_manager import LogSegmentData
-from remote.stores.local_directory import LocalDirectory
-from storage import leader_epoch_cache, producer_snapshot
-from storage.leader_epoch_cache import EpochEntry
-from storage.producer_state import ProducerState
+from ottla.protocol.remote.records import RemoteLogSegmentState as State
+from ottla.remote.errors import RemoteStorageError
+from ottla.remote.history.partition_history import check_no_holes, history_of
+from ottla.remote.storage_manager import LogSegmentData
+from ottla.remote.stores.local_directory import LocalDirectory
+from ottla.storage import leader_epoch_cache, producer_snapshot
+from ottla.storage.leader_epoch_cache import EpochEntry
+from ottla.storage.producer_state import ProducerState
 
 
 @pytest.fixture

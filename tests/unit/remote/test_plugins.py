@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from protocol.errors import InvalidConfig
-from remote import plugins
-from remote.errors import RemoteStorageError
-from remote.plugins import TOPIC_BASED, load_metadata_manager, load_storage_manager, storage_manager_of
-from remote.storage_manager import RemoteStorageManager
-from remote.stores.local_directory import LocalDirectory
+from ottla.protocol.errors import InvalidConfig
+from ottla.remote import plugins
+from ottla.remote.errors import RemoteStorageError
+from ottla.remote.plugins import TOPIC_BASED, load_metadata_manager, load_storage_manager, storage_manager_of
+from ottla.remote.storage_manager import RemoteStorageManager
+from ottla.remote.stores.local_directory import LocalDirectory
 
 KAFKAS = "org.apache.kafka.server.log.remote.storage.LocalTieredStorage"
 
@@ -49,7 +49,7 @@ NOT_A_CLASS = 5
 HERE = __name__
 
 
-@pytest.mark.parametrize("name", ["directory", KAFKAS, "remote.stores.local_directory.LocalDirectory"])
+@pytest.mark.parametrize("name", ["directory", KAFKAS, "ottla.remote.stores.local_directory.LocalDirectory"])
 def test_names_of_the_local_directory(name, tmp_path):
     manager = load_storage_manager(name, {"dir": str(tmp_path), "broker.id": 1}, creates_store=True)
     assert type(manager) is LocalDirectory
@@ -122,12 +122,12 @@ CLASS = "remote.log.storage.manager.class.name"
     ("no.such.module.Class",      {}, "its import failed with ModuleNotFoundError: No module named 'no'"),
     (f"{HERE}.Missing",           {}, "it must be the path of a class: .*test_plugins has no Missing"),
     (f"{HERE}.NOT_A_CLASS",       {}, "it must be a class"),
-    ("pathlib.PurePath",          {}, "it must be a subclass of remote.storage_manager.RemoteStorageManager"),
-    ("time.time",                 {}, "it must be a subclass of remote.storage_manager.RemoteStorageManager"),
+    ("pathlib.PurePath",          {}, "it must be a subclass of ottla.remote.storage_manager.RemoteStorageManager"),
+    ("time.time",                 {}, "it must be a subclass of ottla.remote.storage_manager.RemoteStorageManager"),
     (f"{HERE}.NeedsArguments",    {}, r"cannot be configured: TypeError: .*missing 1 required positional argument"),
     (f"{HERE}.FailsToCreate",     {}, "cannot be configured: OSError: the store is full. Correct its settings"),
     (f"{HERE}.FailsToConfigure",  {}, "cannot be configured: RemoteStorageError: the store is on fire. Correct its settings"),
-    ("remote.storage_manager.RemoteStorageManager", {}, "cannot be configured: TypeError: Can't instantiate abstract class"),
+    ("ottla.remote.storage_manager.RemoteStorageManager", {}, "cannot be configured: TypeError: Can't instantiate abstract class"),
     ("directory",                 {}, "rsm.config.dir is None: set it to a directory"),
     ("s3",                        {}, "rsm.config.bucket is not set: name the bucket"),
     ("minio",                     {"bucket": "b"}, "rsm.config.endpoint is not set: set it to"),
@@ -172,7 +172,7 @@ def test_the_metadata_manager_of_the_topic_is_made_by_the_broker():
 def test_another_metadata_manager():
     found = load_metadata_manager(f"{HERE}._Metadata", {"a": "b"}, topic_based=pytest.fail)
     assert found.configs == {"a": "b"}
-    with pytest.raises(InvalidConfig, match=r"it must be a subclass of remote.metadata_manager"):
+    with pytest.raises(InvalidConfig, match=r"it must be a subclass of ottla.remote.metadata_manager"):
         load_metadata_manager(f"{HERE}.NullStorage", {}, topic_based=pytest.fail)
     with pytest.raises(InvalidConfig, match=r"metadata.manager.class.name: it must be package.module.Class"):
         load_metadata_manager("directory", {}, topic_based=pytest.fail)

@@ -6,25 +6,25 @@ from uuid import UUID
 
 import pytest
 
-from protocol.records.builder import build_batch, simple_records
-from protocol.remote.records import RemoteLogSegmentState
-from protocol.types import TopicPartition
-from remote import rebuilding
-from remote.errors import RemoteResourceNotFound
-from remote.rebuilding import (
+from ottla.protocol.records.builder import build_batch, simple_records
+from ottla.protocol.remote.records import RemoteLogSegmentState
+from ottla.protocol.types import TopicPartition
+from ottla.remote import rebuilding
+from ottla.remote.errors import RemoteResourceNotFound
+from ottla.remote.rebuilding import (
     NotRebuilt,
     finished,
     is_lost_finish,
     metadata_of,
     without_duplicates,
 )
-from remote.segment_metadata import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
-from remote.storage_manager import IndexType
-from remote.stores.local_directory import LocalDirectory
-from remote.stores.object_storage import key_of
-from remote.stores.stored_segments import StoredSegments
-from storage import leader_epoch_cache
-from storage.leader_epoch_cache import EpochEntry
+from ottla.remote.segment_metadata import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
+from ottla.remote.storage_manager import IndexType
+from ottla.remote.stores.local_directory import LocalDirectory
+from ottla.remote.stores.object_storage import key_of
+from ottla.remote.stores.stored_segments import StoredSegments
+from ottla.storage import leader_epoch_cache
+from ottla.storage.leader_epoch_cache import EpochEntry
 
 PARTITION = TopicIdPartition(UUID(int=7), TopicPartition("t", 0))
 START, RECORDS, BATCHES = 100, 4, 5

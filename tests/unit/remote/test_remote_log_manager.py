@@ -7,13 +7,13 @@ from uuid import UUID
 import pytest
 from one_leader_support import ORDERS, OneLeader
 
-from protocol.remote.records import RemoteLogSegmentState as State
-from protocol.types import TopicPartition
-from remote.errors import RemoteResourceNotFound, RetriableRemoteStorageError
-from remote.log_manager import expiration_task
-from remote.segment_metadata import RemoteLogSegmentId, RemoteLogSegmentMetadataUpdate
-from runtime.simulated import Simulation
-from runtime.virtual_loop import VirtualLoop
+from ottla.protocol.remote.records import RemoteLogSegmentState as State
+from ottla.protocol.types import TopicPartition
+from ottla.remote.errors import RemoteResourceNotFound, RetriableRemoteStorageError
+from ottla.remote.log_manager import expiration_task
+from ottla.remote.segment_metadata import RemoteLogSegmentId, RemoteLogSegmentMetadataUpdate
+from ottla.runtime.simulated import Simulation
+from ottla.runtime.virtual_loop import VirtualLoop
 from tests.harness.faulty_files import Loss
 
 
@@ -109,7 +109,7 @@ def test_expired_copies_are_deleted_after_the_log_start_has_advanced(simulation,
 
 
 def test_what_is_due_is_deleted_in_several_decisions_at_once(simulation, tmp_path, monkeypatch):
-    monkeypatch.setattr("remote.expiration.MAX_EXPIRED", 2)
+    monkeypatch.setattr("ottla.remote.expiration.MAX_EXPIRED", 2)
 
     async def story():
         leader = OneLeader(simulation, tmp_path, local_retention_ms="1000")
@@ -257,7 +257,7 @@ def test_the_copies_that_are_deleted_when_tiering_is_switched_off_are_looked_up_
         assert leader.copies() == []
 
     monkeypatch.setattr(VirtualLoop, "_run_once", counted)
-    monkeypatch.setattr("runtime.turns.MAX_STEPS", 1)
+    monkeypatch.setattr("ottla.runtime.turns.MAX_STEPS", 1)
     monkeypatch.setattr(expiration_task, "_LOOKED_OF_STEP", 1)
     monkeypatch.setattr(expiration_task, "_start_offsets", noted)
     simulation.run(story())

@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 from remote_support import PARTITION, cache_of, copy_of, to
 
-from protocol.remote.records import RemoteLogSegmentState as State
-from remote.errors import RemoteResourceNotFound
-from remote.metadata_cache import IllegalStateTransition, RemoteLogMetadataCache
-from storage.leader_epoch_cache import EpochEntry
+from ottla.protocol.remote.records import RemoteLogSegmentState as State
+from ottla.remote.errors import RemoteResourceNotFound
+from ottla.remote.metadata_cache import IllegalStateTransition, RemoteLogMetadataCache
+from ottla.storage.leader_epoch_cache import EpochEntry
 
 
 def number_at(cache, offset, epoch=0):

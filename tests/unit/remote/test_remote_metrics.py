@@ -1,7 +1,7 @@
 """RemoteStorageMetrics: events of a topic and of all topics, gauges of partitions."""
 
-from protocol.types import TopicPartition
-from remote.metrics import RemoteStorageMetrics
+from ottla.protocol.types import TopicPartition
+from ottla.remote.metrics import RemoteStorageMetrics
 
 
 def test_an_event_counts_for_its_topic_and_for_all():

@@ -5,12 +5,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reading_support import NOW_MS, STEPS, TieredTwins, found_end, offsets_of, play, read_twin, values_of
 
-from protocol.errors import OffsetOutOfRange
-from remote.errors import RemoteStorageError
-from remote.reading.chunk import CorruptCopy
-from remote.reading.segment_reads import SegmentReads
-from remote.storage_manager import IndexType
-from runtime.simulated import Simulation
+from ottla.protocol.errors import OffsetOutOfRange
+from ottla.remote.errors import RemoteStorageError
+from ottla.remote.reading.chunk import CorruptCopy
+from ottla.remote.reading.segment_reads import SegmentReads
+from ottla.remote.storage_manager import IndexType
+from ottla.runtime.simulated import Simulation
 from tests.harness.faulty_store import Fault, flipped, from_elsewhere, refuse, truncated
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remote.spark_source.bounds import Bounds, Comparison, Filter
+from ottla.remote.spark_source.bounds import Bounds, Comparison, Filter
 
 EPOCH = datetime.fromtimestamp(0, UTC)
 HOLDS = {

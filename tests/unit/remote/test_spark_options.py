@@ -2,8 +2,8 @@
 
 import pytest
 
-from protocol.errors import InvalidConfig
-from remote.spark_source.options import TierOptions, Time
+from ottla.protocol.errors import InvalidConfig
+from ottla.remote.spark_source.options import TierOptions, Time
 
 BUCKET = "s3://b/p?region=eu"
 

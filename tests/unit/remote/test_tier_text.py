@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from broker.config.load import load_config
-from broker.tiering.managers import create_storage_manager
-from protocol.errors import InvalidConfig
-from remote.stores import s3_settings
-from remote.tier_text import PARAMETERS, metadata_topic_properties, tier_properties
-from storage.files import Files
+from ottla.broker.config.load import load_config
+from ottla.broker.tiering.managers import create_storage_manager
+from ottla.protocol.errors import InvalidConfig
+from ottla.remote.stores import s3_settings
+from ottla.remote.tier_text import PARAMETERS, metadata_topic_properties, tier_properties
+from ottla.storage.files import Files
 
 CLASS = "remote.log.storage.manager.class.name"
 ENABLED = {"remote.log.storage.system.enable": "true"}

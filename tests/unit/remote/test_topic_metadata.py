@@ -9,22 +9,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from remote_support import PARTITION, copy_of, to
 
-from protocol.errors import MalformedMessage
-from protocol.remote.record_codec import decode, encode
-from protocol.remote.records import RemoteLogSegmentMetadataSnapshotRecord, SegmentLeaderEpochEntry
-from protocol.remote.records import RemoteLogSegmentState as State
-from protocol.remote.records import RemotePartitionDeleteState as DeleteState
-from protocol.types import TopicPartition
-from remote.metadata_cache import RemoteLogMetadataCache
-from remote.segment_metadata import RemoteLogSegmentId, RemotePartitionDeleteMetadata, TopicIdPartition
-from remote.topic_metadata import committed_offsets, snapshot
-from remote.topic_metadata.partitioner import metadata_partition
-from remote.topic_metadata.records import from_value, to_value
-from remote.topic_metadata.snapshot import CorruptSnapshot
-from remote.topic_metadata.subscriber import UserPartition
-from remote.topic_metadata.topic import Position
-from storage.checkpoints import CorruptCheckpoint
-from storage.files import Files
+from ottla.protocol.errors import MalformedMessage
+from ottla.protocol.remote.record_codec import decode, encode
+from ottla.protocol.remote.records import RemoteLogSegmentMetadataSnapshotRecord, SegmentLeaderEpochEntry
+from ottla.protocol.remote.records import RemoteLogSegmentState as State
+from ottla.protocol.remote.records import RemotePartitionDeleteState as DeleteState
+from ottla.protocol.types import TopicPartition
+from ottla.remote.metadata_cache import RemoteLogMetadataCache
+from ottla.remote.segment_metadata import RemoteLogSegmentId, RemotePartitionDeleteMetadata, TopicIdPartition
+from ottla.remote.topic_metadata import committed_offsets, snapshot
+from ottla.remote.topic_metadata.partitioner import metadata_partition
+from ottla.remote.topic_metadata.records import from_value, to_value
+from ottla.remote.topic_metadata.snapshot import CorruptSnapshot
+from ottla.remote.topic_metadata.subscriber import UserPartition
+from ottla.remote.topic_metadata.topic import Position
+from ottla.storage.checkpoints import CorruptCheckpoint
+from ottla.storage.files import Files
 
 
 def deletion(state):

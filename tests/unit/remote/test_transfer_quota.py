@@ -2,10 +2,10 @@
 
 import pytest
 
-from remote.log_manager.quota import TransferQuota
-from remote.metrics import ThrottleTime
-from runtime import Pool
-from runtime.simulated import SimulatedRuntime
+from ottla.remote.log_manager.quota import TransferQuota
+from ottla.remote.metrics import ThrottleTime
+from ottla.runtime import Pool
+from ottla.runtime.simulated import SimulatedRuntime
 
 MIB = 1024 * 1024
 

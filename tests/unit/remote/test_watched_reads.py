@@ -4,10 +4,10 @@ from io import BytesIO
 
 import pytest
 
-from remote.errors import RetriableRemoteStorageError
-from remote.stores.local_directory import LocalDirectory
-from remote.testing import RemoteStorageManagerContract, read
-from remote.watched_reads import MIN_BYTES, WINDOW_S, WatchedReads
+from ottla.remote.errors import RetriableRemoteStorageError
+from ottla.remote.stores.local_directory import LocalDirectory
+from ottla.remote.testing import RemoteStorageManagerContract, read
+from ottla.remote.watched_reads import MIN_BYTES, WINDOW_S, WatchedReads
 
 
 class Trickle(LocalDirectory):

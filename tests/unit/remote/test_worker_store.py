@@ -15,22 +15,22 @@ from uuid import uuid1
 import psutil
 import pytest
 
-from protocol.types import TopicPartition
-from remote.errors import (
+from ottla.protocol.types import TopicPartition
+from ottla.remote.errors import (
     DamagedSegment,
     RemoteResourceNotFound,
     RemoteStorageError,
     RetriableRemoteStorageError,
 )
-from remote.plugins import load_storage_manager
-from remote.segment_metadata import TopicIdPartition
-from remote.testing import RemoteStorageManagerContract, Segment, read
-from remote.transfers.messages import Setup
-from remote.transfers.worker_store import WORKER_MODULE, WorkerStore
-from runtime.spawned_worker import SpawnedWorker
-from storage.files import Files
-from storage.index import TimeIndex
-from storage.segment_times import SegmentFile, times_of_file
+from ottla.remote.plugins import load_storage_manager
+from ottla.remote.segment_metadata import TopicIdPartition
+from ottla.remote.testing import RemoteStorageManagerContract, Segment, read
+from ottla.remote.transfers.messages import Setup
+from ottla.remote.transfers.worker_store import WORKER_MODULE, WorkerStore
+from ottla.runtime.spawned_worker import SpawnedWorker
+from ottla.storage.files import Files
+from ottla.storage.index import TimeIndex
+from ottla.storage.segment_times import SegmentFile, times_of_file
 from tests.harness.bombs import MANY, NOW_MS, understated_batch
 from tests.harness.processes import PATIENCE_S, has_ended, wait_until
 

@@ -2,7 +2,7 @@ import pytest
 from replicas_support import BrokerInFolder
 from tiered_support import TIERED, TieredBroker
 
-from runtime.simulated import Simulation
+from ottla.runtime.simulated import Simulation
 
 
 @pytest.fixture

@@ -4,12 +4,12 @@ from uuid import UUID
 
 import pytest
 
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
-from protocol.records.builder import build_batch, simple_records
-from protocol.types import TopicPartition
-from runtime.simulated import Simulation
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
+from ottla.protocol.records.builder import build_batch, simple_records
+from ottla.protocol.types import TopicPartition
+from ottla.runtime.simulated import Simulation
 from tests.harness.replicas import TOPIC_ID, ReplicaCluster
 
 ORDERS = TopicPartition("orders", 0)

@@ -5,15 +5,15 @@ from uuid import UUID
 import pytest
 from replicas_support import TOPIC_ID, batch, image
 
-from broker.api import k01_fetch
-from broker.request_context import RequestContext
-from protocol.codec import encode_request
-from protocol.errors import ErrorCode
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
-from protocol.metadata.image import BrokerImage, Endpoint
-from protocol.metadata.records import RemoveTopicRecord
-from protocol.records.batch import batches
-from protocol.records.record import records
+from ottla.broker.api import k01_fetch
+from ottla.broker.request_context import RequestContext
+from ottla.protocol.codec import encode_request
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
+from ottla.protocol.metadata.image import BrokerImage, Endpoint
+from ottla.protocol.metadata.records import RemoveTopicRecord
+from ottla.protocol.records.batch import batches
+from ottla.protocol.records.record import records
 
 VERSIONS = k01_fetch.API.versions
 UNKNOWN_ID = UUID(int=9)

@@ -6,18 +6,18 @@ from collections.abc import Awaitable
 import pytest
 from replicas_support import NODE_ID, TOPIC_ID, BrokerInFolder, batch, image
 
-from broker.api import k01_fetch
-from broker.network import NetworkServer, NetworkSettings
-from broker.reads import delayed_fetch, fetch, read_from_log
-from broker.replicas.partition_leader import PartitionLeader
-from broker.request_context import RequestContext
-from protocol.codec import encode_request
-from protocol.errors import ErrorCode
-from protocol.framing import framed
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
-from protocol.metadata.records import PartitionChangeRecord, RemoveTopicRecord
-from runtime import turns
-from runtime.simulated import Simulation
+from ottla.broker.api import k01_fetch
+from ottla.broker.network import NetworkServer, NetworkSettings
+from ottla.broker.reads import delayed_fetch, fetch, read_from_log
+from ottla.broker.replicas.partition_leader import PartitionLeader
+from ottla.broker.request_context import RequestContext
+from ottla.protocol.codec import encode_request
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.framing import framed
+from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
+from ottla.protocol.metadata.records import PartitionChangeRecord, RemoveTopicRecord
+from ottla.runtime import turns
+from ottla.runtime.simulated import Simulation
 
 COUNT = 6
 

@@ -9,17 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from broker.reads.fetch_contexts import FetchContext, new_context
-from broker.reads.fetch_session_cache import EVICTION_MS, FetchSessionCache
-from broker.reads.fetch_sessions import MAX_EPOCH, NO_SESSION, FetchSession, next_epoch
-from broker.replicas.watchers import Watchers
-from protocol.errors import (
+from ottla.broker.reads.fetch_contexts import FetchContext, new_context
+from ottla.broker.reads.fetch_session_cache import EVICTION_MS, FetchSessionCache
+from ottla.broker.reads.fetch_sessions import MAX_EPOCH, NO_SESSION, FetchSession, next_epoch
+from ottla.broker.replicas.watchers import Watchers
+from ottla.protocol.errors import (
     ErrorCode,
     FetchSessionIdNotFound,
     FetchSessionTopicIdError,
     InvalidFetchSessionEpoch,
 )
-from protocol.messages.fetch import EpochEndOffset, FetchPartition, PartitionData
+from ottla.protocol.messages.fetch import EpochEndOffset, FetchPartition, PartitionData
 
 
 def make_cache(slots: int = 10) -> FetchSessionCache:

@@ -8,23 +8,23 @@ from random import Random
 import pytest
 from replicas_support import NODE_ID, PartitionOnDisk, batch, follower_fetches, image
 
-from broker.metadata_cache import MetadataCache
-from broker.purgatory.delayed_operation import DelayedOperationPurgatory
-from broker.reads.fetch import fetch
-from broker.reads.fetch_contexts import new_context
-from broker.reads.fetch_params import FetchParams
-from broker.reads.fetch_session_cache import FetchSessionCache
-from broker.reads.response_rows import count_and_group
-from broker.replicas.hosted_partitions import HostedPartitions
-from broker.replicas.replication_throttle import LeaderThrottle
-from broker.replicas.topic_stats import BrokerTopicStats
-from broker.replication.replication_quota import ReplicationQuota
-from protocol.errors import ErrorCode, KafkaStorageError
-from protocol.messages.fetch import FetchPartition
-from protocol.metadata.image import MetadataImage
-from protocol.records.batch import batches
-from protocol.records.record import records
-from storage.log import WouldBlock
+from ottla.broker.metadata_cache import MetadataCache
+from ottla.broker.purgatory.delayed_operation import DelayedOperationPurgatory
+from ottla.broker.reads.fetch import fetch
+from ottla.broker.reads.fetch_contexts import new_context
+from ottla.broker.reads.fetch_params import FetchParams
+from ottla.broker.reads.fetch_session_cache import FetchSessionCache
+from ottla.broker.reads.response_rows import count_and_group
+from ottla.broker.replicas.hosted_partitions import HostedPartitions
+from ottla.broker.replicas.replication_throttle import LeaderThrottle
+from ottla.broker.replicas.topic_stats import BrokerTopicStats
+from ottla.broker.replication.replication_quota import ReplicationQuota
+from ottla.protocol.errors import ErrorCode, KafkaStorageError
+from ottla.protocol.messages.fetch import FetchPartition
+from ottla.protocol.metadata.image import MetadataImage
+from ottla.protocol.records.batch import batches
+from ottla.protocol.records.record import records
+from ottla.storage.log import WouldBlock
 from tests.harness.replicas import turns
 
 SIZE = len(batch(b"x" * 1000))

@@ -5,11 +5,11 @@ import asyncio
 import pytest
 from replicas_support import TOPIC_ID, batch, follower_fetches, image
 
-from broker.api import k00_produce
-from protocol.errors import ErrorCode
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.metadata.records import ConfigRecord, PartitionChangeRecord
-from protocol.types import TopicPartition
+from ottla.broker.api import k00_produce
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.protocol.metadata.records import ConfigRecord, PartitionChangeRecord
+from ottla.protocol.types import TopicPartition
 from tests.harness.replicas import ReplicaCluster, until
 
 FLUSH_S = 2.0

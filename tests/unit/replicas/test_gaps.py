@@ -5,10 +5,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from protocol.records.batch import batches
-from protocol.records.builder import build_batch, simple_records
-from protocol.records.record import records
-from protocol.types import TopicPartition
+from ottla.protocol.records.batch import batches
+from ottla.protocol.records.builder import build_batch, simple_records
+from ottla.protocol.records.record import records
+from ottla.protocol.types import TopicPartition
 from tests.harness.faulty_files import Loss
 from tests.harness.replicas import ReplicaBroker, ReplicaCluster, until
 

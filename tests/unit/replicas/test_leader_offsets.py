@@ -4,21 +4,21 @@ from collections.abc import Mapping
 
 import pytest
 
-from broker.replicas.leader_endpoint import FetcherSettings, LeaderEndpoint
-from broker.replication.remote_log_aux import FetchLeaderOffsets, LeaderOffsets
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode, UnsupportedVersion
-from protocol.messages.list_offsets import (
+from ottla.broker.replicas.leader_endpoint import FetcherSettings, LeaderEndpoint
+from ottla.broker.replication.remote_log_aux import FetchLeaderOffsets, LeaderOffsets
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode, UnsupportedVersion
+from ottla.protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from protocol.messages.offset_for_leader_epoch import (
+from ottla.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 )
-from protocol.types import TopicPartition
+from ottla.protocol.types import TopicPartition
 
 START, LOCAL, TIERED, PENDING = -2, -4, -5, -6
 NAMES = {START: "start", LOCAL: "local start", TIERED: "last tiered", PENDING: "pending"}

@@ -2,8 +2,8 @@
 
 import pytest
 
-from broker.replication.replica_selector import LocalAwareRackReplicaSelector, RackAwareReplicaSelector
-from protocol.types import TopicPartition
+from ottla.broker.replication.replica_selector import LocalAwareRackReplicaSelector, RackAwareReplicaSelector
+from ottla.protocol.types import TopicPartition
 from tests.harness.replicas import ReplicaCluster, until
 
 PARTITION = TopicPartition("orders", 0)

@@ -8,17 +8,17 @@ from uuid import UUID
 
 import pytest
 
-from protocol.errors import KafkaStorageError, NotLeaderOrFollower, UnknownTopicOrPartition
-from protocol.metadata.records import (
+from ottla.protocol.errors import KafkaStorageError, NotLeaderOrFollower, UnknownTopicOrPartition
+from ottla.protocol.metadata.records import (
     ConfigRecord,
     PartitionChangeRecord,
     PartitionRecord,
     RemoveTopicRecord,
     TopicRecord,
 )
-from protocol.types import TopicPartition
-from storage.log_availability import DESCRIPTORS_RETRY_S
-from storage.manager.log_creation import LogCreation
+from ottla.protocol.types import TopicPartition
+from ottla.storage.log_availability import DESCRIPTORS_RETRY_S
+from ottla.storage.manager.log_creation import LogCreation
 from tests.harness.faulty_files import Loss
 from tests.harness.replicas import TOPIC_ID, ReplicaBroker, ReplicaCluster
 
@@ -92,7 +92,7 @@ def test_logs_for_which_no_descriptor_is_free_are_created_later(simulation, monk
     async def story():
         async with one_broker(simulation) as (cluster, broker):
             with monkeypatch.context() as patch:
-                patch.setattr("storage.files._unreserved", lambda: 0)
+                patch.setattr("ottla.storage.files._unreserved", lambda: 0)
                 create(cluster, count=count)
                 await asyncio.sleep(3 * DESCRIPTORS_RETRY_S)
                 with pytest.raises(NotLeaderOrFollower):

@@ -8,22 +8,22 @@ from uuid import UUID
 
 import pytest
 
-from broker.replicas.log_move import LogMove
-from broker.replicas.log_moves import LogMoves
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode, KafkaStorageError
-from protocol.messages.alter_replica_log_dirs import (
+from ottla.broker.replicas.log_move import LogMove
+from ottla.broker.replicas.log_moves import LogMoves
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode, KafkaStorageError
+from ottla.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
 )
-from protocol.messages.describe_log_dirs import DescribeLogDirsRequest
-from protocol.metadata.records import FeatureLevelRecord, RemoveTopicRecord
-from protocol.records.builder import build_batch, simple_records
-from protocol.records.record import records
-from protocol.types import TopicPartition
-from runtime import Pool
-from storage.files import OutOfDescriptors
+from ottla.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from ottla.protocol.metadata.records import FeatureLevelRecord, RemoveTopicRecord
+from ottla.protocol.records.builder import build_batch, simple_records
+from ottla.protocol.records.record import records
+from ottla.protocol.types import TopicPartition
+from ottla.runtime import Pool
+from ottla.storage.files import OutOfDescriptors
 from tests.harness.faulty_files import Loss
 from tests.harness.replicas import TOPIC_ID, ReplicaBroker, ReplicaCluster, until
 

@@ -8,15 +8,15 @@ from uuid import UUID
 
 import pytest
 
-from broker.replicas.partition import Partition
-from protocol.errors import KafkaStorageError, NotLeaderOrFollower, UnknownTopicOrPartition
-from protocol.metadata.records import (
+from ottla.broker.replicas.partition import Partition
+from ottla.protocol.errors import KafkaStorageError, NotLeaderOrFollower, UnknownTopicOrPartition
+from ottla.protocol.metadata.records import (
     PartitionChangeRecord,
     PartitionRecord,
     RemoveTopicRecord,
     TopicRecord,
 )
-from protocol.types import TopicPartition
+from ottla.protocol.types import TopicPartition
 from tests.harness.faulty_files import Loss
 from tests.harness.replicas import TOPIC_ID, ReplicaBroker, ReplicaCluster
 

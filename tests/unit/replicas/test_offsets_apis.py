@@ -7,29 +7,29 @@ from uuid import UUID
 import pytest
 from replicas_support import NOW_MS, batch, image
 
-from broker.api import (
+from ottla.broker.api import (
     k02_list_offsets,
     k21_delete_records,
     k22_init_producer_id,
     k23_offset_for_leader_epoch,
     k35_describe_log_dirs,
 )
-from broker.replicas.producer_ids import ProducerIdManager
-from protocol.api_keys import KAFKA_VERSIONS, ApiKey
-from protocol.errors import ErrorCode
-from protocol.messages.allocate_producer_ids import AllocateProducerIdsResponse
-from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
-from protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
-from protocol.messages.init_producer_id import InitProducerIdRequest
-from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from protocol.messages.offset_for_leader_epoch import (
+from ottla.broker.replicas.producer_ids import ProducerIdManager
+from ottla.protocol.api_keys import KAFKA_VERSIONS, ApiKey
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.allocate_producer_ids import AllocateProducerIdsResponse
+from ottla.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from ottla.protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from ottla.protocol.messages.init_producer_id import InitProducerIdRequest
+from ottla.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ottla.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from runtime import Pool
-from storage import log_reader
-from storage.log_reader import LogReader
+from ottla.runtime import Pool
+from ottla.storage import log_reader
+from ottla.storage.log_reader import LogReader
 from tests.harness.bombs import MANY, understated_batch
 
 CONSUMER, DEBUGGING = -1, -2

@@ -6,29 +6,29 @@ from collections.abc import Awaitable, Coroutine
 import pytest
 from replicas_support import NODE_ID, NOW_MS, BrokerInFolder, batch, image
 
-from broker.api import (
+from ottla.broker.api import (
     k02_list_offsets,
     k21_delete_records,
     k23_offset_for_leader_epoch,
     k34_alter_replica_log_dirs,
     k35_describe_log_dirs,
 )
-from protocol.codec import encode_response
-from protocol.errors import ErrorCode
-from protocol.messages.alter_replica_log_dirs import (
+from ottla.protocol.codec import encode_response
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
 )
-from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
-from protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
-from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from protocol.messages.offset_for_leader_epoch import (
+from ottla.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from ottla.protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from ottla.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ottla.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from runtime import turns
+from ottla.runtime import turns
 
 COUNT = 8
 ELSEWHERE, UNKNOWN = 3, COUNT

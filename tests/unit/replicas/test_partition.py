@@ -5,8 +5,8 @@ from uuid import UUID
 import pytest
 from replicas_support import NODE_ID, NOW_MS, PartitionOnDisk, batch, follower_fetches, image
 
-from broker.reads.list_offsets import is_searched, offset_for_timestamp
-from protocol.errors import (
+from ottla.broker.reads.list_offsets import is_searched, offset_for_timestamp
+from ottla.protocol.errors import (
     FencedLeaderEpoch,
     NotEnoughReplicas,
     NotEnoughReplicasAfterAppend,
@@ -16,7 +16,7 @@ from protocol.errors import (
     PolicyViolation,
     UnknownLeaderEpoch,
 )
-from protocol.special_timestamps import (
+from ottla.protocol.special_timestamps import (
     EARLIEST,
     EARLIEST_LOCAL,
     EARLIEST_PENDING_UPLOAD,
@@ -24,7 +24,7 @@ from protocol.special_timestamps import (
     LATEST_TIERED,
     MAX_TIMESTAMP,
 )
-from storage.time_search import TimeSearch
+from ottla.storage.time_search import TimeSearch
 
 OTHER = 2
 

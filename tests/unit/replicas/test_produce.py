@@ -9,19 +9,19 @@ import pytest
 from crc32c import crc32c
 from replicas_support import NODE_ID, NOW_MS, TOPIC_ID, batch, follower_fetches, image
 
-from broker.api import k00_produce, produce_rows
-from broker.replicas.delayed_produce import PartitionStatus
-from broker.replicas.partition_leader import PartitionLeader
-from broker.request_context import RequestContext
-from protocol.codec import encode_request
-from protocol.errors import ErrorCode, KafkaStorageError
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.metadata.image import BrokerImage, Endpoint
-from protocol.metadata.records import RemoveTopicRecord
-from protocol.records.batch import crc_is_valid, read_header
-from protocol.records.compression import Compression
-from protocol.records.record import records
-from runtime import Pool
+from ottla.broker.api import k00_produce, produce_rows
+from ottla.broker.replicas.delayed_produce import PartitionStatus
+from ottla.broker.replicas.partition_leader import PartitionLeader
+from ottla.broker.request_context import RequestContext
+from ottla.protocol.codec import encode_request
+from ottla.protocol.errors import ErrorCode, KafkaStorageError
+from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.protocol.metadata.image import BrokerImage, Endpoint
+from ottla.protocol.metadata.records import RemoveTopicRecord
+from ottla.protocol.records.batch import crc_is_valid, read_header
+from ottla.protocol.records.compression import Compression
+from ottla.protocol.records.record import records
+from ottla.runtime import Pool
 from tests.harness.replicas import turns
 
 VERSIONS = k00_produce.API.versions

@@ -14,18 +14,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from replicas_support import NODE_ID, TOPIC_ID, BrokerInFolder, batch, follower_fetches, image
 
-from broker.api import k00_produce
-from broker.api.dispatch import Dispatcher
-from broker.network import NetworkServer, NetworkSettings, ReplyInTurns
-from protocol.codec import decode_response, encode_request
-from protocol.errors import ErrorCode, KafkaError
-from protocol.framing import framed, request_header, response_header
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.metadata.records import PartitionChangeRecord, RemoveTopicRecord
-from protocol.records.compression import Compression
-from runtime import turns
-from runtime.simulated import Simulation
-from storage.validation import validate
+from ottla.broker.api import k00_produce
+from ottla.broker.api.dispatch import Dispatcher
+from ottla.broker.network import NetworkServer, NetworkSettings, ReplyInTurns
+from ottla.protocol.codec import decode_response, encode_request
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.framing import framed, request_header, response_header
+from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.protocol.metadata.records import PartitionChangeRecord, RemoveTopicRecord
+from ottla.protocol.records.compression import Compression
+from ottla.runtime import turns
+from ottla.runtime.simulated import Simulation
+from ottla.storage.validation import validate
 from tests.harness.faulty_files import FaultyFiles
 from tests.unit.storage.storage_support import state_of
 
@@ -132,7 +132,7 @@ def outcome(requests, *, most, rows_of_step):
         patch.object(k00_produce, "MAX_ROWS_AT_ONCE", most),
         patch.object(k00_produce, "_FEW_ROWS", min(most, 10)),
         patch.object(k00_produce, "ROWS_OF_STEP", rows_of_step),
-        patch("storage.validation.QUICK_RECORDS", 2),
+        patch("ottla.storage.validation.QUICK_RECORDS", 2),
     ):
         files = FaultyFiles(random=Random(1))
         files.make_dir(FOLDER)

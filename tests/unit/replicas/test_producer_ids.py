@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from broker.replicas.producer_ids import ProducerIdManager
-from protocol.errors import CoordinatorLoadInProgress, ErrorCode, StaleBrokerEpoch
-from protocol.messages.allocate_producer_ids import AllocateProducerIdsResponse
+from ottla.broker.replicas.producer_ids import ProducerIdManager
+from ottla.protocol.errors import CoordinatorLoadInProgress, ErrorCode, StaleBrokerEpoch
+from ottla.protocol.messages.allocate_producer_ids import AllocateProducerIdsResponse
 
 BLOCK = 10
 

@@ -3,14 +3,14 @@
 import pytest
 from replicas_support import NOW_MS, TOPIC_ID, batch, image
 
-from broker.api import k01_fetch
-from protocol.errors import ErrorCode
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from protocol.records.batch import batches
-from protocol.records.record import records
-from remote.reading.settings import RemoteReadSettings
-from runtime import Pool
-from storage.log import WouldBlock
+from ottla.broker.api import k01_fetch
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.protocol.records.batch import batches
+from ottla.protocol.records.record import records
+from ottla.remote.reading.settings import RemoteReadSettings
+from ottla.runtime import Pool
+from ottla.storage.log import WouldBlock
 from tests.harness.faulty_store import Fault, refuse, truncated
 
 FETCHES = pytest.mark.logs("cannot be read from the remote tier")

@@ -7,11 +7,11 @@ import pytest
 from replicas_support import NOW_MS
 from test_offsets_apis import DEBUGGING, delete_records, list_offsets
 
-from broker.api import k02_list_offsets
-from protocol.errors import ErrorCode
-from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from remote.reading.settings import RemoteReadSettings
-from runtime import Pool
+from ottla.broker.api import k02_list_offsets
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ottla.remote.reading.settings import RemoteReadSettings
+from ottla.runtime import Pool
 from tests.harness.bombs import MANY, understated_batch
 from tests.harness.faulty_store import Fault, refuse
 

@@ -6,18 +6,18 @@ import pytest
 from replicas_support import TOPIC_ID, BrokerInFolder, batch
 from tiered_support import TIERED
 
-from broker.api import k01_fetch
-from broker.config import BrokerConfig
-from broker.config.load import standalone_profile
-from broker.tiering.remote_tier import RemoteTier
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from protocol.metadata.records import PartitionChangeRecord, RemoveTopicRecord
-from protocol.types import TopicPartition
-from remote.errors import RemoteStorageError
-from remote.index_cache_files import DIRECTORY, IndexFiles
-from remote.stores.local_directory import LocalDirectory
-from runtime.pools import WAITING_FOR_STORES
-from storage.files import Files
+from ottla.broker.api import k01_fetch
+from ottla.broker.config import BrokerConfig
+from ottla.broker.config.load import standalone_profile
+from ottla.broker.tiering.remote_tier import RemoteTier
+from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.protocol.metadata.records import PartitionChangeRecord, RemoveTopicRecord
+from ottla.protocol.types import TopicPartition
+from ottla.remote.errors import RemoteStorageError
+from ottla.remote.index_cache_files import DIRECTORY, IndexFiles
+from ottla.remote.stores.local_directory import LocalDirectory
+from ottla.runtime.pools import WAITING_FOR_STORES
+from ottla.storage.files import Files
 from tests.harness.remote_metadata import InMemoryMetadataManager, RemoteMetadataLog
 
 

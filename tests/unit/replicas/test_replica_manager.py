@@ -6,19 +6,19 @@ from uuid import UUID
 import pytest
 from replicas_support import NODE_ID, TOPIC_ID, BrokerInFolder, batch, follower_fetches, image, topic_records
 
-from broker.replicas.partition import Partition
-from protocol.errors import (
+from ottla.broker.replicas.partition import Partition
+from ottla.protocol.errors import (
     NotLeaderOrFollower,
     RequestTimedOut,
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from protocol.metadata.image import MetadataImage
-from protocol.metadata.records import ConfigRecord, PartitionChangeRecord, RemoveTopicRecord
-from protocol.records.batch import batches
-from protocol.records.record import records
-from protocol.types import TopicPartition
-from storage.log_config import LogConfig
+from ottla.protocol.metadata.image import MetadataImage
+from ottla.protocol.metadata.records import ConfigRecord, PartitionChangeRecord, RemoveTopicRecord
+from ottla.protocol.records.batch import batches
+from ottla.protocol.records.record import records
+from ottla.protocol.types import TopicPartition
+from ottla.storage.log_config import LogConfig
 
 T0 = TopicPartition("t", 0)
 NEW_ID = UUID(int=0xB)

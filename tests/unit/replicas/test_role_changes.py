@@ -9,31 +9,31 @@ import asyncio
 import pytest
 from replicas_support import NOW_MS, TOPIC_ID, batch, follower_fetches, image
 
-from broker.api import k00_produce, k02_list_offsets, k21_delete_records
-from broker.groups.config import OFFSETS_TOPIC, GroupConfig
-from broker.groups.coordinator import GroupCoordinator
-from broker.replicas.follower_actions import FollowerActions
-from broker.replication.follower import Follower, ReplicaState
-from protocol.errors import CorruptMessage, ErrorCode, NotLeaderOrFollower
-from protocol.hot.fetch import Records
-from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
-from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from protocol.messages.offset_commit import (
+from ottla.broker.api import k00_produce, k02_list_offsets, k21_delete_records
+from ottla.broker.groups.config import OFFSETS_TOPIC, GroupConfig
+from ottla.broker.groups.coordinator import GroupCoordinator
+from ottla.broker.replicas.follower_actions import FollowerActions
+from ottla.broker.replication.follower import Follower, ReplicaState
+from ottla.protocol.errors import CorruptMessage, ErrorCode, NotLeaderOrFollower
+from ottla.protocol.hot.fetch import Records
+from ottla.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from ottla.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ottla.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.metadata.records import (
+from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.protocol.metadata.records import (
     BrokerRegistrationChangeRecord,
     PartitionChangeRecord,
     RegisterBrokerRecord,
 )
-from protocol.records.batch import read_header
-from protocol.records.compression import Compression
-from protocol.records.record import records
-from runtime import Pool
-from storage.log_availability import DESCRIPTORS_RETRY_S
+from ottla.protocol.records.batch import read_header
+from ottla.protocol.records.compression import Compression
+from ottla.protocol.records.record import records
+from ottla.runtime import Pool
+from ottla.storage.log_availability import DESCRIPTORS_RETRY_S
 from tests.unit.groups.coordinator_support import KnownTopics
 
 REPLICAS = (1, 2)
@@ -424,7 +424,7 @@ def test_a_truncation_for_which_no_descriptor_is_free_is_tried_again(simulation,
 
     async def story():
         with monkeypatch.context() as patch:
-            patch.setattr("storage.files._unreserved", lambda: 0)
+            patch.setattr("ottla.storage.files._unreserved", lambda: 0)
             follower, rest = truncation(broker, partition, 1, is_wanted=lambda: True)
             task = asyncio.ensure_future(rest)
             await asyncio.sleep(2.5 * DESCRIPTORS_RETRY_S)

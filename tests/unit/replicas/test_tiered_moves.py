@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from broker.replicas import log_move
-from protocol.errors import OutOfOrderSequenceNumber
-from protocol.records.builder import build_batch, simple_records
-from protocol.records.record import records
-from protocol.types import TopicPartition
+from ottla.broker.replicas import log_move
+from ottla.protocol.errors import OutOfOrderSequenceNumber
+from ottla.protocol.records.builder import build_batch, simple_records
+from ottla.protocol.records.record import records
+from ottla.protocol.types import TopicPartition
 from tests.harness.faulty_files import Loss
 from tests.harness.replicas import ReplicaBroker, until
 from tests.harness.tiered_replicas import TieredCluster

@@ -33,29 +33,29 @@ from replicas_support import (
     same_of_each,
 )
 
-from broker.api import k01_fetch
-from broker.api.dispatch import Dispatcher
-from broker.reads.fetch_session_cache import FetchSessionCache
-from broker.reads.read_from_log import LogReads
-from broker.reads.repeated_fetches import RepeatedFetches
-from broker.request_stats import RequestStats
-from protocol.codec import encode_request
-from protocol.errors import KafkaError
-from protocol.framing import request_header
-from protocol.hot import fetch as codec
-from protocol.hot.fetch import FetchRow
-from protocol.local_log import LocalLogState
-from protocol.messages.fetch import (
+from ottla.broker.api import k01_fetch
+from ottla.broker.api.dispatch import Dispatcher
+from ottla.broker.reads.fetch_session_cache import FetchSessionCache
+from ottla.broker.reads.read_from_log import LogReads
+from ottla.broker.reads.repeated_fetches import RepeatedFetches
+from ottla.broker.request_stats import RequestStats
+from ottla.protocol.codec import encode_request
+from ottla.protocol.errors import KafkaError
+from ottla.protocol.framing import request_header
+from ottla.protocol.hot import fetch as codec
+from ottla.protocol.hot.fetch import FetchRow
+from ottla.protocol.local_log import LocalLogState
+from ottla.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
     FetchTopic,
     ForgottenTopic,
     ReplicaState,
 )
-from protocol.metadata.records import PartitionChangeRecord, RemoveTopicRecord
-from runtime.simulated import Simulation
-from storage.appending import AppendOrigin
-from storage.log_reader import LogReader
+from ottla.protocol.metadata.records import PartitionChangeRecord, RemoveTopicRecord
+from ottla.runtime.simulated import Simulation
+from ottla.storage.appending import AppendOrigin
+from ottla.storage.log_reader import LogReader
 from tests.harness.faulty_files import FaultyFiles
 from tests.unit.storage.storage_support import marker, state_of
 

@@ -17,18 +17,18 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from replicas_support import NODE_ID, TOPIC_ID, BrokerInFolder, batch, follower_fetches, image, same_of_each
 
-from broker.api import k00_produce
-from broker.api.dispatch import Dispatcher
-from broker.request_stats import RequestStats
-from protocol.codec import encode_request
-from protocol.errors import KafkaError
-from protocol.framing import request_header
-from protocol.hot import produce as codec
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.metadata.records import PartitionChangeRecord, RemoveTopicRecord
-from protocol.records.compression import Compression
-from runtime.simulated import Simulation
-from storage.log import Log
+from ottla.broker.api import k00_produce
+from ottla.broker.api.dispatch import Dispatcher
+from ottla.broker.request_stats import RequestStats
+from ottla.protocol.codec import encode_request
+from ottla.protocol.errors import KafkaError
+from ottla.protocol.framing import request_header
+from ottla.protocol.hot import produce as codec
+from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.protocol.metadata.records import PartitionChangeRecord, RemoveTopicRecord
+from ottla.protocol.records.compression import Compression
+from ottla.runtime.simulated import Simulation
+from ottla.storage.log import Log
 from tests.harness.faulty_files import FaultyFiles
 from tests.unit.storage.storage_support import state_of
 

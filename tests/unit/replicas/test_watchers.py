@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from broker.replicas.watchers import Watchers
+from ottla.broker.replicas.watchers import Watchers
 
 
 @dataclass(eq=False)

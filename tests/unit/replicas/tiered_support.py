@@ -2,19 +2,19 @@
 
 from replicas_support import NOW_MS, TOPIC_ID, BrokerInFolder, batch
 
-from broker.reads.remote_reads import RemoteReads
-from protocol.metadata.records import PartitionChangeRecord, RemoveTopicRecord
-from protocol.remote.records import RemoteLogSegmentState
-from protocol.types import TopicPartition
-from remote.index_cache import IndexCache
-from remote.index_cache_files import DIRECTORY, IndexFiles
-from remote.metrics import RemoteStorageMetrics
-from remote.reader import RemoteLogReader
-from remote.reading.settings import RemoteReadSettings
-from remote.segment_metadata import RemoteLogSegmentMetadataUpdate, TopicIdPartition
-from remote.stores.local_directory import LocalDirectory
-from runtime import Pool
-from storage.files import Files
+from ottla.broker.reads.remote_reads import RemoteReads
+from ottla.protocol.metadata.records import PartitionChangeRecord, RemoveTopicRecord
+from ottla.protocol.remote.records import RemoteLogSegmentState
+from ottla.protocol.types import TopicPartition
+from ottla.remote.index_cache import IndexCache
+from ottla.remote.index_cache_files import DIRECTORY, IndexFiles
+from ottla.remote.metrics import RemoteStorageMetrics
+from ottla.remote.reader import RemoteLogReader
+from ottla.remote.reading.settings import RemoteReadSettings
+from ottla.remote.segment_metadata import RemoteLogSegmentMetadataUpdate, TopicIdPartition
+from ottla.remote.stores.local_directory import LocalDirectory
+from ottla.runtime import Pool
+from ottla.storage.files import Files
 from tests.harness.faulty_store import FaultyStore
 from tests.harness.tiered_log import Tier, remove_local_segments
 

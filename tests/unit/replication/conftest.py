@@ -1,6 +1,6 @@
 import pytest
 
-from runtime.simulated import Simulation
+from ottla.runtime.simulated import Simulation
 
 
 @pytest.fixture

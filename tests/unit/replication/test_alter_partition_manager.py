@@ -4,18 +4,18 @@ import asyncio
 
 import pytest
 
-from broker.replicas.alter_partition_manager import AlterPartitionManager
-from broker.replicas.topic_stats import TopicStats
-from broker.replication.leader_state import LeaderState
-from protocol.errors import ErrorCode, RequestTimedOut
-from protocol.local_log import LocalLog
-from protocol.messages.alter_partition import (
+from ottla.broker.replicas.alter_partition_manager import AlterPartitionManager
+from ottla.broker.replicas.topic_stats import TopicStats
+from ottla.broker.replication.leader_state import LeaderState
+from ottla.protocol.errors import ErrorCode, RequestTimedOut
+from ottla.protocol.local_log import LocalLog
+from ottla.protocol.messages.alter_partition import (
     AlterPartitionResponse,
     PartitionDataResponse,
     TopicData,
     TopicDataResponse,
 )
-from protocol.types import TopicPartition
+from ottla.protocol.types import TopicPartition
 from tests.harness.replicas import TOPIC_ID, turns
 
 

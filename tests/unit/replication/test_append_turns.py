@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.replicas import append_turns
-from broker.replicas.append_turns import BATCH_COST, PART_COST, ROW_COST, SMALL_BYTES, TURN_COST, parts_of
-from broker.replicas.follower_replica import FollowerReplica
-from broker.replication.follower import Records
-from protocol.records.batch import batches
-from protocol.records.builder import build_batch, simple_records
-from protocol.records.record import records
-from protocol.types import TopicPartition
+from ottla.broker.replicas import append_turns
+from ottla.broker.replicas.append_turns import BATCH_COST, PART_COST, ROW_COST, SMALL_BYTES, TURN_COST, parts_of
+from ottla.broker.replicas.follower_replica import FollowerReplica
+from ottla.broker.replication.follower import Records
+from ottla.protocol.records.batch import batches
+from ottla.protocol.records.builder import build_batch, simple_records
+from ottla.protocol.records.record import records
+from ottla.protocol.types import TopicPartition
 from tests.harness.replicas import ReplicaCluster, until
 
 AT = TopicPartition("orders", 0)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from broker.network.response_buffer import IDLE_RELEASES, UNIT_BYTES, ResponseBuffer
-from protocol.records.builder import build_batch, simple_records
-from protocol.types import TopicPartition
+from ottla.broker.network.response_buffer import IDLE_RELEASES, UNIT_BYTES, ResponseBuffer
+from ottla.protocol.records.builder import build_batch, simple_records
+from ottla.protocol.types import TopicPartition
 from tests.harness.replicas import ReplicaCluster, until
 
 AT = TopicPartition("orders", 0)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.replication.follower import (
+from ottla.broker.replication.follower import (
     Append,
     Bounds,
     Divergence,
@@ -18,7 +18,7 @@ from broker.replication.follower import (
     TruncateFullyAndStartAt,
     TruncateTo,
 )
-from broker.replication.remote_log_aux import (
+from ottla.broker.replication.remote_log_aux import (
     BuildRemoteLogAux,
     EpochEnd,
     FetchEpochEnd,
@@ -26,7 +26,7 @@ from broker.replication.remote_log_aux import (
     LeaderOffsets,
     bootstrap_offset,
 )
-from protocol.errors import OffsetNotAvailable
+from ottla.protocol.errors import OffsetNotAvailable
 
 
 @dataclass

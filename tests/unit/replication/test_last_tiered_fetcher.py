@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from test_tiered_fetcher import PRODUCER, at, counters, end, run, start, tiered, values, write
 
-from protocol.errors import OutOfOrderSequenceNumber
+from ottla.protocol.errors import OutOfOrderSequenceNumber
 from tests.harness.faulty_files import Loss
 from tests.harness.replicas import until
 from tests.harness.tiered_replicas import TieredCluster

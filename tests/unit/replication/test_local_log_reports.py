@@ -4,8 +4,8 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from broker.replication.local_log_reports import LocalLogReports, is_unreported
-from protocol.local_log import LocalLog
+from ottla.broker.replication.local_log_reports import LocalLogReports, is_unreported
+from ottla.protocol.local_log import LocalLog
 
 _BOUND = 100
 

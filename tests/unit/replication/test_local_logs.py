@@ -5,10 +5,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from protocol.local_log import LocalLog
-from protocol.metadata.records import ConfigRecord
-from protocol.records.builder import build_batch, simple_records
-from protocol.types import TopicPartition
+from ottla.protocol.local_log import LocalLog
+from ottla.protocol.metadata.records import ConfigRecord
+from ottla.protocol.records.builder import build_batch, simple_records
+from ottla.protocol.types import TopicPartition
 from tests.harness.replicas import ReplicaBroker, until
 from tests.harness.tiered_replicas import TieredCluster
 

@@ -7,16 +7,16 @@ from unittest.mock import patch
 
 import pytest
 
-from broker.network.client import ClientSettings
-from broker.reads.fetch_session_cache import FetchSessionCache
-from broker.replicas.partition import Partition
-from protocol.api_keys import ApiKey
-from protocol.errors import CorruptMessage, ErrorCode, InvalidFetchSessionEpoch, KafkaError
-from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
-from protocol.metadata.records import RemoveTopicRecord
-from protocol.records.builder import build_batch, simple_records
-from protocol.records.record import records
-from protocol.types import TopicPartition
+from ottla.broker.network.client import ClientSettings
+from ottla.broker.reads.fetch_session_cache import FetchSessionCache
+from ottla.broker.replicas.partition import Partition
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import CorruptMessage, ErrorCode, InvalidFetchSessionEpoch, KafkaError
+from ottla.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from ottla.protocol.metadata.records import RemoveTopicRecord
+from ottla.protocol.records.builder import build_batch, simple_records
+from ottla.protocol.records.record import records
+from ottla.protocol.types import TopicPartition
 from tests.harness.faulty_files import Loss
 from tests.harness.replicas import TOPIC_ID, ReplicaBroker, ReplicaCluster, turns, until
 
@@ -257,7 +257,7 @@ def test_a_leader_that_refuses_whole_fetches_is_asked_again_after_a_while(simula
     async def story():
         async with replicating(simulation) as cluster:
             leader, follower = cluster.brokers.values()
-            with patch("broker.api.k01_fetch.new_context", side_effect=Broken("a bug")) as refusing:
+            with patch("ottla.broker.api.k01_fetch.new_context", side_effect=Broken("a bug")) as refusing:
                 write(leader, 0, b"a")
                 await asyncio.sleep(10)
             assert 8 <= refusing.call_count <= 12

@@ -11,13 +11,13 @@ from random import Random
 
 import pytest
 
-from broker.replicas.alter_partition_manager import AlterPartitionManager
-from controller.partitions.alter_partition import alter_partition
-from controller.settings import ConfigValidators, ControllerSettings
-from controller.state import ClusterState
-from protocol.errors import ErrorCode
-from protocol.records.builder import build_batch, simple_records
-from protocol.types import TopicPartition
+from ottla.broker.replicas.alter_partition_manager import AlterPartitionManager
+from ottla.controller.partitions.alter_partition import alter_partition
+from ottla.controller.settings import ConfigValidators, ControllerSettings
+from ottla.controller.state import ClusterState
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.records.builder import build_batch, simple_records
+from ottla.protocol.types import TopicPartition
 from tests.harness.replicas import ReplicaCluster, until
 
 PARTITIONS = int(os.environ.get("PARTITIONS", "150"))

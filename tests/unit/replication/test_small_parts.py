@@ -2,8 +2,8 @@
 
 import pytest
 
-from broker.replication.follower_session import FollowerSession
-from broker.replication.replica_selector import (
+from ottla.broker.replication.follower_session import FollowerSession
+from ottla.broker.replication.replica_selector import (
     ClientMetadata,
     LeaderSelector,
     LocalAwareRackReplicaSelector,
@@ -13,8 +13,8 @@ from broker.replication.replica_selector import (
     UnknownSelector,
     load_selector,
 )
-from broker.replication.replication_quota import ReplicationQuota
-from protocol.types import TopicPartition
+from ottla.broker.replication.replication_quota import ReplicationQuota
+from ottla.protocol.types import TopicPartition
 
 PARTITION = TopicPartition("t", 0)
 
@@ -162,8 +162,8 @@ class Mine:
     [
         ("org.apache.kafka.common.replica.RackAwareReplicaSelector", RackAwareReplicaSelector),
         ("org.apache.kafka.common.replica.LeaderSelector", LeaderSelector),
-        ("broker.replication.replica_selector.LeaderSelector", LeaderSelector),
-        ("broker.replication.replica_selector.LocalAwareRackReplicaSelector", LocalAwareRackReplicaSelector),
+        ("ottla.broker.replication.replica_selector.LeaderSelector", LeaderSelector),
+        ("ottla.broker.replication.replica_selector.LocalAwareRackReplicaSelector", LocalAwareRackReplicaSelector),
         ("LocalAwareRackReplicaSelector", LocalAwareRackReplicaSelector),
     ],
 )

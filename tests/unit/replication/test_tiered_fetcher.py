@@ -6,20 +6,20 @@ from functools import partial
 
 import pytest
 
-from broker.replicas import replica_fetcher
-from protocol.errors import ErrorCode, OutOfOrderSequenceNumber
-from protocol.metadata.records import RemoveTopicRecord
-from protocol.records.builder import build_batch, simple_records
-from protocol.records.record import records
-from protocol.types import TopicPartition
-from remote import auxiliary_state
-from remote.errors import RemoteResourceNotFound
-from remote.storage_manager import IndexType
-from runtime import Pool
-from storage import producer_snapshot
-from storage.producer_append import BatchMetadata, ProducerState
-from storage.producer_snapshot import CorruptSnapshot
-from storage.remote_restart import RemoteRestart
+from ottla.broker.replicas import replica_fetcher
+from ottla.protocol.errors import ErrorCode, OutOfOrderSequenceNumber
+from ottla.protocol.metadata.records import RemoveTopicRecord
+from ottla.protocol.records.builder import build_batch, simple_records
+from ottla.protocol.records.record import records
+from ottla.protocol.types import TopicPartition
+from ottla.remote import auxiliary_state
+from ottla.remote.errors import RemoteResourceNotFound
+from ottla.remote.storage_manager import IndexType
+from ottla.runtime import Pool
+from ottla.storage import producer_snapshot
+from ottla.storage.producer_append import BatchMetadata, ProducerState
+from ottla.storage.producer_snapshot import CorruptSnapshot
+from ottla.storage.remote_restart import RemoteRestart
 from tests.harness.faulty_files import Loss
 from tests.harness.replicas import TOPIC_ID, ReplicaBroker, turns, until
 from tests.harness.tiered_replicas import TieredCluster

@@ -8,14 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_replica_fetcher import at, end, replicating, write
 
-from broker.replicas.leader_endpoint import FetcherSettings, LeaderEndpoint, _decode_fetch
-from broker.replication.follower import Divergence, Records
-from broker.replication.follower_session import SessionRequest
-from protocol.errors import ErrorCode, MalformedMessage
-from protocol.hot import fetch as codec
-from protocol.hot.fetch import NO_DIVERGENCE, NO_LEADER, NO_SNAPSHOT, FetchRow
-from protocol.local_log import LocalLogState
-from protocol.messages.fetch import (
+from ottla.broker.replicas.leader_endpoint import FetcherSettings, LeaderEndpoint, _decode_fetch
+from ottla.broker.replication.follower import Divergence, Records
+from ottla.broker.replication.follower_session import SessionRequest
+from ottla.protocol.errors import ErrorCode, MalformedMessage
+from ottla.protocol.hot import fetch as codec
+from ottla.protocol.hot.fetch import NO_DIVERGENCE, NO_LEADER, NO_SNAPSHOT, FetchRow
+from ottla.protocol.local_log import LocalLogState
+from ottla.protocol.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
@@ -157,7 +157,7 @@ def test_the_usual_way_is_taken(simulation, monkeypatch, partitions):
                 )
             for name in ("decode", "decode_response", "encode_response"):
                 monkeypatch.setattr(codec, name, None)
-            monkeypatch.setattr("broker.replicas.leader_endpoint.encode_request", None)
+            monkeypatch.setattr("ottla.broker.replicas.leader_endpoint.encode_request", None)
             for index in range(partitions):
                 write(leader, index, b"third", b"fourth")
             await until(

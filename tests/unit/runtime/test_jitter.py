@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from runtime.jitter import jittered
+from ottla.runtime.jitter import jittered
 
 
 def test_one_draw_decides():

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from runtime.simulated import Simulation
+from ottla.runtime.simulated import Simulation
 
 
 @pytest.fixture

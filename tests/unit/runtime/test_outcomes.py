@@ -5,10 +5,10 @@ import concurrent.futures
 
 import pytest
 
-from runtime import Pool
-from runtime.outcomes import WorkFailed
-from runtime.production import run
-from runtime.simulated import SimulatedRuntime
+from ottla.runtime import Pool
+from ottla.runtime.outcomes import WorkFailed
+from ottla.runtime.production import run
+from ottla.runtime.simulated import SimulatedRuntime
 
 
 class Strange(BaseException):

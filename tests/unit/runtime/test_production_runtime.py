@@ -9,10 +9,10 @@ from itertools import pairwise
 
 import pytest
 
-from runtime import Pool, SocketOptions, accepting, production
-from runtime.accepting import ACCEPTS_PER_TURN
-from runtime.pools import THREADS
-from runtime.production import ProductionRuntime, allow_open_files, run
+from ottla.runtime import Pool, SocketOptions, accepting, production
+from ottla.runtime.accepting import ACCEPTS_PER_TURN
+from ottla.runtime.pools import THREADS
+from ottla.runtime.production import ProductionRuntime, allow_open_files, run
 
 
 class Echo(asyncio.Protocol):

@@ -12,10 +12,10 @@ import time
 
 import pytest
 
-from runtime import Pool
-from runtime.processor_times import stolen_since
-from runtime.production import run
-from runtime.stalls import BOUND_VARIABLE, StallWatch, is_importing, longest_turn_s
+from ottla.runtime import Pool
+from ottla.runtime.processor_times import stolen_since
+from ottla.runtime.production import run
+from ottla.runtime.stalls import BOUND_VARIABLE, StallWatch, is_importing, longest_turn_s
 from tests.harness.processes import PATIENCE_S
 
 
@@ -47,7 +47,7 @@ def test_a_blocked_loop_is_reported_with_the_stack_of_what_blocks_it(bound_ms, c
 
 def test_imports_of_a_first_start_are_one_line(tmp_path, monkeypatch, caplog):
     (tmp_path / "imported_by_the_test.py").write_text(
-        "import sys\nfrom runtime.stalls import is_importing\nfound = is_importing(sys._getframe())\n"
+        "import sys\nfrom ottla.runtime.stalls import is_importing\nfound = is_importing(sys._getframe())\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     assert importlib.import_module("imported_by_the_test").found
@@ -56,7 +56,7 @@ def test_imports_of_a_first_start_are_one_line(tmp_path, monkeypatch, caplog):
     async def main(runtime):
         runtime.stalls._report("took long", "a stack", was_stopped=False, is_import=True)
 
-    with caplog.at_level(logging.INFO, "runtime.stalls"):
+    with caplog.at_level(logging.INFO, "ottla.runtime.stalls"):
         run(main)
     (line,) = [each for each in caplog.records if "took long" in each.getMessage()]
     assert line.levelno == logging.INFO
@@ -92,7 +92,7 @@ def stalls_while_time_is_stolen(processors, monkeypatch, tmp_path, caplog):
     """The number in each of some turns: on a busy machine the watch may be too late for one."""
     stat = tmp_path / "stat"
     stat.write_text(stat_of(dict.fromkeys(processors, 0)))
-    monkeypatch.setattr("runtime.processor_times.STAT", stat)
+    monkeypatch.setattr("ottla.runtime.processor_times.STAT", stat)
     caplog.set_level(logging.INFO)
     counts = []
 
@@ -141,7 +141,7 @@ def test_what_a_thread_waits_for_is_no_stall_of_the_loop(bound_ms, caplog):
 #: Stops itself in a turn of the loop for which the watch has begun to wait.
 STOPS_ITSELF = """
 import asyncio, logging, os, signal, sys, time
-from runtime.production import run
+from ottla.runtime.production import run
 
 class Printed(logging.Handler):
     def emit(self, record):
@@ -149,7 +149,7 @@ class Printed(logging.Handler):
         reported.append(record)
 
 async def main(runtime):
-    answered = runtime.stalls._answered
+    answered = ottla.runtime.stalls._answered
     while not answered.is_set():
         await asyncio.sleep(0.001)
     while answered.is_set():

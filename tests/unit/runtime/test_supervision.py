@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from runtime.jitter import JITTER
-from runtime.production import run
-from runtime.simulated import SimulatedRuntime
-from runtime.supervision import MAX_BACKOFF_S
+from ottla.runtime.jitter import JITTER
+from ottla.runtime.production import run
+from ottla.runtime.simulated import SimulatedRuntime
+from ottla.runtime.supervision import MAX_BACKOFF_S
 
 
 class Service:

@@ -6,11 +6,11 @@ from concurrent.futures import CancelledError, wait
 
 import pytest
 
-from runtime import Pool
-from runtime.production import run
-from runtime.simulated import Simulation
-from runtime.thread_pool import Threads
-from runtime.thread_starter import ThreadStarter
+from ottla.runtime import Pool
+from ottla.runtime.production import run
+from ottla.runtime.simulated import Simulation
+from ottla.runtime.thread_pool import Threads
+from ottla.runtime.thread_starter import ThreadStarter
 
 _PATIENCE_S = 30
 

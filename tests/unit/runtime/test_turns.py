@@ -7,9 +7,9 @@ from itertools import pairwise
 
 import pytest
 
-from runtime.production import run
-from runtime.simulated import Simulation
-from runtime.turns import MAX_STEPS, TURN_S, FreedInTurns, in_turns
+from ottla.runtime.production import run
+from ottla.runtime.simulated import Simulation
+from ottla.runtime.turns import MAX_STEPS, TURN_S, FreedInTurns, in_turns
 
 
 def _work(duration_s):
@@ -234,7 +234,7 @@ def test_what_is_small_is_freed_at_once(simulated):
 
 def test_freeing_goes_on_where_one_step_is_all_of_a_turn(simulated, monkeypatch):
     """As on virtual time it may be: the work in line is a step itself."""
-    monkeypatch.setattr("runtime.turns.MAX_STEPS", 1)
+    monkeypatch.setattr("ottla.runtime.turns.MAX_STEPS", 1)
 
     async def main():
         parts = FreedInTurns(simulated)

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from runtime import Pool
-from runtime.simulated import Simulation
-from runtime.virtual_process import Process
+from ottla.runtime import Pool
+from ottla.runtime.simulated import Simulation
+from ottla.runtime.virtual_process import Process
 
 
 @pytest.fixture

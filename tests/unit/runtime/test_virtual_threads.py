@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from runtime import Pool
-from runtime.pools import THREADS
-from runtime.simulated import Simulation
-from runtime.virtual_process import Process
-from runtime.virtual_threads import ThreadKilled, VirtualLock
+from ottla.runtime import Pool
+from ottla.runtime.pools import THREADS
+from ottla.runtime.simulated import Simulation
+from ottla.runtime.virtual_process import Process
+from ottla.runtime.virtual_threads import ThreadKilled, VirtualLock
 
 A_FILE = Path("/a")
 
@@ -38,7 +38,7 @@ def test_the_loop_runs_while_a_thread_waits_for_the_disk(simulation):
 
     def work():
         for number in range(3):
-            order.append(f"thread {number} at {runtime.monotonic():.1f}")
+            order.append(f"thread {number} at {ottla.runtime.monotonic():.1f}")
             operate()
         return "done"
 

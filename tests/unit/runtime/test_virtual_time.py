@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from runtime import Pool
-from runtime.simulated import EPOCH_MS, SimulatedRuntime, Simulation
-from runtime.virtual_loop import Stalled
+from ottla.runtime import Pool
+from ottla.runtime.simulated import EPOCH_MS, SimulatedRuntime, Simulation
+from ottla.runtime.virtual_loop import Stalled
 
 
 @pytest.fixture

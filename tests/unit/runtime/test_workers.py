@@ -7,9 +7,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from runtime import Pool
-from runtime.production import run
-from runtime.workers import WorkerFailed
+from ottla.runtime import Pool
+from ottla.runtime.production import run
+from ottla.runtime.workers import WorkerFailed
 from tests.harness.processes import has_ended
 
 MODULE = "tests.harness.worker_module"

@@ -8,16 +8,16 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from protocol.records.batch import BatchHeader, crc_is_valid
-from protocol.records.builder import build_batch
-from protocol.records.control import ControlRecordType, control_type
-from protocol.records.record import Record
-from protocol.records.record import records as parse_records
-from protocol.types import TopicPartition
-from storage import leader_epoch_cache
-from storage.log import Log
-from storage.log_config import LogConfig
-from storage.manager.log_manager import LogManager
+from ottla.protocol.records.batch import BatchHeader, crc_is_valid
+from ottla.protocol.records.builder import build_batch
+from ottla.protocol.records.control import ControlRecordType, control_type
+from ottla.protocol.records.record import Record
+from ottla.protocol.records.record import records as parse_records
+from ottla.protocol.types import TopicPartition
+from ottla.storage import leader_epoch_cache
+from ottla.storage.log import Log
+from ottla.storage.log_config import LogConfig
+from ottla.storage.manager.log_manager import LogManager
 from tests.harness.faulty_files import Loss
 
 #: Log sizes, in offsets, are far below.

@@ -10,19 +10,19 @@ from pathlib import Path
 from random import Random
 from uuid import UUID
 
-from protocol.errors import KafkaStorageError
-from protocol.records.batch import batches
-from protocol.records.builder import build_batch
-from protocol.records.control import ControlRecordType
-from protocol.records.record import Record
-from protocol.records.record import records as parse_records
-from protocol.types import TopicPartition
-from storage import leader_epoch_cache
-from storage.log import AppendOrigin, Log
-from storage.log_config import LogConfig
-from storage.manager.log_manager import LogManager
-from storage.remote_restart import RemoteState
-from storage.verify import verify
+from ottla.protocol.errors import KafkaStorageError
+from ottla.protocol.records.batch import batches
+from ottla.protocol.records.builder import build_batch
+from ottla.protocol.records.control import ControlRecordType
+from ottla.protocol.records.record import Record
+from ottla.protocol.records.record import records as parse_records
+from ottla.protocol.types import TopicPartition
+from ottla.storage import leader_epoch_cache
+from ottla.storage.log import AppendOrigin, Log
+from ottla.storage.log_config import LogConfig
+from ottla.storage.manager.log_manager import LogManager
+from ottla.storage.remote_restart import RemoteState
+from ottla.storage.verify import verify
 from tests.harness.faulty_files import RANDOM_LOSSES, FaultyFiles, Killed, Loss
 from tests.unit.storage.crash_model import (
     EVERYTHING,

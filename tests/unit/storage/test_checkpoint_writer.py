@@ -2,7 +2,7 @@
 
 import pytest
 
-from storage.segment import Segment
+from ottla.storage.segment import Segment
 from tests.unit.storage.storage_support import NOW_MS
 from tests.unit.storage.test_log_manager import TOPIC_ID, A, append, open_manager
 

@@ -1,8 +1,8 @@
 """What the cleaner knows of aborted transactions: as many as there are, named as often as they reach over segments."""
 
-from protocol.records.batch import read_header
-from storage.cleaned_transactions import CleanedTransactions
-from storage.transaction_index import AbortedTransaction
+from ottla.protocol.records.batch import read_header
+from ottla.storage.cleaned_transactions import CleanedTransactions
+from ottla.storage.transaction_index import AbortedTransaction
 from tests.unit.storage.storage_support import batch, marker
 
 

@@ -9,12 +9,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from protocol.records.builder import build_batch
-from protocol.records.control import ControlRecordType, control_type
-from protocol.records.record import Record, records
-from storage import cleaner
-from storage.log import AppendOrigin
-from storage.log_config import LogConfig
+from ottla.protocol.records.builder import build_batch
+from ottla.protocol.records.control import ControlRecordType, control_type
+from ottla.protocol.records.record import Record, records
+from ottla.storage import cleaner
+from ottla.storage.log import AppendOrigin
+from ottla.storage.log_config import LogConfig
 from tests.unit.storage.storage_support import NOW_MS, marker, open_log
 
 CONFIG = LogConfig(

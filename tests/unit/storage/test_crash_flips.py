@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from protocol.errors import CorruptMessage, OffsetOutOfRange
-from protocol.records.batch import crc_is_valid
-from storage import checkpoints, file_names
-from storage.files import Files
-from storage.log import Log
-from storage.manager.meta_properties import FILE_NAME as META_PROPERTIES
-from storage.verify import verify
-from storage.verify.log_file import LogFile
+from ottla.protocol.errors import CorruptMessage, OffsetOutOfRange
+from ottla.protocol.records.batch import crc_is_valid
+from ottla.storage import checkpoints, file_names
+from ottla.storage.files import Files
+from ottla.storage.log import Log
+from ottla.storage.manager.meta_properties import FILE_NAME as META_PROPERTIES
+from ottla.storage.verify import verify
+from ottla.storage.verify.log_file import LogFile
 from tests.harness.faulty_files import Loss
 from tests.unit.storage.crash_support import Story
 

@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
-from protocol.records.batch import crc_is_valid
-from protocol.records.record import records
+from ottla.protocol.records.batch import crc_is_valid
+from ottla.protocol.records.record import records
 from tests.unit.storage.crash_child import CONFIG, value_of
 from tests.unit.storage.storage_support import open_log
 

@@ -7,10 +7,10 @@ from uuid import UUID
 
 import pytest
 
-from protocol.types import TopicPartition
-from storage.log import AppendOrigin
-from storage.log_config import LogConfig
-from storage.manager.log_manager import LogManager
+from ottla.protocol.types import TopicPartition
+from ottla.storage.log import AppendOrigin
+from ottla.storage.log_config import LogConfig
+from ottla.storage.manager.log_manager import LogManager
 from tests.harness.faulty_files import FaultyFiles, Killed, Loss
 from tests.unit.storage.storage_support import NOW_MS, batch, marker, offsets_in, open_log
 

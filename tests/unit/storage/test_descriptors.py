@@ -5,10 +5,10 @@ from pathlib import Path
 from random import Random
 from uuid import UUID
 
-from protocol.types import TopicPartition
-from storage.files import Files
-from storage.log_config import LogConfig
-from storage.manager.log_manager import LogManager
+from ottla.protocol.types import TopicPartition
+from ottla.storage.files import Files
+from ottla.storage.log_config import LogConfig
+from ottla.storage.manager.log_manager import LogManager
 from tests.unit.storage.storage_support import NOW_MS, batch, offsets_in, open_log
 
 CONFIG = LogConfig(segment_bytes=4000, index_interval_bytes=1)

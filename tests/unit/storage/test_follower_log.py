@@ -2,14 +2,14 @@
 
 import pytest
 
-from protocol.errors import CorruptMessage, OffsetOutOfRange
-from protocol.records.builder import build_batch
-from protocol.records.record import Record
-from storage import appending
-from storage.appending import AppendInfo
-from storage.files import Files
-from storage.log import UnexpectedAppendOffset
-from storage.log_config import LogConfig
+from ottla.protocol.errors import CorruptMessage, OffsetOutOfRange
+from ottla.protocol.records.builder import build_batch
+from ottla.protocol.records.record import Record
+from ottla.storage import appending
+from ottla.storage.appending import AppendInfo
+from ottla.storage.files import Files
+from ottla.storage.log import UnexpectedAppendOffset
+from ottla.storage.log_config import LogConfig
 from tests.unit.storage.storage_support import NOW_MS, offsets_in, open_log
 
 

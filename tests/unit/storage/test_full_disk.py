@@ -9,10 +9,10 @@ from random import Random
 
 import pytest
 
-from protocol.errors import KafkaStorageError
-from protocol.records.batch import crc_is_valid
-from protocol.records.record import records
-from storage.files import Files
+from ottla.protocol.errors import KafkaStorageError
+from ottla.protocol.records.batch import crc_is_valid
+from ottla.protocol.records.record import records
+from ottla.storage.files import Files
 from tests.unit.storage.crash_child import CONFIG, value_of
 from tests.unit.storage.storage_support import NOW_MS, TP, batch, offsets_in, open_log
 from tests.unit.storage.test_log_manager import TOPIC_ID, A, append, open_manager, run

@@ -7,11 +7,11 @@ from uuid import UUID
 
 import pytest
 
-from protocol.errors import InconsistentTopicId, KafkaStorageError
-from protocol.types import TopicPartition
-from storage.log_config import LogConfig
-from storage.manager.log_manager import InconsistentMetaProperties
-from storage.remote_restart import RemoteState
+from ottla.protocol.errors import InconsistentTopicId, KafkaStorageError
+from ottla.protocol.types import TopicPartition
+from ottla.storage.log_config import LogConfig
+from ottla.storage.manager.log_manager import InconsistentMetaProperties
+from ottla.storage.remote_restart import RemoteState
 from tests.harness.faulty_files import FaultyFiles, Killed, Loss
 from tests.unit.storage.storage_support import NOW_MS, offsets_in
 from tests.unit.storage.test_log_manager import TOPIC_ID, A, append, crash, delete, open_manager, run

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from storage import index as module
-from storage.files import Files
-from storage.index import CorruptIndex, OffsetIndex, OffsetPosition, TimeIndex, TimestampOffset
-from storage.transaction_index import AbortedTransaction, TransactionIndex
+from ottla.storage import index as module
+from ottla.storage.files import Files
+from ottla.storage.index import CorruptIndex, OffsetIndex, OffsetPosition, TimeIndex, TimestampOffset
+from ottla.storage.transaction_index import AbortedTransaction, TransactionIndex
 
 
 @pytest.fixture(autouse=True)

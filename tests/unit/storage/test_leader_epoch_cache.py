@@ -7,9 +7,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from storage.checkpoints import CorruptCheckpoint
-from storage.files import Files
-from storage.leader_epoch_cache import EpochEntry, LeaderEpochCache, decode, encode
+from ottla.storage.checkpoints import CorruptCheckpoint
+from ottla.storage.files import Files
+from ottla.storage.leader_epoch_cache import EpochEntry, LeaderEpochCache, decode, encode
 
 
 def cache(text: str) -> LeaderEpochCache:

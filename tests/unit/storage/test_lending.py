@@ -9,10 +9,10 @@ from random import Random
 import pytest
 from storage_support import NOW_MS, batch, open_log
 
-from protocol.errors import KafkaStorageError
-from storage import lending
-from storage.files import Files
-from storage.log_config import LogConfig
+from ottla.protocol.errors import KafkaStorageError
+from ottla.storage import lending
+from ottla.storage.files import Files
+from ottla.storage.log_config import LogConfig
 from tests.harness.faulty_files import FaultyFiles
 
 ROOT = Path(__file__).parents[3]
@@ -127,7 +127,7 @@ def test_a_mapping_that_cannot_be_made_is_no_fault_of_the_disk(tmp_path, error):
 def test_a_mapping_takes_no_reserved_descriptor(tmp_path, monkeypatch):
     log = filled(open_log(tmp_path / "l", config=CONFIG))
     expected = bytes(log.reader.read(0, max_bytes=500_000).records)
-    monkeypatch.setattr("storage.files._unreserved", lambda: 0)
+    monkeypatch.setattr("ottla.storage.files._unreserved", lambda: 0)
     found = log.reader.read(0, max_bytes=500_000, lend=True).records
     assert isinstance(found, bytes)
     assert found == expected

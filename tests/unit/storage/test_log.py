@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from protocol.errors import (
+from ottla.protocol.errors import (
     CorruptMessage,
     InconsistentTopicId,
     InvalidRecord,
@@ -14,17 +14,17 @@ from protocol.errors import (
     RecordListTooLarge,
     UnsupportedForMessageFormat,
 )
-from protocol.records.batch import batches, patch, read_header
-from protocol.records.builder import build_batch
-from protocol.records.compression import Compression
-from protocol.records.record import Record
-from protocol.types import ZERO_UUID
-from storage.files import Files
-from storage.log import AppendOrigin, UnexpectedAppendOffset
-from storage.log_config import LogConfig
-from storage.segment import Segment
-from storage.segment_indexes import SegmentIndexes
-from storage.segment_reader import SegmentReader
+from ottla.protocol.records.batch import batches, patch, read_header
+from ottla.protocol.records.builder import build_batch
+from ottla.protocol.records.compression import Compression
+from ottla.protocol.records.record import Record
+from ottla.protocol.types import ZERO_UUID
+from ottla.storage.files import Files
+from ottla.storage.log import AppendOrigin, UnexpectedAppendOffset
+from ottla.storage.log_config import LogConfig
+from ottla.storage.segment import Segment
+from ottla.storage.segment_indexes import SegmentIndexes
+from ottla.storage.segment_reader import SegmentReader
 from tests.unit.storage.storage_support import NOW_MS, batch, marker, offsets_in, open_log
 
 pytestmark = pytest.mark.logs("rebuilding the offset and time index")

@@ -9,12 +9,12 @@ from uuid import UUID
 
 import pytest
 
-from protocol.errors import InconsistentTopicId, KafkaStorageError, UnknownTopicOrPartition
-from protocol.types import TopicPartition
-from storage.files import Files
-from storage.log_availability import TooManyOpenFiles
-from storage.log_config import LogConfig
-from storage.manager.log_manager import NewLog
+from ottla.protocol.errors import InconsistentTopicId, KafkaStorageError, UnknownTopicOrPartition
+from ottla.protocol.types import TopicPartition
+from ottla.storage.files import Files
+from ottla.storage.log_availability import TooManyOpenFiles
+from ottla.storage.log_config import LogConfig
+from ottla.storage.manager.log_manager import NewLog
 from tests.harness.faulty_files import FaultyFiles
 from tests.unit.storage.storage_support import NOW_MS
 from tests.unit.storage.test_log_manager import TOPIC_ID, A, B, append, open_manager, run

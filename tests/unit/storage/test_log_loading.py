@@ -9,12 +9,12 @@ from uuid import UUID
 
 import pytest
 
-from protocol.types import TopicPartition
-from storage.background import run_one_by_one
-from storage.files import Files
-from storage.log import Log
-from storage.log_config import LogConfig
-from storage.manager.log_manager import InconsistentMetaProperties, LogManager, LogManagerSettings
+from ottla.protocol.types import TopicPartition
+from ottla.storage.background import run_one_by_one
+from ottla.storage.files import Files
+from ottla.storage.log import Log
+from ottla.storage.log_config import LogConfig
+from ottla.storage.manager.log_manager import InconsistentMetaProperties, LogManager, LogManagerSettings
 from tests.harness.faulty_files import FaultyFiles, Loss
 from tests.unit.storage.storage_support import NOW_MS
 from tests.unit.storage.test_log_manager import CONFIG, TOPIC_ID, append, crash, open_manager
@@ -77,7 +77,7 @@ def test_the_progress_of_a_recovery_is_logged(tmp_path, caplog):
     caplog.clear()
     open_manager(tmp_path)
     reported = [
-        record.getMessage() for record in caplog.records if record.name == "storage.manager.log_loading"
+        record.getMessage() for record in caplog.records if record.name == "ottla.storage.manager.log_loading"
     ]
     assert reported[0] == f"{tmp_path} was not shut down cleanly: recovering 12 logs"
     assert reported[1] == f"t-0: opened, 1 segments, offsets [0, 0); 1 of 12 logs in {tmp_path}, 11 remain"
@@ -91,7 +91,7 @@ def test_a_clean_start_logs_two_lines(tmp_path, caplog):
     caplog.clear()
     open_manager(tmp_path)
     reported = [
-        record.getMessage() for record in caplog.records if record.name == "storage.manager.log_loading"
+        record.getMessage() for record in caplog.records if record.name == "ottla.storage.manager.log_loading"
     ]
     assert reported[0] == f"{tmp_path} was shut down cleanly: 12 logs need no recovery"
     assert len(reported) == 2

@@ -14,21 +14,21 @@ from uuid import UUID
 
 import pytest
 
-from protocol.errors import InconsistentTopicId, KafkaStorageError
-from protocol.types import TopicPartition
-from storage.file_names import METADATA_LOG
-from storage.files import Files
-from storage.log_availability import TooManyOpenFiles
-from storage.log_config import LogConfig
-from storage.manager.log_manager import (
+from ottla.protocol.errors import InconsistentTopicId, KafkaStorageError
+from ottla.protocol.types import TopicPartition
+from ottla.storage.file_names import METADATA_LOG
+from ottla.storage.files import Files
+from ottla.storage.log_availability import TooManyOpenFiles
+from ottla.storage.log_config import LogConfig
+from ottla.storage.manager.log_manager import (
     InconsistentMetaProperties,
     LogDirInUse,
     LogManager,
     LogManagerSettings,
 )
-from storage.manager.meta_properties import MetaProperties, read
-from storage.manager.scheduled_tasks import SEGMENTS_OF_STEP
-from storage.segment import Segment
+from ottla.storage.manager.meta_properties import MetaProperties, read
+from ottla.storage.manager.scheduled_tasks import SEGMENTS_OF_STEP
+from ottla.storage.segment import Segment
 from tests.unit.storage.storage_support import NOW_MS, batch, offsets_in, open_log
 
 pytestmark = pytest.mark.logs("Log directory")
@@ -594,7 +594,7 @@ def test_too_many_open_files_are_no_fault_of_a_disk(tmp_path, monkeypatch):
 
     def refused(operation):
         with monkeypatch.context() as patch:
-            patch.setattr("storage.files._unreserved", lambda: 0)
+            patch.setattr("ottla.storage.files._unreserved", lambda: 0)
             with pytest.raises(TooManyOpenFiles):
                 operation()
         assert not manager.offline_dirs
@@ -607,7 +607,7 @@ def test_too_many_open_files_are_no_fault_of_a_disk(tmp_path, monkeypatch):
     refused(lambda: manager.get_or_create(B, topic_id=TOPIC_ID, now_ms=NOW_MS))
     assert not (tmp_path / str(B)).exists()
     with monkeypatch.context() as patch:
-        patch.setattr("storage.files._unreserved", lambda: 0)
+        patch.setattr("ottla.storage.files._unreserved", lambda: 0)
         log.segments.active.log.truncate_to(before[1])  # what has begun has the reserve
     with monkeypatch.context() as patch:
         patch.setattr(Files, "open", _no_descriptor)
@@ -631,7 +631,7 @@ def test_a_truncation_that_has_begun_has_the_reserved_descriptors(tmp_path, monk
     end = log.segments.first.base_offset + 3
     assert end < log.segments.end_of(log.segments.first)
     with monkeypatch.context() as patch:
-        patch.setattr("storage.files._unreserved", lambda: 0)
+        patch.setattr("ottla.storage.files._unreserved", lambda: 0)
         log.truncate_to(end, now_ms=NOW_MS)
     assert log.log_end_offset == end
     append(log)
@@ -648,7 +648,7 @@ def test_the_metadata_log_has_the_reserved_descriptors(tmp_path, monkeypatch):
     append(log)
     log.close()
     again = open_log(tmp_path / METADATA_LOG)
-    monkeypatch.setattr("storage.files._unreserved", lambda: 0)
+    monkeypatch.setattr("ottla.storage.files._unreserved", lambda: 0)
     append(again)
     again.roll(NOW_MS)
     append(again)

@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from storage.log_offsets import LogOffsets, start_offsets
+from ottla.storage.log_offsets import LogOffsets, start_offsets
 
 ROOT = Path(__file__).parents[3]
 

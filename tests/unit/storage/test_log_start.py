@@ -5,10 +5,10 @@ from random import Random
 
 import pytest
 
-from protocol.errors import OffsetOutOfRange
-from protocol.records.batch import read_header
-from storage.log_config import LogConfig
-from storage.log_reader import LogReader
+from ottla.protocol.errors import OffsetOutOfRange
+from ottla.protocol.records.batch import read_header
+from ottla.storage.log_config import LogConfig
+from ottla.storage.log_reader import LogReader
 from tests.harness.faulty_files import FaultyFiles, Killed, Loss
 from tests.unit.storage.storage_support import NOW_MS, batch, open_log
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.records.batch import patch
-from protocol.records.compression import Compression
-from storage import kept_times, log_reader, segment, segment_times
-from storage.log import Log
-from storage.log_config import LogConfig
+from ottla.protocol.records.batch import patch
+from ottla.protocol.records.compression import Compression
+from ottla.storage import kept_times, log_reader, segment, segment_times
+from ottla.storage.log import Log
+from ottla.storage.log_config import LogConfig
 from tests.harness.bombs import MANY, batch_claiming
 from tests.unit.storage.storage_support import NOW_MS, open_log
 

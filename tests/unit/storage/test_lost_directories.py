@@ -5,8 +5,8 @@ from uuid import UUID
 
 import pytest
 
-from storage.files import Files
-from storage.manager.log_manager import InconsistentMetaProperties, LogManager
+from ottla.storage.files import Files
+from ottla.storage.manager.log_manager import InconsistentMetaProperties, LogManager
 from tests.unit.storage.storage_support import NOW_MS
 
 

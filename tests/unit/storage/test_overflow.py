@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from protocol.records.batch import patch
-from storage.appending import AppendOrigin
-from storage.files import Files
-from storage.index import MAX_RELATIVE_OFFSET
-from storage.log_config import LogConfig
-from storage.recovery import valid_batches
-from storage.verify import verify
+from ottla.protocol.records.batch import patch
+from ottla.storage.appending import AppendOrigin
+from ottla.storage.files import Files
+from ottla.storage.index import MAX_RELATIVE_OFFSET
+from ottla.storage.log_config import LogConfig
+from ottla.storage.recovery import valid_batches
+from ottla.storage.verify import verify
 from tests.unit.storage.storage_support import NOW_MS, batch, marker, open_log
 
 STEP = 2**31

@@ -8,8 +8,8 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.producer_snapshot import CorruptSnapshot, decode, encode
-from storage.producer_state import BatchMetadata, ProducerState, ProducerStateManager
+from ottla.storage.producer_snapshot import CorruptSnapshot, decode, encode
+from ottla.storage.producer_state import BatchMetadata, ProducerState, ProducerStateManager
 
 NOW = 1_700_000_000_000
 

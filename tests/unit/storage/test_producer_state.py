@@ -10,29 +10,29 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from protocol.errors import (
+from ottla.protocol.errors import (
     InvalidProducerEpoch,
     InvalidRecord,
     InvalidTxnState,
     OutOfOrderSequenceNumber,
     TransactionCoordinatorFenced,
 )
-from protocol.records.batch import batches
-from protocol.records.builder import build_batch, build_empty_batch
-from protocol.records.control import EndTransactionMarker, build_end_transaction_marker
-from protocol.records.record import Record
-from storage import producer_snapshot
-from storage.appending import AppendOrigin
-from storage.files import Files
-from storage.producer_state import (
+from ottla.protocol.records.batch import batches
+from ottla.protocol.records.builder import build_batch, build_empty_batch
+from ottla.protocol.records.control import EndTransactionMarker, build_end_transaction_marker
+from ottla.protocol.records.record import Record
+from ottla.storage import producer_snapshot
+from ottla.storage.appending import AppendOrigin
+from ottla.storage.files import Files
+from ottla.storage.producer_state import (
     NO_UPDATES,
     BatchMetadata,
     CompletedTransaction,
     ProducerState,
     ProducerStateManager,
 )
-from storage.snapshot_files import apply_updates
-from storage.transaction_index import TransactionIndex
+from ottla.storage.snapshot_files import apply_updates
+from ottla.storage.transaction_index import TransactionIndex
 
 NOW = 1_700_000_000_000
 MAX_SEQUENCE = 2**31 - 1

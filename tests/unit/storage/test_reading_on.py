@@ -5,14 +5,14 @@ from contextlib import suppress
 import pytest
 from storage_support import NOW_MS, batch, open_log
 
-from protocol.errors import CorruptMessage
-from protocol.records.batch import batches, read_header
-from storage.file_records import RECENT_BATCHES
-from storage.files import Files, WouldBlock
-from storage.index import CorruptIndex
-from storage.log_config import LogConfig
-from storage.segment_indexes import SegmentIndexes
-from storage.segment_reader import EXPECTED_READS, SegmentReader
+from ottla.protocol.errors import CorruptMessage
+from ottla.protocol.records.batch import batches, read_header
+from ottla.storage.file_records import RECENT_BATCHES
+from ottla.storage.files import Files, WouldBlock
+from ottla.storage.index import CorruptIndex
+from ottla.storage.log_config import LogConfig
+from ottla.storage.segment_indexes import SegmentIndexes
+from ottla.storage.segment_reader import EXPECTED_READS, SegmentReader
 
 LARGE = LogConfig(index_interval_bytes=1)
 VALUE = b"v" * 300
@@ -20,7 +20,7 @@ VALUE = b"v" * 300
 
 @pytest.fixture(autouse=True)
 def _small_batches_are_large(monkeypatch):
-    monkeypatch.setattr("storage.segment_reader.LEND_BYTES", 300)
+    monkeypatch.setattr("ottla.storage.segment_reader.LEND_BYTES", 300)
 
 
 def filled(folder, count):

@@ -6,10 +6,10 @@ from random import Random
 
 import pytest
 
-from protocol.records.batch import batches, crc_is_valid
-from storage import recovery
-from storage.log import AppendOrigin
-from storage.log_config import LogConfig
+from ottla.protocol.records.batch import batches, crc_is_valid
+from ottla.storage import recovery
+from ottla.storage.log import AppendOrigin
+from ottla.storage.log_config import LogConfig
 from tests.unit.storage.storage_support import NOW_MS, batch, marker, offsets_in, open_log
 
 CONFIG = LogConfig(segment_bytes=1000, index_interval_bytes=200)

@@ -8,17 +8,17 @@ from uuid import UUID
 import pytest
 from storage_support import NOW_MS, TP, batch, marker, open_log
 
-from protocol.errors import OutOfOrderSequenceNumber
-from storage import leader_epoch_cache, producer_snapshot
-from storage.appending import AppendOrigin
-from storage.files import Files
-from storage.leader_epoch_cache import EpochEntry
-from storage.log_config import LogConfig
-from storage.manager.log_manager import LogManager
-from storage.producer_snapshot import CorruptSnapshot
-from storage.producer_state import BatchMetadata, ProducerState
-from storage.remote_restart import RemoteState
-from storage.verify import verify
+from ottla.protocol.errors import OutOfOrderSequenceNumber
+from ottla.storage import leader_epoch_cache, producer_snapshot
+from ottla.storage.appending import AppendOrigin
+from ottla.storage.files import Files
+from ottla.storage.leader_epoch_cache import EpochEntry
+from ottla.storage.log_config import LogConfig
+from ottla.storage.manager.log_manager import LogManager
+from ottla.storage.producer_snapshot import CorruptSnapshot
+from ottla.storage.producer_state import BatchMetadata, ProducerState
+from ottla.storage.remote_restart import RemoteState
+from ottla.storage.verify import verify
 from tests.harness.faulty_files import FaultyFiles, Killed, Loss
 
 TIERED = LogConfig(segment_bytes=300, index_interval_bytes=1, remote_storage_enable=True, retention_ms=None)

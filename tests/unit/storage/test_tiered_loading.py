@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from storage import file_names
-from storage.appending import AppendOrigin
-from storage.leader_epoch_cache import FILE_NAME, EpochEntry
-from storage.log_config import LogConfig
+from ottla.storage import file_names
+from ottla.storage.appending import AppendOrigin
+from ottla.storage.leader_epoch_cache import FILE_NAME, EpochEntry
+from ottla.storage.log_config import LogConfig
 from tests.unit.storage.storage_support import NOW_MS, batch, marker, open_log
 
 TIERED = LogConfig(

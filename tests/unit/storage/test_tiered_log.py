@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from protocol.errors import OffsetMovedToTieredStorage, OffsetOutOfRange
-from protocol.types import TopicPartition
-from storage import leader_epoch_cache, producer_snapshot
-from storage.appending import AppendOrigin
-from storage.log_config import LogConfig
-from storage.retention import Limits
+from ottla.protocol.errors import OffsetMovedToTieredStorage, OffsetOutOfRange
+from ottla.protocol.types import TopicPartition
+from ottla.storage import leader_epoch_cache, producer_snapshot
+from ottla.storage.appending import AppendOrigin
+from ottla.storage.log_config import LogConfig
+from ottla.storage.retention import Limits
 from tests.unit.storage.storage_support import NOW_MS, batch, marker, open_log
 
 pytestmark = pytest.mark.logs("below the high watermark")

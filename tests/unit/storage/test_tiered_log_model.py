@@ -17,13 +17,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from protocol.errors import OffsetMovedToTieredStorage
-from protocol.records.batch import batches
-from protocol.records.record import records
-from storage import leader_epoch_cache
-from storage.log_config import LogConfig
-from storage.remote_restart import RemoteState
-from storage.tiered_log import SegmentToCopy
+from ottla.protocol.errors import OffsetMovedToTieredStorage
+from ottla.protocol.records.batch import batches
+from ottla.protocol.records.record import records
+from ottla.storage import leader_epoch_cache
+from ottla.storage.log_config import LogConfig
+from ottla.storage.remote_restart import RemoteState
+from ottla.storage.tiered_log import SegmentToCopy
 from tests.unit.storage.storage_support import NOW_MS, batch, open_log
 
 pytestmark = pytest.mark.logs("")

@@ -9,8 +9,8 @@ from itertools import product
 
 import pytest
 
-from protocol.errors import InvalidConfig
-from storage.log_config import TOPIC_CONFIGS, LogConfig, default_topic_values, validate_topic_configs
+from ottla.protocol.errors import InvalidConfig
+from ottla.storage.log_config import TOPIC_CONFIGS, LogConfig, default_topic_values, validate_topic_configs
 from tests.unit.storage.storage_support import NOW_MS, batch, open_log
 
 pytestmark = pytest.mark.logs("below the high watermark")

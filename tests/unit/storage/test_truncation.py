@@ -9,10 +9,10 @@ from random import Random
 import pytest
 from storage_support import NOW_MS, batch, offsets_in, open_log
 
-from protocol.errors import KafkaStorageError
-from protocol.records.batch import batches
-from storage.files import Files
-from storage.log_config import LogConfig
+from ottla.protocol.errors import KafkaStorageError
+from ottla.protocol.records.batch import batches
+from ottla.storage.files import Files
+from ottla.storage.log_config import LogConfig
 from tests.harness.faulty_files import FaultyFiles
 
 VALUE = b"x" * 200_000

@@ -10,19 +10,19 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from protocol.errors import (
+from ottla.protocol.errors import (
     InvalidTxnState,
     KafkaError,
     KafkaStorageError,
     MessageTooLarge,
     RecordListTooLarge,
 )
-from protocol.records.batch import crc_of
-from protocol.records.compression import Compression
-from storage.log_config import LogConfig
-from storage.topic_configs import HOUR_MS
-from storage.usual_append import usual_bounds, usual_fields
-from storage.validation import validate
+from ottla.protocol.records.batch import crc_of
+from ottla.protocol.records.compression import Compression
+from ottla.storage.log_config import LogConfig
+from ottla.storage.topic_configs import HOUR_MS
+from ottla.storage.usual_append import usual_bounds, usual_fields
+from ottla.storage.validation import validate
 from tests.harness.faulty_files import FaultyFiles
 from tests.unit.storage.storage_support import NOW_MS, batch, marker, open_log, state_of
 

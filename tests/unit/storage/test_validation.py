@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.errors import (
+from ottla.protocol.errors import (
     CorruptMessage,
     ErrorCode,
     InvalidRecord,
@@ -16,14 +16,14 @@ from protocol.errors import (
     UnsupportedCompressionType,
     UnsupportedForMessageFormat,
 )
-from protocol.records.batch import HEADER_SIZE_BYTES, crc_is_valid, crc_of, read_header
-from protocol.records.builder import build_batch
-from protocol.records.compression import Compression
-from protocol.records.record import Record, largest_timestamp, records
-from storage.appending import AppendOrigin
-from storage.log_config import LogConfig
-from storage.record_checks import MAX_RECORD_ERRORS
-from storage.validation import FULLY_CHECKED, InvalidRecords, InvalidTimestamps, is_one_record, validate
+from ottla.protocol.records.batch import HEADER_SIZE_BYTES, crc_is_valid, crc_of, read_header
+from ottla.protocol.records.builder import build_batch
+from ottla.protocol.records.compression import Compression
+from ottla.protocol.records.record import Record, largest_timestamp, records
+from ottla.storage.appending import AppendOrigin
+from ottla.storage.log_config import LogConfig
+from ottla.storage.record_checks import MAX_RECORD_ERRORS
+from ottla.storage.validation import FULLY_CHECKED, InvalidRecords, InvalidTimestamps, is_one_record, validate
 
 NOW = 1_700_000_000_000
 HOUR_MS = 3_600_000

@@ -8,34 +8,34 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.tiering.metadata_topic_messages import (
+from ottla.broker.tiering.metadata_topic_messages import (
     end_of_epoch,
     fetch_request,
     fetched,
     produce_request,
     records_from,
 )
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.fetch import (
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.fetch import (
     EpochEndOffset,
     FetchableTopicResponse,
     FetchResponse,
     PartitionData,
 )
-from protocol.messages.offset_for_leader_epoch import (
+from ottla.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset as EpochRow,
 )
-from protocol.messages.offset_for_leader_epoch import (
+from ottla.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 )
-from protocol.records.batch import NO_TIMESTAMP
-from protocol.records.builder import assemble, build_batch, simple_records
-from protocol.records.compression import Compression, compress
-from remote.errors import RemoteStorageError, RetriableRemoteStorageError
-from remote.topic_metadata.topic import TOPIC, MetadataDiverged, Position
-from storage.log_config import LogConfig
-from storage.validation import validate
+from ottla.protocol.records.batch import NO_TIMESTAMP
+from ottla.protocol.records.builder import assemble, build_batch, simple_records
+from ottla.protocol.records.compression import Compression, compress
+from ottla.remote.errors import RemoteStorageError, RetriableRemoteStorageError
+from ottla.remote.topic_metadata.topic import TOPIC, MetadataDiverged, Position
+from ottla.storage.log_config import LogConfig
+from ottla.storage.validation import validate
 
 
 def batch(base_offset, *values, epoch=3):

@@ -9,34 +9,34 @@ from uuid import UUID
 
 import pytest
 
-from broker.metadata_cache import MetadataCache
-from broker.tiering.metadata_barrier import MetadataBarrier
-from broker.tiering.partition_remover import PartitionRemover
-from broker.tiering.partition_removers import PartitionRemovers
-from protocol.errors import CoordinatorLoadInProgress
-from protocol.messages.allocate_producer_ids import AllocateProducerIdsResponse
-from protocol.metadata import records as r
-from protocol.metadata.image import MetadataImage
-from protocol.remote.records import RemoteLogSegmentState as State
-from protocol.remote.records import RemotePartitionDeleteState as DeleteState
-from protocol.types import TopicPartition
-from remote.errors import RemoteStorageError, RetriableRemoteStorageError
-from remote.log_manager.settings import RemoteLogManagerSettings
-from remote.metrics import RemoteStorageMetrics
-from remote.segment_metadata import (
+from ottla.broker.metadata_cache import MetadataCache
+from ottla.broker.tiering.metadata_barrier import MetadataBarrier
+from ottla.broker.tiering.partition_remover import PartitionRemover
+from ottla.broker.tiering.partition_removers import PartitionRemovers
+from ottla.protocol.errors import CoordinatorLoadInProgress
+from ottla.protocol.messages.allocate_producer_ids import AllocateProducerIdsResponse
+from ottla.protocol.metadata import records as r
+from ottla.protocol.metadata.image import MetadataImage
+from ottla.protocol.remote.records import RemoteLogSegmentState as State
+from ottla.protocol.remote.records import RemotePartitionDeleteState as DeleteState
+from ottla.protocol.types import TopicPartition
+from ottla.remote.errors import RemoteStorageError, RetriableRemoteStorageError
+from ottla.remote.log_manager.settings import RemoteLogManagerSettings
+from ottla.remote.metrics import RemoteStorageMetrics
+from ottla.remote.segment_metadata import (
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
     RemotePartitionDeleteMetadata,
     TopicIdPartition,
 )
-from remote.storage_manager import LogSegmentData
-from remote.stores.local_directory import LocalDirectory
-from remote.topic_metadata.manager import TopicBasedRemoteLogMetadataManager
-from remote.topic_metadata.records import from_value, to_value
-from remote.topic_metadata.topic import TOPIC
-from runtime.simulated import SimulatedRuntime
-from storage.leader_epoch_cache import EpochEntry
+from ottla.remote.storage_manager import LogSegmentData
+from ottla.remote.stores.local_directory import LocalDirectory
+from ottla.remote.topic_metadata.manager import TopicBasedRemoteLogMetadataManager
+from ottla.remote.topic_metadata.records import from_value, to_value
+from ottla.remote.topic_metadata.topic import TOPIC
+from ottla.runtime.simulated import SimulatedRuntime
+from ottla.storage.leader_epoch_cache import EpochEntry
 from tests.harness.memory_topic import MemoryTopic
 
 DEADLINE_MS = 60_000

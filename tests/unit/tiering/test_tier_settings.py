@@ -2,25 +2,25 @@
 
 import pytest
 
-from broker.config import BrokerConfig
-from broker.config.load import standalone_profile
-from broker.tiering.managers import (
+from ottla.broker.config import BrokerConfig
+from ottla.broker.config.load import standalone_profile
+from ottla.broker.tiering.managers import (
     create_storage_manager,
     metadata_manager_settings,
     storage_manager_settings,
 )
-from broker.tiering.settings import (
+from ottla.broker.tiering.settings import (
     metadata_listener_name,
     remote_log_manager_settings,
     remote_read_settings,
 )
-from protocol.errors import InvalidConfig
-from remote.checked_copies import CheckedCopies
-from remote.log_manager.settings import RemoteLogManagerSettings
-from remote.stores.local_directory import LocalDirectory
-from remote.transfers.worker_store import WorkerStore
-from runtime.spawned_worker import SpawnedWorker
-from storage.files import Files
+from ottla.protocol.errors import InvalidConfig
+from ottla.remote.checked_copies import CheckedCopies
+from ottla.remote.log_manager.settings import RemoteLogManagerSettings
+from ottla.remote.stores.local_directory import LocalDirectory
+from ottla.remote.transfers.worker_store import WorkerStore
+from ottla.runtime.spawned_worker import SpawnedWorker
+from ottla.storage.files import Files
 
 
 def config(**changes):

@@ -7,34 +7,34 @@ from uuid import UUID
 import pytest
 from click.testing import CliRunner
 
-from broker.main import main
-from broker.tools.plain import text_of
-from protocol.codec import encode_struct
-from protocol.coordinator import record_codec as group_codec
-from protocol.coordinator.group_records import (
+from ottla.broker.main import main
+from ottla.broker.tools.plain import text_of
+from ottla.protocol.codec import encode_struct
+from ottla.protocol.coordinator import record_codec as group_codec
+from ottla.protocol.coordinator.group_records import (
     GroupMetadataKey,
     GroupMetadataValue,
     MemberMetadata,
     OffsetCommitKey,
     OffsetCommitValue,
 )
-from protocol.coordinator.share_state_records import SharePartitionKey, ShareUpdateValue
-from protocol.messages.k_raft_version_record import KRaftVersionRecord
-from protocol.messages.leader_change_message import LeaderChangeMessage
-from protocol.messages.leader_change_message import Voter as LeaderVoter
-from protocol.messages.snapshot_footer_record import SnapshotFooterRecord
-from protocol.messages.snapshot_header_record import SnapshotHeaderRecord
-from protocol.messages.voters_record import Voter, VotersRecord
-from protocol.metadata.frame import encode_record
-from protocol.metadata.records import RECORD_CLASSES, TopicRecord
-from protocol.records.builder import build_batch
-from protocol.records.compression import Compression
-from protocol.records.quorum import build_quorum_batch
-from protocol.records.record import Record
-from protocol.remote import record_codec as remote_codec
-from protocol.remote.records import RemoteLogSegmentMetadataUpdateRecord
-from protocol.transactions import record_codec as transaction_codec
-from protocol.transactions.records import TransactionLogKey, TransactionLogValue
+from ottla.protocol.coordinator.share_state_records import SharePartitionKey, ShareUpdateValue
+from ottla.protocol.messages.k_raft_version_record import KRaftVersionRecord
+from ottla.protocol.messages.leader_change_message import LeaderChangeMessage
+from ottla.protocol.messages.leader_change_message import Voter as LeaderVoter
+from ottla.protocol.messages.snapshot_footer_record import SnapshotFooterRecord
+from ottla.protocol.messages.snapshot_header_record import SnapshotHeaderRecord
+from ottla.protocol.messages.voters_record import Voter, VotersRecord
+from ottla.protocol.metadata.frame import encode_record
+from ottla.protocol.metadata.records import RECORD_CLASSES, TopicRecord
+from ottla.protocol.records.builder import build_batch
+from ottla.protocol.records.compression import Compression
+from ottla.protocol.records.quorum import build_quorum_batch
+from ottla.protocol.records.record import Record
+from ottla.protocol.remote import record_codec as remote_codec
+from ottla.protocol.remote.records import RemoteLogSegmentMetadataUpdateRecord
+from ottla.protocol.transactions import record_codec as transaction_codec
+from ottla.protocol.transactions.records import TransactionLogKey, TransactionLogValue
 from tests.unit.metadata.metadata_cases import CASES as METADATA_CASES
 from tests.unit.metadata.metadata_cases import versions
 from tests.unit.storage.storage_support import NOW_MS

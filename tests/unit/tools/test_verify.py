@@ -7,17 +7,17 @@ from struct import pack, unpack_from
 import pytest
 from click.testing import CliRunner
 
-from broker.main import main
-from protocol.records.batch import batches, patch
-from protocol.records.builder import build_batch
-from protocol.records.record import Record
-from protocol.types import TopicPartition
-from storage.checkpoints import OffsetCheckpoint
-from storage.files import Files
-from storage.leader_epoch_cache import EpochEntry, encode
-from storage.manager.log_directory import METADATA_TOPIC_ID
-from storage.verify import Bound, compare, inspect, verify
-from storage.verify.log_file import LogFile
+from ottla.broker.main import main
+from ottla.protocol.records.batch import batches, patch
+from ottla.protocol.records.builder import build_batch
+from ottla.protocol.records.record import Record
+from ottla.protocol.types import TopicPartition
+from ottla.storage.checkpoints import OffsetCheckpoint
+from ottla.storage.files import Files
+from ottla.storage.leader_epoch_cache import EpochEntry, encode
+from ottla.storage.manager.log_directory import METADATA_TOPIC_ID
+from ottla.storage.verify import Bound, compare, inspect, verify
+from ottla.storage.verify.log_file import LogFile
 from tests.unit.storage.storage_support import NOW_MS, batch, open_log
 from tests.unit.tools.tools_support import CONFIG, fill, flip, make_folder
 

@@ -6,12 +6,12 @@ from pathlib import Path
 from random import Random
 from uuid import UUID
 
-from protocol.types import TopicPartition
-from storage.appending import AppendOrigin
-from storage.files import Files
-from storage.log import Log
-from storage.log_config import LogConfig
-from storage.manager.log_manager import LogManager
+from ottla.protocol.types import TopicPartition
+from ottla.storage.appending import AppendOrigin
+from ottla.storage.files import Files
+from ottla.storage.log import Log
+from ottla.storage.log_config import LogConfig
+from ottla.storage.manager.log_manager import LogManager
 from tests.unit.storage.storage_support import NOW_MS, batch, marker
 
 CONFIG = LogConfig(segment_bytes=7_000, index_interval_bytes=500)

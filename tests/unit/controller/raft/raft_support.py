@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
-from controller.raft.effects import (
+from ottla.controller.raft.effects import (
     Committed,
     Effect,
     Fatal,
@@ -19,9 +19,9 @@ from controller.raft.effects import (
     SnapshotLoaded,
     Stopped,
 )
-from controller.raft.log import Diverging, NeedsSnapshot, Valid, Validation
-from controller.raft.machine import Raft
-from controller.raft.types import (
+from ottla.controller.raft.log import Diverging, NeedsSnapshot, Valid, Validation
+from ottla.controller.raft.machine import Raft
+from ottla.controller.raft.types import (
     PARTITION,
     TOPIC,
     TOPIC_ID,
@@ -32,19 +32,19 @@ from controller.raft.types import (
     ReplicaKey,
     VersionRange,
 )
-from controller.raft.voters import Voter, VoterSet
-from protocol.codec import decode_request, decode_response, encode_request, encode_response
-from protocol.error_code import ErrorCode
-from protocol.errors import CorruptMessage
-from protocol.messages import fetch, vote
-from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse, SupportedFeatureKey
-from protocol.messages.k_raft_version_record import KRaftVersionRecord
-from protocol.messages.vote import VoteRequest, VoteResponse
-from protocol.records.batch import BatchHeader, batches, crc_is_valid
-from protocol.records.builder import build_batch, simple_records
-from protocol.records.quorum import QuorumMessage, build_quorum_batch, decode_quorum_record
-from protocol.records.record import records
-from protocol.schema import Request, Response
+from ottla.controller.raft.voters import Voter, VoterSet
+from ottla.protocol.codec import decode_request, decode_response, encode_request, encode_response
+from ottla.protocol.error_code import ErrorCode
+from ottla.protocol.errors import CorruptMessage
+from ottla.protocol.messages import fetch, vote
+from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse, SupportedFeatureKey
+from ottla.protocol.messages.k_raft_version_record import KRaftVersionRecord
+from ottla.protocol.messages.vote import VoteRequest, VoteResponse
+from ottla.protocol.records.batch import BatchHeader, batches, crc_is_valid
+from ottla.protocol.records.builder import build_batch, simple_records
+from ottla.protocol.records.quorum import QuorumMessage, build_quorum_batch, decode_quorum_record
+from ottla.protocol.records.record import records
+from ottla.protocol.schema import Request, Response
 
 CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAw"
 LISTENER = "CONTROLLER"

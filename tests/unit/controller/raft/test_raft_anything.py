@@ -10,24 +10,24 @@ from hypothesis import strategies as st
 from raft_support import CLUSTER_ID, LISTENER, MemoryLog, Replica, address, directory, dynamic_log, elected
 from raft_support import settings as raft_settings
 
-from controller.raft.effects import Committed, Fatal, LeaderChanged, Persist
-from controller.raft.types import TOPIC, TOPIC_ID, ElectionState
-from protocol.messages import begin_quorum_epoch as begin
-from protocol.messages import describe_quorum as describe
-from protocol.messages import end_quorum_epoch as end
-from protocol.messages import fetch, vote
-from protocol.messages import fetch_snapshot as snapshot
-from protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
-from protocol.messages.add_raft_voter import Listener as AddedListener
-from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse, SupportedFeatureKey
-from protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
-from protocol.messages.update_raft_voter import (
+from ottla.controller.raft.effects import Committed, Fatal, LeaderChanged, Persist
+from ottla.controller.raft.types import TOPIC, TOPIC_ID, ElectionState
+from ottla.protocol.messages import begin_quorum_epoch as begin
+from ottla.protocol.messages import describe_quorum as describe
+from ottla.protocol.messages import end_quorum_epoch as end
+from ottla.protocol.messages import fetch, vote
+from ottla.protocol.messages import fetch_snapshot as snapshot
+from ottla.protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
+from ottla.protocol.messages.add_raft_voter import Listener as AddedListener
+from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse, SupportedFeatureKey
+from ottla.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
+from ottla.protocol.messages.update_raft_voter import (
     CurrentLeader,
     KRaftVersionFeature,
     UpdateRaftVoterRequest,
     UpdateRaftVoterResponse,
 )
-from protocol.messages.update_raft_voter import Listener as UpdatedListener
+from ottla.protocol.messages.update_raft_voter import Listener as UpdatedListener
 
 pytestmark = pytest.mark.logs("")
 

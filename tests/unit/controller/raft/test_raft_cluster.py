@@ -5,11 +5,11 @@ from uuid import UUID
 import pytest
 from raft_support import CLUSTER_ID, LISTENER, Cluster, Replica, address, directory, settings, voter_set
 
-from controller.raft.effects import Committed, Fatal, SnapshotLoaded, Stopped
-from controller.raft.roles import Follower, Leader, Resigned
-from controller.raft.types import Address, OffsetAndEpoch, ReplicaKey
-from protocol.errors import InvalidUpdateVersion, NotController
-from protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
+from ottla.controller.raft.effects import Committed, Fatal, SnapshotLoaded, Stopped
+from ottla.controller.raft.roles import Follower, Leader, Resigned
+from ottla.controller.raft.types import Address, OffsetAndEpoch, ReplicaKey
+from ottla.protocol.errors import InvalidUpdateVersion, NotController
+from ottla.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5])

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from raft_support import LISTENER, Cluster, Replica, address, directory, elected, fetch_request, settings
 
-from controller.raft.describe_quorum import MOST_REFUSED
-from controller.raft.types import TOPIC
-from protocol.error_code import ErrorCode
-from protocol.messages.describe_quorum import (
+from ottla.controller.raft.describe_quorum import MOST_REFUSED
+from ottla.controller.raft.types import TOPIC
+from ottla.protocol.error_code import ErrorCode
+from ottla.protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
     Listener,
     Node,

@@ -6,16 +6,16 @@ from uuid import UUID
 import pytest
 from raft_support import LISTENER, MemoryLog, Replica, address, directory, fetch_answer, settings
 
-from controller.raft.effects import Committed, Fatal, Flush, Freeze, LeaderChanged, Send, SnapshotLoaded
-from controller.raft.follower_fetch import truncation_offset
-from controller.raft.roles import Follower, Prospective, Unattached
-from controller.raft.types import TOPIC, TOPIC_ID, ElectionState, LeaderAndEpoch, OffsetAndEpoch
-from protocol.error_code import ErrorCode
-from protocol.errors import KafkaStorageError
-from protocol.messages import fetch, fetch_snapshot
-from protocol.messages.fetch import FetchRequest, FetchResponse
-from protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
-from protocol.messages.vote import VoteRequest
+from ottla.controller.raft.effects import Committed, Fatal, Flush, Freeze, LeaderChanged, Send, SnapshotLoaded
+from ottla.controller.raft.follower_fetch import truncation_offset
+from ottla.controller.raft.roles import Follower, Prospective, Unattached
+from ottla.controller.raft.types import TOPIC, TOPIC_ID, ElectionState, LeaderAndEpoch, OffsetAndEpoch
+from ottla.protocol.error_code import ErrorCode
+from ottla.protocol.errors import KafkaStorageError
+from ottla.protocol.messages import fetch, fetch_snapshot
+from ottla.protocol.messages.fetch import FetchRequest, FetchResponse
+from ottla.protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
+from ottla.protocol.messages.vote import VoteRequest
 
 EPOCH = 5
 

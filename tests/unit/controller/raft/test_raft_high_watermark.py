@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from raft_support import Cluster, Replica, directory, fetch_request, key, voter_set
 
-from controller.raft.effects import Committed, Flush
-from controller.raft.follower_progress import OBSERVER_SESSION_TIMEOUT_MS, Followers, majority_offset
-from controller.raft.roles import Leader, Resigned
-from controller.raft.types import ReplicaKey
-from protocol.error_code import ErrorCode
-from protocol.messages.begin_quorum_epoch import BeginQuorumEpochRequest
+from ottla.controller.raft.effects import Committed, Flush
+from ottla.controller.raft.follower_progress import OBSERVER_SESSION_TIMEOUT_MS, Followers, majority_offset
+from ottla.controller.raft.roles import Leader, Resigned
+from ottla.controller.raft.types import ReplicaKey
+from ottla.protocol.error_code import ErrorCode
+from ottla.protocol.messages.begin_quorum_epoch import BeginQuorumEpochRequest
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,12 @@ from uuid import UUID
 import pytest
 from raft_support import CLUSTER_ID, Cluster, Replica, address, directory, fetch_request
 
-from controller.raft.roles import Leader
-from controller.raft.types import TOPIC, Address, OffsetAndEpoch
-from protocol.error_code import ErrorCode
-from protocol.messages import fetch, fetch_snapshot
-from protocol.messages.fetch import EpochEndOffset, FetchResponse, PartitionData, SnapshotId
-from protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
+from ottla.controller.raft.roles import Leader
+from ottla.controller.raft.types import TOPIC, Address, OffsetAndEpoch
+from ottla.protocol.error_code import ErrorCode
+from ottla.protocol.messages import fetch, fetch_snapshot
+from ottla.protocol.messages.fetch import EpochEndOffset, FetchResponse, PartitionData, SnapshotId
+from ottla.protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_a_response_is_no_larger_than_its_bound(leader: Replica, monkeypatch: py
     everything = row_of(leader.ask(asked)).records
     assert everything == leader.log.read(1, max_bytes=10_000)
     leader.log.snapshot(OffsetAndEpoch(3, 0))
-    monkeypatch.setattr("controller.raft.fetch_responses.MAX_RESPONSE_BYTES", 70)
+    monkeypatch.setattr("ottla.controller.raft.fetch_responses.MAX_RESPONSE_BYTES", 70)
     assert row_of(leader.ask(asked)).records == leader.log.read(1, max_bytes=70) < everything
     piece = piece_of(leader.ask(snapshot_request(leader, max_bytes=2**31 - 1)))
     assert len(piece.unaligned_records or b"") == 70

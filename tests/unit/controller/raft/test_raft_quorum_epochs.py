@@ -18,10 +18,10 @@ from raft_support import (
     settings,
 )
 
-from controller.raft.effects import LeaderChanged, Persist, Reply, Stopped
-from controller.raft.quorum_epochs import end_epoch_election_backoff_ms
-from controller.raft.roles import Candidate, Follower, Leader, Prospective, Resigned, Unattached
-from controller.raft.types import (
+from ottla.controller.raft.effects import LeaderChanged, Persist, Reply, Stopped
+from ottla.controller.raft.quorum_epochs import end_epoch_election_backoff_ms
+from ottla.controller.raft.roles import Candidate, Follower, Leader, Prospective, Resigned, Unattached
+from ottla.controller.raft.types import (
     MAX_EPOCH_STEP,
     TOPIC,
     ElectionState,
@@ -29,14 +29,14 @@ from controller.raft.types import (
     OffsetAndEpoch,
     ReplicaKey,
 )
-from protocol.error_code import ErrorCode
-from protocol.messages import begin_quorum_epoch, end_quorum_epoch
-from protocol.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
-from protocol.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
-from protocol.messages.fetch import FetchRequest
-from protocol.messages.leader_change_message import LeaderChangeMessage
-from protocol.messages.vote import VoteRequest
-from protocol.messages.voters_record import VotersRecord
+from ottla.protocol.error_code import ErrorCode
+from ottla.protocol.messages import begin_quorum_epoch, end_quorum_epoch
+from ottla.protocol.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
+from ottla.protocol.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
+from ottla.protocol.messages.fetch import FetchRequest
+from ottla.protocol.messages.leader_change_message import LeaderChangeMessage
+from ottla.protocol.messages.vote import VoteRequest
+from ottla.protocol.messages.voters_record import VotersRecord
 
 
 def state(epoch: int, leader: int | None = None, voted: int | None = None, **others: Any) -> ElectionState:

@@ -21,23 +21,23 @@ from raft_support import (
     voter_set,
 )
 
-from controller.raft.roles import Follower
-from controller.raft.types import Address, ElectionState, ReplicaKey, VersionRange
-from controller.raft.voters import Voter
-from protocol.error_code import ErrorCode
-from protocol.errors import InvalidUpdateVersion
-from protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
-from protocol.messages.add_raft_voter import Listener as AddedListener
-from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse, SupportedFeatureKey
-from protocol.messages.fetch import FetchRequest
-from protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
-from protocol.messages.update_raft_voter import (
+from ottla.controller.raft.roles import Follower
+from ottla.controller.raft.types import Address, ElectionState, ReplicaKey, VersionRange
+from ottla.controller.raft.voters import Voter
+from ottla.protocol.error_code import ErrorCode
+from ottla.protocol.errors import InvalidUpdateVersion
+from ottla.protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
+from ottla.protocol.messages.add_raft_voter import Listener as AddedListener
+from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse, SupportedFeatureKey
+from ottla.protocol.messages.fetch import FetchRequest
+from ottla.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
+from ottla.protocol.messages.update_raft_voter import (
     CurrentLeader,
     KRaftVersionFeature,
     UpdateRaftVoterRequest,
     UpdateRaftVoterResponse,
 )
-from protocol.messages.update_raft_voter import Listener as UpdatedListener
+from ottla.protocol.messages.update_raft_voter import Listener as UpdatedListener
 
 
 def alone() -> Replica:

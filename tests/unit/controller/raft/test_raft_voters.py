@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from raft_support import LISTENER, MemoryLog, address, dynamic_log, key, voter_set
 
-from controller.raft.control_record_history import ControlRecordHistory
-from controller.raft.request_manager import RequestManager
-from controller.raft.types import NEVER_MS, Address, Node, OffsetAndEpoch, ReplicaKey, VersionRange
-from controller.raft.voters import Voter, VoterSet
-from protocol.messages.k_raft_version_record import KRaftVersionRecord
+from ottla.controller.raft.control_record_history import ControlRecordHistory
+from ottla.controller.raft.request_manager import RequestManager
+from ottla.controller.raft.types import NEVER_MS, Address, Node, OffsetAndEpoch, ReplicaKey, VersionRange
+from ottla.controller.raft.voters import Voter, VoterSet
+from ottla.protocol.messages.k_raft_version_record import KRaftVersionRecord
 
 
 def voter(id: int, directory_id: UUID | None = None, host: str = "h") -> Voter:

@@ -17,9 +17,9 @@ from raft_support import (
     voter_set,
 )
 
-from controller.raft.effects import Persist, Reply
-from controller.raft.follower_progress import Followers
-from controller.raft.roles import (
+from ottla.controller.raft.effects import Persist, Reply
+from ottla.controller.raft.follower_progress import Followers
+from ottla.controller.raft.roles import (
     Candidate,
     EpochElection,
     Follower,
@@ -29,7 +29,7 @@ from controller.raft.roles import (
     Role,
     Unattached,
 )
-from controller.raft.types import (
+from ottla.controller.raft.types import (
     MAX_EPOCH_STEP,
     TOPIC,
     ElectionState,
@@ -37,13 +37,13 @@ from controller.raft.types import (
     ReplicaKey,
     VersionRange,
 )
-from controller.raft.voters import Voter
-from controller.raft.voting import can_grant_vote
-from protocol.error_code import ErrorCode
-from protocol.messages import vote
-from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from protocol.messages.k_raft_version_record import KRaftVersionRecord
-from protocol.messages.vote import VoteRequest, VoteResponse
+from ottla.controller.raft.voters import Voter
+from ottla.controller.raft.voting import can_grant_vote
+from ottla.protocol.error_code import ErrorCode
+from ottla.protocol.messages import vote
+from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.protocol.messages.k_raft_version_record import KRaftVersionRecord
+from ottla.protocol.messages.vote import VoteRequest, VoteResponse
 
 VOTERS = voter_set(1, 2, 3)
 

@@ -18,8 +18,8 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 
-from protocol.api_keys import ApiKey
-from protocol.types import ZERO_UUID
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.types import ZERO_UUID
 
 #: Examples of each property and API; more by hand: OTTLA_EXAMPLES=200.
 EXAMPLES = int(os.environ.get("OTTLA_EXAMPLES", "2"))

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio_entities import EXAMPLES, draw, kio_class, kio_decode, kio_encode, kio_request, kio_response, to_ours
 
-from protocol.api_keys import ApiKey
-from protocol.codec import (
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.codec import (
     decode_request,
     decode_response,
     decode_struct,
@@ -20,17 +20,17 @@ from protocol.codec import (
     encode_response,
     encode_struct,
 )
-from protocol.messages import request_class, response_class
-from protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
-from protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
-from protocol.messages.control_record_type_schema import ControlRecordTypeSchema
-from protocol.messages.default_principal_data import DefaultPrincipalData
-from protocol.messages.end_txn_marker import EndTxnMarker
-from protocol.messages.k_raft_version_record import KRaftVersionRecord
-from protocol.messages.leader_change_message import LeaderChangeMessage
-from protocol.messages.snapshot_footer_record import SnapshotFooterRecord
-from protocol.messages.snapshot_header_record import SnapshotHeaderRecord
-from protocol.messages.voters_record import VotersRecord
+from ottla.protocol.messages import request_class, response_class
+from ottla.protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
+from ottla.protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
+from ottla.protocol.messages.control_record_type_schema import ControlRecordTypeSchema
+from ottla.protocol.messages.default_principal_data import DefaultPrincipalData
+from ottla.protocol.messages.end_txn_marker import EndTxnMarker
+from ottla.protocol.messages.k_raft_version_record import KRaftVersionRecord
+from ottla.protocol.messages.leader_change_message import LeaderChangeMessage
+from ottla.protocol.messages.snapshot_footer_record import SnapshotFooterRecord
+from ottla.protocol.messages.snapshot_header_record import SnapshotHeaderRecord
+from ottla.protocol.messages.voters_record import VotersRecord
 
 few = settings(max_examples=EXAMPLES, deadline=None, database=None)
 

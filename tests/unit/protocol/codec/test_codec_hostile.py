@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 from kio_entities import EXAMPLES, draw, kio_encode, kio_request, kio_response, to_ours
 from wire_walk import walk
 
-from protocol.api_keys import KAFKA_VERSIONS, ApiKey
-from protocol.codec import decode_request, decode_response, encode_request
-from protocol.errors import MalformedMessage
-from protocol.framing import parse_request_header, parse_response_header
-from protocol.messages import request_class, response_class
-from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from protocol.messages.metadata import MetadataRequest
-from protocol.plan import plan_of
-from protocol.reading import LENIENT, MAX_ELEMENTS, replaced_as_by_java
-from protocol.varint import encode_uvarint
+from ottla.protocol.api_keys import KAFKA_VERSIONS, ApiKey
+from ottla.protocol.codec import decode_request, decode_response, encode_request
+from ottla.protocol.errors import MalformedMessage
+from ottla.protocol.framing import parse_request_header, parse_response_header
+from ottla.protocol.messages import request_class, response_class
+from ottla.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from ottla.protocol.messages.metadata import MetadataRequest
+from ottla.protocol.plan import plan_of
+from ottla.protocol.reading import LENIENT, MAX_ELEMENTS, replaced_as_by_java
+from ottla.protocol.varint import encode_uvarint
 from tests.harness.not_utf8 import NOT_UTF8
 
 few = settings(max_examples=EXAMPLES, deadline=None, database=None)

@@ -4,17 +4,17 @@ from uuid import UUID
 
 import pytest
 
-from protocol.codec import encode_struct
-from protocol.coordinator import consumer_group_records as consumer
-from protocol.coordinator import newer_groups
-from protocol.coordinator import share_group_records as share
-from protocol.coordinator import share_state_records as share_state
-from protocol.coordinator import streams_group_records as streams
-from protocol.errors import MalformedMessage
-from protocol.remote import record_codec as remote_codec
-from protocol.remote import records as remote
-from protocol.transactions import record_codec as transaction_codec
-from protocol.transactions import records as transactions
+from ottla.protocol.codec import encode_struct
+from ottla.protocol.coordinator import consumer_group_records as consumer
+from ottla.protocol.coordinator import newer_groups
+from ottla.protocol.coordinator import share_group_records as share
+from ottla.protocol.coordinator import share_state_records as share_state
+from ottla.protocol.coordinator import streams_group_records as streams
+from ottla.protocol.errors import MalformedMessage
+from ottla.protocol.remote import record_codec as remote_codec
+from ottla.protocol.remote import records as remote
+from ottla.protocol.transactions import record_codec as transaction_codec
+from ottla.protocol.transactions import records as transactions
 
 TOPIC_ID = UUID("01234567-89ab-cdef-1122-334455667788")
 SEGMENT_ID = UUID("00000000-0000-0001-0000-000000000002")

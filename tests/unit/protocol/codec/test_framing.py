@@ -11,7 +11,7 @@ from kio.schema.response_header.v1.header import ResponseHeader as ResponseHeade
 from kio.serial import entity_writer
 from kio_entities import kio_request, kio_response
 
-from protocol.api_keys import (
+from ottla.protocol.api_keys import (
     KAFKA_VERSIONS,
     ApiKey,
     ApiListener,
@@ -19,8 +19,8 @@ from protocol.api_keys import (
     request_header_version,
     response_header_version,
 )
-from protocol.errors import MalformedMessage
-from protocol.framing import (
+from ottla.protocol.errors import MalformedMessage
+from ottla.protocol.framing import (
     MAX_HEADER_TAGS,
     frame_head,
     framed,
@@ -29,7 +29,7 @@ from protocol.framing import (
     request_header,
     response_header,
 )
-from protocol.varint import encode_uvarint
+from ottla.protocol.varint import encode_uvarint
 
 
 def by_kio(entity):

@@ -1,12 +1,12 @@
 """The checked-in messages are what kio's schema says."""
 
-from protocol.api_keys import KAFKA_VERSIONS, ApiKey
-from protocol.generate import ERROR_CODES, MESSAGES, error_codes_source, sources
-from protocol.messages import request_class, response_class
+from ottla.protocol.api_keys import KAFKA_VERSIONS, ApiKey
+from ottla.protocol.generate import ERROR_CODES, MESSAGES, error_codes_source, sources
+from ottla.protocol.messages import request_class, response_class
 
 
 def test_checked_in_messages_are_fresh():
-    """If this fails: `python -m protocol.generate`."""
+    """If this fails: `python -m ottla.protocol.generate`."""
     on_disk = {path.stem: path.read_text() for path in MESSAGES.glob("*.py") if path.stem != "__init__"}
     assert on_disk == sources()
     assert ERROR_CODES.read_text() == error_codes_source()

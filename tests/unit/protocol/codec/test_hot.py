@@ -7,13 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio_entities import EXAMPLES, draw, kio_encode, kio_request, kio_response, to_ours
 
-from protocol.api_keys import KAFKA_VERSIONS, ApiKey
-from protocol.codec import encode_request, encode_response
-from protocol.errors import MalformedMessage
-from protocol.framing import response_header
-from protocol.hot import fetch, produce
-from protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
-from protocol.messages.produce import (
+from ottla.protocol.api_keys import KAFKA_VERSIONS, ApiKey
+from ottla.protocol.codec import encode_request, encode_response
+from ottla.protocol.errors import MalformedMessage
+from ottla.protocol.framing import response_header
+from ottla.protocol.hot import fetch, produce
+from ottla.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from ottla.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,

@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio_entities import EXAMPLES
 
-from protocol.api_keys import KAFKA_VERSIONS, ApiKey
-from protocol.codec import encode_request
-from protocol.errors import MalformedMessage
-from protocol.hot import fetch
-from protocol.hot.fetch import NO_DIVERGENCE, NO_LEADER, NO_SNAPSHOT, NOT_REPORTED, FetchRow, UsualRow
-from protocol.local_log import LocalLogState
-from protocol.messages.fetch import (
+from ottla.protocol.api_keys import KAFKA_VERSIONS, ApiKey
+from ottla.protocol.codec import encode_request
+from ottla.protocol.errors import MalformedMessage
+from ottla.protocol.hot import fetch
+from ottla.protocol.hot.fetch import NO_DIVERGENCE, NO_LEADER, NO_SNAPSHOT, NOT_REPORTED, FetchRow, UsualRow
+from ottla.protocol.local_log import LocalLogState
+from ottla.protocol.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
@@ -28,7 +28,7 @@ from protocol.messages.fetch import (
     ReplicaState,
     SnapshotId,
 )
-from protocol.types import ZERO_UUID
+from ottla.protocol.types import ZERO_UUID
 
 many = settings(max_examples=EXAMPLES * 5, deadline=None, database=None)
 

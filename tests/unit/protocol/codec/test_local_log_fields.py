@@ -2,11 +2,11 @@
 
 import pytest
 
-from protocol.api_keys import ApiKey
-from protocol.codec import decode_request, encode_request
-from protocol.local_log import LocalLogState
-from protocol.messages.alter_partition import AlterPartitionRequest, BrokerState, PartitionData, TopicData
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.codec import decode_request, encode_request
+from ottla.protocol.local_log import LocalLogState
+from ottla.protocol.messages.alter_partition import AlterPartitionRequest, BrokerState, PartitionData, TopicData
+from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 
 _STATE = LocalLogState(
     local_log_start_offset=7, local_log_bytes=2**40, oldest_local_timestamp=1_700_000_000_000

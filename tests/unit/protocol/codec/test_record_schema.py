@@ -7,11 +7,11 @@ from uuid import UUID
 
 import pytest
 
-from protocol import reading
-from protocol.codec import decode_struct, encode_struct, prefix_decoder
-from protocol.errors import MalformedMessage
-from protocol.schema import Record, Versions
-from protocol.types import ZERO_UUID
+from ottla.protocol import reading
+from ottla.protocol.codec import decode_struct, encode_struct, prefix_decoder
+from ottla.protocol.errors import MalformedMessage
+from ottla.protocol.schema import Record, Versions
+from ottla.protocol.types import ZERO_UUID
 
 
 @dataclass(slots=True, kw_only=True)

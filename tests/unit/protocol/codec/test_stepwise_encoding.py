@@ -6,13 +6,13 @@ import pytest
 from edge_values import entities_at_the_edges
 from kio_entities import kio_response, to_ours
 
-from protocol import writer
-from protocol.api_keys import ApiKey
-from protocol.codec import decode_response, encode_response, encode_response_in_steps
-from protocol.messages import response_class
-from protocol.messages.list_groups import ListedGroup, ListGroupsResponse
-from protocol.messages.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
-from protocol.writer import ELEMENTS_OF_STEP, stepwise_writer_of
+from ottla.protocol import writer
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.codec import decode_response, encode_response, encode_response_in_steps
+from ottla.protocol.messages import response_class
+from ottla.protocol.messages.list_groups import ListedGroup, ListGroupsResponse
+from ottla.protocol.messages.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
+from ottla.protocol.writer import ELEMENTS_OF_STEP, stepwise_writer_of
 
 
 def at_once(work):

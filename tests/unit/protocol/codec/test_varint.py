@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.errors import MalformedMessage
-from protocol.varint import (
+from ottla.protocol.errors import MalformedMessage
+from ottla.protocol.varint import (
     encode_uvarint,
     encode_varint,
     read_uvarint,

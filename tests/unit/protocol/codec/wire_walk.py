@@ -2,8 +2,8 @@
 
 import struct
 
-from protocol.plan import FIXED, StructPlan
-from protocol.varint import encode_uvarint
+from ottla.protocol.plan import FIXED, StructPlan
+from ottla.protocol.varint import encode_uvarint
 
 
 def walk(plan: StructPlan, message, *, foreign=()):

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from protocol.records.builder import assemble
+from ottla.protocol.records.builder import assemble
 
 NOW = 1_700_000_000_000
 

@@ -12,8 +12,8 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.errors import CorruptMessage, UnsupportedCompressionType
-from protocol.records.compression import Compression, TooLargeToOpen, compress, decompress
+from ottla.protocol.errors import CorruptMessage, UnsupportedCompressionType
+from ottla.protocol.records.compression import Compression, TooLargeToOpen, compress, decompress
 
 CODECS = list(Compression)[1:]
 LEVELS = {Compression.GZIP: (-1, 1, 9), Compression.LZ4: (1, 9, 12, 17), Compression.ZSTD: (-5, 1, 3, 19)}

@@ -5,15 +5,15 @@ import struct
 import pytest
 from records_support import KAFKA_BATCHES, NOW, batch_of
 
-from protocol.errors import InvalidRecord
-from protocol.messages.k_raft_version_record import KRaftVersionRecord
-from protocol.messages.leader_change_message import LeaderChangeMessage, Voter
-from protocol.messages.snapshot_footer_record import SnapshotFooterRecord
-from protocol.messages.snapshot_header_record import SnapshotHeaderRecord
-from protocol.messages.voters_record import VotersRecord
-from protocol.records.batch import read_header
-from protocol.records.builder import build_batch, build_empty_batch
-from protocol.records.control import (
+from ottla.protocol.errors import InvalidRecord
+from ottla.protocol.messages.k_raft_version_record import KRaftVersionRecord
+from ottla.protocol.messages.leader_change_message import LeaderChangeMessage, Voter
+from ottla.protocol.messages.snapshot_footer_record import SnapshotFooterRecord
+from ottla.protocol.messages.snapshot_header_record import SnapshotHeaderRecord
+from ottla.protocol.messages.voters_record import VotersRecord
+from ottla.protocol.records.batch import read_header
+from ottla.protocol.records.builder import build_batch, build_empty_batch
+from ottla.protocol.records.control import (
     ControlRecordType,
     EndTransactionMarker,
     build_end_transaction_marker,
@@ -21,8 +21,8 @@ from protocol.records.control import (
     control_type,
     end_transaction_marker,
 )
-from protocol.records.quorum import build_quorum_batch, decode_quorum_record
-from protocol.records.record import Record, records
+from ottla.protocol.records.quorum import build_quorum_batch, decode_quorum_record
+from ottla.protocol.records.record import Record, records
 
 
 @pytest.mark.parametrize(("name", "is_commit", "offset"), [("commit", True, 42), ("abort", False, 43)])

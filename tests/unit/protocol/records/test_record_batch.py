@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.errors import CorruptMessage, KafkaError, UnsupportedForMessageFormat
-from protocol.records.batch import (
+from ottla.protocol.errors import CorruptMessage, KafkaError, UnsupportedForMessageFormat
+from ottla.protocol.records.batch import (
     HEADER_SIZE_BYTES,
     BatchHeader,
     batches,
@@ -17,9 +17,9 @@ from protocol.records.batch import (
     patched,
     read_header,
 )
-from protocol.records.builder import build_batch
-from protocol.records.compression import Compression
-from protocol.records.record import Record
+from ottla.protocol.records.builder import build_batch
+from ottla.protocol.records.compression import Compression
+from ottla.protocol.records.record import Record
 
 NOW = 1_700_000_000_000
 

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from records_support import KAFKA_BATCHES, NOW, batch_of
 
-from protocol.errors import CorruptMessage, InvalidRecord, KafkaError
-from protocol.records.batch import HEADER_SIZE_BYTES, crc_is_valid, read_header
-from protocol.records.builder import (
+from ottla.protocol.errors import CorruptMessage, InvalidRecord, KafkaError
+from ottla.protocol.records.batch import HEADER_SIZE_BYTES, crc_is_valid, read_header
+from ottla.protocol.records.builder import (
     build_batch,
     build_batch_of_pairs,
     build_batch_of_values,
@@ -18,8 +18,8 @@ from protocol.records.builder import (
     payload_of_values,
     simple_records,
 )
-from protocol.records.compression import Compression, TooLargeToOpen
-from protocol.records.record import (
+from ottla.protocol.records.compression import Compression, TooLargeToOpen
+from ottla.protocol.records.record import (
     OF_BROKERS,
     Bounds,
     Record,
@@ -33,7 +33,7 @@ from protocol.records.record import (
     times_of,
     values_of,
 )
-from protocol.records.varint import read_varint, read_varlong, varint
+from ottla.protocol.records.varint import read_varint, read_varlong, varint
 
 #: What the batches of the five codecs in that file hold.
 KAFKA_RECORDS = [
