@@ -1,5 +1,5 @@
 # Two commands: `make run` starts a standalone broker, `make test` passes all tests; both set up what they need.
-#: The Python of the environment; empty: the best one of PATH (requirements/choose_python.py).
+#: The Python of the environment; empty: the best one of PATH (bench/components/choose_python.py).
 PYTHON ?=
 BIN := .venv/bin
 ARGS ?=
@@ -24,7 +24,7 @@ setup-test: .venv/.test ## the tests' environment, from requirements/test.lock
 setup-bench: .venv/.bench ## `ottla bench` and its Spark, from requirements/bench.lock
 
 .venv/bin/python:
-	@python=$$($(or $(PYTHON),python3) requirements/choose_python.py $(if $(PYTHON),--this)) && "$$python" -m venv .venv
+	@python=$$($(or $(PYTHON),python3) bench/components/choose_python.py $(if $(PYTHON),--this)) && "$$python" -m venv .venv
 
 .venv/.run: requirements/run.lock pyproject.toml | .venv/bin/python
 	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/run.lock
@@ -35,9 +35,9 @@ setup-bench: .venv/.bench ## `ottla bench` and its Spark, from requirements/benc
 	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/test.lock
 	@touch $@
 
-.venv/.bench: requirements/bench.lock tests/harness/spark-jars.sha256 .venv/.test
+.venv/.bench: requirements/bench.lock bench/components/spark-jars.sha256 .venv/.test
 	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/bench.lock
-	$(BIN)/python -m tests.harness.fetch java spark
+	$(BIN)/python -m ottla.bench.components.fetch java spark
 	@touch $@
 
 .venv/.fuzz: requirements/fuzz.lock .venv/.test
@@ -46,7 +46,7 @@ setup-bench: .venv/.bench ## `ottla bench` and its Spark, from requirements/benc
 
 test: check sim compat oracle spark ## everything: checks, simulations, then real clients and real Kafka
 
-check: setup-test lint types unit ## lint, types, import direction, unit and scenario tests (under a minute)
+check: setup-test lint types unit ## lint, types, import direction, unit and scenario tests (a few minutes)
 
 lint: setup-test
 	$(BIN)/ruff format --check .
@@ -76,23 +76,23 @@ BY_FILE := --dist loadfile --no-loadscope-reorder
 
 # Three at a time on two cores: these tests wait for processes as long as they compute.
 compat: setup-test ## real processes: clients of every kind, hostile input, Apache Kafka as oracle
-	$(BIN)/python -m tests.harness.fetch
+	$(BIN)/python -m ottla.bench.components.fetch
 	$(BIN)/python -m pytest -q -n 3 $(BY_FILE) tests/hostile tests/compat $(ARGS)
 
 oracle: setup-test ## tests/compat against Apache Kafka itself: the oracle of each test
-	$(BIN)/python -m tests.harness.fetch
+	$(BIN)/python -m ottla.bench.components.fetch
 	KAFKA_ORACLE=1 $(BIN)/python -m pytest -q -n 3 $(BY_FILE) tests/compat $(ARGS)
 
 spark: setup-bench ## what runs on Spark: generators, aggregation, reports in a browser, Spark's Kafka connector, ottla-tier
-	$(BIN)/python -m tests.harness.fetch java kafka minio chromium
+	$(BIN)/python -m ottla.bench.components.fetch java kafka minio chromium
 	$(BIN)/python -m pytest -q -n 2 $(BY_FILE) tests/spark $(ARGS)
 
 bench-smoke: setup-bench ## `ottla bench run` on tiny loads, Ottla and Kafka; every record is counted (make spark runs it, too)
-	$(BIN)/python -m tests.harness.fetch java kafka
+	$(BIN)/python -m ottla.bench.components.fetch java kafka
 	$(BIN)/python -m pytest -q tests/spark/test_bench_smoke.py $(ARGS)
 
 bench: setup-test ## side by side with Apache Kafka on this machine; the report goes to bench/results
-	$(BIN)/python -m tests.harness.fetch
+	$(BIN)/python -m ottla.bench.components.fetch
 	$(BIN)/python -m ottla.bench.compare $(ARGS)
 
 figures: setup-test ## write README's tables from the latest results in bench/results

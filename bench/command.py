@@ -1,4 +1,7 @@
-"""`ottla bench`: loads, measurements and reports of any Kafka-compatible clusters. Each command is imported when it is called."""
+"""The command `ottla bench`: loads, measurements and reports of Kafka-compatible clusters.
+
+Each command is imported when it is called.
+"""
 
 from collections.abc import Mapping
 from importlib import import_module
@@ -7,11 +10,11 @@ from typing import Final
 
 import click
 
-#: Module, function and description of the commands that are elsewhere.
+#: The module, function and description of each command that is elsewhere.
 _COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType(
     {
         "calibrate": (
-            "ottla.bench.generators.command",
+            "ottla.bench.runs.calibrate_command",
             "calibrate",
             "Measure the load generator itself, against a broker that drops everything.",
         ),
@@ -20,7 +23,7 @@ _COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType(
             "compare",
             "Compare results: medians, spread, and whether a difference exceeds the noise.",
         ),
-        "list": ("ottla.bench.workloads.command", "list_workloads", "List the workloads that are shipped."),
+        "list": ("ottla.bench.runs.list_command", "list_workloads", "List the workloads that are shipped."),
         "report": ("ottla.bench.page.command", "report", "Write the page and the pictures of results again."),
         "run": (
             "ottla.bench.runs.command",
@@ -29,8 +32,6 @@ _COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType(
         ),
     }
 )
-#: Packages of this repository: when one of them is not found, it is a bug.
-_OURS: Final = ("bench", "broker", "protocol", "tests")
 
 
 class _Commands(click.Group):
@@ -47,10 +48,11 @@ class _Commands(click.Group):
             command = getattr(import_module(module), name)
         except ModuleNotFoundError as error:
             missing = (error.name or "").partition(".")[0]
-            if missing in _OURS:
+            if missing == "ottla":  # a bug of ours
                 raise
             raise click.ClickException(
-                f"`ottla bench {cmd_name}` needs {missing}, which is not installed: `make setup-bench` installs it"
+                f"`ottla bench {cmd_name}` needs {missing}, which is not installed: "
+                "`pip install 'ottla[bench]'` installs it, in a checkout `make setup-bench`"
             ) from error
         assert isinstance(command, click.Command), command
         return command

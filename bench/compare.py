@@ -1,6 +1,6 @@
 """One broker of Kafka and one of Ottla side by side: the same loads and settings on the same machine, in turn.
 
-    python -m ottla.bench.compare [--settings default,tuned] [--places disk,tmpfs] [--disk DIR] [--tmpfs DIR] [--seconds S] ...
+    python -m ottla.bench.compare [--settings default,tuned] [--places disk,tmpfs] [--disk DIR] [--tmpfs DIR] ...
 
 Prints tables and writes them, with every sample, to bench/results/. bench/PROGRAMS.md says how to read them.
 """
@@ -47,7 +47,7 @@ PROGRAM: Final[Program[Server]] = Program(
 
 
 def run(arguments: Sequence[str] | None = None) -> None:
-    """The command line."""
+    """Run the program with the options of the command line."""
     main(arguments, PROGRAM)
 
 

@@ -1,4 +1,4 @@
-"""What figures depend on: the code, the machine, the versions. Figures belong to a commit: a dirty tree is refused."""
+"""The environment of figures: code, machine, versions. Figures belong to a commit: a dirty tree is refused."""
 
 import datetime
 import os
@@ -10,46 +10,49 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import ottla
+from ottla.bench.components.choose_python import this_interpreter
+from ottla.bench.components.fetch import KAFKA_VERSION
 from ottla.bench.spark.java import java_program
-from requirements.choose_python import this_interpreter
-from tests.harness.fetch import KAFKA_VERSION
 
-REPOSITORY: Final = Path(__file__).parent.parent
-#: New results are no change of what is measured.
+#: The folder from which `ottla` is imported: the repository, or its installation.
+REPOSITORY: Final = Path(ottla.__file__).resolve().parents[1]
+#: The folders of results: new ones are no change of the measured code.
 _RESULTS: Final = ("bench/results", "docs/benchmarks")
 _STEPS: Final = 100_000
-#: For a program that says its version.
+#: The time limit for a program that prints its version.
 _TIMEOUT_S: Final = 60
 
 
 class DirtyTree(Exception):
-    """The code that would be measured is not that of a commit; the sentence names the files."""
+    """The measured code would not be that of a commit; the sentence names the files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """What the figures depend on."""
+    """The environment on which the figures depend."""
 
     date: str
     commit: str
     #: Whether the working tree differs from the commit (`--allow-dirty`).
     is_changed: bool
     cpu_count: int
-    #: One minute's, before anything was started: what else ran on the machine.
+    #: The load average of one minute before anything was started: other work on the machine.
     load_average: float
     kernel: str
     python: str
-    #: A step of a loop: shows how busy the processors are. What a build is worth shows in calls, not here.
+    #: The time of a step of a loop: it shows how busy the processors are. The effect of a build shows in
+    #: calls, not here.
     python_step_ns: float
     java: str
     kafka: str
-    #: Its compiler and optimizations (`requirements/choose_python.py`); empty in older results.
+    #: The compiler and optimizations of Python (`bench/components/choose_python.py`); empty in older results.
     python_build: str = ""
-    #: Free memory that was used once before (`bench/free_memory.py`); zero in older results.
+    #: The free memory that was used once before (`bench/free_memory.py`); zero in older results.
     touched_bytes: int = 0
 
     def words(self) -> str:
-        """Everything, as the beginning of a sentence."""
+        """Return everything in words, as the beginning of a sentence."""
         changed = " with uncommitted changes" if self.is_changed else ""
         touched = f", {self.touched_bytes / 1e9:.1f} GB of free memory used once before"
         return (
@@ -59,13 +62,13 @@ class Environment:
         )
 
     def python_words(self) -> str:
-        """How Python was built, and how fast it is."""
+        """Return the build of Python, and its speed, in words."""
         build = f"{self.python_build}, " if self.python_build else ""
         return f"{build}{self.python_step_ns:.0f} ns for a step of a loop"
 
 
 def changes(repository: Path) -> list[str]:
-    """What differs from the commit, untracked files included, one line of `git status` each."""
+    """Return the changes since the commit, untracked files included, one line of `git status` each."""
     command = ["git", "status", "--porcelain", "--", ".", *(f":(exclude){folder}" for folder in _RESULTS)]
     try:
         done = subprocess.run(command, cwd=repository, capture_output=True, text=True, check=False)
@@ -86,11 +89,14 @@ def check_tree(repository: Path, *, allow_dirty: bool) -> bool:
 
 
 def current(*, allow_dirty: bool) -> Environment:
-    """This machine and this code. Raises DirtyTree."""
-    is_changed = check_tree(REPOSITORY, allow_dirty=allow_dirty)
+    """Return this machine and this code: a commit of the repository, or an installation. Raises DirtyTree."""
+    is_changed, commit = False, f"{ottla.VERSION} as installed"
+    if (REPOSITORY / ".git").exists():
+        is_changed = check_tree(REPOSITORY, allow_dirty=allow_dirty)
+        commit = _output("git", "rev-parse", "--short", "HEAD")
     return Environment(
         date=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
-        commit=_output("git", "rev-parse", "--short", "HEAD"),
+        commit=commit,
         is_changed=is_changed,
         cpu_count=os.cpu_count() or 0,
         load_average=os.getloadavg()[0],
@@ -105,7 +111,7 @@ def current(*, allow_dirty: bool) -> Environment:
 
 
 def _python_step_ns() -> float:
-    """What a step of a small loop costs, at best."""
+    """Return the least time of a step of a small loop."""
 
     def loop_s() -> float:
         began, x = time.perf_counter(), 0

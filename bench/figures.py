@@ -15,19 +15,20 @@ Sample = dict[str, float]
 
 KAFKA: Final = "kafka"
 OTTLA: Final = "ottla"
-#: The same load served by a process that does nothing but what a broker in Python has to (`bench/targets/floor.py`).
+#: The same load served by a process that does only the necessary part of a broker's work
+#: (`bench/targets/floor.py`).
 FLOOR: Final = "floor"
 _NAMES: Final = {KAFKA: "Kafka", OTTLA: "Ottla"}
 _ABSENT: Final = "-"
 
 
 def name_of(target: str) -> str:
-    """How a target is called in sentences."""
+    """Return the name of a target in sentences."""
     return _NAMES.get(target, target)
 
 
 def baseline_first(targets: Iterable[str]) -> list[str]:
-    """The order in which targets are shown: what the others are compared with comes first.
+    """Return targets in the order in which they are shown: the baseline of all ratios comes first.
 
     >>> baseline_first(["ottla", "kafka"]), baseline_first(["old", "new"])
     (['kafka', 'ottla'], ['old', 'new'])
@@ -36,25 +37,28 @@ def baseline_first(targets: Iterable[str]) -> list[str]:
 
 
 class LoadFailed(Exception):
-    """A load ended, but not with what it should have done to the broker."""
+    """A load ended, but without its due effect on the broker."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
-    """How a figure is shown: base unit times `factor`."""
+    """A unit in which a figure is shown: base unit times `factor`."""
 
     name: str
     factor: float = 1.0
     decimals: int = 2
 
     def shown(self, value: float | None) -> str:
-        """The number without the unit's name.
+        """Return the number without the unit's name.
 
         >>> MILLISECONDS.shown(0.0123), MEGABYTES.shown(None)
         ('12.30', '-')
         """
         return _ABSENT if value is None else f"{value * self.factor:,.{self.decimals}f}"
 
+
+#: Where every program that runs loads puts the memory of its servers.
+MEMORY_TABLE: Final = "memory"
 
 MEGABYTES_A_SECOND: Final = Unit(name="MB/s", factor=1e-6, decimals=0)
 MEGABYTES: Final = Unit(name="MB", factor=1e-6, decimals=0)
@@ -71,7 +75,7 @@ PERCENT: Final = Unit(name="%", factor=100, decimals=1)
 
 
 class Verdict(Enum):
-    """What became of a goal."""
+    """The verdict on a goal."""
 
     MET = "met"
     MISSED = "missed"
@@ -93,7 +97,7 @@ class Goal:
         assert (self.at_least is None) != (self.at_most is None), self
 
     def words(self, unit: Unit) -> str:
-        """The goal as text.
+        """Return the goal as text.
 
         >>> Goal(at_least=1.3).words(MEGABYTES_A_SECOND), Goal(at_most=80e6, is_absolute=True).words(MEGABYTES)
         ('≥ 1.3', 'Ottla ≤ 80 MB')
@@ -106,7 +110,7 @@ class Goal:
         return f"{sign} {bound:g}"
 
     def shortfall(self, judged: float) -> float:
-        """How many times the bound is missed; at most 1 where the goal is met.
+        """Return how many times the bound is missed; at most 1 where the goal is met.
 
         >>> Goal(at_least=1.5).shortfall(0.75), Goal(at_most=0.5).shortfall(0.25)
         (2.0, 0.5)
@@ -121,7 +125,7 @@ class Goal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """One metric of a table's samples."""
+    """A figure of a table: one metric of its samples."""
 
     metric: str
     title: str
@@ -133,58 +137,58 @@ class Figure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """The figures of one measure."""
+    """The figures and samples of one measure."""
 
     name: str
     title: str
-    #: What was done.
+    #: The description of the measurement.
     note: str
     figures: Sequence[Figure]
     #: Target -> one sample for each time that it was measured.
     samples: dict[str, list[Sample]] = field(default_factory=dict)
 
     def rows(self) -> "list[Row]":
-        """One for each figure."""
+        """Return a row for each figure."""
         return [Row(table=self, figure=figure) for figure in self.figures]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One figure, of all targets."""
+    """A figure with its values of all targets."""
 
     table: Table
     figure: Figure
 
     @property
     def key(self) -> tuple[str, str]:
-        """The same for the same figure in other sections."""
+        """The key of the figure, equal for the same figure in other sections."""
         return self.table.name, self.figure.metric
 
     def values(self, target: str) -> list[float]:
-        """One for each time that it was measured."""
+        """Return a value for each time that the target was measured."""
         metric = self.figure.metric
         return [sample[metric] for sample in self.table.samples.get(target, ()) if metric in sample]
 
     def median(self, target: str) -> float | None:
-        """Of faults the most of any run. None where it was not measured."""
+        """Return the median of a target; of faults, the most of any run. None where it was not measured."""
         values = self.values(target)
         if not values:
             return None
         return max(values) if self.figure.is_fault else statistics.median(values)
 
     def ratio_of(self, target: str, baseline: str) -> float | None:
-        """Of the medians; None without both, or where the baseline's is zero."""
+        """Return the ratio of the medians; None without both, or where the baseline's is zero."""
         value, base = self.median(target), self.median(baseline)
         return value / base if base and value is not None else None
 
     @property
     def ratio(self) -> float | None:
-        """Ottla / Kafka, which goals are about."""
+        """The ratio Ottla / Kafka, which goals are about."""
         return self.ratio_of(OTTLA, KAFKA)
 
     @property
     def judged(self) -> float | None:
-        """What the goal is about; None without a goal, or where it was not measured."""
+        """The value that the goal bounds; None without a goal, or where it was not measured."""
         goal = self.figure.goal
         if goal is None:
             return None
@@ -194,13 +198,13 @@ class Row:
 
     @property
     def shortfall(self) -> float | None:
-        """See `Goal.shortfall`; None where nothing is judged."""
+        """How many times the goal's bound is missed, at most 1 where it is met; None where nothing is judged."""
         judged, goal = self.judged, self.figure.goal
         return None if judged is None or goal is None else goal.shortfall(judged)
 
     @property
     def verdict(self) -> Verdict | None:
-        """None without a goal."""
+        """The verdict on the goal; None without a goal."""
         if self.figure.goal is None:
             return None
         shortfall = self.shortfall
@@ -209,7 +213,9 @@ class Row:
         return Verdict.MISSED if shortfall > 1 else Verdict.MET
 
     def cell(self, targets: Sequence[str] = (KAFKA, OTTLA)) -> str:
-        """Two targets: `first / second = ratio`. More: each with its ratio to the first one.
+        """Return the values as text.
+
+        Two targets: `first / second = ratio`. More: each with its ratio to the first one.
 
         And whether the goal is missed, and the floor if it was measured.
         """
@@ -237,14 +243,14 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
-    """How many goals there are, by what became of them."""
+    """The numbers of goals by verdict."""
 
     met: int
     missed: int
     not_measured: int
 
     def words(self) -> str:
-        """The sentence for a table.
+        """Return the sentence for a table.
 
         >>> Tally(met=2, missed=1, not_measured=1).words()
         '1 of 3 missed, 1 not measured'
@@ -268,19 +274,19 @@ def tally(rows: Iterable[Row]) -> Tally:
 
 
 def worst(rows: Iterable[Row]) -> Row | None:
-    """The row that misses its goal by the largest factor, or meets it by the smallest; None if none is judged."""
+    """Return the row that misses its goal by the largest factor, or meets it by the smallest; None without goals."""
     judged = [(row.shortfall, row) for row in rows if row.shortfall is not None]
     return max(judged, key=lambda each: each[0])[1] if judged else None
 
 
 def percentiles(seconds: Sequence[float]) -> Sample:
-    """p50, p99 and p99.9 as metrics."""
+    """Return p50, p99 and p99.9 as metrics."""
     cuts = statistics.quantiles(seconds, n=1000, method="inclusive")
     return {"p50_s": cuts[499], "p99_s": cuts[989], "p999_s": cuts[998]}
 
 
 def in_words(figures: Iterable[Figure], sample: Sample) -> str:
-    """One sample, for a line of progress."""
+    """Return one sample as text, for a line of progress."""
     return ", ".join(
         f"{figure.title} {figure.unit.shown(sample[figure.metric])} {figure.unit.name}"
         for figure in figures

@@ -1,11 +1,13 @@
-"""The kernel's free memory, used before anything is measured.
+"""Use of the kernel's free memory before anything is measured.
 
-A virtual machine gets a page of memory from its host when it first writes to it. On a machine that was started a short while
-ago `pwrite` then takes 2.4 to 3.8 s/GB instead of 0.4: whichever server comes first would pay for it, in the figures.
+A virtual machine gets a page of memory from its host when it first writes to it. On a machine that was
+started a short while ago `pwrite` then takes 2.4 to 3.8 s/GB instead of 0.4: whichever server comes first
+would pay for it, in the figures.
 
-Some machines return free memory to the host (free page reporting, a balloon): a few seconds after the topic of one load was deleted,
-the next load gets new pages again, if it writes more than what is left. There the server that comes second would pay: a follower
-that catches up wrote 1,090 to 1,260 MB/s or 310 to 330. So memory is also used once directly before each load that writes much.
+Some machines return free memory to the host (free page reporting, a balloon): a few seconds after the topic
+of one load was deleted, the next load gets new pages again, if it writes more than what is left. There the
+server that comes second would pay: a follower that catches up wrote 1,090 to 1,260 MB/s or 310 to 330. So
+memory is also used once directly before each load that writes much.
 """
 
 import mmap
@@ -15,18 +17,20 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-#: More than the loads of a minute write; it takes a minute on a machine that was just started.
+#: The most memory that is used: more than the loads of a minute write; it takes a minute on a machine that
+#: was just started.
 MOST_BYTES: Final = 16 << 30
-#: What `held` leaves free: a JVM takes 1.3 GB.
+#: The memory that `held` leaves free: a JVM takes 1.3 GB.
 LEFT_BYTES: Final = 4 << 30
-#: Of free memory; the kernel begins to take pages back from others before all of it is used.
+#: The share of free memory that is used; the kernel begins to take pages back from others before all of it is
+#: used.
 _SHARE: Final = 0.9
 _PIECE_BYTES: Final = 1 << 20
 _MEMINFO: Final = Path("/proc/meminfo")
 
 
 def free_bytes(meminfo: Path = _MEMINFO) -> int:
-    """Memory that nothing is in, not even files: what has been in use before was touched then."""
+    """Return the memory without any contents, even of files: memory that was in use before was touched then."""
     [line] = [line for line in meminfo.read_text().splitlines() if line.startswith("MemFree:")]
     return int(line.split()[1]) * 1024
 
@@ -34,7 +38,7 @@ def free_bytes(meminfo: Path = _MEMINFO) -> int:
 def touch_free_memory(
     folder: Path, *, say: Callable[[str], None], free: Callable[[], int] = free_bytes
 ) -> int:
-    """Write to free memory once, most of it; returns how many bytes. `folder` is on a disk.
+    """Write to most of the free memory once; return how many bytes. `folder` is on a disk.
 
     Cost: 0.1 to 0.2 s/GB; 2 to 4 s/GB where the host has to find the memory.
     """
@@ -45,7 +49,10 @@ def touch_free_memory(
 
 
 def touch(folder: Path, size_bytes: float, *, free: Callable[[], int] = free_bytes) -> int:
-    """As `touch_free_memory`, of so many bytes: the kernel hands out next what was freed last."""
+    """Write to `size_bytes` of free memory once; return how many bytes.
+
+    The kernel hands out next the pages that were freed last.
+    """
     size = _bounded(size_bytes, free)
     _touch(folder, size)
     return size
@@ -53,7 +60,9 @@ def touch(folder: Path, size_bytes: float, *, free: Callable[[], int] = free_byt
 
 @contextmanager
 def held(size_bytes: float, *, free: Callable[[], int] = free_bytes) -> Iterator[None]:
-    """Use so much memory until the block ends, for a load that begins some seconds later: the host does not get it meanwhile.
+    """Use so much memory until the block ends, so that the host does not take it back.
+
+    It is for a load that begins some seconds later.
 
     Nothing where the processes that are started meanwhile may need it.
     """
@@ -76,8 +85,9 @@ def _bounded(size_bytes: float, free: Callable[[], int]) -> int:
 
 
 def _touch(folder: Path, size: int) -> None:
-    # A file without content is read. The kernel puts its zeros into pages of the page cache, which are free again once the
-    # file is deleted. Nothing goes to the disk, and a program that needs the memory meanwhile gets it.
+    # A file without content is read. The kernel puts its zeros into pages of the page cache, which are free
+    # again once the file is deleted. Nothing goes to the disk, and a program that needs the memory meanwhile
+    # gets it.
     piece = bytearray(_PIECE_BYTES)
     with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
         file.truncate(size)

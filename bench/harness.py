@@ -1,4 +1,4 @@
-"""What every benchmark does with its subjects: they are started together, warmed up, measured in turn, and killed at the end.
+"""The frame of every benchmark: subjects are started together, warmed up, measured in turn, and killed at the end.
 
     with Harness(subjects, say=print) as harness:
         harness.start()
@@ -25,11 +25,11 @@ from ottla.bench.warm_up import WarmUp, warm_up
 
 
 class Harness(Generic[T]):
-    """Some subjects; `say` gets a line for whatever takes a while."""
+    """The subjects of a benchmark; `say` gets a line for everything that takes a while."""
 
     def __init__(self, subjects: Sequence[T], *, say: Callable[[str], None]) -> None:
         self.subjects = subjects
-        #: Name -> how it was warmed up.
+        #: Name -> the warm-up of the subject.
         self.warm_ups: dict[str, WarmUp] = {}
         self._say = say
 
@@ -43,7 +43,7 @@ class Harness(Generic[T]):
             subject.kill()
 
     def start(self) -> None:
-        """Start all of them and wait until they serve."""
+        """Start all subjects and wait until they serve."""
         for subject in self.subjects:
             subject.start()
             self._say(f"{subject.name} is up")
@@ -56,7 +56,9 @@ class Harness(Generic[T]):
         most_s: float = math.inf,
         subjects: Sequence[T] | None = None,
     ) -> None:
-        """Warm up each one, or these, until its CPU falls no more; a subject without processes here has none to watch.
+        """Warm up each subject, or each of `subjects`, until its CPU falls no more.
+
+        A subject without processes on this machine is not warmed up.
 
         Nothing is done with `most_rounds` 0; no round begins after `most_s`, of each.
         """
@@ -70,7 +72,7 @@ class Harness(Generic[T]):
                 )
 
     def in_turn(self, run: int, *, times: int = 1, subjects: Sequence[T] | None = None) -> Iterator[T]:
-        """Each subject, or each of these, so many times; the order is reversed each time, and from run to run."""
+        """Yield each subject, or each of `subjects`, `times` times; the order changes each time and in each run."""
         subjects = self.subjects if subjects is None else subjects
         for time in range(times):
             yield from subjects if (run + time) % 2 == 0 else reversed(subjects)
@@ -81,7 +83,7 @@ class Harness(Generic[T]):
 
 @contextmanager
 def scratch(base: Path, name: str) -> Iterator[Path]:
-    """A new folder for what subjects write, removed at the end."""
+    """Make a new folder for the files of subjects, removed at the end."""
     folder = Path(tempfile.mkdtemp(prefix=f"ottla-{name}-", dir=base))
     try:
         yield folder

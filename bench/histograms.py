@@ -18,12 +18,12 @@ PERCENTILES: Final = {"p50_s": 50.0, "p90_s": 90.0, "p99_s": 99.0, "p999_s": 99.
 
 
 def new_histogram() -> HdrHistogram:
-    """An empty one; its `encode` gives bytes."""
+    """Make an empty histogram; its `encode` returns bytes."""
     return HdrHistogram(LEAST_US, MOST_US, _DIGITS, b64_wrap=False)
 
 
 def merged(encoded: Iterable[bytes]) -> HdrHistogram:
-    """The sum of encoded histograms; the order does not matter."""
+    """Return the sum of encoded histograms; the order does not matter."""
     total = new_histogram()
     for each in encoded:
         total.decode_and_add(bytes(each))
@@ -31,7 +31,9 @@ def merged(encoded: Iterable[bytes]) -> HdrHistogram:
 
 
 def percentiles_s(histogram: HdrHistogram) -> dict[str, float | None]:
-    """PERCENTILES in seconds: the highest value of the class that has it, at most 0.1 % too large. None where nothing was recorded.
+    """Return PERCENTILES in seconds; None where nothing was recorded.
+
+    Each is the highest value of the class that has it, at most 0.1 % too large.
 
     >>> some = new_histogram()
     >>> for latency_us in (1000, 2000, 3000, 500_000):

@@ -4,9 +4,9 @@ import re
 import subprocess
 from typing import Final, NamedTuple
 
-from tests.harness import fetch
+from ottla.bench.components import fetch
 
-#: kafka-producer-perf-test.sh's and kafka-consumer-perf-test.sh's heap.
+#: The JVM's options in kafka-producer-perf-test.sh and kafka-consumer-perf-test.sh.
 _FLAGS: Final = ("-Xmx512M", "-XX:+UseG1GC", "-Xshare:auto")
 _RESULT = re.compile(
     r"(?P<count>\d+) (?:steady state )?records sent, (?P<per_s>[\d.]+) records/sec \((?P<mb_s>[\d.]+) MB/sec\), "
@@ -21,7 +21,7 @@ class ToolFailed(Exception):
 
 
 class Produced(NamedTuple):
-    """What ProducerPerformance says of its run."""
+    """The figures that ProducerPerformance prints of its run."""
 
     bytes_per_s: float
     mean_s: float
@@ -47,7 +47,7 @@ def produce(
     warm_up_count: int = 0,
     rate: float | None = None,
 ) -> Produced:
-    """kafka-producer-perf-test: as fast as it can, or `rate` records a second.
+    """Run kafka-producer-perf-test as fast as it can, or at `rate` records per second.
 
     The first `warm_up_count` records are sent, but not measured.
     """
@@ -78,7 +78,7 @@ def produce(
 
 
 def consume(bootstrap: str, topic: str, *, count: int) -> float:
-    """kafka-consumer-perf-test: the bytes per second of its fetching, without the time to join the group."""
+    """Run kafka-consumer-perf-test; return the bytes per second of its fetching, without joining the group."""
     output = _run(
         "org.apache.kafka.tools.ConsumerPerformance",
         *("--bootstrap-server", bootstrap, "--topic", topic, "--num-records", str(count), "--hide-header"),

@@ -1,4 +1,4 @@
-"""What the loads have in common: the figures of bulk loads and of requests, for one broker and for clusters."""
+"""The figures of bulk loads and of requests, for one broker and for clusters."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -16,13 +16,13 @@ from ottla.bench.figures import (
 )
 
 GIGABYTE: Final = 1e9
-#: Of the figures below: the brokers' processor time.
+#: The metrics, among the figures below, of the brokers' processor time.
 CPU_METRICS: Final = ("cpu_s_per_gb", "cpu_s_per_request")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goals:
-    """Bounds of ratios Ottla / Kafka; None where there is no goal."""
+    """The bounds of ratios Ottla / Kafka; None where there is no goal."""
 
     throughput: float | None = None
     cpu: float | None = None
@@ -30,7 +30,7 @@ class Goals:
 
 
 def bulk_figures(goals: Goals, *, cpu: str = "broker CPU", cpu_goal: Goal | None = None) -> list[Figure]:
-    """Of loads that are measured in bytes."""
+    """Return the figures of loads that are measured in bytes."""
     return [
         Figure(
             metric="bytes_per_s",
@@ -45,7 +45,7 @@ def bulk_figures(goals: Goals, *, cpu: str = "broker CPU", cpu_goal: Goal | None
 
 
 def request_figures(goals: Goals, *, cpu: str = "broker CPU for each request") -> list[Figure]:
-    """Of loads that are measured in requests."""
+    """Return the figures of loads that are measured in requests."""
     return [
         Figure(
             metric="requests_per_s",
@@ -58,7 +58,7 @@ def request_figures(goals: Goals, *, cpu: str = "broker CPU for each request") -
 
 
 def latency_figures(p99: float | None, *, p50: Goal | None = None, unit: Unit = MILLISECONDS) -> list[Figure]:
-    """The percentiles that are shown."""
+    """Return the figures of the percentiles that are shown."""
     return [
         Figure(metric="p50_s", title="p50", unit=unit, goal=p50),
         Figure(metric="p99_s", title="p99", unit=unit, goal=_at_most(p99)),
@@ -74,10 +74,10 @@ def _at_most(bound: float | None) -> Goal | None:
 
 
 def bulk_sample(*, cpu_s: float, took_s: float, size_bytes: int) -> Sample:
-    """For `bulk_figures`."""
+    """Return a sample of `bulk_figures`."""
     return {"bytes_per_s": size_bytes / took_s, "cpu_s_per_gb": cpu_s / (size_bytes / GIGABYTE)}
 
 
 def partition_words(count: int) -> str:
-    """For titles."""
+    """Return the number of partitions in words, for titles."""
     return "1 partition" if count == 1 else f"{count} partitions"

@@ -1,4 +1,4 @@
-"""The loads on one broker: what is done, how much of it, what is measured, and the goals.
+"""The loads on one broker: their work, their volume, their figures and goals.
 
 Every load runs against one server at a time. Topics are new for each produce; consumers read topics that `prepare`
 filled. Volumes are for scale 1, about a second of Kafka's time.
@@ -48,12 +48,12 @@ CONSUMER_SETTINGS: Final = {
     "queued.max.messages.kbytes": "262144",
     "fetch.queue.backoff.ms": "2",
 }
-#: What sending mapped segments costs at least, 1 KB records, on the machine where the goals were set.
+#: The least cost of sending mapped segments, 1 KB records, on the machine where the goals were set.
 _CONSUME_FLOOR_S_PER_GB: Final = 0.36
 
 #: Percentiles need more requests than throughput: paced loads take so many times as long.
 _PACED_S: Final = 2.0
-#: Those of which only the median has a goal.
+#: The duration of loads of which only the median has a goal.
 _ASKED_S: Final = 0.5
 
 _topic_numbers = numbers(1)
@@ -78,7 +78,7 @@ class _Topic:
             client.create_topic(name, partitions=partitions)
 
     def topic_id(self) -> UUID:
-        """As current clients name it."""
+        """Return the topic's id, by which current clients name it."""
         request = MetadataRequest(topics=[MetadataRequestTopic(name=self.name)])
         with WireClient(self._server.port, versions=TOPIC_ID_VERSIONS) as client:
             return client.request(ApiKey.METADATA, request, MetadataResponse).topics[0].topic_id
@@ -93,7 +93,7 @@ class _Topic:
 
 @contextmanager
 def _topic(server: Server, load: str, *, partitions: int) -> Iterator[_Topic]:
-    """A topic for one load, deleted behind it."""
+    """Make a topic for one load, deleted behind it."""
     topic = _Topic(server, f"{load}-{next(_topic_numbers)}", partitions=partitions)
     yield topic
     with WireClient(server.port) as client:
@@ -101,7 +101,7 @@ def _topic(server: Server, load: str, *, partitions: int) -> Iterator[_Topic]:
 
 
 def librdkafka_produce(*, record_bytes: int, partitions: int, acks: str, megabytes: int) -> Measure[Server]:
-    """Librdkafka with its defaults: batches of up to 1 MB."""
+    """Produce by librdkafka with its defaults: batches of up to 1 MB."""
     name = f"rdkafka-produce-{record_bytes}b-{partitions}p-acks-{acks}"
 
     def run(server: Server, scale: float) -> Sample:
@@ -137,7 +137,7 @@ def librdkafka_produce(*, record_bytes: int, partitions: int, acks: str, megabyt
 
 
 def java_produce(*, record_bytes: int, partitions: int, megabytes: int) -> Measure[Server]:
-    """kafka-producer-perf-test with its defaults: 16 KB batches, acks=all, idempotent."""
+    """Produce by kafka-producer-perf-test with its defaults: 16 KB batches, acks=all, idempotent."""
     name = f"java-produce-{record_bytes}b-{partitions}p"
 
     def run(server: Server, scale: float) -> Sample:
@@ -191,7 +191,7 @@ def _consume_figures(partitions: int) -> list[Figure]:
 
 
 def librdkafka_consume(*, record_bytes: int, partitions: int, megabytes: int) -> Measure[Server]:
-    """Librdkafka reading whole partitions from the page cache."""
+    """Consume whole partitions from the page cache by librdkafka."""
     name = f"rdkafka-consume-{record_bytes}b-{partitions}p"
 
     def run(server: Server, scale: float) -> Sample:
@@ -215,7 +215,7 @@ def librdkafka_consume(*, record_bytes: int, partitions: int, megabytes: int) ->
 
 
 def java_consume(*, partitions: int, megabytes: int) -> Measure[Server]:
-    """kafka-consumer-perf-test, in a group."""
+    """Consume by kafka-consumer-perf-test, in a group."""
     name = f"java-consume-1024b-{partitions}p"
 
     def run(server: Server, scale: float) -> Sample:
@@ -236,7 +236,7 @@ def java_consume(*, partitions: int, megabytes: int) -> Measure[Server]:
 
 
 def one_at_a_time(goals: Goals) -> Measure[Server]:
-    """A batch of 1 KB, answered, then the next one."""
+    """Measure a batch of 1 KB, answered, then the next one."""
 
     def run(server: Server, scale: float) -> Sample:
         with _topic(server, "one-at-a-time", partitions=1) as topic:
@@ -266,7 +266,10 @@ def asked_one_at_a_time(
     *,
     versions: Mapping[ApiKey, int] | None = None,
 ) -> Measure[Server]:
-    """The same request about a topic of one record, answered, then once more; `versions` as of WireClient."""
+    """Measure the same request about a topic of one record, answered, then once more.
+
+    `versions` are those of WireClient.
+    """
     version = None if versions is None else versions[api_key]
     name = api_key.name.lower().replace("_", "-") + ("" if version is None else f"-v{version}")
 
@@ -297,7 +300,7 @@ def asked_one_at_a_time(
 
 
 def at_rate(goals: Goals, *, per_s: int) -> Measure[Server]:
-    """A batch of 1 KB, so many times a second, by the clock."""
+    """Measure a batch of 1 KB, so many times a second, by the clock."""
 
     def run(server: Server, scale: float) -> Sample:
         with _topic(server, "at-rate", partitions=1) as topic:
@@ -318,7 +321,7 @@ def at_rate(goals: Goals, *, per_s: int) -> Measure[Server]:
 
 
 def pipelined(goals: Goals, *, batch_bytes: int, connections: int, depth: int) -> Measure[Server]:
-    """Small requests, several under way on each connection."""
+    """Measure small requests, several under way on each connection."""
     name = f"pipelined-{batch_bytes}b"
 
     def run(server: Server, scale: float) -> Sample:
@@ -412,7 +415,7 @@ _BULK: Final = librdkafka_produce(record_bytes=_KIB, partitions=6, acks="all", m
 
 
 def warm_up_round(server: Server, scale: float) -> Mapping[str, float]:
-    """Each kind of request, since each warms its own code: the CPU of all of them."""
+    """Run each kind of request, since each warms its own code; return the CPU of each."""
     loads = (_BULK, _SMALL, _MEDIUM, _ONE_AT_A_TIME, *_ASKED)
     samples = {load.name: load.run(server, scale) for load in loads}
     return {

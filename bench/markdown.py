@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """The lines of a table; the first row is its head.
+    """Yield the lines of a table; the first row is its head.
 
     >>> list(aligned([["load", "MB/s"], ["a", "1"]]))
     ['| load | MB/s |', '|------|------|', '| a    | 1    |']

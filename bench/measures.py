@@ -1,4 +1,4 @@
-"""What a benchmark consists of: measures, and what they are taken of."""
+"""The parts of a benchmark: measures, and the subjects that they are taken of."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,17 +12,17 @@ from ottla.bench.targets.memory import LOADED_GOAL_BYTES
 class Subject(Protocol):
     """A server or a cluster of Kafka or Ottla, made with a folder and settings, not started yet."""
 
-    #: How it is called in results.
+    #: The name of the subject in results.
     name: str
 
     def start(self) -> object:
         """Start all processes, and wait until they serve."""
 
     def kill(self) -> None:
-        """SIGKILL to all that run."""
+        """Kill the processes that run (SIGKILL)."""
 
     def broker_pids(self) -> Sequence[int]:
-        """The processes of the brokers that run."""
+        """Return the processes of the brokers that run."""
 
 
 T = TypeVar("T", bound=Subject)
@@ -30,7 +30,7 @@ T = TypeVar("T", bound=Subject)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measure(Generic[T]):
-    """What makes one table; see `Table`."""
+    """A measure of each subject, from which one table is made."""
 
     name: str
     title: str
@@ -38,9 +38,10 @@ class Measure(Generic[T]):
     #: (subject, scale) -> sample. Scale 1 is a volume that takes about a second.
     run: Callable[[T, float], Sample]
     note: str = ""
-    #: Fills what `run` reads, once for each subject, before the first of the loads, or of the measures that restart nodes.
+    #: Prepares the data that `run` reads, once for each subject, before the first of the loads, or of the
+    #: measures that restart nodes.
     prepare: Callable[[T, float], None] | None = None
-    #: Samples in each run: fail-overs vary more than loads.
+    #: The number of samples in each run: fail-overs vary more than loads.
     times: int = 1
     #: Whether nodes are restarted, which are cold then: it comes last, after all runs of the others, and unrehearsed.
     restarts_nodes: bool = False
@@ -50,13 +51,14 @@ class Measure(Generic[T]):
     has_floor: bool = False
     #: Whether Ottla's processor time is profiled, too: `run` reads `usage` just before and just after what it measures.
     is_profiled: bool = False
-    #: What `run` writes to files at scale 1, on all brokers: so much memory is used once before (`bench/free_memory.py`).
+    #: The bytes that `run` writes to files at scale 1, on all brokers: so much memory is used once before
+    #: (`bench/free_memory.py`).
     written_bytes: float = 0.0
-    #: What `prepare` writes.
+    #: The bytes that `prepare` writes.
     prepared_bytes: float = 0.0
 
     def table(self) -> Table:
-        """A table without samples."""
+        """Return a table without samples."""
         return Table(name=self.name, title=self.title, note=self.note, figures=self.figures)
 
 
@@ -73,14 +75,14 @@ class Program(Generic[T]):
     warm_up_round: Callable[[T, float], Mapping[str, float]]
     #: About how long each load takes, unless the command line says otherwise.
     seconds: float
-    #: What is measured unless the command line says otherwise.
+    #: The settings with which it is measured unless the command line says otherwise.
     settings: Sequence[str]
     places: Sequence[str]
     #: Properties of this program on top of the chosen settings.
     properties: Mapping[str, str]
     #: (measure, metric) of the rows that the short tables show, beside the worst one and the memory.
     headlines: Sequence[tuple[str, str]]
-    #: Bound for the private memory of Ottla's largest broker under load.
+    #: The bound for the private memory of Ottla's largest broker under load.
     memory_goal_bytes: float = LOADED_GOAL_BYTES
     #: The subject that is measured beside the others where a measure has a floor: neither warmed up nor judged.
     floor: Callable[[Path, Mapping[str, str]], T] | None = None

@@ -1,7 +1,7 @@
-"""Rounds after the timed ones, with nodes of their own: what they report would cost the timed runs processor time.
+"""Rounds after the timed ones, with nodes of their own: their reports would cost the timed runs processor time.
 
-watched     every load once: turns of Ottla's event loops that take too long; and the floor's, under the loads that it takes
-profiled    some loads: what Ottla's processor time is spent on
+watched     every load once: long turns of Ottla's event loops; and the floor's, under the loads that it takes
+profiled    some loads: the parts of Ottla's processor time
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +18,8 @@ from ottla.bench.targets.profiled import ProfiledCluster, ProfiledServer, Sample
 from ottla.bench.targets.turn_logs import READER, watched
 from ottla.bench.turns import Turn
 
-#: Of what is not timed: loads that restart nodes take long, and their volume is of no importance here.
+#: The scale of rounds that are not timed: loads that restart nodes take long, and their volume is of no
+#: importance here.
 REHEARSAL_SCALE: Final = 0.25
 #: A load is profiled until so much processor time of all nodes is sampled: 1,500 samples at 250 ticks a second.
 _ENOUGH_S: Final = 6.0
@@ -27,7 +28,7 @@ _MOST_ROUNDS: Final = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation(Generic[T]):
-    """The rounds of one section."""
+    """The rounds of observation in one section."""
 
     program: Program[T]
     measures: Sequence[Measure[T]]
@@ -39,11 +40,14 @@ class Observation(Generic[T]):
     say: Callable[[str], None]
 
     def watch(self) -> dict[str, list[Turn]]:
-        """Load -> the turns of Ottla's event loops above the bound."""
+        """Return load -> the turns of Ottla's event loops above the bound."""
         return self._watch(OTTLA, self.program.subjects[OTTLA], self.measures)
 
     def watch_floor(self) -> dict[str, list[Turn]]:
-        """As `watch`, of the floor's event loops under the loads that it takes; none where there is no floor."""
+        """Return load -> the turns of the floor's event loops above the bound; none where there is no floor.
+
+        These are the loads that the floor takes.
+        """
         measures = [measure for measure in self.measures if measure.has_floor]
         if self.program.floor is None or not measures:
             return {}
@@ -70,7 +74,7 @@ class Observation(Generic[T]):
         return turns
 
     def profile(self) -> list[Profile]:
-        """Of the measures that are profiled; none for a program without such."""
+        """Return the profiles of the measures that are profiled; none for a program without such."""
         chosen = [measure for measure in self.measures if measure.is_profiled]
         if not chosen or self.program.profiled is None:
             return []

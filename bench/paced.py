@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
-#: Wake up when asked to, not 50 microseconds later.
+#: Timers with this slack of the kernel wake up when asked to, not 50 microseconds later.
 _PR_SET_TIMERSLACK: Final = 29
 _RECEIVE_BYTES: Final = 1 << 20
 
@@ -28,7 +28,7 @@ def _connect(port: int) -> socket.socket:
 
 
 def _answer_bytes(connection: socket.socket, frame: bytes) -> int:
-    """The size of one answer, length included. All answers of a load are as long as the first one."""
+    """Return the size of one answer, length included. All answers of a load are as long as the first one."""
     connection.sendall(frame)
     answer = connection.recv(_RECEIVE_BYTES)
     size = 4 + int.from_bytes(answer[:4], "big")
@@ -38,7 +38,7 @@ def _answer_bytes(connection: socket.socket, frame: bytes) -> int:
 
 
 def one_at_a_time(port: int, frame: bytes, *, duration_s: float) -> list[float]:
-    """Send, wait for the answer, send: the seconds that each round trip took."""
+    """Send, wait for the answer, send; return the seconds of each round trip."""
     took: list[float] = []
     with _connect(port) as connection:
         expected = _answer_bytes(connection, frame)
@@ -99,7 +99,7 @@ def at_rate(port: int, frame: bytes, *, per_s: int, duration_s: float) -> list[f
 
 
 def pipelined(port: int, frame: bytes, *, connections: int, depth: int, duration_s: float) -> int:
-    """Keep `depth` requests under way on each connection: the requests answered in `duration_s`."""
+    """Keep `depth` requests under way on each connection; return the requests answered in `duration_s`."""
     sockets = [_connect(port) for _ in range(connections)]
     try:
         expected = [_answer_bytes(connection, frame) for connection in sockets]

@@ -1,4 +1,4 @@
-"""What Ottla's processor time is spent on in a load: samples of each node, divided into parts that add up to the measured figure.
+"""Profiles of Ottla's processor time in a load: samples of each node, divided into parts that add up to the figure.
 
 Pure, but for the lines of this tree's code, by which a system call is known.
 """
@@ -12,26 +12,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
-from ottla.bench.environment import REPOSITORY
+import ottla
 from ottla.bench.figures import Unit
 from ottla.bench.markdown import aligned
 
 _WAITING: Final = "waiting for events, and between callbacks (loop)"
 _RECEIVING: Final = "receiving (socket)"
-#: Part -> what a line has that makes the call.
+#: Part -> the lines of code that make its calls.
 _CALLS: Final = {
     "sending (socket)": re.compile(r"_transport\.(write|writelines)\("),
     "writing files": re.compile(r"\bos\.(pwritev?|writev?|f(data)?sync|ftruncate|posix_fallocate)\("),
     "reading files": re.compile(r"\bos\.(preadv?|readv?|posix_fadvise)\(|\bmmap\.mmap\(|\.madvise\("),
     "checksum": re.compile(r"\bcrc32c\("),
 }
-#: Part -> folders of the code.
+#: Part -> the folders of its code.
 _CODE: Final = {
     "Python: network": ("broker/network",),
     "Python: api": ("broker/api",),
-    "Python: reads": ("broker/reads",),
-    "Python: purgatory": ("broker/purgatory",),
-    "Python: replicas, replication": ("broker/replicas", "broker/replication"),
+    "Python: reads": ("broker/replicas/reading",),
+    "Python: purgatory": ("broker/replicas/waiting",),
+    "Python: replicas, replication": ("broker/replicas", "replication"),
     "Python: storage": ("storage",),
     "Python: protocol": ("protocol",),
     "Python: runtime": ("runtime",),
@@ -41,6 +41,7 @@ _OTHER_THREADS: Final = "other threads"
 PARTS: Final = (_WAITING, _RECEIVING, *_CALLS, *_CODE, _OTHER, _OTHER_THREADS)
 
 _FUNCTIONS: Final = 10
+_PACKAGE: Final = Path(ottla.__file__).parent
 _RUNNER: Final = "asyncio/runners.py"
 _PRODUCE: Final = "broker/api/k00_produce.py"
 BROKER: Final = "broker"
@@ -50,7 +51,7 @@ ALL: Final = "all brokers"
 
 
 class Frame(NamedTuple):
-    """A function that runs, and where."""
+    """A function that runs, with its file and line."""
 
     file: str
     function: str
@@ -60,47 +61,48 @@ class Frame(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSamples:
-    """Of one node while its sampler was on; in seconds of processor time."""
+    """The samples of one node while its sampler was on, in seconds of processor time."""
 
     #: Stack of the main thread, innermost frame first -> time.
     stacks: Sequence[tuple[float, Sequence[Frame]]]
-    #: Of all other threads.
+    #: The processor time of all other threads.
     others_s: float
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """What `ottla.bench.internals.profiled_broker` writes."""
+        """Read the data that `ottla.bench.internals.profiled_broker` writes."""
         stacks = [(seconds, [Frame(*frame) for frame in stack]) for seconds, stack in data["stacks"]]
         return cls(stacks=stacks, others_s=data["others_s"])
 
     @property
     def total_s(self) -> float:
-        """Of the whole process."""
+        """The processor time of the whole process."""
         return sum(seconds for seconds, _ in self.stacks) + self.others_s
 
     @property
     def is_leader(self) -> bool:
-        """Whether producers have sent to it."""
+        """Whether the node has got records from producers."""
         return any(_in_tree(frame.file) == _PRODUCE for _, stack in self.stacks for frame in stack)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """Of one load. Values are in the base unit of the figure, for each request or gigabyte."""
+    """The profile of one load. Values are in the base unit of the figure, for each request or gigabyte."""
 
     #: The measure's name, and the metric of its figure.
     load: str
     metric: str
-    #: As measured while it was profiled: the sum of all parts.
+    #: The figure while it was profiled: the sum of all parts.
     cpu: float
     #: Column (broker, or leader and followers) -> part -> value.
     parts: Mapping[str, Mapping[str, float]]
-    #: The functions that take the most themselves, calls of the parts before "Python" aside, over all nodes: name -> value.
+    #: The functions that take the most themselves, without calls of the parts before "Python", over all
+    #: nodes: name -> value.
     functions: Mapping[str, float]
 
 
 def profile_of(load: str, metric: str, rounds: Iterable[tuple[float, Sequence[NodeSamples]]]) -> Profile:
-    """`rounds`: what the load has measured as its figure, and the samples of each node meanwhile."""
+    """Make the profile of a load; `rounds` has the figure of each round, and the samples of each node meanwhile."""
     rounds = list(rounds)
     parts: dict[str, dict[str, float]] = {}
     functions: dict[str, float] = defaultdict(float)
@@ -133,7 +135,7 @@ def _columns(nodes: Sequence[NodeSamples]) -> list[str]:
 
 
 def part_of(stack: Sequence[Frame]) -> str:
-    """The part of PARTS to which the time of a sample belongs; `stack` has the innermost frame first."""
+    """Return the part of PARTS to which the time of a sample belongs; `stack` has the innermost frame first."""
     leaf = stack[0]
     if leaf.file.endswith(_RUNNER):
         return _WAITING
@@ -152,11 +154,9 @@ def part_of(stack: Sequence[Frame]) -> str:
 
 
 def _in_tree(file: str) -> str | None:
-    """The path in the repository; None for code of others."""
+    """Return the path in the package `ottla`; None for code of others."""
     path = Path(file)
-    if not path.is_relative_to(REPOSITORY) or "site-packages" in path.parts:
-        return None
-    return str(path.relative_to(REPOSITORY))
+    return str(path.relative_to(_PACKAGE)) if path.is_relative_to(_PACKAGE) else None
 
 
 def _is_in(path: str, folders: Sequence[str]) -> bool:
@@ -168,12 +168,12 @@ def _name(frame: Frame) -> str:
 
 
 def profile_lines(profile: Profile, unit: Unit, *, timed: float | None, floor: float | None) -> Iterator[str]:
-    """Two tables: parts, and functions."""
+    """Yield two tables: parts, and functions."""
     columns = list(profile.parts)
     sums = [sum(profile.parts[column].values()) for column in columns]
     yield (
-        f"CPU of Ottla, {unit.name}: {unit.shown(profile.cpu)} while it was profiled, {unit.shown(timed)} in the timed runs, "
-        f"floor {unit.shown(floor)}."
+        f"CPU of Ottla, {unit.name}: {unit.shown(profile.cpu)} while it was profiled, {unit.shown(timed)} "
+        f"in the timed runs, floor {unit.shown(floor)}."
     )
     yield ""
     rows = [["part", *columns]]

@@ -1,4 +1,4 @@
-"""What the programs that compare Kafka and Ottla have in common: command line, sections, runs, results.
+"""The common part of the programs that compare Kafka and Ottla: command line, sections, runs, results.
 
 free memory is used once; for each choice of settings, for each place of the logs, a section:
     measures that need no running subject:  Kafka, Ottla; in the next run Ottla, Kafka; ...
@@ -29,7 +29,15 @@ from ottla.bench.observed import REHEARSAL_SCALE, Observation
 from ottla.bench.report import Report, Section
 from ottla.bench.targets.memory import PeakMemory, memory_table
 from ottla.bench.targets.servers import end_on_signals
-from ottla.bench.targets.settings import DISK, PLACES, SETTINGS, TMPFS, WrongPlace, check_place, file_system_of
+from ottla.bench.targets.settings import (
+    DISK,
+    PLACES,
+    SETTINGS,
+    TMPFS,
+    WrongPlace,
+    check_place,
+    file_system_of,
+)
 from ottla.bench.turns import turns_table
 from ottla.bench.warm_up import MOST_ROUNDS
 
@@ -37,7 +45,7 @@ _QUICK_SECONDS: Final = 0.2
 _QUICK_WARM_UPS: Final = 1
 _RUNS: Final = 3
 
-#: Of memory that is used once before a load: sockets and clients need some, too.
+#: The factor of memory that is used once before a load: sockets and clients need some, too.
 _SPARE: Final = 1.5
 
 
@@ -82,8 +90,10 @@ def main(arguments: Sequence[str] | None, program: Program[T]) -> None:
 
 
 def parse(arguments: Sequence[str] | None, program: Program[T]) -> argparse.Namespace:
-    """What the command line asks for; ends the process with a sentence if that makes no figures."""
-    parser = argparse.ArgumentParser(prog=f"python -m ottla.bench.{program.name}", description=program.description)
+    """Parse the command line; the process ends with a sentence if the options make no figures."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m ottla.bench.{program.name}", description=program.description
+    )
     _add_dimensions(parser, program)
     _add_parts(parser, program)
     options = parser.parse_args(arguments)
@@ -104,7 +114,7 @@ def parse(arguments: Sequence[str] | None, program: Program[T]) -> argparse.Name
 
 
 def _add_dimensions(parser: argparse.ArgumentParser, program: Program[T]) -> None:
-    """Settings, places, and how much is done."""
+    """Add the options of settings, places, and volume."""
     for name, known, chosen in (
         ("settings", list(SETTINGS), program.settings),
         ("places", list(PLACES), program.places),
@@ -128,7 +138,7 @@ def _add_dimensions(parser: argparse.ArgumentParser, program: Program[T]) -> Non
 
 
 def _add_parts(parser: argparse.ArgumentParser, program: Program[T]) -> None:
-    """What is printed only."""
+    """Add the options of runs that are only printed."""
     parser.add_argument("--no-save", action="store_true", help="print only")
     words = "one short run after one round of warm-up, printed only: whether it works"
     parser.add_argument("--quick", action="store_true", help=words)
@@ -143,12 +153,12 @@ def _add_parts(parser: argparse.ArgumentParser, program: Program[T]) -> None:
 
 
 def _subjects(program: Program[T]) -> dict[str, Callable[[Path, Mapping[str, str]], T]]:
-    """All that can be measured, the floor last."""
+    """Return all subjects that can be measured, the floor last."""
     return {**program.subjects, **({FLOOR: program.floor} if program.floor is not None else {})}
 
 
 class _names:  # noqa: N801 - a type of argparse, shown in its messages
-    """A list of known names with commas between them."""
+    """An argument of known names with commas between them."""
 
     def __init__(self, known: Sequence[str]) -> None:
         self._known = known
@@ -178,7 +188,7 @@ class SectionRun(Generic[T]):
         self._scale: float = options.seconds
         self._most_warm_ups: int = options.warm_up_rounds
         self._is_observed: bool = options.observe
-        #: On a disk; None: memory is not used before a load.
+        #: A folder on a disk for the use of memory; None: memory is not used before a load.
         self._touch_in: Path | None = None if options.quick else options.disk
         self._folder = folder
         self._settings = settings
@@ -192,7 +202,7 @@ class SectionRun(Generic[T]):
             if (name != FLOOR or has_floor) and (not options.server or name in options.server)
         ]
         self._has_floor = any(subject.name == FLOOR for subject in subjects)
-        #: Those that are compared: all but the floor.
+        #: The subjects that are compared: all but the floor.
         self._compared = [subject for subject in subjects if subject.name != FLOOR]
         self._harness = Harness(subjects, say=self._say)
         self._tables: dict[str, Table] = {measure.name: measure.table() for measure in self._measures}

@@ -22,7 +22,8 @@ MEASURES: Final[tuple[Measure[Cluster], ...]] = (
     Measure(
         name="replay",
         title="Replay of a metadata log with 100,000 partitions",
-        note="1,000 topics, three replicas each, 200,000 changes of ISRs and leaders: from the file to an image, in a new process.",
+        note="1,000 topics, three replicas each, 200,000 changes of ISRs and leaders: from the file to an "
+        "image, in a new process.",
         figures=(
             Figure(metric="replay_s", title="replay", unit=SECONDS),
             Figure(
@@ -60,7 +61,8 @@ MEASURES: Final[tuple[Measure[Cluster], ...]] = (
     Measure(
         name="fail-over",
         title="The leader of the quorum is killed",
-        note="SIGKILL, default timeouts; until a CreateTopics at a broker succeeds. The controller is started again after each.",
+        note="SIGKILL, default timeouts; until a CreateTopics at a broker succeeds. The controller is "
+        "started again after each.",
         figures=(
             Figure(metric="fail_over_s", title="until the next CreateTopics", unit=SECONDS),
             Figure(metric="attempts", title="requests that it took", unit=COUNT),
@@ -97,7 +99,7 @@ PROGRAM: Final[Program[Cluster]] = Program(
 
 
 def run(arguments: Sequence[str] | None = None) -> None:
-    """The command line."""
+    """Run the program with the options of the command line."""
     main(arguments, PROGRAM)
 
 

@@ -11,14 +11,14 @@ from ottla.bench.targets.wire import RequestFailed
 _PATIENCE_S: Final = 60.0
 _PAUSE_S: Final = 0.02
 _PARTITIONS: Final = 1_000
-#: Until files that were deleted are gone (`log.segment.delete.delay.ms`), and the page cache with them.
+#: The time until deleted files are gone (`log.segment.delete.delay.ms`), and the page cache with them.
 _DELETE_S: Final = 2.0
 
 _numbers = itertools.count(1)
 
 
 def fail_over(cluster: Cluster, scale: float) -> Sample:
-    """SIGKILL to the quorum's leader, then CreateTopics until one succeeds; the controller comes back afterwards."""
+    """Kill the quorum's leader (SIGKILL), then send CreateTopics until one succeeds; start the controller again."""
     with cluster.client() as client:
         leader = client.quorum().leader_id
         cluster.kill_node(leader)
@@ -48,7 +48,7 @@ def fail_over(cluster: Cluster, scale: float) -> Sample:
 
 
 def create_partitions(cluster: Cluster, scale: float) -> Sample:
-    """One topic: until CreateTopics is answered, all brokers know all leaders and ISRs, and all leaders serve."""
+    """Create one topic; measure until the response, until all brokers know it in full, and until all leaders serve."""
     count = int(_PARTITIONS * scale)
     name = f"many-{next(_numbers)}"
     with cluster.client() as client:

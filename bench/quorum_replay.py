@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from ottla.bench.components import fetch
 from ottla.bench.environment import REPOSITORY
 from ottla.bench.figures import LoadFailed, Sample
 from ottla.bench.targets.clusters import Cluster, KafkaCluster
@@ -16,7 +17,6 @@ from ottla.bench.targets.wire import WireClient
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
-from tests.harness import fetch
 
 _PARTITIONS: Final = 100_000
 _PARTITIONS_PER_TOPIC: Final = 100
@@ -28,7 +28,7 @@ _JAVA_REPLAY: Final = Path(__file__).parent / "ImageReplay.java"
 
 
 def replay(cluster: Cluster, scale: float) -> Sample:
-    """From the log's file to an image, in a new process; memory once everything else has been collected."""
+    """Replay a log's file into an image, in a new process; the memory is measured after a garbage collection."""
     alone, count = _with_log(cluster, scale)
     data_dir = str(alone.node(_CONTROLLER).data_dir)
     if isinstance(cluster, KafkaCluster):
@@ -57,7 +57,7 @@ def replay(cluster: Cluster, scale: float) -> Sample:
 
 
 def start(cluster: Cluster, scale: float) -> Sample:
-    """Until the only controller of a quorum answers a CreateTopics that it has processed as leader."""
+    """Start the only controller of a quorum, until it answers a CreateTopics that it has processed as leader."""
     alone, _ = _with_log(cluster, scale)
     began = time.perf_counter()
     try:
@@ -78,7 +78,7 @@ def start(cluster: Cluster, scale: float) -> Sample:
 
 
 def _with_log(cluster: Cluster, scale: float) -> tuple[Cluster, int]:
-    """A controller that is alone, with the log, not started; and the number of partitions."""
+    """Return a controller that is alone, with the log, not started; and the number of partitions."""
     folder = cluster.folder.parent / f"{cluster.name}-alone"
     alone = type(cluster)(folder, cluster.settings, brokers=1, controllers=1)
     topics = max(1, int(_PARTITIONS * scale) // _PARTITIONS_PER_TOPIC)

@@ -29,11 +29,13 @@ from ottla.bench.targets.settings import PLACES
 
 _CPU: Final = "CPU of all brokers"
 _CPU_PER_REQUEST: Final = "CPU of all brokers for each request"
-#: Kafka's are 9 s and 2 s. With these, a fail-over depends less on when the last heartbeat was, and takes less time.
+#: The timeout and interval of heartbeats; Kafka's are 9 s and 2 s. With these, a fail-over depends less on
+#: when the last heartbeat was, and takes less time.
 _PROPERTIES: Final = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
 _FAIL_OVERS: Final = 2
 _LAG_RATES: Final = (100, 600, 900, 1000)
-#: KIP-392: a consumer of a follower reads a record soon after it is acknowledged, whatever else arrives.
+#: The goal of KIP-392: a consumer of a follower reads a record soon after it is acknowledged, whatever else
+#: arrives.
 _FRESH_S: Final = 0.001
 _NO_SLOWER: Final = Goal(at_most=1.0)
 
@@ -92,8 +94,8 @@ MEASURES: Final[tuple[Measure[Cluster], ...]] = (
     Measure(
         name="high-watermark-lag-at-rates",
         title="high watermark on a follower: steady rates",
-        note="As above, while records are produced by the clock. Kafka's followers learn the high watermark with the next "
-        "record, or after `replica.fetch.wait.max.ms`.",
+        note="As above, while records are produced by the clock. Kafka's followers learn the high "
+        "watermark with the next record, or after `replica.fetch.wait.max.ms`.",
         figures=[
             Figure(
                 metric=lag_metric(per_s),
@@ -121,8 +123,8 @@ MEASURES: Final[tuple[Measure[Cluster], ...]] = (
     Measure(
         name="fail-over",
         title="a partition's leader is killed",
-        note="SIGKILL under a producer (librdkafka's defaults, acks=all) that sends every 2 ms: the longest time without an "
-        "acknowledgement.",
+        note="SIGKILL under a producer (librdkafka's defaults, acks=all) that sends every 2 ms: the "
+        "longest time without an acknowledgement.",
         figures=(
             Figure(metric="gap_s", title="gap", unit=SECONDS, goal=_NO_SLOWER),
             Figure(metric="kill_to_ack_s", title="from the kill to the next acknowledgement", unit=SECONDS),
@@ -135,7 +137,7 @@ MEASURES: Final[tuple[Measure[Cluster], ...]] = (
 
 
 def warm_up_round(cluster: Cluster, scale: float) -> Mapping[str, float]:
-    """Each way of writing, since each warms its own code: the CPU of all of them."""
+    """Run each way of writing, since each warms its own code; return the CPU of each."""
     bulks = {f"{count} partitions": bulk(cluster, scale, partitions=count) for count in (6, 1)}
     costs = {name: sample["cpu_s_per_gb"] for name, sample in bulks.items()}
     for name, load in {"one-at-a-time": one_at_a_time, "at-rate": at_rate}.items():
@@ -169,7 +171,7 @@ PROGRAM: Final[Program[Cluster]] = Program(
 
 
 def run(arguments: Sequence[str] | None = None) -> None:
-    """The command line."""
+    """Run the program with the options of the command line."""
     main(arguments, PROGRAM)
 
 

@@ -18,21 +18,23 @@ _PAUSE_S: Final = 0.002
 
 
 class _Acknowledgements:
-    """When each record was acknowledged."""
+    """The times at which records were acknowledged, and errors."""
 
     def __init__(self) -> None:
         self.at: list[float] = []
         self.errors: list[KafkaError] = []
 
     def on_delivery(self, error: KafkaError | None, _: Message) -> None:
-        """Librdkafka's delivery report of a record."""
+        """Note librdkafka's delivery report of a record."""
         if error is not None:
             self.errors.append(error)
         self.at.append(time.perf_counter())
 
 
 def producer_gap(cluster: Cluster, scale: float) -> Sample:
-    """Librdkafka, acks=all, a record every two milliseconds, with its own retries; SIGKILL to the leader.
+    """Measure the longest gap of a producer when the leader is killed (SIGKILL).
+
+    Librdkafka, acks=all, a record every two milliseconds, with its own retries.
 
     Raises LoadFailed if a record was not delivered, or was and is not there.
     """
@@ -58,7 +60,7 @@ def producer_gap(cluster: Cluster, scale: float) -> Sample:
 def _produce_through_a_kill(
     cluster: Cluster, producer: Producer, acknowledged: _Acknowledgements, name: str, leader: int
 ) -> float:
-    """Send until some time after the first acknowledgement from another leader; when the leader was killed."""
+    """Send until some time after the first acknowledgement from another leader; return the time of the kill."""
     began = time.perf_counter()
     killed_at = sent_at = 0.0
     while True:

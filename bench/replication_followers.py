@@ -1,4 +1,4 @@
-"""Followers: how long after its acknowledgement a record can be read there, and how fast one catches up."""
+"""Followers: the time from a record's acknowledgement until it can be read there, and the speed of catching up."""
 
 import select
 import statistics
@@ -14,44 +14,51 @@ from ottla.bench.replication_loads import RECORD_BYTES, check_count, produce, to
 from ottla.bench.targets.clusters import Cluster, Node
 from ottla.bench.targets.wire import WireClient, produce_frame
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from ottla.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
 from ottla.protocol.messages.produce import ProduceResponse
 
-#: Until so many records, or so much time at scale 1; but some at least.
+#: The number of records, or the time at scale 1, that a measurement of the lag takes; but some records at
+#: least.
 _LAG_RECORDS: Final = 600
 _LAG_S: Final = 3.0
 _MIN_LAG_RECORDS: Final = 10
 _LAG_PAUSE_S: Final = 0.005
-#: At each of the steady rates, at scale 1.
+#: The duration at each of the steady rates, at scale 1.
 _LAG_AT_RATE_S: Final = 0.5
 _FETCH_WAIT_MS: Final = 500
-#: At scale 1.
+#: The megabytes at scale 1 that a follower catches up with.
 _CATCH_UP_MEGABYTES: Final = 300
-#: What `catch_up` writes at scale 1, on three replicas.
+#: The bytes that `catch_up` writes at scale 1, on three replicas.
 CATCH_UP_BYTES: Final = 3 * _CATCH_UP_MEGABYTES * 1e6
 _CATCH_UP_PARTITIONS: Final = 6
-#: Of the memory that the follower's records need.
+#: The factor of the memory that the follower's records need.
 _SPARE: Final = 1.25
 _POLL_S: Final = 0.005
 _PATIENCE_S: Final = 120
 
 
 class _Consumer:
-    """One connection to a follower that fetches a topic of one partition, one Fetch at a time."""
+    """A connection to a follower that fetches a topic of one partition, one Fetch at a time."""
 
     def __init__(self, client: WireClient, follower: Node, topic_name: str) -> None:
         self.client = client
         self._follower = follower
         self._topic = topic_name
-        #: So many records have been received.
+        #: The number of records that have been received.
         self.count = 0
 
     def ask(self) -> None:
-        """For the next records."""
+        """Send a Fetch for the next records."""
         self.client.send(ApiKey.FETCH, self._request())
 
     def receive(self) -> int:
-        """So many records are in the answer. Raises LoadFailed for an error."""
+        """Return the number of records in the answer. Raises LoadFailed for an error."""
         row = self._row()
         if row.error_code:
             raise LoadFailed(f"{self._topic} at offset {self.count} of {self._follower.node_id}: {row}")
@@ -60,7 +67,7 @@ class _Consumer:
         return received
 
     def wait_until_served(self) -> None:
-        """Until the follower serves the topic: brokers apply the metadata of a new one one after the other."""
+        """Wait until the follower serves the topic: brokers apply the metadata of a new one one after the other."""
         deadline = time.monotonic() + _PATIENCE_S
         while True:
             self.client.send(ApiKey.FETCH, self._request(max_wait_ms=0))
@@ -86,7 +93,7 @@ class _Consumer:
 
 @contextmanager
 def _leader_and_follower(cluster: Cluster, name: str) -> Iterator[tuple[WireClient, _Consumer, str]]:
-    """A new topic: a connection to its leader, a consumer of a follower, and its name."""
+    """Make a new topic: a connection to its leader, a consumer of a follower, and its name."""
     with topic(cluster, name, partitions=1) as (client, full_name):
         leader = client.leader(full_name)
         follower = next(node for node in cluster.brokers if node.node_id != leader)
@@ -97,7 +104,7 @@ def _leader_and_follower(cluster: Cluster, name: str) -> Iterator[tuple[WireClie
 
 
 def high_watermark_lag(cluster: Cluster, scale: float) -> Sample:
-    """Seconds from a record's acknowledgement until a consumer that waits at a follower has it; one at a time."""
+    """Measure the seconds from a record's acknowledgement to its receipt by a consumer at a follower."""
     took: list[float] = []
     with _leader_and_follower(cluster, "lag") as (producer, consumer, name):
         end = time.monotonic() + _LAG_S * scale
@@ -110,7 +117,7 @@ def high_watermark_lag(cluster: Cluster, scale: float) -> Sample:
 
 
 def high_watermark_lag_at(cluster: Cluster, scale: float, *, rates: Sequence[int]) -> Sample:
-    """The median of the same at steady rates (`lag_metric`)."""
+    """Measure the median of the same lag at steady rates (`lag_metric`)."""
     sample: Sample = {}
     for per_s in rates:
         with _leader_and_follower(cluster, f"lag-{per_s}") as (producer, consumer, name):
@@ -123,14 +130,17 @@ def high_watermark_lag_at(cluster: Cluster, scale: float, *, rates: Sequence[int
 
 
 def lag_metric(per_s: int) -> str:
-    """Of a sample of `high_watermark_lag_at`."""
+    """Return the metric of a rate in a sample of `high_watermark_lag_at`."""
     return f"p50_at_{per_s}_s"
 
 
 def _lags(
     producer: WireClient, consumer: _Consumer, frame: bytes, *, count: int, per_s: float = 1
 ) -> list[float]:
-    """Produce so many records by the clock, while the consumer waits for the first; of each, acknowledgement to receipt."""
+    """Produce `count` records by the clock, while the consumer waits for the first.
+
+    Returns, for each record, the seconds from acknowledgement to receipt.
+    """
     first_offset = consumer.count
     acknowledged: list[float] = []
     received: list[float] = []
@@ -161,7 +171,7 @@ def _lags(
 
 
 def catch_up(cluster: Cluster, scale: float) -> Sample:
-    """Stop a broker, write on without it, start it: bytes a second from its first fetched byte until the ISR."""
+    """Stop a broker, write on without it, start it: bytes per second from its first fetched byte until the ISR."""
     count = int(_CATCH_UP_MEGABYTES * 1e6 * scale) // RECORD_BYTES
     node = cluster.brokers[0]
     partitions = _CATCH_UP_PARTITIONS
@@ -187,7 +197,7 @@ def catch_up(cluster: Cluster, scale: float) -> Sample:
 
 
 def _first_growth(data_dir: Path, name: str) -> float:
-    """When the topic's logs here begin to grow, give or take `_POLL_S`."""
+    """Return the time at which the topic's logs here begin to grow, give or take `_POLL_S`."""
     before = _size_bytes(data_dir, name)
     deadline = time.monotonic() + _PATIENCE_S
     while _size_bytes(data_dir, name) == before:

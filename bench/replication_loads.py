@@ -16,13 +16,14 @@ from ottla.bench.targets.clusters import Cluster
 from ottla.bench.targets.wire import produce_frame
 
 RECORD_BYTES: Final = 1024
-#: For scale 1, about a second.
+#: The megabytes for scale 1, about a second.
 _PRODUCE_MEGABYTES: Final = 150
-#: What `bulk` writes at scale 1, on three replicas.
+#: The bytes that `bulk` writes at scale 1, on three replicas.
 BULK_BYTES: Final = 3 * _PRODUCE_MEGABYTES * 1e6
 _CONSUME_MEGABYTES: Final = 400
 _RATE_PER_S: Final = 1000
-#: Of what a consumer of a follower gets, the leader sends no more than what it takes to be sent away.
+#: The least share that a follower serves of the bytes of its consumer; the leader sends only what refers it
+#: there.
 _MIN_SHARE_OF_FOLLOWER: Final = 0.95
 
 _numbers = itertools.count(1)
@@ -30,7 +31,7 @@ _numbers = itertools.count(1)
 
 @contextmanager
 def topic(cluster: Cluster, name: str, *, partitions: int) -> Iterator[tuple[ClusterClient, str]]:
-    """A new topic of three replicas, deleted in the end, and connections to ask about it."""
+    """Make a new topic of three replicas, deleted in the end, and connections to ask about it."""
     full_name = f"{name}-{next(_numbers)}"
     with cluster.client() as client:
         client.create_topic(full_name, partitions=partitions)
@@ -48,14 +49,14 @@ def check_count(cluster: Cluster, client: ClusterClient, name: str, count: int) 
 
 
 def produce(cluster: Cluster, name: str, *, count: int, acks: str = "all") -> librdkafka.Producer:
-    """Send records of `RECORD_BYTES` with librdkafka's defaults; the producer, which is closed."""
+    """Send records of `RECORD_BYTES` with librdkafka's defaults; return the producer, which is closed."""
     with librdkafka.Producer({"bootstrap.servers": cluster.bootstrap, "acks": acks}) as producer:
         producer.produce(name, payload=b"x" * RECORD_BYTES, count=count)
     return producer
 
 
 def bulk(cluster: Cluster, scale: float, *, partitions: int) -> Sample:
-    """Librdkafka with its defaults, acks=all."""
+    """Produce by librdkafka with its defaults, acks=all."""
     count = int(_PRODUCE_MEGABYTES * 1e6 * scale) // RECORD_BYTES
     with topic(cluster, f"bulk-{partitions}p", partitions=partitions) as (client, name):
         before, began = cluster.usage(), time.perf_counter()
@@ -70,7 +71,7 @@ def bulk(cluster: Cluster, scale: float, *, partitions: int) -> Sample:
 
 
 def at_rate(cluster: Cluster, scale: float) -> Sample:
-    """A batch of 1 KB every millisecond, by the clock, whether or not earlier ones are answered."""
+    """Measure a batch of 1 KB every millisecond, by the clock, whether or not earlier ones are answered."""
     with topic(cluster, "at-rate", partitions=1) as (client, name):
         frame = produce_frame(name, batch_bytes=RECORD_BYTES)
         port = cluster.broker_ports[client.leader(name)]
@@ -82,7 +83,7 @@ def at_rate(cluster: Cluster, scale: float) -> Sample:
 
 
 def one_at_a_time(cluster: Cluster, scale: float) -> Sample:
-    """A batch of 1 KB, answered, then the next one."""
+    """Measure a batch of 1 KB, answered, then the next one."""
     with topic(cluster, "one-at-a-time", partitions=1) as (client, name):
         frame = produce_frame(name, batch_bytes=RECORD_BYTES)
         port = cluster.broker_ports[client.leader(name)]
@@ -96,7 +97,7 @@ def one_at_a_time(cluster: Cluster, scale: float) -> Sample:
 
 
 def consume_from_follower(cluster: Cluster, scale: float) -> Sample:
-    """A whole partition from the page cache, by a consumer in the rack of a follower (KIP-392).
+    """Consume a whole partition from the page cache, by a consumer in the rack of a follower (KIP-392).
 
     Raises LoadFailed if it was not the follower that sent it.
     """

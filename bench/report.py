@@ -1,4 +1,4 @@
-"""A benchmark's result: sections of tables, as data (bench/results/*.json, or a result folder's summary.json) and as Markdown.
+"""A benchmark's result: sections of tables, as data (JSON in bench/results or a result folder) and as Markdown.
 
 A section is one run of all measures with one choice of settings and one place for the logs. The result of a workload
 has one section, with a table for each phase.
@@ -11,7 +11,20 @@ from pathlib import Path
 from typing import Any, Final
 
 from ottla.bench.environment import Environment
-from ottla.bench.figures import FLOOR, KAFKA, OTTLA, Figure, Goal, Row, Table, Unit, name_of, tally, worst
+from ottla.bench.figures import (
+    FLOOR,
+    KAFKA,
+    MEMORY_TABLE,
+    OTTLA,
+    Figure,
+    Goal,
+    Row,
+    Table,
+    Unit,
+    name_of,
+    tally,
+    worst,
+)
 from ottla.bench.markdown import aligned
 from ottla.bench.profiles import Profile, profile_lines
 from ottla.bench.targets.settings import SETTINGS_WORDS
@@ -23,8 +36,6 @@ _FORMAT: Final = 3
 #: Files of format 2 have the targets Kafka and Ottla, and nothing about a workload; older ones are passed over.
 _READABLE: Final = (2, _FORMAT)
 _ABSENT: Final = "-"
-#: Where every program that runs loads puts the memory of its servers.
-MEMORY_TABLE: Final = "memory"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,16 +46,17 @@ class Section:
     place: str
     #: The type of the file system that the place is on.
     file_system: str
-    #: What every node of both sides got on top of what is always set (`ottla.bench.targets.servers`, `ottla.bench.targets.clusters`).
+    #: The properties of every node of both sides on top of those that are always set
+    #: (`ottla.bench.targets.servers`, `ottla.bench.targets.clusters`).
     properties: Mapping[str, str]
     tables: Sequence[Table]
     #: Target -> how it was warmed up; empty where it was not.
     warm_ups: dict[str, WarmUp] = field(default_factory=dict)
     #: Load or phase -> the turns of Ottla's event loops above the bound, where they were watched.
     turns: Mapping[str, Sequence[Turn]] = field(default_factory=dict)
-    #: The same of the floor's, of the loads that it takes.
+    #: Load -> the turns of the floor's event loops above the bound, of the loads that it takes.
     floor_turns: Mapping[str, Sequence[Turn]] = field(default_factory=dict)
-    #: What Ottla's processor time is spent on, of some loads.
+    #: The profiles of Ottla's processor time in some loads.
     profiles: Sequence[Profile] = ()
 
     @property
@@ -54,13 +66,13 @@ class Section:
         return ", ".join(filter(None, words)) or "medians"
 
     def rows(self) -> list[Row]:
-        """All rows of all tables."""
+        """Return all rows of all tables."""
         return [row for table in self.tables for row in table.rows()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """One result file."""
+    """The result of a program or a workload, as one file has it."""
 
     program: str
     environment: Environment
@@ -72,15 +84,16 @@ class Report:
     #: (table, metric) of the rows that `overview` shows.
     headlines: Sequence[tuple[str, str]]
     sections: Sequence[Section]
-    #: What was measured, in the order of columns: name -> its version in words. The first one is the baseline.
+    #: The measured targets, in the order of columns: name -> its version in words. The first one is the
+    #: baseline.
     targets: Mapping[str, str] = field(default_factory=lambda: {KAFKA: "", OTTLA: ""})
-    #: Of a workload: what it is called, which question it answers, and the exact command.
+    #: Of a workload: its title, the question that it answers, and the exact command.
     title: str = ""
     about: str = ""
     command: str = ""
     #: Whether it was stopped before its last run.
     is_partial: bool = False
-    #: What clients reported as errors, in words.
+    #: The errors that clients reported, in words.
     errors: Sequence[str] = ()
 
     @property
@@ -93,7 +106,7 @@ class Report:
 
 
 def as_json(report: Report) -> str:
-    """The file's text: what the tables are, once, and the samples of each section."""
+    """Return the file's text: the tables once, and the samples of each section."""
     data = asdict(report)
     tables: dict[str, dict[str, Any]] = {}
     for section in data["sections"]:
@@ -104,7 +117,7 @@ def as_json(report: Report) -> str:
 
 
 def from_json(text: str) -> Report | None:
-    """The inverse of `as_json`; None for files of another format."""
+    """Read the text of `as_json`; None for files of another format."""
     data = json.loads(text)
     if data.pop("format", None) not in _READABLE:
         return None
@@ -152,7 +165,7 @@ def save(report: Report, folder: Path = RESULTS) -> list[Path]:
 
 
 def latest(program: str, folder: Path = RESULTS) -> Report | None:
-    """The newest result of a program, by the date in the file's name; None if there is none of this format."""
+    """Return the newest result of a program, by the date in the file's name; None if there is none of this format."""
     for path in sorted(folder.glob(f"*-{program}.json"), reverse=True):
         if (report := from_json(path.read_text())) is not None:
             return report
@@ -163,7 +176,7 @@ def latest(program: str, folder: Path = RESULTS) -> Report | None:
 
 
 def as_markdown(report: Report) -> str:
-    """The whole report."""
+    """Return the whole report as Markdown."""
     return (
         "\n".join(
             [
@@ -182,7 +195,7 @@ def as_markdown(report: Report) -> str:
 
 
 def preface(report: Report) -> str:
-    """What the figures depend on, and how to read them."""
+    """Return the environment of the figures, and how to read them."""
     sentences = [
         f"{report.environment.words()}.",
         *_of_workload(report),
@@ -219,8 +232,9 @@ def _how_to_read(targets: Sequence[str]) -> Iterator[str]:
 def _floor(report: Report) -> Iterator[str]:
     if any(FLOOR in table.samples for section in report.sections for table in section.tables):
         yield (
-            "A floor is the same load served by a process (with replicas: three) that does nothing but what a broker in Python "
-            "has to: receive, check the CRC, write, send to the followers, answer; the answer to a repeated question is kept."
+            "A floor is the same load served by a process (with replicas: three) that does nothing but "
+            "what a broker in Python has to: receive, check the CRC, write, send to the followers, answer; "
+            "the answer to a repeated question is kept."
         )
 
 
@@ -235,7 +249,7 @@ def _cold(report: Report) -> Iterator[str]:
 
 
 def overview(report: Report) -> list[str]:
-    """A short table: goals missed, the worst row, memory under load, and the headlines; a column for each section."""
+    """Return a short table with a column for each section: goals missed, the worst row, memory, and the headlines."""
     sections, targets = report.sections, list(report.targets)
     rows = [["", *(section.title for section in sections)]]
     rows.append(["goals", *(tally(section.rows()).words() for section in sections)])
@@ -257,7 +271,7 @@ def _worst_cell(section: Section, targets: Sequence[str]) -> str:
 
 
 def all_rows(report: Report) -> list[str]:
-    """Every row, with its goal; a column for each section."""
+    """Return every row, with its goal; a column for each section."""
     sections, targets = report.sections, list(report.targets)
     rows = [["", "figure", "goal", *(section.title for section in sections)]]
     for key in _keys(sections):
@@ -276,7 +290,7 @@ def _title(row: Row) -> str:
 
 
 def _keys(sections: Sequence[Section]) -> list[tuple[str, str]]:
-    """The rows of all sections, each once, in the order in which they first come."""
+    """Return the rows of all sections, each once, in the order in which they first come."""
     return list(dict.fromkeys(row.key for section in sections for row in section.rows()))
 
 
@@ -290,7 +304,7 @@ def _cells(sections: Sequence[Section], key: tuple[str, str], targets: Sequence[
 
 
 def _notes(report: Report) -> Iterator[str]:
-    """What was done in each table, how each section was set up, and how long it took."""
+    """Yield the notes of the tables, the set-up of each section, and the duration."""
     notes = {table.title: table.note for section in report.sections for table in section.tables if table.note}
     for title, note in notes.items():
         yield f"- {title}: {note}"
@@ -316,7 +330,7 @@ def _notes(report: Report) -> Iterator[str]:
 
 
 def _profiles(report: Report) -> Iterator[str]:
-    """What the processor time is spent on, load by load; nothing where none was profiled."""
+    """Yield the profiles, load by load; nothing where none was profiled."""
     for section in report.sections:
         for profile in section.profiles:
             row = next(row for row in section.rows() if row.key == (profile.load, profile.metric))

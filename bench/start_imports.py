@@ -1,4 +1,4 @@
-"""What a new broker imports until it is ready, and how long each module takes (`python -X importtime`).
+"""The imports of a new broker until it is ready, and the time of each module (`python -X importtime`).
 
     python -m ottla.bench.start_imports     prints the modules that take longest
 
@@ -21,14 +21,25 @@ from ottla.bench.measures import Measure
 from ottla.bench.targets.servers import Ottla, Server
 
 #: Ours, each a row of the report; everything else is Python's own or an installed package.
-PACKAGES: Final = ("runtime", "protocol", "storage", "remote", "controller", "broker")
+PACKAGES: Final = (
+    "ottla",
+    "runtime",
+    "protocol",
+    "metadata",
+    "replication",
+    "config",
+    "storage",
+    "remote",
+    "controller",
+    "broker",
+)
 _STANDARD, _INSTALLED = "Python's own", "installed packages"
-#: Modules of which the report shows what they take with all that they are the first to import.
+#: The modules whose time, with all modules that they are the first to import, the report shows.
 SHOWN: Final = (
     "asyncio",
     "uvloop",
     "click",
-    "ottla.broker.main",
+    "ottla.broker.cli.broker",
     "ottla.broker.api",
     "ottla.broker.services",
     "ottla.broker.node",
@@ -43,19 +54,20 @@ _PRINTED: Final = 40
 
 
 class Imported(NamedTuple):
-    """One module."""
+    """A module that was imported, with its times."""
 
     name: str
-    #: Without the modules that it imports.
+    #: The time without the modules that it imports.
     own_s: float
-    #: With those of them that had not been imported before.
+    #: The time with those modules that had not been imported before.
     cumulative_s: float
 
 
 def imported(text: str) -> Iterator[Imported]:
-    r"""The modules in an output with `-X importtime`, which may have other lines, too.
+    r"""Yield the modules in an output with `-X importtime`, which may have other lines, too.
 
-    >>> [*imported("import time: self [us] | cumulative | imported package\nimport time:       150 |        400 |   click")]
+    >>> header = "import time: self [us] | cumulative | imported package\n"
+    >>> [*imported(header + "import time:       150 |        400 |   click")]
     [Imported(name='click', own_s=0.00015, cumulative_s=0.0004)]
     """
     for own, cumulative, name in _LINE.findall(text):
@@ -63,20 +75,20 @@ def imported(text: str) -> Iterator[Imported]:
 
 
 def group_of(module: str) -> str:
-    """Which row of the report a module belongs to.
+    """Return the row of the report to which a module belongs.
 
     >>> group_of("ottla.broker.api"), group_of("asyncio.events"), group_of("click")
     ('broker', "Python's own", 'installed packages')
     """
-    package = module.partition(".")[0]
-    if package in PACKAGES:
-        return package
-    is_standard = package in sys.stdlib_module_names or package in ("site", "sitecustomize", "usercustomize")
+    top, _, rest = module.partition(".")
+    if top == "ottla":
+        return rest.partition(".")[0] or top
+    is_standard = top in sys.stdlib_module_names or top in ("site", "sitecustomize", "usercustomize")
     return _STANDARD if is_standard else _INSTALLED
 
 
 def sample_of(modules: Sequence[Imported]) -> Sample:
-    """The figures of one start."""
+    """Return the figures of one start."""
     own_s: defaultdict[str, float] = defaultdict(float)
     for each in modules:
         own_s[group_of(each.name)] += each.own_s
@@ -89,14 +101,14 @@ def sample_of(modules: Sequence[Imported]) -> Sample:
 
 
 class _Traced(Ottla):
-    """Prints what it imports among its log lines."""
+    """A broker that prints its imports among its log lines."""
 
     def _environment(self) -> dict[str, str]:
         return {**super()._environment(), "PYTHONPROFILEIMPORTTIME": "1"}
 
 
 def _start(folder: Path, settings: Mapping[str, str]) -> list[Imported]:
-    """What a start with a new folder imports until it is ready; what is prepared afterwards is left out."""
+    """Return the imports of a start with a new folder until it is ready, without later preparations."""
     server = _Traced(folder, settings)
     try:
         server.start()
@@ -108,7 +120,7 @@ def _start(folder: Path, settings: Mapping[str, str]) -> list[Imported]:
 
 
 def _start_imports(server: Server, scale: float) -> Sample:
-    """Nothing for Kafka."""
+    """Return the figures of a start of Ottla; nothing for Kafka."""
     if not isinstance(server, Ottla):
         return {}
     return sample_of(_start(server.folder.parent / f"{server.name}-traced", server.settings))
@@ -117,8 +129,8 @@ def _start_imports(server: Server, scale: float) -> Sample:
 START_IMPORTS: Final[Measure[Server]] = Measure(
     name="start-imports",
     title="Imports until it is ready",
-    note="As `python -X importtime` reports them, which costs a fifth more. Of a package: its modules alone. Of a module: with "
-    "all that it is the first to import; not measured where it is not imported.",
+    note="As `python -X importtime` reports them, which costs a fifth more. Of a package: its modules "
+    "alone. Of a module: with all that it is the first to import; not measured where it is not imported.",
     figures=(
         Figure(metric="all_s", title="all", unit=MILLISECONDS),
         Figure(metric="modules", title="modules", unit=COUNT),
@@ -137,7 +149,7 @@ START_IMPORTS: Final[Measure[Server]] = Measure(
 
 
 def main() -> None:
-    """The command line."""
+    """Print the modules of a start that take longest."""
     with scratch(Path(tempfile.gettempdir()), "start-imports") as folder:
         modules = _start(folder / "ottla", {})
     longest = sorted(modules, key=lambda each: -each.cumulative_s)[:_PRINTED]

@@ -1,4 +1,4 @@
-"""How long a new broker takes until it answers, and what it holds when it has nothing to do."""
+"""The time of a new broker until it answers, and its memory when it is idle."""
 
 import json
 import shutil
@@ -38,7 +38,7 @@ def _start(server: Server, scale: float) -> Sample:
 
 
 def _start_in_process(server: Server, scale: float) -> Sample:
-    """Nothing for Kafka, which cannot be embedded in Python."""
+    """Start nodes in a process, as a test suite does. Nothing for Kafka, which cannot be embedded in Python."""
     if not isinstance(server, Ottla):
         return {}
     folder = server.folder.parent / f"{server.name}-in-process"
@@ -61,8 +61,8 @@ def _start_in_process(server: Server, scale: float) -> Sample:
 START: Final[Measure[Server]] = Measure(
     name="start",
     title="Start with a new folder",
-    note="From the process's start to the first answered ApiVersions; Kafka's folder is formatted by a command of its own "
-    f"before, Ottla formats its own. Idle: {_SETTLE_S:g} s later.",
+    note="From the process's start to the first answered ApiVersions; Kafka's folder is formatted by a "
+    f"command of its own before, Ottla formats its own. Idle: {_SETTLE_S:g} s later.",
     figures=(
         Figure(
             metric="start_s",

@@ -1,15 +1,24 @@
-"""Followers with little local data, and elections that know of it (KIP-1023, draft KIP-1303): what they gain, what they cost.
+"""Followers with little local data, and elections that prefer others (KIP-1023, draft KIP-1303): gains and costs.
 
     python -m ottla.bench.tier_elections [--disk DIR] [--seconds S] ...
 
-Prints tables and writes them, with every sample, to bench/results/. bench/PROGRAMS.md says how to read them. Kafka has KIP-1023
-only: after a fail-over its figures are those without the preference.
+Prints tables and writes them, with every sample, to bench/results/. bench/PROGRAMS.md says how to read them.
+Kafka has KIP-1023 only: after a fail-over its figures are those without the preference.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from ottla.bench.figures import COUNT, MEGABYTES, MEGABYTES_A_SECOND, MILLISECONDS, SECONDS, TIMES, Figure, Goal
+from ottla.bench.figures import (
+    COUNT,
+    MEGABYTES,
+    MEGABYTES_A_SECOND,
+    MILLISECONDS,
+    SECONDS,
+    TIMES,
+    Figure,
+    Goal,
+)
 from ottla.bench.measures import Measure, Program
 from ottla.bench.program import main
 from ottla.bench.replication_loads import at_rate
@@ -18,7 +27,7 @@ from ottla.bench.targets.settings import DISK
 from ottla.bench.targets.tiering_clusters import TIER_PROPERTIES, TIERED_CLUSTERS
 from ottla.bench.tier_elections_loads import fail_over, fail_over_on_minio, measure_larger, rejoin
 
-#: What the fixed costs of a rejoin vary by, from run to run.
+#: The bound on the fixed costs of a rejoin, which vary from run to run.
 _CONSTANT: Final = Goal(at_most=1.5, is_absolute=True)
 _MEMORY_BYTES: Final = 150e6
 
@@ -52,8 +61,9 @@ MEASURES: Final[tuple[Measure[Cluster], ...]] = (
     Measure(
         name="rejoin",
         title="A wiped broker rejoins the ISR of a tiered partition whose records are all local on the leader",
-        note="Stopped, wiped, started: from when it has created the replica until it is in the ISR. D is 16 GB with `--seconds` "
-        "of 1 or more, and not measured of Kafka; D/16 is measured in each run, the others once.",
+        note="Stopped, wiped, started: from when it has created the replica until it is in the ISR. D is "
+        "16 GB with `--seconds` of 1 or more, and not measured of Kafka; D/16 is measured in each run, the "
+        "others once.",
         figures=_rejoin_figures(),
         run=rejoin,
         prepare=measure_larger,
@@ -62,9 +72,9 @@ MEASURES: Final[tuple[Measure[Cluster], ...]] = (
     Measure(
         name="fail-over",
         title="A consumer of the whole log after a fail-over, the remote tier is a directory",
-        note="One of two followers was wiped and has rejoined by KIP-1023; it is the first after the leader in the assignment. "
-        "The leader stops; a consumer reads from the log start, one Fetch of 1 MiB at a time. Without KIP-1303 the wiped "
-        "follower leads, and with it the other one.",
+        note="One of two followers was wiped and has rejoined by KIP-1023; it is the first after the "
+        "leader in the assignment. The leader stops; a consumer reads from the log start, one Fetch of 1 "
+        "MiB at a time. Without KIP-1303 the wiped follower leads, and with it the other one.",
         figures=_FAIL_OVER,
         run=fail_over,
         restarts_nodes=True,
@@ -81,7 +91,7 @@ MEASURES: Final[tuple[Measure[Cluster], ...]] = (
 
 
 def warm_up_round(cluster: Cluster, scale: float) -> Mapping[str, float]:
-    """Small appends: the CPU of each."""
+    """Append small batches, and return the CPU of each."""
     return {"at-rate": at_rate(cluster, scale)["cpu_s_per_request"]}
 
 
@@ -106,7 +116,7 @@ PROGRAM: Final[Program[Cluster]] = Program(
 
 
 def run(arguments: Sequence[str] | None = None) -> None:
-    """The command line."""
+    """Run the program with the options of the command line."""
     main(arguments, PROGRAM)
 
 

@@ -1,10 +1,10 @@
-"""A broker that has lost its disk in a cluster whose topics are tiered and also local: its way back, and its turn to lead.
+"""A broker that has lost its disk in a cluster of topics that are tiered and also local: its rejoin, its leadership.
 
     broker 1: leads, has everything locally       broker 2: follows, too
     broker 3: is wiped; the first after broker 1 in the assignment
 
-With `follower.fetch.last.tiered.offset.enable` (KIP-1023) broker 3 copies only what is not tiered. If broker 1 stops then,
-broker 3 is elected, and consumers of older records are served from the remote tier; with
+With `follower.fetch.last.tiered.offset.enable` (KIP-1023) broker 3 copies only what is not tiered. If broker
+1 stops then, broker 3 is elected, and consumers of older records are served from the remote tier; with
 `leader.election.prefer.early.local.log.start.offset` (draft KIP-1303) broker 2 is.
 """
 
@@ -30,14 +30,14 @@ from ottla.protocol.records.batch import batches
 _SKIPS_TIERED: Final = "follower.fetch.last.tiered.offset.enable"
 _PREFERS_LOCAL: Final = "leader.election.prefer.early.local.log.start.offset"
 _THRESHOLD: Final = "leader.election.local.log.start.offset.threshold"
-#: Tiered, and local for as long as they are kept.
+#: The configuration of a topic that is tiered, and local for as long as records are kept.
 _BOTH_TIERS: Final = {"remote.storage.enable": "true"}
 _COMPLETE_FOLLOWER: Final = 2
 _WIPED: Final = 3
-#: Of `large`; less at scales below 1.
+#: The bytes of `large`; less at scales below 1.
 _LARGEST_BYTES: Final = 16e9
 _SIZES: Final = {"small": 1 / 16, "middle": 1 / 4, "large": 1.0}
-#: What consumers read after a fail-over, at scale 1.
+#: The bytes that consumers read after a fail-over, at scale 1.
 _BACKLOG_BYTES: Final = 500e6
 _FETCH_BYTES: Final = 1 << 20
 _LOG_START_OFFSET: Final = 1
@@ -49,7 +49,10 @@ _larger: dict[str, Sample] = {}
 
 
 def measure_larger(cluster: Cluster, scale: float) -> None:
-    """Once, since the copies take minutes; not `large` of Kafka, which takes more than all the rest."""
+    """Measure the larger sizes once, since the copies take minutes.
+
+    Not `large` of Kafka, which takes more than all the rest.
+    """
     sample: Sample = {}
     for name, share in _SIZES.items():
         if name != "small" and (name, cluster.name) != ("large", KAFKA):
@@ -58,7 +61,7 @@ def measure_larger(cluster: Cluster, scale: float) -> None:
 
 
 def rejoin(cluster: Cluster, scale: float) -> Sample:
-    """Seconds and bytes with KIP-1023 and without."""
+    """Measure seconds and bytes of a rejoin with KIP-1023 and without."""
     small = _both_ways(cluster, "small", _LARGEST_BYTES * min(1.0, scale) * _SIZES["small"])
     sample = {**small, **_larger[str(cluster.folder)]}
     if "large_s" in sample:
@@ -97,7 +100,7 @@ def _without_first_record(topic: TieredTopic) -> None:
 
 
 def fail_over(cluster: Cluster, scale: float) -> Sample:
-    """A consumer of the whole log after the leader has stopped, without the preference and, here, with it."""
+    """Consume the whole log after the leader has stopped, without the preference and, with Ottla, with it."""
     return {
         **_after_fail_over(cluster, scale, prefers_local=False),
         **({} if cluster.name == KAFKA else _after_fail_over(cluster, scale, prefers_local=True)),
@@ -105,7 +108,7 @@ def fail_over(cluster: Cluster, scale: float) -> Sample:
 
 
 def fail_over_on_minio(cluster: Cluster, scale: float) -> Sample:
-    """The same with MinIO. Nothing for Kafka, which has no such store."""
+    """Measure the fail-over with MinIO as the store. Nothing for Kafka, which has no such store."""
     if cluster.name != OTTLA:
         return {}
     with cluster_on_minio(cluster.folder, brokers=3) as (other, _):
@@ -154,7 +157,7 @@ def _skip_tiered(cluster: Cluster, *, is_on: bool) -> None:
 
 
 def _wait_for_leader(cluster: Cluster, topic: TieredTopic) -> int:
-    """The next leader, once it serves."""
+    """Return the next leader, once it serves."""
     with cluster.client() as client:
 
         def is_led() -> bool:
@@ -171,7 +174,7 @@ def _wait_for_leader(cluster: Cluster, topic: TieredTopic) -> int:
 
 
 def _consume(topic: TieredTopic, leader: int) -> Sample:
-    """Read from the log start to the end, one Fetch at a time: how long each takes that returns records."""
+    """Read from the log start to the end, one Fetch at a time; return the seconds of each that returns records."""
     local_start = topic.local_log_start_offset(leader)
     offset, size_bytes, remote_count = _LOG_START_OFFSET, 0, 0
     took: list[float] = []
@@ -202,7 +205,7 @@ def _consume(topic: TieredTopic, leader: int) -> Sample:
 
 
 def _fetch(client: WireClient, topic: str, offset: int) -> bytes | memoryview:
-    """The records of one Fetch; none if the broker waits for them still. Raises RequestFailed."""
+    """Return the records of one Fetch; none if the broker waits for them still. Raises RequestFailed."""
     row = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=_FETCH_BYTES)
     request = FetchRequest(
         topics=[FetchTopic(topic=topic, partitions=[row])],

@@ -35,10 +35,11 @@ _KIB, _MIB = 1 << 10, 1 << 20
 _NO_SLOWER_THAN_UNTIERED: Final = Goal(at_most=1.1, is_absolute=True)
 _OF_A_PLAIN_CLIENT: Final = Goal(at_least=0.8, is_absolute=True)
 _HUNDRED_TIMES: Final = Goal(at_least=100, is_absolute=True)
-#: What the fixed costs of a rejoin vary by, from run to run.
+#: The bound on the fixed costs of a rejoin, which vary from run to run.
 _CONSTANT: Final = Goal(at_most=1.5, is_absolute=True)
 _CPU: Final = "CPU of all brokers"
-#: 80 MB, as of an untiered broker, and 64 MiB of chunks that consumers read from the remote tier.
+#: The goal for memory: 80 MB, as of an untiered broker, and 64 MiB of chunks that consumers read from the
+#: remote tier.
 _MEMORY_BYTES: Final = 150e6
 
 
@@ -48,8 +49,8 @@ def _paced(
     return Measure(
         name=name,
         title=f"1: {per_s:,} requests/s of {size}",
-        note=f"By the clock, to a partition with and without tiering in turn, segments of {segment}, copied as they are "
-        "closed; from when a request was due until it is acknowledged.",
+        note=f"By the clock, to a partition with and without tiering in turn, segments of {segment}, copied "
+        "as they are closed; from when a request was due until it is acknowledged.",
         figures=(
             Figure(metric="p50_s", title="p50 with tiering", unit=MILLISECONDS),
             Figure(metric="plain_p50_s", title="p50 without", unit=MILLISECONDS),
@@ -94,25 +95,29 @@ MEASURES: Final[tuple[Measure[Cluster], ...]] = (
     Measure(
         name="catch-up",
         title="2: a consumer catches up, from a directory",
-        note="A backlog of closed segments is copied as soon as tiering is switched on, then removed locally, then read by "
-        "librdkafka from offset 0. Rates from the first record on. The plain client copies and flushes, or reads, the same files one after the "
-        "other; a store cannot deliver more than that, nor a consumer take more than from local segments. Both at once: the plain "
-        "client reads the store while the consumer reads local segments, the most that the processors of this machine allow.",
+        note="A backlog of closed segments is copied as soon as tiering is switched on, then removed "
+        "locally, then read by librdkafka from offset 0. Rates from the first record on. The plain client "
+        "copies and flushes, or reads, the same files one after the other; a store cannot deliver more "
+        "than that, nor a consumer take more than from local segments. Both at once: the plain client "
+        "reads the store while the consumer reads local segments, the most that the processors of this "
+        "machine allow.",
         figures=(*_UPLOAD, replace(_RATE, goal=Goal(at_least=1.0)), *_CATCH_UP),
         run=catch_up_from_remote,
     ),
     Measure(
         name="catch-up-minio",
         title="2: a consumer catches up, from MinIO",
-        note="The same with one broker and a MinIO server on this machine; boto3 is the plain client. Kafka has no such store.",
+        note="The same with one broker and a MinIO server on this machine; boto3 is the plain client. "
+        "Kafka has no such store.",
         figures=(*_UPLOAD, _RATE, *_CATCH_UP),
         run=catch_up_from_minio,
     ),
     Measure(
         name="rejoin",
         title="3: a wiped broker rejoins the ISR",
-        note="Stopped, wiped, started: from when it has created the replica until it is in the ISR. All but a tail below 1 MB "
-        "of three partitions is tiered; others have no remote tier, and are copied in full, the larger one once.",
+        note="Stopped, wiped, started: from when it has created the replica until it is in the ISR. All "
+        "but a tail below 1 MB of three partitions is tiered; others have no remote tier, and are copied "
+        "in full, the larger one once.",
         figures=(
             Figure(metric="data_bytes", title="data, D", unit=MEGABYTES),
             Figure(metric="small_s", title="D/16 tiered", unit=SECONDS),
@@ -138,7 +143,7 @@ MEASURES: Final[tuple[Measure[Cluster], ...]] = (
 
 
 def warm_up_round(cluster: Cluster, scale: float) -> Mapping[str, float]:
-    """The way to the remote tier and back, and small appends: the CPU of all of them."""
+    """Copy to the remote tier and read back, and append small batches; return the CPU of each."""
     there_and_back = catch_up_from_remote(cluster, scale)
     return {
         "catch-up": there_and_back["cpu_s_per_gb"],
@@ -174,7 +179,7 @@ PROGRAM: Final[Program[Cluster]] = Program(
 
 
 def run(arguments: Sequence[str] | None = None) -> None:
-    """The command line."""
+    """Run the program with the options of the command line."""
     main(arguments, PROGRAM)
 
 

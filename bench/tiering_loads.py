@@ -1,4 +1,4 @@
-"""KIP-405's test cases 1 and 2: produce while segments are copied to the remote tier; consumers that read from there."""
+"""KIP-405's test cases 1 and 2: produce while segments are copied to the remote tier; consume from there."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -13,14 +13,20 @@ from ottla.bench.loads import CONSUMER_SETTINGS
 from ottla.bench.replication_loads import RECORD_BYTES, produce
 from ottla.bench.targets.clusters import Cluster
 from ottla.bench.targets.plain_store import PlainDirectory, PlainStore
-from ottla.bench.targets.tiering_clusters import TIERED, TieredTopic, cluster_on_minio, poll_until, tiered_topic
+from ottla.bench.targets.tiering_clusters import (
+    TIERED,
+    TieredTopic,
+    cluster_on_minio,
+    poll_until,
+    tiered_topic,
+)
 from ottla.bench.targets.wire import produce_frame
 
 _MIB: Final = 1 << 20
-#: Of one phase, at scale 1: without, with, with, without tiering.
+#: The duration of one phase, at scale 1: without, with, with, without tiering.
 _PHASE_S: Final = 2.5
 _PHASES: Final = (False, True, True, False)
-#: Of catch-up, at scale 1, and the segments' size.
+#: The megabytes of catch-up, at scale 1, and the segments' size.
 _MEGABYTES: Final = 600
 _SEGMENT_BYTES: Final = 32 * _MIB
 _MINIO_MEGABYTES: Final = 600
@@ -30,14 +36,14 @@ _FIRST_RECORD_POLL_S: Final = 0.001
 
 
 def store_of(cluster: Cluster) -> PlainDirectory:
-    """The directory that the cluster's brokers share."""
+    """Return the directory that the cluster's brokers share."""
     return PlainDirectory(Path(cluster.settings["rsm.config.dir"]))
 
 
 def paced_produce(
     cluster: Cluster, scale: float, *, per_s: int, batch_bytes: int, segment_bytes: int
 ) -> Sample:
-    """Requests by the clock, with and without tiering in turn: percentiles, and with / without.
+    """Send requests by the clock, with and without tiering in turn: percentiles, and with / without.
 
     Segments are closed in all phases. Raises LoadFailed if none was copied.
     """
@@ -74,12 +80,12 @@ def paced_produce(
 
 
 def catch_up_from_remote(cluster: Cluster, scale: float) -> Sample:
-    """Copy a backlog to the shared directory, then consume it from there: beside the directory without a broker."""
+    """Copy a backlog to the shared directory, then consume it from there; also read it without a broker."""
     return _there_and_back(cluster, store_of(cluster), megabytes=_MEGABYTES * scale)
 
 
 def catch_up_from_minio(cluster: Cluster, scale: float) -> Sample:
-    """The same with a MinIO server and a broker of its own. Nothing for Kafka, which has no such store."""
+    """Measure the catch-up with a MinIO server and a broker of its own. Nothing for Kafka, which has no such store."""
     if cluster.name != OTTLA:
         return {}
     with cluster_on_minio(cluster.folder, brokers=1) as (one, bucket):
@@ -158,7 +164,7 @@ def _consume(topic: TieredTopic, count: int, store: PlainStore) -> Sample:
 
 
 def _both_at_once(topic: TieredTopic, count: int, store: PlainStore) -> float:
-    """The plain client reads the store while the consumer reads local segments: seconds until both have all of it.
+    """Read the store by the plain client while the consumer reads local segments; return the seconds of both.
 
     Nothing is handed from the one to the other, and nothing is verified: no broker on this machine can be faster.
     """

@@ -4,9 +4,10 @@
     broker 2: follows    small, middle, large
     broker 3: follows                                                                   full, huge
 
-Each is stopped, wiped and started: from when it has created a replica until that is in the ISR. `huge`, which is as large as
-`large`, is copied once and then deleted, `full` in each run: a copy takes as long as its bytes, and a disk has to have room
-for both of its replicas. It takes minutes, and is compared with Ottla's own figures only: Kafka has no `huge`.
+Each is stopped, wiped and started: from when it has created a replica until that is in the ISR. `huge`, which
+is as large as `large`, is copied once and then deleted, `full` in each run: a copy takes as long as its
+bytes, and a disk has to have room for both of its replicas. It takes minutes, and is compared with Ottla's
+own figures only: Kafka has no `huge`.
 """
 
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from ottla.bench.targets.clusters import Cluster
 from ottla.bench.targets.tiering_clusters import TIERED, TieredTopic
 from ottla.bench.targets.wiped_broker import filled, rejoined, stop
 
-#: Of `large` and `huge`; less at scales below 1.
+#: The bytes of `large` and `huge`; less at scales below 1.
 _LARGEST_BYTES: Final = 16e9
 _SIZES: Final = {"small": 1 / 16, "middle": 1 / 4, "large": 1.0}
 _TIERED_FOLLOWER: Final = 2
@@ -28,11 +29,11 @@ _FULL_FOLLOWER: Final = 3
 class _Prepared:
     tiered: dict[str, TieredTopic]
     full: TieredTopic
-    #: Of `huge`, once; none for Kafka.
+    #: The sample of `huge`, taken once; none for Kafka.
     huge: Sample
 
 
-#: What `prepare` has made, by the cluster's folder.
+#: The topics that `prepare` has made, by the cluster's folder.
 _prepared: dict[str, _Prepared] = {}
 
 
@@ -60,7 +61,7 @@ def _copied_in_full(cluster: Cluster, size_bytes: float) -> Sample:
 
 
 def rejoin(cluster: Cluster, _scale: float) -> Sample:
-    """Seconds and bytes that both followers need."""
+    """Measure the seconds and bytes that both followers need."""
     prepared = _prepared[str(cluster.folder)]
     stop(cluster, _TIERED_FOLLOWER, prepared.tiered)
     tiered = rejoined(cluster, _TIERED_FOLLOWER, prepared.tiered)

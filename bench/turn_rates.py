@@ -1,9 +1,12 @@
-"""Long turns of Ottla's event loop beside those of the floor's, for each gigabyte produced: what is the machine's, what is Ottla's.
+"""Long turns of the event loops of Ottla and of the floor, for each gigabyte produced.
+
+Turns that both have are the machine's.
 
     python -m ottla.bench.turn_rates [--places NAME,...] [--runs N] ...
 
-Prints tables and writes them, with every sample, to bench/results/. Both are watched while 2 GB are produced, in turn, run after
-run: `ottla.bench.compare` counts the turns of one round of each load, too few to compare two loops by. bench/PROGRAMS.md says more.
+Prints tables and writes them, with every sample, to bench/results/. Both are watched while 2 GB are produced,
+in turn, run after run: `ottla.bench.compare` counts the turns of one round of each load, too few to compare
+two loops by. bench/PROGRAMS.md says more.
 """
 
 import sys
@@ -32,7 +35,7 @@ _FIGURES: Final = (
 
 
 def _watched(load: Measure[Server]) -> Measure[Server]:
-    """The turns under the load instead of its own figures; the nodes must have a watch."""
+    """Return a measure of the turns under the load instead of its own figures; the nodes must have a watch."""
 
     def run(server: Server, scale: float) -> Sample:
         READER.new()
@@ -68,7 +71,7 @@ PROGRAM: Final[Program[Server]] = Program(
 
 
 def run(arguments: Sequence[str] | None = None) -> None:
-    """The command line."""
+    """Run the program with the options of the command line, with nodes that watch their event loops."""
     with watched():
         main(["--no-observe", *(sys.argv[1:] if arguments is None else arguments)], PROGRAM)
 

@@ -1,4 +1,4 @@
-"""Turns of the event loop that take too long: what the logs of Ottla's nodes report of them (`runtime/stalls.py`).
+"""Turns of the event loop that take too long, from the reports in the logs of Ottla's nodes (`runtime/stalls.py`).
 
 Pure: bytes in, figures and words out. `bench/targets/turn_logs.py` has the nodes.
 """
@@ -23,7 +23,8 @@ TURNS_FIGURES: Final = (
     ),
     Figure(metric="longest_turn_s", title="the longest turn", unit=MILLISECONDS),
 )
-#: Under the loads that the floor takes, too. What both have is the machine's: the floor's loop does nothing in between.
+#: The figures under the loads that the floor takes, too. Turns that both have are the machine's: the floor's
+#: loop does nothing in between.
 _FLOOR_FIGURES: Final = (
     Figure(metric="floors_turns", title=f"turns above {BOUND_MS} ms under the floor's loads", unit=COUNT),
     Figure(metric="floors_longest_turn_s", title="the longest of them", unit=MILLISECONDS),
@@ -32,33 +33,36 @@ _FLOOR_FIGURES: Final = (
 _READY: Final = re.compile(r"^READY ", re.MULTILINE)
 #: A report's stack follows on the same line, with escaped ends of lines, or on lines that are indented.
 _REPORT: Final = re.compile(
-    r"One turn of the event loop has (?:taken|not ended after) (\d+) ms \((\d+) ms running, (\d+) ms waiting for a processor.*"
+    r"One turn of the event loop has (?:taken|not ended after) (\d+) ms "
+    r"\((\d+) ms running, (\d+) ms waiting for a processor.*"
     r"(?:\n  .*)*"
 )
 _FRAME: Final = re.compile(r'File \\?"([^"\\]+)\\?", line (\d+), in ([\w<>]+)')
 _FRAMES: Final = 3
-#: So many turns of a load are shown.
+#: The number of turns of a load that are shown.
 _LONGEST: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """One turn above the bound."""
+    """A turn of the event loop above the bound."""
 
-    #: Without what the thread waited for a processor.
+    #: The duration without waits for a processor.
     own_s: float
-    #: The rest of it the thread was blocked, or waited for the interpreter's lock.
+    #: The part of it that the thread ran; the rest it was blocked, or waited for the interpreter's lock.
     running_s: float
     #: The innermost functions, as far as the watch could see.
     where: str
 
     def words(self) -> str:
-        """For a list of them."""
+        """Return the turn in words, for a list."""
         return f"{self.own_s * 1000:.0f} ms ({self.running_s * 1000:.0f} running) in {self.where}"
 
 
 def turns_in(log: bytes, starts: Sequence[int], *, since: int = 0) -> list[Turn]:
-    """What a log reports from `since` on, without the turns of each process before it was ready: nothing is under load then.
+    """Return the turns that a log reports from `since` on, without those of each process before it was ready.
+
+    Nothing is under load before.
 
     `starts` are the log's sizes at which a process was started.
     """
@@ -89,12 +93,12 @@ def _short(file: str) -> str:
 
 
 def all_turns(turns: Mapping[str, Sequence[Turn]]) -> list[Turn]:
-    """Of all loads."""
+    """Return the turns of all loads together."""
     return [turn for found in turns.values() for turn in found]
 
 
 def turns_sample(turns: Sequence[Turn]) -> Sample:
-    """As metrics of `TURNS_FIGURES`."""
+    """Return the turns as metrics of `TURNS_FIGURES`."""
     longest = {"longest_turn_s": max(turn.own_s for turn in turns)} if turns else {}
     return {"turns": float(len(turns)), **longest}
 
@@ -104,7 +108,7 @@ def _of_floors_loads(turns: Mapping[str, Sequence[Turn]]) -> Sample:
 
 
 def turns_table(turns: Mapping[str, Sequence[Turn]], floor_turns: Mapping[str, Sequence[Turn]]) -> Table:
-    """The table of a program, of all loads together, and of those that the floor takes; by load."""
+    """Return the table of a program, of all loads together, and of those that the floor takes."""
     samples: dict[str, list[Sample]] = {OTTLA: [turns_sample(all_turns(turns))]}
     if floor_turns:
         same = {load: turns[load] for load in floor_turns}
@@ -113,15 +117,16 @@ def turns_table(turns: Mapping[str, Sequence[Turn]], floor_turns: Mapping[str, S
     return Table(
         name=TURNS_TABLE,
         title="Event loops of all nodes under all loads",
-        note=f"Turns that took more than {BOUND_MS} ms without the time for which the thread waited for a processor, in a round of "
-        "its own with other nodes: the watch would cost the timed runs some percent. Kafka has no such loop.",
+        note=f"Turns that took more than {BOUND_MS} ms without the time for which the thread waited for a "
+        "processor, in a round of its own with other nodes: the watch would cost the timed runs some "
+        "percent. Kafka has no such loop.",
         figures=(*TURNS_FIGURES, *_FLOOR_FIGURES) if floor_turns else TURNS_FIGURES,
         samples=samples,
     )
 
 
 def words_of(turns: Mapping[str, Sequence[Turn]]) -> list[str]:
-    """A line for each load that had some: how many, and the longest ones."""
+    """Yield a line for each load that had some: how many, and the longest ones."""
     return [
         f"{load}: {len(found)}: "
         + "; ".join(turn.words() for turn in sorted(found, key=lambda turn: -turn.own_s)[:_LONGEST])

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-#: The CPU has not fallen in so many rounds ...
+#: The number of rounds in which the CPU has not fallen ...
 STEADY_ROUNDS: Final = 2
 #: ... if none of them is below this part of the least before them.
 _STEADY: Final = 0.95
@@ -20,7 +20,7 @@ MOST_ROUNDS: Final = 15
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarmUp:
-    """The CPU of each round, and whether it had stopped falling at the last one.
+    """A warm-up: the CPU of each round, and whether it had stopped falling at the last one.
 
     One number for a round with several loads: the geometric mean of their costs, so that each counts by its relative
     change whatever its unit.

@@ -15,17 +15,18 @@ FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 #: Control characters (C0, DEL, C1), and the separators that Unicode also treats as line breaks.
 _CONTROL_CHARACTERS: Final = (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)
-#: As Python would spell them.
+#: The escapes of control characters, as Python spells them.
 _ESCAPES: Final = {code: chr(code).encode("unicode_escape").decode() for code in _CONTROL_CHARACTERS}
 _ESCAPES_BUT_BREAKS: Final = {code: text for code, text in _ESCAPES.items() if chr(code) != "\n"}
 
 #: The maximum length of a line, and of a traceback, which may contain a client's text, too; characters.
 MAX_LINE: Final = 2_000
 MAX_TRACEBACK: Final = 16_000
-#: So many lines of one place in the code are written at once, and then one in each `LINE_INTERVAL_S`.
+#: The number of lines that one place in the code writes at once; then it writes one in each
+#: `LINE_INTERVAL_S`.
 LINES_AT_ONCE: Final = 100
 LINE_INTERVAL_S: Final = 1.0
-#: A traceback counts as so many lines.
+#: The number of lines that a traceback counts as.
 LINES_OF_TRACEBACK: Final = 10
 
 _ExceptionInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
@@ -36,7 +37,9 @@ def _cut(text: str, most: int) -> str:
 
 
 class LineLimit(logging.Filter):
-    """Bounds the lines that one place in the code writes, by what a client sends at will: the filter of the process's handler.
+    """Bounds the log lines that one place in the code writes, however many errors clients cause.
+
+    The filter of the process's log handler.
 
     What is omitted is counted, in the next line of that place. Lines below INFO are not bounded, as they are written
     for an operator who has raised the level, nor are CRITICAL ones, as the node stops. Cost: 1 us for each line.
@@ -76,7 +79,7 @@ class LineFormatter(logging.Formatter):
     """
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (logging's own name)
-        """The line, without a traceback."""
+        """Format the line, without a traceback."""
         text = super().formatMessage(record)
         if getattr(record, "has_lines", False):
             text = _indented(text)
@@ -86,7 +89,7 @@ class LineFormatter(logging.Formatter):
         return f"{text} ({omitted} more such lines were omitted before)" if omitted else text
 
     def formatException(self, ei: _ExceptionInfo) -> str:  # noqa: N802
-        """All lines but the first are indented: an exception may contain a client's text."""
+        """Format a traceback with all lines but the first indented: an exception may contain a client's text."""
         return _indented(_cut(super().formatException(ei), MAX_TRACEBACK))
 
 
@@ -112,13 +115,13 @@ class OutageLog:
         self._monotonic = monotonic
         self._patience_s = patience_s
         self._interval_s = interval_s
-        #: By peer: since when it does not respond, and when that is logged next.
+        #: Peer -> the time since which it does not respond, and the time when that is logged next.
         self._since: dict[str, list[float]] = {}
-        #: The reason of the last failure, by peer that does not respond.
+        #: Peer that does not respond -> the reason of its last failure.
         self.reasons: dict[str, str] = {}
 
     def failed(self, peer: str, reason: object) -> None:
-        """A request to `peer` has failed."""
+        """Record that a request to `peer` has failed; the failure is logged when it is due."""
         now = self._monotonic()
         outage = self._since.setdefault(peer, [now, now + self._patience_s])
         self.reasons[peer] = str(reason)
@@ -129,7 +132,7 @@ class OutageLog:
             )
 
     def answered(self, peer: str) -> None:
-        """`peer` has responded."""
+        """Record that `peer` has responded; a logged outage ends with a line."""
         if not self._since or (outage := self._since.pop(peer, None)) is None:
             return
         del self.reasons[peer]

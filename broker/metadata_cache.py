@@ -9,8 +9,8 @@ Source: KRaftMetadataCache and MetadataLoader of Kafka 4.3.1.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from uuid import UUID
 
-from ottla.protocol.metadata.features import KRAFT_VERSION
-from ottla.protocol.metadata.image import (
+from ottla.metadata.features import KRAFT_VERSION
+from ottla.metadata.image import (
     DIRECTORY_LOST,
     DIRECTORY_MIGRATING,
     DIRECTORY_UNASSIGNED,
@@ -22,8 +22,8 @@ from ottla.protocol.metadata.image import (
     PartitionImage,
     TopicImage,
 )
-from ottla.protocol.metadata.image_delta import difference
-from ottla.protocol.metadata.records import MetadataRecord
+from ottla.metadata.image_delta import difference
+from ottla.metadata.records import MetadataRecord
 from ottla.protocol.types import TopicPartition
 
 
@@ -63,7 +63,7 @@ class MetadataCache:
         self._notify(delta)
 
     def on_leader(self, leader: object) -> None:
-        """Ignored: the image does not contain the quorum's leader."""
+        """Ignore a change of the quorum's leader, which the image does not contain."""
 
     def _notify(self, delta: MetadataDelta) -> None:
         for listener in self._listeners:
@@ -84,7 +84,7 @@ class MetadataCache:
         return self.image.topics_by_id.get(topic_id)
 
     def partition(self, topic_partition: TopicPartition) -> PartitionImage | None:
-        """A partition's registration, or None."""
+        """Return a partition's registration, or None."""
         topic = self.topic(topic_partition.topic)
         return topic.partitions.get(topic_partition.partition) if topic else None
 
@@ -97,7 +97,7 @@ class MetadataCache:
         return _endpoint(self.broker(broker_id), listener_name)
 
     def is_available(self, broker_id: int, listener_name: str) -> bool:
-        """Unfenced and reachable over this listener."""
+        """Whether the broker is unfenced and reachable over this listener."""
         return _is_available(self.broker(broker_id), listener_name)
 
     def is_online(self, broker_id: int, directory: UUID) -> bool:
@@ -123,7 +123,7 @@ class ListenerBrokers:
         self._offline: dict[tuple[int, int], tuple[object, object, list[int]]] = {}
 
     def registered(self) -> list[tuple[BrokerImage, Endpoint]]:
-        """Brokers, fenced or not, with an endpoint of this listener, by id."""
+        """Return the brokers, fenced or not, with an endpoint of this listener, by id."""
         return [
             (broker, broker.endpoints[self._listener_name])
             for _, broker in sorted(self._brokers.items())
@@ -131,11 +131,11 @@ class ListenerBrokers:
         ]
 
     def alive(self) -> list[tuple[BrokerImage, Endpoint]]:
-        """Unfenced brokers that can be reached over this listener, by id."""
+        """Return the unfenced brokers that can be reached over this listener, by id."""
         return [row for row in self.registered() if not row[0].is_fenced]
 
     def is_registered(self, broker_id: int | None) -> bool:
-        """Whether there is this broker, fenced or not, on any listener."""
+        """Whether a broker of this id is registered, fenced or not, on any listener."""
         return broker_id in self._brokers
 
     def has_endpoint(self, broker_id: int | None) -> bool:
@@ -144,7 +144,7 @@ class ListenerBrokers:
         return _endpoint(broker, self._listener_name) is not None
 
     def available(self, broker_ids: Iterable[int]) -> list[int]:
-        """Those of the brokers that are unfenced and reachable over this listener."""
+        """Return the brokers that are unfenced and can be reached over this listener."""
         return [broker_id for broker_id in broker_ids if self._is_available(broker_id)]
 
     def offline_replicas(self, partition: PartitionImage) -> list[int]:

@@ -1,6 +1,7 @@
 """A node: the roles of `process.roles`, started and stopped in the right order.
 
-start: log directories -> metrics -> the controller's sockets -> metadata log and quorum -> controller -> broker (roles/broker.py)
+start: log directories -> metrics -> the controller's sockets -> metadata log and quorum -> controller
+       -> broker (roles/broker.py)
 stop:  broker -> the controller's sockets -> controller, quorum, metadata log -> logs, with the clean-shutdown marker
 
 Source: KafkaRaftServer and SharedServer of Kafka 4.3.1.
@@ -12,17 +13,18 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from ottla.broker.config import BrokerConfig, notices
-from ottla.broker.config.listeners import Listener
 from ottla.broker.membership.lifecycle import RegistrationRefused
 from ottla.broker.roles.broker import BrokerRole
 from ottla.broker.roles.controller import ControllerRole
 from ottla.broker.roles.directories import CannotStart, Directories
 from ottla.broker.roles.quorum import QuorumRole
 from ottla.broker.services import BrokerServices
+from ottla.config import notices
+from ottla.config.broker_config import BrokerConfig
+from ottla.config.listeners import Listener
 from ottla.controller.quorum.driver import QuorumFailed
+from ottla.metadata.image import InvalidMetadata
 from ottla.protocol.errors import KafkaError
-from ottla.protocol.metadata.image import InvalidMetadata
 from ottla.runtime import Pool, Runtime
 from ottla.storage.files import Files
 from ottla.storage.manager.log_manager import InconsistentMetaProperties
@@ -46,7 +48,7 @@ class Node:
         self._quorum = QuorumRole(runtime, config, directories)
         self._controller_role = ControllerRole(runtime, config) if config.is_controller else None
         self._broker_role: BrokerRole | None = None
-        #: None without `metrics.listeners`.
+        #: The metrics of the node; None without `metrics.listeners`.
         self.metrics: MetricsRole | None = None
         self._is_stopping = False
         #: Done when the node cannot continue; the result is the reason for an operator. The caller ends the process.
@@ -81,7 +83,15 @@ class Node:
     async def _start(self, files: Files) -> None:
         runtime, config, controller = self._runtime, self._config, self._controller_role
         if config.metrics_listeners:
-            from ottla.broker.roles.metrics import MetricsRole  # imported here: prometheus-client takes 60 ms
+            try:
+                from ottla.broker.roles.metrics import (
+                    MetricsRole,  # imported here: prometheus-client takes 60 ms
+                )
+            except ModuleNotFoundError as error:
+                raise CannotStart(
+                    f"metrics.listeners is set, which needs {error.name}: install it with "
+                    "`pip install 'ottla[metrics]'`, or leave metrics.listeners empty."
+                ) from error
 
             self.metrics = MetricsRole(runtime, config, unreadiness=self.unreadiness)
             await self.metrics.start()
@@ -110,7 +120,9 @@ class Node:
         """The remote tier; None: it is not enabled. Raises CannotStart, OSError."""
         if not self._config.remote_log_storage_system_enable:
             return None
-        from ottla.broker.roles.tiering import open_remote_tier  # imported here: 65 modules, a tenth of a start
+        from ottla.broker.roles.tiering import (
+            open_remote_tier,  # imported here: 65 modules, a tenth of a start
+        )
 
         return await open_remote_tier(self._runtime, self._config, self._quorum, self._directories, files)
 
@@ -241,7 +253,7 @@ class Node:
             self._broker_role.on_dir_failure(path, error)
 
     def _on_quorum_failure(self, error: BaseException) -> None:
-        """This node's replica of the metadata log cannot continue."""
+        """Fail the node: its replica of the metadata log cannot continue."""
         self._fail(f"The metadata quorum has failed on this node: {str(error).removesuffix('.')}.")
 
     def _fail(self, why: str) -> None:

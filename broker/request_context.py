@@ -1,4 +1,4 @@
-"""What a handler knows of a request besides its message: the header and the client."""
+"""Request context: the header and the client of a request, as a handler needs them beside the message."""
 
 from dataclasses import dataclass
 

@@ -16,8 +16,8 @@ from typing import Any, Final
 from ottla.protocol.api_keys import ApiKey
 from ottla.runtime.histogram import Histogram
 
-#: One of so many requests that are answered at once is timed, where a request takes tens of microseconds: the code of the
-#: timing is not in the processor's cache by then, and takes 3 us. Of other APIs all are timed.
+#: One of so many requests that are answered at once is timed, where a request takes tens of microseconds: the
+#: code of the timing is not in the processor's cache by then, and takes 3 us. Of other APIs all are timed.
 _SAMPLED: Final = 64
 
 
@@ -27,24 +27,24 @@ class RequestCounter:
     __slots__ = ("_rounds_count", "_weight", "handler", "left", "times")
 
     def __init__(self, times: Histogram | None, *, is_sampled: bool = False) -> None:
-        #: None: they are timed elsewhere.
+        #: The histogram of the response times; None: they are measured elsewhere.
         self.times = times
-        #: What the dispatcher keeps for this API.
+        #: The handler that the dispatcher has looked up for this API.
         self.handler: Any = None
         self._weight = _SAMPLED if is_sampled or times is None else 1
         self._rounds_count = 0
-        #: 1 is subtracted for each request; at 0 it is timed, and `begin_round` is called. Cheaper than a number of which a
-        #: part is compared: 30 ns of a Produce's 13 us.
+        #: The requests up to the next one that is timed: at 0, `begin_round` is called. Counting down is
+        #: cheaper than the comparison of a part of a number: 30 ns of a Produce's 13 us.
         self.left = self._weight
 
     def begin_round(self) -> None:
-        """`left` requests were received, the last of which is timed."""
+        """Begin the next round: all requests of the last one were received, and its last one is timed."""
         assert not self.left, self.left
         self.left = self._weight
         self._rounds_count += 1
 
     def observe(self, time_s: float) -> None:
-        """The time of the last request of a round, which was answered at once: that of all in the round."""
+        """Observe the time of a round's last request, which was answered at once, for all requests of the round."""
         if self.times is not None:
             self.times.observe(time_s * 1000, self._weight)
 
@@ -60,13 +60,16 @@ class RequestStats:
     __slots__ = ("counters", "times")
 
     def __init__(self) -> None:
-        #: By key and version.
+        #: The counters by API key and version.
         self.counters: dict[tuple[int, int], RequestCounter] = {}
-        #: By key; of all versions.
+        #: The response times by API key, of all versions together.
         self.times: dict[ApiKey, Histogram] = {}
 
     def serve(self, versions: Mapping[int, range], *, is_broker: bool) -> None:
-        """Create the counters of these APIs. A broker's Fetch is timed where its sender is known (`ottla.broker.reads.fetch`)."""
+        """Create the counters of these APIs.
+
+        A broker's Fetch is timed where its sender is known (`ottla.broker.replicas.reading.fetch`).
+        """
         for number, served in versions.items():
             key = ApiKey(number)
             times = None

@@ -7,16 +7,16 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ottla.broker.config import BrokerConfig
 from ottla.broker.groups.coordinator import GroupCoordinator
 from ottla.broker.membership.controller_channel import ControllerChannel
 from ottla.broker.membership.lifecycle import BrokerLifecycle
 from ottla.broker.metadata_cache import MetadataCache
-from ottla.broker.reads.fetch_session_cache import FetchSessionCache
-from ottla.broker.reads.preferred_read_replica import PreferredReadReplicas
-from ottla.broker.replicas.producer_ids import ProducerIdManager
+from ottla.broker.producer_ids import ProducerIdManager
+from ottla.broker.replicas.reading.fetch_session_cache import FetchSessionCache
+from ottla.broker.replicas.reading.preferred_read_replica import PreferredReadReplicas
 from ottla.broker.replicas.replica_manager import ReplicaManager
 from ottla.broker.topic_creator import TopicCreator
+from ottla.config.broker_config import BrokerConfig
 from ottla.runtime import Runtime
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class BrokerServices:
     groups: GroupCoordinator
     producer_ids: ProducerIdManager
     topic_creator: TopicCreator
-    #: None: tiered storage is not enabled.
+    #: The remote tier; None: tiered storage is not enabled.
     remote: "RemoteTier | None"
     #: Held by the one long answer that is made (`ottla.broker.api.long_answers`).
     long_answers: asyncio.Lock = field(default_factory=asyncio.Lock)

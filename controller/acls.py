@@ -17,6 +17,16 @@ from uuid import UUID
 from ottla.controller.result import MAX_RECORDS_PER_USER_OPERATION, Result, check_record_count
 from ottla.controller.state import ClusterState
 from ottla.controller.steps import Steps, by_steps, in_steps
+from ottla.metadata.acls import (
+    CLUSTER_NAME,
+    AclFilter,
+    AclOperation,
+    AclPermissionType,
+    PatternType,
+    ResourceType,
+    describe,
+)
+from ottla.metadata.records import AccessControlEntryRecord, RemoveAccessControlEntryRecord
 from ottla.protocol.errors import ErrorCode, InvalidRequest, KafkaError, SecurityDisabled
 from ottla.protocol.messages.create_acls import (
     AclCreation,
@@ -32,16 +42,6 @@ from ottla.protocol.messages.delete_acls import (
     DeleteAclsResponse,
 )
 from ottla.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
-from ottla.protocol.metadata.acls import (
-    CLUSTER_NAME,
-    AclFilter,
-    AclOperation,
-    AclPermissionType,
-    PatternType,
-    ResourceType,
-    describe,
-)
-from ottla.protocol.metadata.records import AccessControlEntryRecord, RemoveAccessControlEntryRecord
 
 AUTHORIZER_KEY: Final = "authorizer.class.name"
 
@@ -128,7 +128,7 @@ def _check_enabled(state: ClusterState, otherwise: str = "No Authorizer is confi
 
 
 def _check_creation(creation: AclCreation) -> None:
-    """Raises InvalidRequest."""
+    """Raise InvalidRequest for an ACL that cannot be created, as one for resource type ANY."""
     if creation.resource_type == ResourceType.CLUSTER and creation.resource_name != CLUSTER_NAME:
         raise InvalidRequest(f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
     if not creation.resource_name:
@@ -153,7 +153,7 @@ def _check_creation(creation: AclCreation) -> None:
 
 
 def _check_filter(asked: DeleteAclsFilter) -> None:
-    """Raises InvalidRequest."""
+    """Raise InvalidRequest for a filter of ACLs with an unknown type, operation or permission."""
     if (
         _named(ResourceType, asked.resource_type_filter) is ResourceType.UNKNOWN
         or _named(PatternType, asked.pattern_type_filter) is PatternType.UNKNOWN

@@ -13,13 +13,13 @@ from pathlib import Path
 from ottla.controller.configs import MIN_INSYNC_REPLICAS
 from ottla.controller.features import DEFAULT_LEVELS
 from ottla.controller.formatting import bootstrap_records
-from ottla.controller.metadata import snapshots
-from ottla.controller.metadata.record_versions import TRANSACTIONS_3_6_IV1
+from ottla.controller.metadata_log import snapshots
+from ottla.controller.metadata_log.record_versions import TRANSACTIONS_3_6_IV1
 from ottla.controller.result import Result
 from ottla.controller.settings import ControllerSettings
-from ottla.protocol.metadata.features import ELR_VERSION
-from ottla.protocol.metadata.image import METADATA_VERSION, ConfigResourceType, InvalidMetadata, MetadataImage
-from ottla.protocol.metadata.records import (
+from ottla.metadata.features import ELR_VERSION
+from ottla.metadata.image import METADATA_VERSION, ConfigResourceType, InvalidMetadata, MetadataImage
+from ottla.metadata.records import (
     AbortTransactionRecord,
     BeginTransactionRecord,
     ConfigRecord,

@@ -29,7 +29,7 @@ class ControllerApi(NamedTuple):
 
 
 def _timeless(decide: Callable[[ClusterState, Any], Result[Any]]) -> ControllerApi:
-    """A decision that does not use the sessions' clock; in steps, if it is made in steps."""
+    """Wrap a decision that does not use the sessions' clock; in steps, if it is made in steps."""
     if isinstance(decide, InSteps):
         return ControllerApi(lambda state, request, _now_ms: decide.steps(state, request))
     return ControllerApi(lambda state, request, _now_ms: decide(state, request))

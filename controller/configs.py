@@ -11,11 +11,22 @@ import re
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeVar, assert_never
 
+from ottla.config.config_def import AlterOperation, ConfigKey, ConfigOperation, merge_operations
+from ottla.config.log_config import TOPIC_CONFIGS
 from ottla.controller.effective_configs import CONTROLLER_BROKER_KEYS
 from ottla.controller.result import MAX_RECORDS_PER_USER_OPERATION, Result, check_record_count
 from ottla.controller.state import ClusterState
 from ottla.controller.steps import ROWS_OF_STEP, Steps, in_steps
-from ottla.protocol.config_def import AlterOperation, ConfigKey, ConfigOperation, merge_operations
+from ottla.metadata.features import CORDONED_DIRECTORIES_4_3_IV0
+from ottla.metadata.image import ConfigResource, ConfigResourceType
+from ottla.metadata.records import (
+    BeginTransactionRecord,
+    ClearElrRecord,
+    ConfigRecord,
+    EndTransactionRecord,
+    MetadataRecord,
+    PartitionChangeRecord,
+)
 from ottla.protocol.errors import (
     BrokerIdNotRegistered,
     ErrorCode,
@@ -26,19 +37,8 @@ from ottla.protocol.errors import (
     UnsupportedVersion,
 )
 from ottla.protocol.messages import alter_configs, incremental_alter_configs
-from ottla.protocol.metadata.features import CORDONED_DIRECTORIES_4_3_IV0
-from ottla.protocol.metadata.image import ConfigResource, ConfigResourceType
-from ottla.protocol.metadata.records import (
-    BeginTransactionRecord,
-    ClearElrRecord,
-    ConfigRecord,
-    EndTransactionRecord,
-    MetadataRecord,
-    PartitionChangeRecord,
-)
 from ottla.protocol.steps import Step, counted, listed
 from ottla.protocol.topic_names import check_topic_name
-from ottla.storage.log_config import TOPIC_CONFIGS
 
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
 CORDONED_LOG_DIRS = "cordoned.log.dirs"
@@ -142,7 +142,7 @@ def _alter(
     changes: Callable[[ConfigResource, Sequence[_C]], _Changes],
     parts: list[Any],
 ) -> Generator[None, None, tuple[list[MetadataRecord], dict[_Named, _Outcome]]]:
-    """Records of the resources that can be changed, and the outcome of each."""
+    """Make the records of the resources that can be changed, and the outcome of each resource."""
     times = yield from counted(((each.resource_type, each.resource_name) for each in asked), parts=parts)
     records: list[ConfigRecord] = []
     outcomes: dict[_Named, _Outcome] = {}
@@ -382,7 +382,7 @@ def creation_records(state: ClusterState, name: str, overrides: Mapping[str, str
 
 
 def elr_safety_records(state: ClusterState) -> list[MetadataRecord]:
-    """Configurations that must precede the ELR: min.insync.replicas of the cluster, and none of single brokers."""
+    """The records that must precede the ELR: min.insync.replicas of the cluster, and none of single brokers."""
     broker = ConfigResourceType.BROKER
     records: list[MetadataRecord] = [
         ConfigRecord(resource_type=broker, resource_name=resource.name, name=MIN_INSYNC_REPLICAS, value=None)

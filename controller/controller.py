@@ -14,8 +14,8 @@ only, and is dropped when the leadership is lost. Kafka's standby controllers re
 older version instead; here a copy costs 10 ms for 100,000 partitions, and look-ups need no additional layer.
 
 Everything runs on the event loop; between two events the state is consistent. A decision with many records is encoded,
-replayed and appended in several turns; nothing else is decided in between, so that it finds the state that it was made on,
-and the next one all of its records.
+replayed and appended in several turns; nothing else is decided in between, so that it finds the state that it
+was made on, and the next one all of its records.
 
     decided | encoded, some records in each turn | replayed, some records in each turn; appended with the last of them
 Source: QuorumController of Kafka 4.3.1.
@@ -32,9 +32,9 @@ from typing import Any, Final, NamedTuple
 from ottla.controller import activation
 from ottla.controller.api import CONTROLLER_APIS
 from ottla.controller.decision_lock import DecisionLock
-from ottla.controller.metadata import new_batches
-from ottla.controller.metadata.new_batches import NewBatch, batching
-from ottla.controller.metadata.transactions import TRANSACTION_MARKERS
+from ottla.controller.metadata_log import new_batches
+from ottla.controller.metadata_log.new_batches import NewBatch, batching
+from ottla.controller.metadata_log.transactions import TRANSACTION_MARKERS
 from ottla.controller.periodic import PeriodicTask, PeriodicTasks
 from ottla.controller.quorum.raft_client import RaftClient
 from ottla.controller.raft.types import LeaderAndEpoch, OffsetAndEpoch
@@ -42,6 +42,8 @@ from ottla.controller.result import Result
 from ottla.controller.settings import ConfigValidators, ControllerSettings
 from ottla.controller.state import ClusterState
 from ottla.controller.steps import Steps
+from ottla.metadata.image import InvalidMetadata, MetadataImage
+from ottla.metadata.records import MetadataRecord
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import (
     KafkaError,
@@ -49,8 +51,6 @@ from ottla.protocol.errors import (
     RequestTimedOut,
     UnsupportedVersion,
 )
-from ottla.protocol.metadata.image import InvalidMetadata, MetadataImage
-from ottla.protocol.metadata.records import MetadataRecord
 from ottla.protocol.refusals import refuse_in_steps
 from ottla.runtime import Runtime
 from ottla.runtime.turns import FreedInTurns, in_turns
@@ -65,7 +65,8 @@ logger: Final = logging.getLogger(__name__)
 #: They accumulate while a disk or a majority does not respond, those that have timed out included.
 MAX_DEFERRED_RESPONSES: Final = 10_000
 
-#: A decision with more records takes several turns: one with 3,000 would stop the loop for 15 ms, and all requests with it.
+#: A decision with more records takes several turns: one with 3,000 would stop the loop for 15 ms, and all
+#: requests with it.
 MAX_RECORDS_IN_ONE_TURN: Final = 200
 
 
@@ -77,7 +78,7 @@ class _DeferredResponse(NamedTuple):
 
 
 class _Active(NamedTuple):
-    """What only an active controller has: dropped as a whole, with decisions that may never be committed."""
+    """The epoch and the state of an active controller, dropped as a whole with uncommitted decisions."""
 
     epoch: int
     state: ClusterState
@@ -128,7 +129,7 @@ class Controller:
 
     @property
     def is_active(self) -> bool:
-        """Whether requests are served."""
+        """Whether this node is the active controller, which serves requests."""
         return self._active is not None
 
     @property
@@ -173,7 +174,7 @@ class Controller:
     # -- following the log -----------------------------------------------------------------------------
 
     def on_commit(self, records: Sequence[MetadataRecord], base_offset: int, end_offset: int) -> None:
-        """Complete the requests that waited for it."""
+        """Complete the requests that waited until the log was committed up to `end_offset`."""
         self.committed_offset = end_offset
         while self._deferred and self._deferred[0].end_offset <= end_offset:
             done = self._deferred.popleft().done
@@ -181,7 +182,7 @@ class Controller:
                 done.set_result(None)
 
     def on_snapshot(self, batches: Iterable[list[MetadataRecord]], snapshot: OffsetAndEpoch) -> None:
-        """Everything before the snapshot's offset is committed."""
+        """Adopt the snapshot's offset as committed; the controller is not active."""
         assert self._active is None, "a leader loads no snapshot"
         self.committed_offset = snapshot.offset
 
@@ -251,7 +252,7 @@ class Controller:
         return NotController(f"The active controller appears to be node {leader_id}.")
 
     def _serving(self) -> _Active:
-        """What this controller has while it is active. Raises NotController, also once it is stopped."""
+        """The epoch and state of this controller while it is active. Raises NotController, also once it is stopped."""
         if self._active is None or self._is_stopped:
             raise self._not_controller()
         return self._active
@@ -279,7 +280,7 @@ class Controller:
                 return result, batches
 
     async def _result(self, active: _Active, decided: Steps[Any] | Result[Any]) -> Result[Any]:
-        """The decision, of which all steps but the first are made in later turns."""
+        """Return the decision; all of its steps but the first are made in later turns."""
         if isinstance(decided, Result):
             return decided
         result: Result[Any] = await self._made(decided, lambda steps: self._in_turns(active, steps))
@@ -290,7 +291,7 @@ class Controller:
         making: Generator[None, None, Any],
         run_rest: Callable[[Iterator[None]], Coroutine[Any, Any, None]] | None = None,
     ) -> Any:  # noqa: ANN401
-        """What is made in steps, of which all but the first one run in later turns."""
+        """Return the result of `making`, whose steps run in later turns, except for the first one."""
         try:
             next(making)
         except StopIteration as done:
@@ -315,8 +316,8 @@ class Controller:
             if _takes_turns(result):
                 await self._in_turns(active, steps)
         finally:
-            # Of a request that is cancelled in between, as by the timeout of controlled shutdown in a combined node, the
-            # state has some records: the log must have them, too.
+            # Of a request that is cancelled in between, as by the timeout of controlled shutdown in a combined
+            # node, the state has some records: the log must have them, too.
             if self._active is active:
                 _run_at_once(steps)
                 if result.on_appended is not None:
@@ -330,8 +331,9 @@ class Controller:
         return done
 
     async def _in_turns(self, active: _Active, steps: Iterator[None]) -> None:
-        """Run the steps while this controller is active, the first of them in a later turn. Raises NotController, and what
-        they raise.
+        """Run the steps while this controller is active, the first of them in a later turn.
+
+        Raises NotController, and what they raise.
         """
 
         def while_active() -> Iterator[None]:
@@ -346,8 +348,8 @@ class Controller:
     def _append(self, active: _Active, batches: Iterable[NewBatch]) -> Iterator[None]:
         """Replay and append, in steps of a few records; the last step of a batch appends it.
 
-        Control records that Raft appends between two steps come before the batch. A registration, which is the last record
-        of its decision, then has an offset after its broker's epoch; that epoch is unique all the same.
+        Control records that Raft appends between two steps come before the batch. A registration, which is the
+        last record of its decision, then has an offset after its broker's epoch; that epoch is unique all the same.
         """
         state = active.state
         for batch in batches:
@@ -387,7 +389,7 @@ class Controller:
 
 
 class _Kraft:
-    """What decisions see of the quorum: see `ottla.controller.kraft_version.KraftVersionLayer`."""
+    """The finalized kraft.version and the voters of the quorum, for decisions (a `KraftVersionLayer`)."""
 
     def __init__(self, quorum: RaftClient) -> None:
         self._quorum = quorum

@@ -1,8 +1,8 @@
 """The lock of decisions: one is made at a time. Heartbeats go before all other requests that wait.
 
 A decision with many records takes several turns of the event loop, and on a busy loop seconds; behind a few of them a
-heartbeat would arrive in time and be handled too late, so that its broker is fenced. Heartbeats are few (one broker sends
-its next one after the response) and short: other requests do not wait for long behind them.
+heartbeat would arrive in time and be handled too late, so that its broker is fenced. Heartbeats are few (one
+broker sends its next one after the response) and short: other requests do not wait for long behind them.
 """
 
 import asyncio

@@ -9,9 +9,9 @@ estimate, as in Kafka. Source: KafkaConfigSchema.resolveEffectiveTopicConfig of 
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from ottla.protocol.config_def import ConfigSource, InvalidConfigValue, parse_value, text_of
-from ottla.protocol.metadata.image import ConfigResource, ConfigResourceType, MetadataImage
-from ottla.storage.log_config import SERVER_SYNONYMS, TOPIC_CONFIGS
+from ottla.config.config_def import ConfigSource, InvalidConfigValue, parse_value, text_of
+from ottla.config.log_config import SERVER_SYNONYMS, TOPIC_CONFIGS
+from ottla.metadata.image import ConfigResource, ConfigResourceType, MetadataImage
 
 #: The broker keys that the controller itself uses, since defaults of topics derive from them.
 CONTROLLER_BROKER_KEYS: Final = frozenset(

@@ -18,14 +18,7 @@ from ottla.controller.configs import elr_safety_records
 from ottla.controller.formatting import feature_levels
 from ottla.controller.result import Result
 from ottla.controller.state import ClusterState
-from ottla.protocol.errors import InvalidRequest, InvalidUpdateVersion
-from ottla.protocol.messages.update_features import (
-    FeatureUpdateKey,
-    UpdatableFeatureResult,
-    UpdateFeaturesRequest,
-    UpdateFeaturesResponse,
-)
-from ottla.protocol.metadata.features import (
+from ottla.metadata.features import (
     CONTROLLER_REGISTRATION_3_7_IV0,
     ELR_VERSION,
     KRAFT_VERSION,
@@ -34,7 +27,14 @@ from ottla.protocol.metadata.features import (
     UNDERSTOOD_FEATURES,
     missing_dependency,
 )
-from ottla.protocol.metadata.records import FeatureLevelRecord, MetadataRecord, NoOpRecord
+from ottla.metadata.records import FeatureLevelRecord, MetadataRecord, NoOpRecord
+from ottla.protocol.errors import InvalidRequest, InvalidUpdateVersion
+from ottla.protocol.messages.update_features import (
+    FeatureUpdateKey,
+    UpdatableFeatureResult,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
 
 #: What a new cluster starts with.
 DEFAULT_LEVELS: Final = {
@@ -124,7 +124,7 @@ def _current(state: ClusterState, name: str) -> int:
 
 
 def _reason_not_supported(state: ClusterState, update: FeatureUpdateKey) -> str | None:
-    """The first node that cannot run at this level, and why."""
+    """The name of the first node that cannot run at this level, and the reason; None if all can."""
     for node, levels in _supported_by_nodes(state, update.feature):
         if update.max_version_level not in levels:
             if levels.stop <= 1:

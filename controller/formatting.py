@@ -11,7 +11,7 @@ import binascii
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from ottla.controller.metadata.record_versions import SCRAM_3_5_IV2
+from ottla.controller.metadata_log.record_versions import SCRAM_3_5_IV2
 from ottla.controller.scram import (
     MAX_ITERATIONS,
     MECHANISMS,
@@ -20,7 +20,7 @@ from ottla.controller.scram import (
     credential,
     salted_password,
 )
-from ottla.protocol.metadata.features import (
+from ottla.metadata.features import (
     FEATURE_LEVELS,
     KRAFT_VERSION,
     LATEST_METADATA_VERSION,
@@ -29,7 +29,7 @@ from ottla.protocol.metadata.features import (
     SERVED_FEATURES,
     missing_dependency,
 )
-from ottla.protocol.metadata.records import FeatureLevelRecord, MetadataRecord, UserScramCredentialRecord
+from ottla.metadata.records import FeatureLevelRecord, MetadataRecord, UserScramCredentialRecord
 
 _DEFAULT_ITERATIONS: Final = 4096
 #: The flags that format a cluster with dynamic voters, as in the messages of kafka-storage.

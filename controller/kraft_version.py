@@ -14,7 +14,7 @@ class KraftVersionLayer(Protocol):
 
     @property
     def version(self) -> int:
-        """The finalized kraft.version."""
+        """The finalized level of the feature kraft.version."""
 
     @property
     def voter_ids(self) -> frozenset[int]:
@@ -35,7 +35,7 @@ class FixedKraftVersion:
         self.voter_ids = voter_ids
 
     def check_upgrade(self, level: int) -> None:
-        """Raises InvalidUpdateVersion unless there is nothing to change."""
+        """Raise InvalidUpdateVersion unless `level` is the current version."""
         if level != self.version:
             raise InvalidUpdateVersion(
                 f"Invalid upgrade of kraft.version from version {self.version} to {level}"

@@ -2,10 +2,10 @@
 
 | task | every | what |
 |---|---|---|
-| writeNoOpRecord | metadata.max.idle.interval.ms | an empty record: the high watermark advances, so all see that the quorum works (KIP-835) |
+| writeNoOpRecord | metadata.max.idle.interval.ms | an empty record advances the high watermark (KIP-835) |
 | maybeFenceStaleBroker | an eighth of broker.session.timeout.ms | fences the broker whose session expired first |
-| electPreferred | leader.imbalance.check.interval.seconds | elects preferred leaders, with auto.leader.rebalance.enable |
-| electUnclean | unclean.leader.election.interval.ms | elects leaders for partitions without one, where unclean elections are enabled |
+| electPreferred | leader.imbalance.check.interval.seconds | elects preferred leaders (auto.leader.rebalance.enable) |
+| electUnclean | unclean.leader.election.interval.ms | elects leaders where unclean elections are enabled |
 
 A task is a decision like any request's, and waits for those before it. It returns whether there is more to do: then it
 runs again at once, after the requests that have waited meanwhile.
@@ -22,8 +22,8 @@ from ottla.controller.partitions import leader_balancing
 from ottla.controller.result import Result
 from ottla.controller.settings import ControllerSettings
 from ottla.controller.state import ClusterState
+from ottla.metadata.records import NoOpRecord
 from ottla.protocol.errors import NotController
-from ottla.protocol.metadata.records import NoOpRecord
 from ottla.runtime import Runtime
 
 logger: Final = logging.getLogger(__name__)
@@ -105,7 +105,7 @@ class PeriodicTasks:
                 self._set(task, interval_ms)
 
     def stop(self) -> None:
-        """Cancel all timers."""
+        """Cancel the timers of all tasks."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()

@@ -5,9 +5,12 @@ Source: ProducerIdControlManager of Kafka 4.3.1.
 
 from ottla.controller.result import Result
 from ottla.controller.state import ClusterState
+from ottla.metadata.records import ProducerIdsRecord
 from ottla.protocol.errors import UnknownServerError
-from ottla.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
-from ottla.protocol.metadata.records import ProducerIdsRecord
+from ottla.protocol.messages.allocate_producer_ids import (
+    AllocateProducerIdsRequest,
+    AllocateProducerIdsResponse,
+)
 
 BLOCK_SIZE = 1_000
 _MAX_PRODUCER_ID = 2**63 - 1

@@ -21,6 +21,8 @@ from typing import Final
 from ottla.controller.result import Result, check_record_count
 from ottla.controller.state import ClusterState
 from ottla.controller.steps import Steps, by_steps, in_steps
+from ottla.metadata import records as r
+from ottla.metadata.client_quotas import CLIENT_ID, IP, USER
 from ottla.protocol.errors import ErrorCode, InvalidRequest, KafkaError
 from ottla.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -29,8 +31,6 @@ from ottla.protocol.messages.alter_client_quotas import (
     EntryData,
     EntryDataResponse,
 )
-from ottla.protocol.metadata import records as r
-from ottla.protocol.metadata.client_quotas import CLIENT_ID, IP, USER
 
 #: Key -> the largest whole number that it may be; None: any number, fractions too.
 _USER_AND_CLIENT_KEYS: Final[Mapping[str, int | None]] = {

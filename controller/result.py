@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from ottla.metadata.records import MetadataRecord
 from ottla.protocol.errors import PolicyViolation
-from ottla.protocol.metadata.records import MetadataRecord
 
 R = TypeVar("R")
 

@@ -13,10 +13,15 @@ from collections.abc import Iterable, Mapping
 from itertools import chain
 from typing import Final, NamedTuple
 
-from ottla.controller.metadata.record_versions import SCRAM_3_5_IV2
+from ottla.controller.metadata_log.record_versions import SCRAM_3_5_IV2
 from ottla.controller.result import Result, check_record_count
 from ottla.controller.state import ClusterState
 from ottla.controller.steps import Steps, by_steps, in_steps
+from ottla.metadata.records import (
+    MetadataRecord,
+    RemoveUserScramCredentialRecord,
+    UserScramCredentialRecord,
+)
 from ottla.protocol.errors import (
     DuplicateResource,
     ErrorCode,
@@ -32,11 +37,6 @@ from ottla.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsResult,
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
-)
-from ottla.protocol.metadata.records import (
-    MetadataRecord,
-    RemoveUserScramCredentialRecord,
-    UserScramCredentialRecord,
 )
 from ottla.protocol.steps import listed
 

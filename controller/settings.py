@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from ottla.protocol.config_def import ConfigKey
-from ottla.protocol.metadata.image import Endpoint
-from ottla.storage.log_config import validate_topic_configs
+from ottla.config.config_def import ConfigKey
+from ottla.config.log_config import validate_topic_configs
+from ottla.metadata.image import Endpoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ def _validate_topic(name: str, configs: Mapping[str, str], existing: Mapping[str
 
 
 def _accept(name: str, configs: Mapping[str, str], existing: Mapping[str, str]) -> None:
-    """Nothing is refused."""
+    """Accept every configuration: the default validator of a resource type."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,13 +14,14 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from ottla.config.log_config import TOPIC_CONFIGS, LogConfig
+from ottla.config.topic_configs import LEADER_PREFERENCE_CONFIGS
 from ottla.controller.effective_configs import TopicDefaults, resolve
 from ottla.controller.kraft_version import FixedKraftVersion, KraftVersionLayer
-from ottla.controller.membership.sessions import Sessions
+from ottla.controller.sessions import Sessions
 from ottla.controller.settings import ConfigValidators, ControllerSettings
-from ottla.protocol.errors import StaleBrokerEpoch
-from ottla.protocol.metadata.features import DIRECTORIES_3_7_IV2
-from ottla.protocol.metadata.image import (
+from ottla.metadata.features import DIRECTORIES_3_7_IV2
+from ottla.metadata.image import (
     DIRECTORY_MIGRATING,
     DIRECTORY_UNASSIGNED,
     BrokerImage,
@@ -30,10 +31,9 @@ from ottla.protocol.metadata.image import (
     PartitionImage,
     TopicImage,
 )
-from ottla.protocol.metadata.leader_preference import LeaderPreference
-from ottla.protocol.metadata.records import MetadataRecord, RegisterBrokerRecord, UnregisterBrokerRecord
-from ottla.storage.log_config import TOPIC_CONFIGS, LogConfig
-from ottla.storage.topic_configs import LEADER_PREFERENCE_CONFIGS
+from ottla.metadata.leader_preference import LeaderPreference
+from ottla.metadata.records import MetadataRecord, RegisterBrokerRecord, UnregisterBrokerRecord
+from ottla.protocol.errors import StaleBrokerEpoch
 
 if TYPE_CHECKING:
     from random import Random
@@ -176,7 +176,7 @@ class ClusterState:
         return self.topic_setting(topic.name, "unclean.leader.election.enable").strip().lower() == "true"
 
     def leader_preference(self, topic: TopicImage) -> LeaderPreference:
-        """How elections of the topic take local logs into account (draft KIP-1303)."""
+        """The rules by which elections of the topic take local logs into account (draft KIP-1303)."""
         keys = ("remote.storage.enable", *LEADER_PREFERENCE_CONFIGS)
         config = LogConfig.from_values(
             {key: TOPIC_CONFIGS[key].parse(self.topic_setting(topic.name, key)) for key in keys}

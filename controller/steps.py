@@ -30,14 +30,14 @@ Steps: TypeAlias = Generator[None, None, Result[R]]
 
 
 class InSteps(Generic[P, R]):
-    """A decision that is made in steps; see the module."""
+    """A decision that is made in steps, a part of its rows in each turn of the event loop."""
 
     def __init__(self, steps: Callable[P, Steps[R]]) -> None:
         self.steps = steps
         update_wrapper(self, steps)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Result[R]:
-        """Decide at once."""
+        """Make the decision at once, in this turn of the event loop."""
         return at_once(self.steps(*args, **kwargs))
 
 

@@ -226,12 +226,15 @@ def is_flexible(api_key: int, version: int) -> bool:
 
 
 def request_header_version(api_key: int, version: int) -> int:
-    """2 with tagged fields, 1 without. Kafka removed version 0 with ControlledShutdown v0."""
+    """Return the version of a request's header: 2 with tagged fields, 1 without.
+
+    Kafka removed version 0 with ControlledShutdown v0.
+    """
     return 2 if is_flexible(api_key, version) else 1
 
 
 def response_header_version(api_key: int, version: int) -> int:
-    """1 with tagged fields, 0 without; always 0 for ApiVersions.
+    """Return the version of a response's header: 1 with tagged fields, 0 without; always 0 for ApiVersions.
 
     A client that sends ApiVersions does not know yet whether the broker supports that version: the
     response may be v0, and the client must be able to read its header before it knows that (KIP-511).

@@ -1,7 +1,7 @@
 """CRC32C (Castagnoli): the checksum of record batches, by the C function of the package `crc32c`.
 
-Its extension module is imported without the package around it. That imports `importlib.metadata`, to know its own version,
-and a command line: 15 ms of a broker's start.
+Its extension module is imported without the package around it. That imports `importlib.metadata`, to know its
+own version, and a command line: 15 ms of a broker's start.
 """
 
 import sys

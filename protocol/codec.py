@@ -26,41 +26,43 @@ from ottla.protocol.writer import scatter_writer_of, stepwise_writer_of, writer_
 _M = TypeVar("_M", bound=Message)
 Bytes = bytes | bytearray | memoryview
 
-#: What a compiled reader raises, besides MalformedMessage, for bytes that end too early or are not UTF-8.
+#: The errors of a compiled reader, besides MalformedMessage, for bytes that end too early or are not UTF-8.
 _UNREADABLE: Final = (IndexError, struct.error, UnicodeDecodeError)
-#: What a compiled writer raises for a value that does not fit its field.
+#: The errors of a compiled writer for a value that does not fit its field.
 _UNWRITABLE: Final = (AttributeError, TypeError, OverflowError, UnicodeEncodeError, struct.error)
 
 
 def decoder(cls: type[_M], version: int) -> Callable[[Bytes], _M]:
-    """`decode_struct` for this class and version; LookupError if there is no such version."""
+    """Return the decoder of a message class in one version; LookupError if there is no such version."""
     return _decoder(cls, version)
 
 
 def prefix_decoder(cls: type[_M], version: int) -> Callable[[bytes | memoryview, int], tuple[_M, int]]:
-    """Decoder of a message at a position: (message, position after it); LookupError if there is no such version.
+    """Return a decoder of a message at a position: (message, position after it).
 
-    For callers that check that nothing follows the message. Small messages are read faster from bytes than from a
-    memoryview; a message with records needs a memoryview, of which slices are no copies.
+    LookupError if there is no such version. For callers that check that nothing follows the message. Small
+    messages are read faster from bytes than from a memoryview; a message with records needs a memoryview, of
+    which slices are no copies.
     """
     return _prefix_decoder(cls, version)
 
 
 def stepwise_decoder(cls: type[_M], version: int) -> Callable[[Bytes, list[Any]], Generator[None, None, _M]]:
-    """`decode_struct` of a message of any number of elements in short steps. The bytes must not change between two steps.
+    """Return a decoder that reads a message of any number of elements in short steps.
 
-    The elements of each step are also appended to the list, as one part: so they can be freed in steps, too.
+    The bytes must not change between two steps. The elements of each step are also appended to the list, as one
+    part: so they can be freed in steps, too.
     """
     return _stepwise_decoder(cls, version)
 
 
 def encoder(cls: type[_M], version: int) -> Callable[[_M], bytes]:
-    """`encode_struct` for this class and version; LookupError if there is no such version."""
+    """Return the encoder of a message class in one version; LookupError if there is no such version."""
     return _encoder(cls, version)
 
 
 def scatter_encoder(cls: type[_M], version: int) -> Callable[[_M, bytes], list[bytes | memoryview]]:
-    """Encoder of a message with records into buffers: the given head, then the message.
+    """Return an encoder of a message with records into buffers: the given head, then the message.
 
     The buffers are written one after the other (`writev`); records are not copied.
     """
@@ -68,7 +70,7 @@ def scatter_encoder(cls: type[_M], version: int) -> Callable[[_M, bytes], list[b
 
 
 def stepwise_encoder(cls: type[_M], version: int) -> Callable[[_M, list[Any]], Generator[None, None, bytes]]:
-    """Encoder of a message of any number of rows in short steps, with the bytes of `encoder` as its result.
+    """Return an encoder of a message of any number of rows in short steps, with the bytes of `encoder` as its result.
 
     The message must not change between two steps. Its elements are appended to the list as by `stepwise_decoder`.
     """
@@ -185,48 +187,48 @@ def encode_struct(cls: type[_M], version: int, message: _M) -> bytes:
 
 
 def decode_request(api_key: int, version: int, body: Bytes) -> Request:
-    """The request in a frame's body."""
+    """Decode the request in a frame's body."""
     return decoder(request_class(api_key), version)(body)
 
 
 def decode_request_in_steps(
     api_key: int, version: int, body: Bytes, parts: list[Any]
 ) -> Generator[None, None, Request]:
-    """`decode_request` in steps: see `stepwise_decoder`."""
+    """Decode the request in a frame's body in short steps (`stepwise_decoder`)."""
     return stepwise_decoder(request_class(api_key), version)(body, parts)
 
 
 def encode_request(api_key: int, version: int, request: Request) -> bytes:
-    """A request's body, for requests to another node."""
+    """Encode the body of a request to another node."""
     return encoder(request_class(api_key), version)(request)
 
 
 def encode_request_in_steps(
     api_key: int, version: int, request: Request, parts: list[Any]
 ) -> Generator[None, None, bytes]:
-    """`encode_request` in steps: see `stepwise_encoder`."""
+    """Encode the body of a request to another node in short steps (`stepwise_encoder`)."""
     return stepwise_encoder(request_class(api_key), version)(request, parts)
 
 
 def decode_response(api_key: int, version: int, body: Bytes) -> Response:
-    """The response in a frame's body, from another node."""
+    """Decode the response in a frame's body, from another node."""
     return decoder(response_class(api_key), version)(body)
 
 
 def decode_response_in_steps(
     api_key: int, version: int, body: Bytes, parts: list[Any]
 ) -> Generator[None, None, Response]:
-    """`decode_response` in steps: see `stepwise_decoder`."""
+    """Decode the response in a frame's body, from another node, in short steps (`stepwise_decoder`)."""
     return stepwise_decoder(response_class(api_key), version)(body, parts)
 
 
 def encode_response(api_key: int, version: int, response: Response) -> bytes:
-    """A response's body."""
+    """Encode the body of a response, without its header."""
     return encoder(response_class(api_key), version)(response)
 
 
 def encode_response_in_steps(
     api_key: int, version: int, response: Response, parts: list[Any]
 ) -> Generator[None, None, bytes]:
-    """`encode_response` in steps: see `stepwise_encoder`."""
+    """Encode the body of a response in short steps (`stepwise_encoder`)."""
     return stepwise_encoder(response_class(api_key), version)(response, parts)

@@ -33,13 +33,13 @@ class KafkaError(Exception):
 
 
 class LogDirNotFound(KafkaError):
-    """Not one of the broker's log directories."""
+    """The path is not one of the broker's log directories."""
 
     code = ErrorCode.log_dir_not_found
 
 
 class MalformedMessage(KafkaError):
-    """Bytes from a peer that are not a valid message; its connection is closed."""
+    """The bytes from a peer are not a valid message; its connection is closed."""
 
     code = ErrorCode.invalid_request
 
@@ -117,7 +117,7 @@ class FetchSessionTopicIdError(KafkaError):
 
 
 class GroupIdNotFound(KafkaError):
-    """There is no such group."""
+    """The coordinator has no group with this id."""
 
     code = ErrorCode.group_id_not_found
 
@@ -165,7 +165,7 @@ class InvalidGroupId(KafkaError):
 
 
 class InvalidPartitions(KafkaError):
-    """An invalid number of partitions."""
+    """The number of partitions is invalid."""
 
     code = ErrorCode.invalid_partitions
 
@@ -189,13 +189,13 @@ class InvalidRegistration(KafkaError):
 
 
 class InvalidReplicaAssignment(KafkaError):
-    """An invalid replica assignment."""
+    """The replica assignment is invalid."""
 
     code = ErrorCode.invalid_replica_assignment
 
 
 class InvalidReplicationFactor(KafkaError):
-    """More replicas than brokers, or fewer than one."""
+    """The replication factor is larger than the number of brokers, or less than one."""
 
     code = ErrorCode.invalid_replication_factor
 
@@ -207,7 +207,7 @@ class InvalidRequest(KafkaError):
 
 
 class InvalidRequiredAcks(KafkaError):
-    """Acks other than 0, 1 or -1."""
+    """The acks of a Produce request are not 0, 1 or -1."""
 
     code = ErrorCode.invalid_required_acks
 
@@ -219,7 +219,7 @@ class InvalidSessionTimeout(KafkaError):
 
 
 class InvalidTopic(KafkaError):
-    """An invalid topic name."""
+    """The topic name is invalid."""
 
     code = ErrorCode.invalid_topic_exception
 
@@ -387,7 +387,7 @@ class TopicAlreadyExists(KafkaError):
 
 
 class TopicDeletionDisabled(KafkaError):
-    """delete.topic.enable is false."""
+    """The broker deletes no topics: delete.topic.enable is false."""
 
     code = ErrorCode.topic_deletion_disabled
 
@@ -435,7 +435,7 @@ class UnknownTopicId(KafkaError):
 
 
 class UnknownTopicOrPartition(KafkaError):
-    """There is no such partition here."""
+    """The topic or partition does not exist, or this broker does not know it yet."""
 
     code = ErrorCode.unknown_topic_or_partition
 

@@ -86,7 +86,7 @@ def response_header(api_key: int, version: int, correlation_id: int) -> bytes:
 
 
 def parse_response_header(api_key: int, version: int, frame: memoryview) -> tuple[int, int]:
-    """(correlation id, where the body begins) of a response to us; raises MalformedMessage."""
+    """Return (correlation id, position of the body) of a response from another node; raises MalformedMessage."""
     if len(frame) < _LENGTH.size:
         raise MalformedMessage(f"a frame of {len(frame)} bytes")
     (correlation_id,) = _LENGTH.unpack_from(frame)
@@ -98,12 +98,12 @@ def parse_response_header(api_key: int, version: int, frame: memoryview) -> tupl
 
 
 def framed(*parts: bytes | bytearray | memoryview) -> bytes:
-    """One frame: the length of the parts, then the parts."""
+    """Return one frame: the length of the parts, then the parts."""
     return b"".join((_LENGTH.pack(sum(map(len, parts))), *parts))
 
 
 def frame_head(api_key: int, version: int, correlation_id: int, body_size: int) -> bytes:
-    """Length and header of a response whose body has `body_size` bytes."""
+    """Return the length and header of a response whose body has `body_size` bytes."""
     if response_header_version(api_key, version):
         return _FRAMED_V1.pack(_RESPONSE_V1.size + body_size, correlation_id)
     return _FRAMED_V0.pack(_LENGTH.size + body_size, correlation_id)

@@ -1,11 +1,12 @@
-"""What one replica holds in local segments, as followers, leaders and the controller exchange it (draft KIP-1303).
+"""The local log of one replica, as followers, leaders and the controller exchange it (draft KIP-1303).
 
     follower --Fetch: `FetchPartition.local_log`--> leader --AlterPartition: `BrokerState.local_log`--> controller
              --PartitionRecord, PartitionChangeRecord: `local_logs`--> every image
 
-Kafka 4.3.1 has none of these fields. They are tagged fields (KIP-482) with a number far from Kafka's own, so that a peer
-without them skips them, and a message without them means "unknown". The draft adds LocalLogStartOffset as a field of new
-versions of Fetch and AlterPartition; these version numbers may get another meaning in Kafka until the KIP is accepted.
+Kafka 4.3.1 has none of these fields. They are tagged fields (KIP-482) with a number far from Kafka's own, so
+that a peer without them skips them, and a message without them means "unknown". The draft adds
+LocalLogStartOffset as a field of new versions of Fetch and AlterPartition; these version numbers may get
+another meaning in Kafka until the KIP is accepted.
 """
 
 from collections.abc import Iterable
@@ -20,7 +21,7 @@ LOCAL_LOG_TAG: Final = 13030
 
 @schema_class
 class LocalLogState:
-    """One replica's local log."""
+    """One replica's local log on the wire: its start offset, size and oldest timestamp."""
 
     #: The earliest offset in local segments.
     local_log_start_offset: int = field(default=0, metadata={"kafka_type": "int64"})
@@ -50,12 +51,15 @@ class LocalLog(NamedTuple):
 
     @classmethod
     def from_state(cls, state: LocalLogState) -> "LocalLog":
-        """From the wire. A negative start offset counts as 0: an election compares it with that of an unknown local log."""
+        """Create a local log from its fields on the wire.
+
+        A negative start offset counts as 0: an election compares it with that of an unknown local log.
+        """
         start, oldest = state.local_log_start_offset, state.oldest_local_timestamp
         return cls(max(start, 0), state.local_log_bytes, None if oldest < 0 else oldest)
 
     def to_state(self) -> LocalLogState:
-        """For the wire."""
+        """Return the fields of the local log on the wire; -1 for an unknown timestamp."""
         return LocalLogState(
             local_log_start_offset=self.start_offset,
             local_log_bytes=self.size_bytes,

@@ -32,7 +32,7 @@ LENGTH_BYTES: Final = {"string": 2, "bytes": 4, "records": 4}
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class FieldPlan:
-    """One field in one version."""
+    """The wire format of one field in one version of its message."""
 
     name: str
     #: A type of `FIXED` or `LENGTH_BYTES`, or the plan of a nested struct.
@@ -47,7 +47,7 @@ class FieldPlan:
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class StructPlan:
-    """One struct in one version."""
+    """The wire format of one struct in one version of its message: its fields in order."""
 
     cls: type
     is_flexible: bool
@@ -139,7 +139,7 @@ def _default(of_class: "Field[Any]") -> Callable[[], Any]:
 
 
 def element_of(plan: FieldPlan) -> FieldPlan:
-    """One element of an array field, as a field of its own."""
+    """Return the plan of one element of an array field, as a field of its own."""
     return replace(plan, is_array=False, is_nullable=False, tag=None)
 
 

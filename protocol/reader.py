@@ -6,10 +6,10 @@ checks every length against the remaining bytes before it uses it:
 - an array has no more elements than the remaining bytes can hold, and all arrays and tagged fields of a
   message together no more than `MAX_ELEMENTS`: an element costs Python some hundred bytes, whatever it
   costs the sender (CVE-2026-111108);
-- tagged fields that this version does not define are skipped and not kept (CVE-2026-111115). As in Kafka's reader they may
-  have any order, the last one of a tag counts, and the stated size of a defined one is ignored;
-- a string has at most `MAX_STRING_BYTES` bytes; null is accepted only in nullable fields. What is not UTF-8 is replaced as
-  by Java (`ottla.protocol.reading.replaced_as_by_java`).
+- tagged fields that this version does not define are skipped and not kept (CVE-2026-111115). As in Kafka's reader
+  they may have any order, the last one of a tag counts, and the stated size of a defined one is ignored;
+- a string has at most `MAX_STRING_BYTES` bytes; null is accepted only in nullable fields. What is not UTF-8 is
+  replaced as by Java (`ottla.protocol.reading.replaced_as_by_java`).
 
 All other malformed bytes cause IndexError or struct.error, which `ottla.protocol.codec` turns into
 MalformedMessage. Bytes after the message are ignored, as in Kafka.
@@ -37,7 +37,15 @@ from struct import unpack_from
 from typing import Any, Final
 from uuid import UUID
 
-from ottla.protocol.plan import FIXED, LENGTH_BYTES, FieldPlan, StructPlan, element_of, plan_of, smallest_bytes
+from ottla.protocol.plan import (
+    FIXED,
+    LENGTH_BYTES,
+    FieldPlan,
+    StructPlan,
+    element_of,
+    plan_of,
+    smallest_bytes,
+)
 from ottla.protocol.reading import (
     LENIENT,
     MAX_STRING_BYTES,
@@ -58,8 +66,8 @@ from ottla.protocol.varint import read_uvarint
 
 #: read(view, position, elements allowed) -> (message, position after it).
 Reader = Callable[[bytes | memoryview, int, int], tuple[Any, int]]
-#: The same, and yields between two elements whenever it has read `ELEMENTS_OF_STEP`; appends the elements of each step to the last
-#: argument, as a list of them.
+#: A reader that yields between two elements whenever it has read `ELEMENTS_OF_STEP`; it appends the elements of
+#: each step to the last argument, as a list of them.
 StepwiseReader = Callable[[bytes | memoryview, int, int, list[Any]], Generator[None, None, tuple[Any, int]]]
 
 #: The number of elements, of arrays of structs and strings, that a stepwise reader reads in one step: some 100 µs.
@@ -74,7 +82,7 @@ def reader_of(cls: type[Any], version: int) -> Reader:
 
 @once
 def stepwise_reader_of(cls: type[Any], version: int) -> StepwiseReader:
-    """The same message as `reader_of`, in steps. The bytes must not change in between."""
+    """Return the compiled reader of `cls` in `version` that reads in steps. The bytes must not change in between."""
     return _Compiler(plan_of(cls, version), stepwise=True).compile(
         f"stepwise reader of {cls.__name__} v{version}"
     )
@@ -97,7 +105,7 @@ _HELPERS = (
 
 
 class _Compiler:
-    """Generates one reader.
+    """Generates and compiles the reader of one message class in one version.
 
     Consecutive fields of fixed size (a run) are unpacked in one call, directly into the attributes, together with
     the length that follows, or its first byte.
@@ -114,7 +122,7 @@ class _Compiler:
         self._afterwards: list[str] = []
 
     def compile(self, title: str) -> Callable[..., Any]:
-        """The reader of the plan."""
+        """Generate and compile the reader of the plan."""
         source = self._source
         source.line("size = len(data)")
         if self._stepwise:

@@ -17,7 +17,7 @@ from ottla.protocol.varint import read_uvarint
 
 #: Limit of array elements and tagged fields of one message, together: enough for a request with 100,000 partitions.
 MAX_ELEMENTS: Final = 500_000
-#: The same for a response, which comes from a node that this broker has chosen.
+#: The most elements of a response, which comes from a node that this broker has chosen.
 MAX_RESPONSE_ELEMENTS: Final = 20_000_000
 #: Kafka's bound for every string.
 MAX_STRING_BYTES: Final = 0x7FFF
@@ -77,7 +77,7 @@ def uuids_of(data: memoryview | bytes, position: int, count: int) -> list[UUID]:
 def uuids_in_steps(
     data: memoryview | bytes, position: int, count: int, parts: list[Any]
 ) -> Generator[None, None, list[UUID]]:
-    """The same, of any number in short steps; those of each are appended to `parts`, as a list."""
+    """Read `count` UUIDs from `position` on in short steps; those of each step are appended to `parts`, as a list."""
     found: list[UUID] = []
     while len(found) < count:
         some = min(count - len(found), _OF_STEP)
@@ -111,7 +111,7 @@ def skip_tags(data: memoryview, position: int, count: int, budget: int) -> tuple
 def skip_tags_in_steps(
     data: memoryview, position: int, count: int, budget: int
 ) -> Generator[None, None, tuple[int, int]]:
-    """The same, of any number in short steps."""
+    """Skip `count` tagged fields, none of which is defined, in short steps: (position after them, budget left)."""
     budget -= count
     size = len(data)
     if budget < 0 or count > (size - position) // 2:
@@ -130,8 +130,9 @@ def skip_tags_in_steps(
 def replaced_as_by_java(error: UnicodeError) -> tuple[str, int]:
     """The error handler of strings: U+FFFD for bytes that are not UTF-8, as Java's String decodes them, and so Kafka.
 
-    Both replace the longest beginning of a character at once. Only a surrogate (ED A0 to ED BF) is one in Java, and none
-    in Python. A string that would exceed the limit of the wire format, as each byte may become three, is malformed.
+    Both replace the longest beginning of a character at once. Only a surrogate (ED A0 to ED BF) is one in
+    Java, and none in Python. A string that would exceed the limit of the wire format, as each byte may become
+    three, is malformed.
     """
     assert isinstance(error, UnicodeDecodeError), error
     data = error.object

@@ -39,7 +39,7 @@ def refuse(request: Request, error: KafkaError) -> Response:
 
 
 def refuse_in_steps(request: Request, error: KafkaError) -> Generator[None, None, Response]:
-    """The same, of any number of rows in short steps."""
+    """Build the error response of any number of rows in short steps; raises `error` if it has no error field."""
     build = _BUILDERS.get(request.__api_key__)
     if build is not None:
         return (yield from build(request, error))

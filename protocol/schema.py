@@ -1,15 +1,18 @@
 """Message schemas (Kafka's ApiMessage): base classes and version ranges.
 
-A message is one mutable dataclass (`ottla.protocol.schema_class`) for all versions of its schema. Each field's metadata defines its wire
-format, from which a reader and a writer are compiled for each version (`ottla.protocol.plan`):
+A message is one mutable dataclass (`ottla.protocol.schema_class`) for all versions of its schema. Each
+field's metadata defines its wire format, from which a reader and a writer are compiled for each version
+(`ottla.protocol.plan`):
 
 | key | meaning |
 |---|---|
-| `kafka_type` | int8, int16, uint16, int32, uint32, int64, float64, bool, string, bytes, uuid, records; of the element in a list; absent where the annotation names another struct |
+| `kafka_type` | the type of the field, of the element in a list; absent where the annotation names another struct |
 | `versions` | the versions that have the field, "3", "4-12" or "9+"; absent: all |
 | `nullable` | the versions in which it may be null; absent: none |
 | `tag` | the number of a tagged field (KIP-482) |
 | `tag_versions` | the versions in which it is tagged; absent: all versions that have it |
+
+The types are int8, int16, uint16, int32, uint32, int64, float64, bool, string, bytes, uuid and records.
 
 The classes in `ottla.protocol.messages` are generated in this form; schemas that kio lacks (metadata records,
 coordinator records) are written by hand in the same form.
@@ -58,14 +61,14 @@ class Message:
 
 
 class Request(Message):
-    """A request's body."""
+    """The body of a request: the base class of all requests."""
 
     __slots__ = ()
     __api_key__: ClassVar[int]
 
 
 class Response(Message):
-    """A response's body."""
+    """The body of a response: the base class of all responses."""
 
     __slots__ = ()
     __api_key__: ClassVar[int]

@@ -1,8 +1,8 @@
 """`schema_class`: the dataclass of a schema, whose methods are compiled when each is called for the first time.
 
 A broker imports 300 such classes before it is ready, and makes objects of 20 of them. `dataclass` compiles `__init__`,
-`__repr__` and `__eq__` at once, which takes 0.15 ms for each class: a quarter of all imports. `__repr__` is for log lines and
-`__eq__` for tests, so that most classes never need theirs.
+`__repr__` and `__eq__` at once, which takes 0.15 ms for each class: a quarter of all imports. `__repr__` is
+for log lines and `__eq__` for tests, so that most classes never need theirs.
 
 After its first call a method is the same function that `dataclass` would have made.
 """
@@ -14,13 +14,13 @@ from typing import Any, Final, TypeVar, dataclass_transform
 _T = TypeVar("_T")
 
 _METHODS: Final = ("__init__", "__repr__", "__eq__")
-#: What a function has that is not compiled yet.
+#: The attribute of a method that stands for one that is not compiled yet.
 _STANDS_FOR: Final = "stands_for"
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
 def schema_class(cls: type[_T]) -> type[_T]:
-    """As `dataclass(slots=True, kw_only=True)`, of a class without methods of its own.
+    """Make the class that `dataclass(slots=True, kw_only=True)` makes of a class without methods of its own.
 
     >>> @schema_class
     ... class Node:
@@ -46,7 +46,7 @@ def compile_init(cls: type) -> None:
 
 
 def _compiled_when_called(cls: type, name: str) -> Callable[..., Any]:
-    """Stands for a method of `cls`: makes it, and calls it."""
+    """Return a placeholder of a method of `cls`, which compiles the method when it is called first, and calls it."""
 
     def first_call(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         # Two threads may both be here: they make the same method.

@@ -22,7 +22,7 @@ class Source:
         self._lines = [head]
         self._indent = 1
         self._names = 0
-        #: What the text refers to: classes, struct methods, helpers.
+        #: The globals that the text refers to: classes, struct methods, helpers.
         self.globals: dict[str, Any] = {}
 
     def line(self, text: str) -> None:
@@ -43,7 +43,7 @@ class Source:
         return f"{prefix}{self._names}"
 
     def refer(self, prefix: str, value: object) -> str:
-        """The name of a global that refers to `value`; the same value keeps its name."""
+        """Return the name of a global that refers to `value`; the same value keeps its name."""
         for name, known in self.globals.items():
             if known is value:
                 return name

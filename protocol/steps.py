@@ -1,7 +1,7 @@
 """Work in steps: a generator that yields between two of them, and returns what it has made.
 
-The caller runs all steps at once (`at_once`), or some in each turn of the event loop (`ottla.runtime.turns`): decoding, decisions
-and answers of any number of rows do not stop the loop for longer than a step takes.
+The caller runs all steps at once (`at_once`), or some in each turn of the event loop (`ottla.runtime.turns`):
+decoding, decisions and answers of any number of rows do not stop the loop for longer than a step takes.
 """
 
 from collections import Counter
@@ -17,7 +17,8 @@ H = TypeVar("H", bound=Hashable)
 ROWS_OF_STEP: Final = 200
 #: Names that are only counted in one step.
 NAMES_OF_STEP: Final = 1000
-#: A list of more in a message is one of its parts itself: else it would be freed in one step, all of whose elements are touched.
+#: A list of more in a message is one of its parts itself: else it would be freed in one step, all of whose
+#: elements are touched.
 MANY_ELEMENTS: Final = 1000
 
 
@@ -39,7 +40,7 @@ class Step:
 
 
 def at_once(work: Generator[None, None, R]) -> R:
-    """What the work returns, all of whose steps are done now."""
+    """Do all steps of the work now, and return its result."""
     while True:
         try:
             next(work)
@@ -51,7 +52,7 @@ def at_once(work: Generator[None, None, R]) -> R:
 def listed(
     rows: Iterable[T], *, size: int = ROWS_OF_STEP, parts: list[Any] | None = None
 ) -> Generator[None, None, list[T]]:
-    """All rows, `size` of which are made in one step, and are appended to `parts` as a list of them; so is a long list of all."""
+    """Make all rows, `size` of them in a step; each step's are appended to `parts`, and so is a long list of all."""
     found: list[T] = []
     left = iter(rows)
     while some := list(islice(left, size)):
@@ -66,7 +67,7 @@ def listed(
 
 
 def counted(names: Iterable[H], *, parts: list[Any] | None = None) -> Generator[None, None, Counter[H]]:
-    """How often each name occurs; the names of each step are appended to `parts` as a list of them."""
+    """Count each name in steps; the names of each step are appended to `parts` as a list of them."""
     counter: Counter[H] = Counter()
     left = iter(names)
     while some := list(islice(left, NAMES_OF_STEP)):

@@ -9,7 +9,8 @@ MAX_LENGTH: Final = 249
 #: Topics of the brokers themselves (Kafka's internal topics).
 INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
-#: The metadata of copies in the remote tier (KIP-405). Its readers find a partition's records by the number of its partitions.
+#: The metadata of copies in the remote tier (KIP-405). Its readers find a partition's records by the number
+#: of its partitions.
 REMOTE_LOG_METADATA: Final = "__remote_log_metadata"
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")

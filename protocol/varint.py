@@ -43,12 +43,12 @@ def uvarint_size(value: int) -> int:
 
 
 def read_uvarint(data: bytes | memoryview, position: int) -> tuple[int, int]:
-    """(number below 2**32, position after it); raises MalformedMessage."""
+    """Read an unsigned number: (number below 2**32, position after it); raises MalformedMessage."""
     return _read(data, position, max_bytes=_UVARINT_BYTES, bits=32)
 
 
 def read_uvarlong(data: bytes | memoryview, position: int) -> tuple[int, int]:
-    """(number below 2**64, position after it); raises MalformedMessage."""
+    """Read an unsigned number: (number below 2**64, position after it); raises MalformedMessage."""
     return _read(data, position, max_bytes=_UVARLONG_BYTES, bits=64)
 
 
@@ -77,7 +77,7 @@ def zigzag(value: int) -> int:
 
 
 def unzigzag(value: int) -> int:
-    """The inverse of `zigzag`."""
+    """Decode a zigzag number: the inverse of `zigzag`."""
     return (value >> 1) ^ -(value & 1)
 
 
@@ -101,12 +101,12 @@ def varint_size(value: int) -> int:
 
 
 def read_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
-    """(signed 32-bit number, position after it); raises MalformedMessage."""
+    """Read a zigzag number: (signed 32-bit number, position after it); raises MalformedMessage."""
     value, position = _read(data, position, max_bytes=_UVARINT_BYTES, bits=32)
     return unzigzag(value), position
 
 
 def read_varlong(data: bytes | memoryview, position: int) -> tuple[int, int]:
-    """(signed 64-bit number, position after it); raises MalformedMessage."""
+    """Read a zigzag number: (signed 64-bit number, position after it); raises MalformedMessage."""
     value, position = _read(data, position, max_bytes=_UVARLONG_BYTES, bits=64)
     return unzigzag(value), position

@@ -30,8 +30,8 @@ ELEMENTS_OF_STEP: Final = 100
 Writer = Callable[[Any, bytearray], None]
 #: write(message, out, buffers) appends `out`, split at the records, and the records themselves to `buffers`.
 ScatterWriter = Callable[[Any, bytearray, list[Any]], None]
-#: write(message, out, parts) appends to `out`, and yields between two elements whenever it has written `ELEMENTS_OF_STEP`; appends those
-#: of each step to `parts`, as a list of them.
+#: write(message, out, parts) appends to `out`, and yields between two elements whenever it has written
+#: `ELEMENTS_OF_STEP`; it appends the elements of each step to `parts`, as a list of them.
 StepwiseWriter = Callable[[Any, bytearray, list[Any]], Generator[None, None, None]]
 
 
@@ -43,7 +43,7 @@ def writer_of(cls: type[Any], version: int) -> Writer:
 
 @once
 def scatter_writer_of(cls: type[Any], version: int) -> ScatterWriter:
-    """The same, for a message with records or long bytes, which are not copied."""
+    """Return the compiled writer of `cls` in `version` for a message whose records and long bytes are not copied."""
     return _Compiler(plan_of(cls, version), scatter=True).compile(
         f"scatter writer of {cls.__name__} v{version}"
     )
@@ -51,7 +51,7 @@ def scatter_writer_of(cls: type[Any], version: int) -> ScatterWriter:
 
 @once
 def stepwise_writer_of(cls: type[Any], version: int) -> StepwiseWriter:
-    """The same bytes as `writer_of`, in steps. The message must not change in between."""
+    """Return the compiled writer of `cls` in `version` that writes in steps. The message must not change in between."""
     return _Compiler(plan_of(cls, version), stepwise=True).compile(
         f"stepwise writer of {cls.__name__} v{version}"
     )
@@ -63,7 +63,7 @@ def too_long(name: str, length: int) -> NoReturn:
 
 
 class _Compiler:
-    """Generates one writer."""
+    """Generates and compiles the writer of one message class in one version."""
 
     def __init__(self, plan: StructPlan, *, scatter: bool = False, stepwise: bool = False) -> None:
         self._plan = plan
@@ -77,7 +77,7 @@ class _Compiler:
         self._values: list[str] = []
 
     def compile(self, title: str) -> Callable[..., Any]:
-        """The writer of the plan."""
+        """Generate and compile the writer of the plan."""
         if self._stepwise:
             self._source.line(f"left = {ELEMENTS_OF_STEP}; parts.append(part := [])")
         self._struct(self._plan, "m0")

@@ -1,1 +1,1 @@
-"""The second tier (KIP-405)."""
+"""The remote tier (KIP-405): stores, metadata of copies, the tasks that copy and delete them, and reads."""

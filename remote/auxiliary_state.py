@@ -1,21 +1,22 @@
-"""Leader epochs and producer state of a log's tiered part, read from the indexes of a copy (KIP-405, "Follower Replication").
+"""Leader epochs and producer state of a log's tiered part, from a copy's indexes (KIP-405, "Follower Replication").
 
     find    in the metadata: the copy that has the record before the leader's local log start     no wait
     read    its LEADER_EPOCH and PRODUCER_SNAPSHOT from the store, in a thread; both are checked  waits for the store
 
-A copy that is part of the leader's log up to its end gives the state there. Of a copy of another branch only the beginning is
-part of it, up to the leader's local log start at least; the producer state there is that of an earlier copy, with the
-batches in between (`ottla.remote.producer_replay`). This happens only after an unclean election:
+A copy that is part of the leader's log up to its end gives the state there. Of a copy of another branch only
+the beginning is part of it, up to the leader's local log start at least; the producer state there is that of
+an earlier copy, with the batches in between (`ottla.remote.producer_replay`). This happens only after an
+unclean election:
 
     leader's log     e0 [0, 100)  e5 [100, 170)     local log start 100
-    its copies       [0, 80) e0@0    [80, 120) e0@80    by the former leader: offset 99 is copied, and was not copied again
+    its copies       [0, 80) e0@0    [80, 120) e0@80    by the former leader: offset 99 is copied, and not again
 
-Waits are bounded: the one for a permit, and that for the store. A thread whose store does not answer keeps its permit until
-the store gives up, so that never more than `PERMITS` pieces of work are in the pool. A new broker with 1,000 partitions
-needs 15 s, with 30 ms for each object: that is why there are two bounds.
+Waits are bounded: the one for a permit, and that for the store. A thread whose store does not answer keeps
+its permit until the store gives up, so that never more than `PERMITS` pieces of work are in the pool. A new
+broker with 1,000 partitions needs 15 s, with 30 ms for each object: that is why there are two bounds.
 
-Source: TierStateMachine.buildRemoteLogAuxState of Kafka 4.3.1, which truncates the log before it reads, does not check what
-it has read, and continues at the end of the copy of the other branch.
+Source: TierStateMachine.buildRemoteLogAuxState of Kafka 4.3.1, which truncates the log before it reads, does
+not check what it has read, and continues at the end of the copy of the other branch.
 """
 
 import asyncio
@@ -45,13 +46,13 @@ from ottla.storage.remote_restart import RemoteState
 
 _LOG: Final = getLogger(__name__)
 
-#: How long a read waits for a permit, and then for the store; then the follower sends its Fetch again. The last one:
-#: for the batches of a copy, at most a segment.
+#: The time for which a read waits for a permit, then for the store's indexes, or for the batches of a copy,
+#: at most a segment; after that the follower sends its Fetch again.
 PERMIT_TIMEOUT_S: Final = 300.0
 READ_TIMEOUT_S: Final = 30.0
 REPLAY_TIMEOUT_S: Final = 600.0
-#: How long a follower waits for the metadata of its copies, and between two looks, at first and at most. A broker that
-#: has just started reads them for some hundred milliseconds.
+#: The time for which a follower waits for the metadata of its copies, and the pause between two checks, at first
+#: and at most. A broker that has just started reads them for some hundred milliseconds.
 READY_TIMEOUT_S: Final = 5.0
 _FIRST_LOOK_S: Final = 0.01
 _MAX_LOOK_S: Final = 0.2
@@ -66,7 +67,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """A copy, and up to where it is part of the leader's log: the log restarts there."""
+    """A copy, and the offset up to which it is part of the leader's log: the log restarts there."""
 
     copy: RemoteLogSegmentMetadata
     offset: int
@@ -74,13 +75,16 @@ class Found:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unconfirmed:
-    """There is a copy, and whether it is part of the leader's log depends on where the leader's `epoch` ends."""
+    """A copy exists, and whether it is part of the leader's log depends on where the leader's `epoch` ends."""
 
     epoch: int
 
 
 class AuxiliaryStates:
-    """See the module. Belongs to the event loop."""
+    """Finds the copy at which a follower's log restarts, and reads leader epochs and producers from its indexes.
+
+    Belongs to the event loop.
+    """
 
     def __init__(
         self,
@@ -117,7 +121,7 @@ class AuxiliaryStates:
         previous_epoch: int,
         leader_ends: Mapping[int, int | None],
     ) -> Found | Unconfirmed:
-        """The finished copy that has the record before `end_offset`, which is of `previous_epoch`.
+        """Return the finished copy that has the record before `end_offset`, which is of `previous_epoch`.
 
         `leader_ends`: where epochs end in the leader's log; None: it has no record of that epoch. Raises
         RemoteStorageError: there is no such copy, or this broker has not read its metadata yet.
@@ -144,14 +148,14 @@ class AuxiliaryStates:
     def _copies(
         self, partition: TopicIdPartition, *, epoch: int, offset: int
     ) -> Iterator[RemoteLogSegmentMetadata]:
-        """All finished copies with this record. Cost: O(copies of the epoch)."""
+        """Yield all finished copies that have the record at `offset` of `epoch`. Cost: O(copies of the epoch)."""
         for copy in self._metadata.list_remote_log_segments(partition, epoch=epoch):
             start, end = copy.epoch_range(epoch) or (0, 0)
             if copy.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED and start <= offset < end:
                 yield copy
 
     def _copy_before(self, found: Found, epochs: LeaderEpochCache) -> RemoteLogSegmentMetadata | None:
-        """The copy before `found.copy`, if its producer state is one of the leader's log; None: there is none."""
+        """Return the copy before `found.copy`, if its producer state is one of the leader's log; else None."""
         copy = found.copy
         epoch = epochs.epoch_for_offset(copy.start_offset - 1)
         if epoch is None or copy.start_offset == 0:
@@ -167,7 +171,7 @@ class AuxiliaryStates:
     # -- its indexes -------------------------------------------------------------------------------
 
     async def read(self, found: Found, *, log_start_offset: int) -> RemoteState:
-        """The state of a log with local segments from `found.offset` on, and the leader's log start offset.
+        """Return the state of a log with local segments from `found.offset` on, and the leader's log start offset.
 
         Raises RemoteStorageError, RetriableRemoteStorageError at a deadline.
         """
@@ -195,14 +199,14 @@ class AuxiliaryStates:
         )
 
     async def _run(self, read: Callable[[], T], copy: RemoteLogSegmentMetadata, *, timeout_s: float) -> T:
-        """Run `read` in a thread. Raises RemoteStorageError."""
+        """Run `read` in a thread of the pool, with a bounded wait for it. Raises RemoteStorageError."""
 
         def run() -> T | RemoteStorageError:
             try:
                 return read()
             except RemoteStorageError as error:
                 return error  # not raised in the task, whose caller may have given up
-            except BaseException as error:  # noqa: BLE001 - a plugin may raise what it likes; Kafka's follower retries, too
+            except BaseException as error:  # noqa: BLE001 (a plugin may raise anything; Kafka's follower retries, too)
                 return RemoteStorageError(f"{copy.segment_id}: {error!r}")
 
         try:
@@ -235,7 +239,7 @@ def choose(
     end_offset: int,
     leader_ends: Mapping[int, int | None],
 ) -> Found | Unconfirmed | None:
-    """The first of these copies that is part of the leader's log up to its end; None: none is.
+    """Return the first of these copies that is part of the leader's log up to its end; None: none is.
 
     All of them have the record before `end_offset`, with the leader's epoch. So a copy that ends there is part
     of its log. One that ends later is, if the leader's log has the epoch of the copy's last record up to its end.
@@ -258,7 +262,10 @@ def choose(
 def _replayed_snapshot(
     store: RemoteStorageManager, found: Found, before: RemoteLogSegmentMetadata | None
 ) -> bytes:
-    """The producer snapshot at `found.offset`: that of the copy before, and the batches since. Raises RemoteStorageError."""
+    """Return the producer snapshot at `found.offset`: the one of the copy before it, with the batches since.
+
+    Raises RemoteStorageError.
+    """
     copy = found.copy
     producers = ProducerStateManager(producer_id_expiration_ms=lambda: _NEVER_MS)
     if before is not None:

@@ -1,9 +1,9 @@
 """Checks of whole segments: each batch with its length, its format, its checksum, and offsets that grow.
 
-A segment is checked before it is copied: once its copy is finished the local file goes, and with it the last sound replica of
-what a disk has damaged since it was written. A damaged segment is not copied, nor what is behind it, which would leave a
-hole: the leader reads it again from time to time, since a read may fail once, and a replica whose file is sound copies it when
-it leads. `ottla tier verify --data` checks what the store has.
+A segment is checked before it is copied: once its copy is finished the local file goes, and with it the last
+sound replica of what a disk has damaged since it was written. A damaged segment is not copied, nor what is
+behind it, which would leave a hole: the leader reads it again from time to time, since a read may fail once,
+and a replica whose file is sound copies it when it leads. `ottla tier verify --data` checks what the store has.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,10 @@ class CheckedCopies(StorageManagerInFront):
         self._files = files
 
     def copy_log_segment_data(self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData) -> bytes | None:
-        """See RemoteStorageManager. Cost of the check: 40 us per MiB, 2 us for each batch, and what the disk takes."""
+        """Check all batches of the segment, then copy it to the store. Raises DamagedSegment.
+
+        Cost of the check: 40 us per MiB, 2 us for each batch, and the reads from the disk.
+        """
         files, path = self._files, data.log_segment
 
         def read(size: int, position: int) -> bytes:
@@ -104,7 +107,7 @@ def check_batches(copy: RemoteLogSegmentMetadata, read: Callable[[int, int], byt
 
 
 def problem_of(store: RemoteStorageManager, copy: RemoteLogSegmentMetadata) -> str | None:
-    """Why a copy cannot be read from the store, all of it; None: it can. [any thread]"""
+    """The reason why a copy cannot be read completely from the store; None: it can. [any thread]"""
     try:
         check_stored(store, copy)
     except RemoteStorageError as error:

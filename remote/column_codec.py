@@ -15,7 +15,7 @@ _IS_SWAPPED: Final = sys.byteorder == "big"
 
 
 class ColumnWriter:
-    """Collects columns."""
+    """Encodes columns of integers and bytes into one byte string."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
@@ -29,7 +29,7 @@ class ColumnWriter:
         self._parts += (_LENGTH.pack(len(data)), data)
 
     def finished(self) -> bytes:
-        """All columns."""
+        """Return all columns that were put, encoded."""
         return b"".join(self._parts)
 
 
@@ -41,7 +41,7 @@ class ColumnReader:
         self._at = 0
 
     def bytes(self) -> memoryview:
-        """The next column, of bytes."""
+        """Return the next column, of bytes."""
         try:
             (size,) = _LENGTH.unpack_from(self._data, self._at)
         except error as short:
@@ -53,7 +53,7 @@ class ColumnReader:
         return self._data[start : self._at]
 
     def integers(self, type_code: str, count: int | None = None) -> "array[int]":
-        """The next column, of integers; of `count` of them, if it is given."""
+        """Return the next column, of integers; of `count` of them, if it is given."""
         column = array(type_code)
         column.frombytes(self.bytes())
         if _IS_SWAPPED:
@@ -63,6 +63,6 @@ class ColumnReader:
         return column
 
     def finish(self) -> None:
-        """There must be no further column."""
+        """Raise ValueError if there is a further column."""
         if self._at != len(self._data):
             raise ValueError(f"{len(self._data) - self._at} bytes too many")

@@ -20,7 +20,10 @@ MAX_INDEX_BYTES: Final = 64 * 1024 * 1024
 
 
 def read_epochs(store: RemoteStorageManager, copy: RemoteLogSegmentMetadata) -> LeaderEpochCache:
-    """The leader epochs up to the copy's end. Raises RemoteStorageError, also if they are not those of the copy."""
+    """Return the leader epochs up to the copy's end.
+
+    Raises RemoteStorageError, also if they are not those of the copy.
+    """
     try:
         entries = leader_epoch_cache.decode(read_index(store, copy, IndexType.LEADER_EPOCH))
     except CorruptCheckpoint as error:
@@ -40,7 +43,7 @@ def read_epochs(store: RemoteStorageManager, copy: RemoteLogSegmentMetadata) -> 
 
 
 def read_snapshot(store: RemoteStorageManager, copy: RemoteLogSegmentMetadata) -> bytes:
-    """The producer snapshot at the copy's end. Raises RemoteStorageError."""
+    """Return the producer snapshot at the copy's end. Raises RemoteStorageError."""
     data = read_index(store, copy, IndexType.PRODUCER_SNAPSHOT)
     try:
         producer_snapshot.decode(data)
@@ -50,7 +53,7 @@ def read_snapshot(store: RemoteStorageManager, copy: RemoteLogSegmentMetadata) -
 
 
 def read_index(store: RemoteStorageManager, copy: RemoteLogSegmentMetadata, index_type: IndexType) -> bytes:
-    """One index. Raises RemoteStorageError."""
+    """Read one index of a copy completely from the store. Raises RemoteStorageError."""
     chunks: list[bytes] = []
     left = MAX_INDEX_BYTES
     stream = store.fetch_index(copy, index_type)

@@ -1,11 +1,11 @@
 """The errors of the second tier's interfaces (KIP-405, "Public Interfaces").
 
     RemoteStorageError                the operation failed, and a repetition would fail, too
-    +- RetriableRemoteStorageError    a transient failure: no connection, 503, time-out; the caller retries with back-off
+    +- RetriableRemoteStorageError    transient: no connection, 503, time-out; the caller retries with back-off
     |  +- MetadataNotReady            the metadata of the partition's copies is still being read
     +- RemoteResourceNotFound         the object is not in the store
     +- DamagedSegment                 a segment has a damaged batch: a local one is not copied
-    +- IncompleteCopy                 what the store has of a copy is not what its metadata says
+    +- IncompleteCopy                 the store's objects of a copy contradict its metadata
 
 Source: RemoteStorageException, RetriableRemoteStorageException and RemoteResourceNotFoundException of Kafka 4.3.1.
 """
@@ -28,7 +28,7 @@ class RemoteResourceNotFound(RemoteStorageError):
 
 
 class IncompleteCopy(RemoteStorageError):
-    """What the store has of a copy is not what its metadata says: an index that is corrupt, or another size."""
+    """The store's objects of a copy contradict its metadata: a corrupt index, or another size."""
 
 
 class DamagedSegment(RemoteStorageError):

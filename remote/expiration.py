@@ -1,18 +1,18 @@
-"""What retention deletes in the remote tier, and where the log starts afterwards (KIP-405, "Remote log retention").
+"""Retention in the remote tier: the copies that expire, and the log start afterwards (KIP-405, "Remote log retention").
 
     log start                     local log start      copied up to         log end
         |                                |                   |                 |
         [ remote only ][ remote only ]...[ in both tiers ]...[ local only .....]
          ^ expired first: retention.ms, retention.bytes, or the log start has passed it
 
-A decision is made in one pass over the leader's lineage, oldest first, and stops at the first copy that is kept: so a log
-never has a hole. The caller moves the log start offset first, then deletes: a follower that becomes leader in between
-finds the same copies below its log start.
+A decision is made in one pass over the leader's lineage, oldest first, and stops at the first copy that is
+kept: so a log never has a hole. The caller moves the log start offset first, then deletes: a follower that
+becomes leader in between finds the same copies below its log start.
 
 The log's size is what is in either tier, each byte once: finished copies of the lineage, and local segments from
 the end of what is copied on. A new leader that does not know yet up to where the log is copied has to find out first
-(`ottla.remote.lineage.highest_remote_offset`). Kafka 4.3.1 takes "unknown" for "nothing": it counts what is in both tiers twice, and
-deletes what retention.bytes has room for (KAFKA-20732).
+(`ottla.remote.lineage.highest_remote_offset`). Kafka 4.3.1 takes "unknown" for "nothing": it counts what is
+in both tiers twice, and deletes what retention.bytes has room for (KAFKA-20732).
 
 Source: RemoteLogManager.RLMExpirationTask of Kafka 4.3.1.
 """
@@ -37,16 +37,16 @@ MAX_EXPIRED: Final = 500
 
 
 class Reason(Enum):
-    """Why a copy is deleted."""
+    """The reason why a copy is deleted."""
 
     RETENTION_TIME = "retention.ms"
     RETENTION_SIZE = "retention.bytes"
     LOG_START_OFFSET = "log start offset"
-    #: No record in it is of the leader's log: of a branch that was lost in an unclean election (`ottla.remote.lost_branches`).
+    #: No record in it is of the leader's log: a branch was lost in an unclean election (`ottla.remote.lost_branches`).
     LOST_BRANCH = "lost branch"
     #: Another copy has the same records.
     DUPLICATE = "duplicate of another copy"
-    #: It has not been finished for longer than any copy takes.
+    #: The copy has been unfinished for longer than any copy takes.
     ABANDONED = "unfinished copy"
     #: An earlier deletion has not finished.
     RETRY = "deletion that did not finish"
@@ -56,7 +56,7 @@ class Reason(Enum):
 class LogView:
     """The leader's log at the time of the decision."""
 
-    #: The leader epoch cache.
+    #: The leader's leader epoch cache: each epoch with its first offset.
     lineage: Sequence[EpochEntry]
     log_start_offset: int
     local_log_start_offset: int
@@ -72,12 +72,13 @@ class LogView:
 
 @dataclass(slots=True, kw_only=True)
 class Expiration:
-    """What is to be deleted, oldest first."""
+    """The decision of `expire`: copies to delete, oldest first, and the log start offset to set before."""
 
     deleted: list[tuple[RemoteLogSegmentMetadata, Reason]] = field(default_factory=list)
     #: The log start offset to set before anything is deleted; None: it stays.
     log_start_offset: int | None = None
-    #: Unfinished copies that have exceeded every deadline, and may be the only ones of their records (`ottla.remote.only_copies`).
+    #: Unfinished copies that have exceeded every deadline, and may be the only ones of their records
+    #: (`ottla.remote.only_copies`).
     doubtful: list[RemoteLogSegmentMetadata] = field(default_factory=list)
     #: Whether there may be more to delete, beyond `MAX_EXPIRED`.
     has_more: bool = False
@@ -93,11 +94,11 @@ def expire(
 ) -> Expiration:
     """Decide what retention deletes now.
 
-    `being_copied`: ids of the copies that this broker makes now. `abandoned`: those of unfinished copies that have exceeded
-    every deadline: no broker writes to them any more, so that their deletion leaves no object behind. Those that no reader
-    needs are deleted.
-    Cost: O(deleted), at most `MAX_EXPIRED` copies of the log, and of its former epochs; 0.1 us for each copy when the log is
-    larger than retention.bytes by at least its first copy.
+    `being_copied`: ids of the copies that this broker makes now. `abandoned`: those of unfinished copies that
+    have exceeded every deadline: no broker writes to them any more, so that their deletion leaves no object
+    behind. Those that no reader needs are deleted.
+    Cost: O(deleted), at most `MAX_EXPIRED` copies of the log, and of its former epochs; 0.1 us for each copy
+    when the log is larger than retention.bytes by at least its first copy.
     """
     result = Expiration()
     lineage = without_empty_epochs(log.lineage)
@@ -156,7 +157,10 @@ def expire(
 def _unread(
     cache: RemoteLogMetadataCache, copy: RemoteLogSegmentMetadata, *, is_abandoned: bool
 ) -> Reason | None:
-    """Why a copy is deleted that no reader finds; None: it may still be finished, or is found in another epoch."""
+    """The reason to delete a copy that no reader finds; None: it is kept.
+
+    It may still be finished, or is found in another epoch.
+    """
     match copy.state:
         case RemoteLogSegmentState.COPY_SEGMENT_STARTED:
             return Reason.ABANDONED if is_abandoned else None
@@ -173,7 +177,7 @@ def _unread(
 def _by_retention(
     copy: RemoteLogSegmentMetadata, log: LogView, *, excess: "_Excess", now_ms: int
 ) -> Reason | None:
-    """Whether retention deletes the oldest copy of the log."""
+    """The reason why retention deletes the oldest copy of the log; None: it is kept."""
     if log.retention_ms is not None and copy.max_timestamp_ms < now_ms - log.retention_ms:
         return Reason.RETENTION_TIME
     if excess.is_at_least(copy.segment_size_bytes):
@@ -182,10 +186,11 @@ def _by_retention(
 
 
 class _Excess:
-    """By how much the log exceeds retention.bytes.
+    """The number of bytes by which the log exceeds retention.bytes.
 
-    The size of all finished copies gives an upper bound, and costs nothing. A log at its limit exceeds it by less than a
-    segment: so the copies of the lineage are summed up only when one of them is due, or when there are other copies.
+    The size of all finished copies gives an upper bound, and costs nothing. A log at its limit exceeds it by
+    less than a segment: so the copies of the lineage are summed up only when one of them is due, or when
+    there are other copies.
     """
 
     def __init__(self, cache: RemoteLogMetadataCache, log: LogView, lineage: Sequence[EpochEntry]) -> None:
@@ -197,7 +202,7 @@ class _Excess:
         self._total_bytes = log.local_only_bytes + cache.finished_bytes
 
     def is_at_least(self, size_bytes: int) -> bool:
-        """Whether the excess is that large."""
+        """Whether the log exceeds retention.bytes by `size_bytes` at least."""
         limit = self._log.retention_bytes
         if limit is None or self._total_bytes - self._removed_bytes - limit < size_bytes:
             return False
@@ -211,12 +216,12 @@ class _Excess:
         return self._total_bytes - self._removed_bytes - limit >= size_bytes
 
     def remove(self, copy: RemoteLogSegmentMetadata) -> None:
-        """This copy is going to be deleted."""
+        """Subtract a copy that is going to be deleted."""
         self._removed_bytes += copy.segment_size_bytes
 
 
 def _distinct(groups: Iterable[Iterable[RemoteLogSegmentMetadata]]) -> Iterator[RemoteLogSegmentMetadata]:
-    """Each copy once: one with several epochs is in several groups."""
+    """Yield each copy once: one with several epochs is in several groups."""
     seen: set[UUID] = set()
     for copy in chain.from_iterable(groups):
         if copy.segment_id.id not in seen:

@@ -1,7 +1,7 @@
 """The copies that `__remote_log_metadata` names, folded from its records, of any number of partitions.
 
-As the caches of brokers (`remote/metadata_cache.py`), but without indexes, and copies that were deleted are remembered: what
-is left of these in the store may be removed.
+As the caches of brokers (`remote/metadata_cache.py`), but without indexes, and copies that were deleted are
+remembered: what is left of these in the store may be removed.
 """
 
 from collections.abc import Iterator
@@ -21,22 +21,26 @@ _DELETED = RemoteLogSegmentState.DELETE_SEGMENT_FINISHED
 
 
 class KnownCopies:
-    """See the module. Records must be applied in the order of each metadata partition."""
+    """The state of every copy that records of `__remote_log_metadata` name, deleted ones included.
+
+    Records must be applied in the order of each metadata partition.
+    """
 
     def __init__(self) -> None:
-        #: In every state but DELETE_SEGMENT_FINISHED.
+        #: Copies in every state but DELETE_SEGMENT_FINISHED.
         self.copies: dict[RemoteLogSegmentId, RemoteLogSegmentMetadata] = {}
         self.deleted: set[RemoteLogSegmentId] = set()
         self.deletions: dict[TopicIdPartition, RemotePartitionDeleteState] = {}
         #: Every partition of which there was a record.
         self.partitions: set[TopicIdPartition] = set()
-        #: Records that this version cannot read: what they name may be missing here.
+        #: The number of records that this version cannot read: the copies that they name may be missing here.
         self.unread_count = 0
-        #: Records that retention, or an operator, has removed from the topic, likewise.
+        #: The number of records that retention, or an operator, has removed from the topic: their copies may
+        #: be missing.
         self.removed_count = 0
 
     def apply(self, change: Change) -> None:
-        """A record; one that does not fit is ignored, as brokers do."""
+        """Apply a record; one that does not fit is ignored, as brokers do."""
         match change:
             case RemoteLogSegmentMetadata():
                 self.partitions.add(change.partition)
@@ -59,7 +63,7 @@ class KnownCopies:
                 self.deletions[change.partition] = change.state
 
     def by_partition(self) -> dict[TopicIdPartition, list[RemoteLogSegmentMetadata]]:
-        """The copies of each partition by start offset."""
+        """Return the copies of each partition by start offset."""
         found: dict[TopicIdPartition, list[RemoteLogSegmentMetadata]] = {}
         for copy in sorted(
             self.copies.values(),
@@ -69,5 +73,5 @@ class KnownCopies:
         return found
 
     def in_state(self, state: RemoteLogSegmentState) -> Iterator[RemoteLogSegmentMetadata]:
-        """The copies in this state."""
+        """Yield the copies in this state."""
         return (copy for copy in self.copies.values() if copy.state is state)

@@ -1,15 +1,16 @@
 """The remote tier as seen from one leader's epochs: which copies are part of its log (KIP-405, "Follower Replication").
 
-A leader's lineage is its leader epoch cache: each epoch with its first offset. After an unclean election the tier also has
-copies of the branch that was given up. Only copies within the lineage count as part of the log: they are read, and retention
-counts and deletes them.
+A leader's lineage is its leader epoch cache: each epoch with its first offset. After an unclean election the
+tier also has copies of the branch that was given up. Only copies within the lineage count as part of the log:
+they are read, and retention counts and deletes them.
 
     lineage   e0@0 e2@40               e0 = [0, 40), e2 = [40, log end)
     within    [0, 20) e0    [20, 60) e0@20 e2@40
     not       [20, 50) e0              ends behind the end of e0: the other branch
               [20, 60) e0@20 e1@30     e1 is not in the lineage
 
-Source: RemoteLogManager.isRemoteSegmentWithinLeaderEpochs, findHighestRemoteOffset and findLogStartOffset of Kafka 4.3.1.
+Source: RemoteLogManager.isRemoteSegmentWithinLeaderEpochs, findHighestRemoteOffset and findLogStartOffset of
+Kafka 4.3.1.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,7 +22,7 @@ from ottla.storage.leader_epoch_cache import EpochEntry
 
 
 def without_empty_epochs(entries: Iterable[EpochEntry]) -> list[EpochEntry]:
-    """These epochs without those that wrote nothing: of several with the same start, the last one.
+    """Return these epochs without those that wrote nothing: of several with the same start, the last one.
 
     >>> without_empty_epochs([EpochEntry(0, 0), EpochEntry(1, 7), EpochEntry(2, 7)])
     [EpochEntry(epoch=0, start_offset=0), EpochEntry(epoch=2, start_offset=7)]
@@ -35,7 +36,10 @@ def without_empty_epochs(entries: Iterable[EpochEntry]) -> list[EpochEntry]:
 
 
 def epoch_bounds(lineage: Sequence[EpochEntry]) -> dict[int, tuple[int, int]]:
-    """The offsets [start, end) of each epoch; the last one is still being written. `lineage` has no empty epochs."""
+    """Return the offsets [start, end) of each epoch; the last one is still being written.
+
+    `lineage` has no empty epochs.
+    """
     ends = [*(entry.start_offset for entry in lineage[1:]), MAX_OFFSET]
     return {entry.epoch: (entry.start_offset, end) for entry, end in zip(lineage, ends, strict=bool(lineage))}
 
@@ -43,10 +47,10 @@ def epoch_bounds(lineage: Sequence[EpochEntry]) -> dict[int, tuple[int, int]]:
 def common_ranges(
     copy: RemoteLogSegmentMetadata, lineage: Sequence[EpochEntry], *, log_start_offset: int
 ) -> Iterator[tuple[int, int, int]]:
-    """(epoch, start, end) of the records from the log start on that a copy and this log have in common.
+    """Yield (epoch, start, end) of the records from the log start on that a copy and this log have in common.
 
-    `lineage` is not empty, and has no empty epochs. Where it does not begin at the log start, older epochs count as its own.
-    Cost: O(epochs).
+    `lineage` is not empty, and has no empty epochs. Where it does not begin at the log start, older epochs
+    count as its own. Cost: O(epochs).
     """
     bounds = epoch_bounds(lineage)
     older = (log_start_offset, lineage[0].start_offset)
@@ -86,7 +90,7 @@ def is_within(copy: RemoteLogSegmentMetadata, lineage: Sequence[EpochEntry], *, 
 def highest_remote_offset(
     lineage: Sequence[EpochEntry], copied_end: Callable[[int], int | None], *, log_end_offset: int
 ) -> int | None:
-    """The end, exclusive, of what was ever copied of this log; None: nothing was.
+    """Return the end, exclusive, of the offsets that were ever copied of this log; None: nothing was.
 
     `copied_end` is the end of what was copied of an epoch (`highest_offset_for_epoch`), also on another branch: an
     epoch ends in this log where the next one starts, and what lies behind is not part of it. Newest epochs first.
@@ -103,7 +107,7 @@ def highest_remote_offset(
 def removed_until(
     lineage: Sequence[EpochEntry], removed_end: Callable[[int, int], int | None], *, log_end_offset: int
 ) -> int | None:
-    """The end, exclusive, of what was copied of this log and is deleted; None: nothing is.
+    """Return the end, exclusive, of the offsets that were copied of this log and are deleted; None: nothing is.
 
     `removed_end` is the end of what is deleted of an epoch before an offset (`RemoteLogMetadataCache.removed_until`).
     """
@@ -117,22 +121,36 @@ def removed_until(
 
 
 class CopiedRanges(Protocol):
-    """The finished copies of a partition; ottla.remote.metadata_cache.RemoteLogMetadataCache."""
+    """The finished copies of a partition, as `ottla.remote.metadata_cache.RemoteLogMetadataCache` has them."""
 
     def covered_until(self, *, epoch: int, offset: int) -> int:
-        """See RemoteLogMetadataCache."""
+        """Return the end, exclusive, of the offsets from `offset` on that copies of this epoch have without a gap."""
 
     def end_offset_for_epoch(self, epoch: int) -> int | None:
-        """See RemoteLogMetadataCache."""
+        """Return the end, exclusive, of the offsets of an epoch that were ever copied; None: nothing was."""
 
 
 def remote_end_offset(
     lineage: Sequence[EpochEntry], copies: CopiedRanges, *, local_log_start_offset: int, log_end_offset: int
 ) -> int:
-    """Up to where the remote tier has all of this log, exclusive: local segments before may be removed. 0: nothing is copied.
+    """Return the end, exclusive, of the prefix of this log that the remote tier has; 0: nothing is copied.
 
-    The copies that exist are followed from the local log start on, up to the first offset that none holds: after a hole the
-    log is copied again, as long as local segments have it. What is before the local log start cannot be copied any more.
+    Local segments before it may be removed. The copies that exist are followed from the local log start on,
+    up to the first offset that none holds: after a hole the log is copied again, as long as local segments
+    have it. The part before the local log start cannot be copied any more.
+
+        lineage e0@0 e2@40, local log start 20, log end 70
+
+        [0, 20) [20, 40) [40, 60)       60
+        [0, 20) [20, 50)e0 [40, 60)     60   of the second one only [20, 40) is part of this log
+        [0, 20) [40, 60)                20   a hole; Kafka 4.3.1: 60, and the segments from 20 to 40 are lost
+        [0, 20) expired, nothing else   20   the log was copied up to there, once
+
+    Cost: O(copies behind the local log start).
+
+    The copies that exist are followed from the local log start on, up to the first offset that none holds:
+    after a hole the log is copied again, as long as local segments have it. What is before the local log
+    start cannot be copied any more.
 
         lineage e0@0 e2@40, local log start 20, log end 70
 

@@ -1,8 +1,9 @@
 """Restores the leader epochs of a log's remote part, when the log has lost them, from the metadata of its copies.
 
-A power cut may take a log's leader-epoch-checkpoint. The log reads the epochs of its local part from its batches again, but
-not those of the remote part, without which no copy there is known to be its own: it would not be read, and be deleted as
-unreferenced. Each copy's metadata has its epochs, and the copies are followed from the local part back to the first one:
+A power cut may take a log's leader-epoch-checkpoint. The log reads the epochs of its local part from its
+batches again, but not those of the remote part, without which no copy there is known to be its own: it would
+not be read, and be deleted as unreferenced. Each copy's metadata has its epochs, and the copies are followed
+from the local part back to the first one:
 
     local part        e4@80                   before 80, of epoch 4 at most
     [60, 80) e2@60 e4@75                      it has offset 79 in epoch 4
@@ -10,10 +11,12 @@ unreferenced. Each copy's metadata has its epochs, and the copies are followed f
     [40, 60) e1@40 e2@55
     restored          e1@40 e2@55 e4@75
 
-Of several copies with an offset, that of the newest epoch is the log's: a branch that was given up wrote it in an older one.
+Of several copies with an offset, that of the newest epoch is the log's: a branch that was given up wrote it
+in an older one.
 
-A power cut may also take the log start offset back to an older one. A copy that begins before the log's first epoch, and
-whose own epochs begin with it, was made when the log started there: records before are no part of the log any more.
+A power cut may also take the log start offset back to an older one. A copy that begins before the log's first
+epoch, and whose own epochs begin with it, was made when the log started there: records before are no part of
+the log any more.
 
 Kafka 4.3.1 continues with the epochs of the local part, and deletes the copies of the others.
 """
@@ -60,9 +63,10 @@ def _starts_within(copy: RemoteLogSegmentMetadata, first: EpochEntry) -> bool:
 
 
 def restore_lineage_of_follower(log: Log, copies: RemoteLogMetadataCache) -> None:
-    """As `restore_lineage`, if these copies have all of it: consumers read the remote part from followers, too (KIP-392).
+    """Restore the lineage of a follower's log that has lost it, if these copies have all of it.
 
-    A follower may not know all copies yet, and its log starts where its leader's does.
+    Consumers read the remote part from followers, too (KIP-392). A follower may not know all copies yet, and
+    its log starts where its leader's does.
     """
     if log.has_whole_lineage:
         return
@@ -72,7 +76,7 @@ def restore_lineage_of_follower(log: Log, copies: RemoteLogMetadataCache) -> Non
 
 
 def _lost_lineage(log: Log, copies: RemoteLogMetadataCache) -> tuple[int, list[EpochEntry]]:
-    """Where the known lineage begins, and what the copies have of it before."""
+    """Return the offset where the known lineage begins, and the older epochs by the metadata of the copies."""
     first = log.leader_epochs.earliest
     end, newest_epoch = log.local_log_start_offset, None
     if first is not None:
@@ -92,17 +96,17 @@ def _restore(log: Log, entries: list[EpochEntry]) -> None:
 def lineage_before(
     copies: Iterable[RemoteLogSegmentMetadata], end_offset: int, *, newest_epoch: int | None
 ) -> list[EpochEntry]:
-    """The leader epochs of the log before `end_offset`, as far back as copies follow each other; oldest first.
+    """Return the leader epochs of the log before `end_offset`, oldest first, as far back as copies follow each other.
 
-    Also copies that seem unfinished: the record that one is finished may be lost.
-    `newest_epoch`: that of the record at `end_offset`; None: unknown.
+    Copies that seem unfinished count, too: the record that one is finished may be lost.
+    `newest_epoch` is the leader epoch of the record at `end_offset`; None: unknown.
     """
-    #: By end offset: the last one has the largest.
+    #: Copies by end offset: the last one has the largest.
     waiting = sorted(
         (copy for copy in copies if copy.state in _COPIES),
         key=lambda copy: copy.end_offset,
     )
-    #: Those that end after `last`. Mostly one.
+    #: Copies that end after `last`; mostly one.
     candidates: list[RemoteLogSegmentMetadata] = []
     starts: dict[int, int] = {}
     last = end_offset - 1

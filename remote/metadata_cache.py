@@ -1,18 +1,20 @@
 """The metadata of one partition's copies in memory: which copy holds an offset of a leader epoch (KIP-405, "RLMM").
 
-A segment belongs to each leader epoch that has records in it. After an unclean election two branches of the log may be in
-the remote tier; a reader asks by (epoch, offset), with the epoch from its own lineage, and gets a copy of its own branch.
+A segment belongs to each leader epoch that has records in it. After an unclean election two branches of the
+log may be in the remote tier; a reader asks by (epoch, offset), with the epoch from its own lineage, and gets
+a copy of its own branch.
 
 For each epoch the cache keeps the *referenced* copies: finished ones, in the order of their offsets, none of which lies
-within another one. The remaining copies are unreferenced: not finished, being deleted, or contained in a referenced one.
+within another one. The remaining copies are unreferenced: not finished, being deleted, or contained in a
+referenced one.
 
     two leaders copied, with different segment boundaries:
         S0 [10, 90)   S1 [5, 100)         -> S1 is referenced; S0, which lies within it, is not
         S0 [0, 200)   S1 [0, 100), later  -> S0 stays referenced; Kafka replaces it by S1, and finds nothing at 150
     S1 of the first row is deleted        -> S0 is referenced again
 
-Source: RemoteLogMetadataCache and RemoteLogLeaderEpochState of Kafka 4.3.1. Differs: as said above; and a copy that another
-one replaces at the same start offset stays listed, so that it is deleted one day.
+Source: RemoteLogMetadataCache and RemoteLogLeaderEpochState of Kafka 4.3.1. Differs: as said above; and a
+copy that another one replaces at the same start offset stays listed, so that it is deleted one day.
 """
 
 from array import array
@@ -41,7 +43,7 @@ from ottla.storage.leader_epoch_cache import EpochEntry
 
 
 class IllegalStateTransition(RemoteStorageError):
-    """A record asks for a transition that the diagram of `ottla.remote.segment_metadata` does not have."""
+    """A record's new state does not follow its copy's state in the diagram of `ottla.remote.segment_metadata`."""
 
 
 class _Epoch:
@@ -56,12 +58,13 @@ class _Epoch:
         self.unreferenced: set[int] = set()
         #: The largest end of all copies that were ever finished; the deletion of a copy does not lower it.
         self.end_offset: int | None = None
-        #: (start, end) of what was deleted with referenced copies, and no other copy had; joined where they meet, and so mostly one.
+        #: (start, end) of the offsets that were deleted with referenced copies, and that no other copy had;
+        #: ranges that meet are joined, so that there is mostly one.
         self.removed: tuple[tuple[int, int], ...] = ()
         self.size_bytes = 0
 
     def reference(self, slot: int, start: int, end: int) -> None:
-        """A finished copy has [start, end) of this epoch: reference it unless one copy has all of it."""
+        """Reference a finished copy that has [start, end) of this epoch, unless one copy has all of it."""
         first = bisect_left(self.starts, start)
         if first and self.ends[first - 1] >= end:
             return
@@ -79,7 +82,7 @@ class _Epoch:
         assert sorted(set(neighbours)) == list(neighbours), neighbours
 
     def dereference(self, slot: int, start: int) -> bool:
-        """The copy is going to be deleted; whether it was referenced."""
+        """Stop referencing a copy that is going to be deleted; return whether it was referenced."""
         at = bisect_left(self.starts, start)
         was_referenced = at < len(self.slots) and self.slots[at] == slot
         if was_referenced:
@@ -88,13 +91,15 @@ class _Epoch:
         return was_referenced
 
     def remove(self, start: int, end: int) -> None:
-        """A copy that had [start, end) is deleted, and no other one has all of it."""
+        """Record that a copy that had [start, end) is deleted, and no other one has all of it."""
         apart = [each for each in self.removed if each[1] < start or end < each[0]]
         joined = [(start, end), *(each for each in self.removed if each not in apart)]
         self.removed = tuple(sorted([*apart, (min(joined)[0], max(last for _, last in joined))]))
 
     def covered_until(self, offset: int) -> int:
-        """The end of what the referenced copies hold from `offset` on without a gap; `offset` itself: nothing."""
+        """Return the end of the offsets from `offset` on that referenced copies have without a gap; if none,
+        `offset`.
+        """
         at = bisect_right(self.starts, offset) - 1
         while 0 <= at < len(self.ends) and self.starts[at] <= offset:
             offset = max(offset, self.ends[at])
@@ -104,7 +109,10 @@ class _Epoch:
     def size_within(
         self, columns: SegmentColumns, *, start: int, end: int, after: int, several: set[int]
     ) -> int:
-        """The size of the referenced copies within [start, end) that end behind `after`; copies of several epochs only join `several`."""
+        """Return the size of the referenced copies within [start, end) that end behind `after`.
+
+        Copies of several epochs are not counted, but added to `several`.
+        """
         others = columns.with_several_epochs(self.slots)
         several |= others
         first = max(bisect_left(self.starts, start), bisect_right(self.ends, after))
@@ -112,13 +120,19 @@ class _Epoch:
         return columns.total_bytes((each for each in slots if each not in others) if others else slots)
 
     def floor(self, offset: int) -> int | None:
-        """The referenced copy that holds `offset`. Ends grow with starts: the last one that starts before decides."""
+        """Return the referenced copy that holds `offset`; None: there is none.
+
+        Ends grow with starts: the last one that starts before decides.
+        """
         at = bisect_right(self.starts, offset) - 1
         return self.slots[at] if at >= 0 and offset < self.ends[at] else None
 
 
 class RemoteLogMetadataCache:
-    """See the module. Not thread-safe: belongs to the event loop."""
+    """The copies of one partition in every state, found by leader epoch and offset.
+
+    Not thread-safe: belongs to the event loop.
+    """
 
     def __init__(self, partition: TopicIdPartition) -> None:
         self._columns = SegmentColumns(partition)
@@ -134,7 +148,7 @@ class RemoteLogMetadataCache:
         return bool(self._epochs)
 
     def add(self, metadata: RemoteLogSegmentMetadata) -> None:
-        """A copy begins; a repetition is ignored. Raises IllegalStateTransition."""
+        """Add a copy that begins; a repetition is ignored. Raises IllegalStateTransition."""
         slot = self._columns.find(metadata.segment_id.id)
         old = None if slot is None else self._columns.state(slot)
         _check(metadata, old, metadata.state)
@@ -147,7 +161,7 @@ class RemoteLogMetadataCache:
             state.size_bytes += metadata.segment_size_bytes
 
     def restore(self, copy: RemoteLogSegmentMetadata) -> None:
-        """A copy in any state. Raises IllegalStateTransition for one that is there already."""
+        """Add a copy in any state. Raises IllegalStateTransition for one that is in the cache already."""
         self.add(replace(copy, state=RemoteLogSegmentState.COPY_SEGMENT_STARTED))
         if copy.state is not RemoteLogSegmentState.COPY_SEGMENT_STARTED:
             self.update(
@@ -161,7 +175,7 @@ class RemoteLogMetadataCache:
             )
 
     def to_bytes(self) -> bytes:
-        """Everything, for a snapshot: 95 bytes for each copy."""
+        """Return the encoded cache, for a snapshot: 95 bytes for each copy."""
         writer = ColumnWriter()
         self._columns.put_into(writer)
         epochs = self._epochs.values()
@@ -180,7 +194,7 @@ class RemoteLogMetadataCache:
 
     @classmethod
     def from_bytes(cls, partition: TopicIdPartition, data: memoryview) -> Self:
-        """What `to_bytes` has returned. Raises ValueError."""
+        """Return the cache that `to_bytes` has encoded. Raises ValueError."""
         reader = ColumnReader(data)
         found = cls(partition)
         found._columns = SegmentColumns.read_from(partition, reader)
@@ -216,7 +230,7 @@ class RemoteLogMetadataCache:
             raise ValueError("copies of an epoch that is missing")
 
     def update(self, update: RemoteLogSegmentMetadataUpdate) -> None:
-        """A copy changes its state. Raises RemoteResourceNotFound for an unknown one, and IllegalStateTransition."""
+        """Change the state of a copy. Raises RemoteResourceNotFound for an unknown one, and IllegalStateTransition."""
         slot = self._check(update)
         old = self._columns.state(slot)
         self._columns.replace(slot, self._columns[slot].updated(update))
@@ -232,7 +246,7 @@ class RemoteLogMetadataCache:
             self._columns.remove(slot)
 
     def check(self, update: RemoteLogSegmentMetadataUpdate) -> None:
-        """Raise what `update` would raise."""
+        """Raise the error that `update` would raise."""
         self._check(update)
 
     def _check(self, update: RemoteLogSegmentMetadataUpdate) -> int:
@@ -262,7 +276,7 @@ class RemoteLogMetadataCache:
                 assert_never(new)
 
     def _reference_contained(self, epoch: int, deleted: int) -> None:
-        """Reference copies again that only the deleted one contained."""
+        """Reference the copies again that only the deleted one contained."""
         state = self._epochs[epoch]
         for slot in sorted(state.unreferenced - {deleted}):
             if self._columns.state(slot) is RemoteLogSegmentState.COPY_SEGMENT_FINISHED:
@@ -271,27 +285,28 @@ class RemoteLogMetadataCache:
                         state.reference(slot, start, end)
 
     def find(self, segment_id: RemoteLogSegmentId) -> RemoteLogSegmentMetadata | None:
-        """The copy with this id, in any state; None: it is unknown, or deleted."""
+        """Return the copy with this id, in any state; None: it is unknown, or deleted."""
         slot = self._columns.find(segment_id.id)
         return None if slot is None else self._columns[slot]
 
     def with_id(self, segment_id: UUID) -> RemoteLogSegmentMetadata | None:
-        """As `find`, by the id alone."""
+        """Return the copy with this UUID, in any state; None: it is unknown, or deleted."""
         slot = self._columns.find(segment_id)
         return None if slot is None else self._columns[slot]
 
     def segment_ids(self) -> Iterator[UUID]:
-        """The ids of all copies as of the call. Cost: a copy of 17 bytes each, then 1 us each."""
+        """Iterate over the ids of all copies as of the call. Cost: 17 bytes for each copy, then 1 us for each."""
         return self._columns.segment_ids()
 
     def segment(self, *, epoch: int, offset: int) -> RemoteLogSegmentMetadata | None:
-        """The finished copy that holds `offset` of `epoch`; None: there is none. Cost: O(log n)."""
+        """Return the finished copy that holds `offset` of `epoch`; None: there is none. Cost: O(log n)."""
         state = self._epochs.get(epoch)
         slot = None if state is None else state.floor(offset)
         return None if slot is None else self._columns[slot]
 
     def covered_until(self, *, epoch: int, offset: int) -> int:
-        """The end, exclusive, of what finished copies hold of `epoch` from `offset` on without a gap.
+        """Return the end, exclusive, of the offsets from `offset` on that finished copies have of `epoch`
+        without a gap.
 
         `offset` itself if no copy holds it. Cost: O(copies behind `offset`), 0.1 us each.
         """
@@ -301,7 +316,7 @@ class RemoteLogMetadataCache:
     def next_segment_with_transaction_index(
         self, *, epoch: int, offset: int
     ) -> RemoteLogSegmentMetadata | None:
-        """The first referenced copy that ends behind `offset` and has a transaction index (KIP-1058)."""
+        """Return the first referenced copy that ends behind `offset` and has a transaction index (KIP-1058)."""
         state = self._epochs.get(epoch)
         if state is not None:
             for at in range(bisect_right(state.ends, offset), len(state.slots)):
@@ -310,27 +325,28 @@ class RemoteLogMetadataCache:
         return None
 
     def end_offset_for_epoch(self, epoch: int) -> int | None:
-        """The end, exclusive, of what was copied of `epoch`; None: nothing was."""
+        """Return the end, exclusive, of the offsets of `epoch` that were ever copied; None: nothing was."""
         state = self._epochs.get(epoch)
         return None if state is None else state.end_offset
 
     def removed_until(self, epoch: int, end_offset: int = MAX_OFFSET) -> int | None:
-        """The end, exclusive, of the copies of an epoch that were deleted, as their records say; None: none was.
+        """Return the end, exclusive, of the copies of an epoch that were deleted, as their records say; None: none was.
 
-        Of a log in which the epoch ends at `end_offset`: copies that have nothing before, as those of a lost branch, do not
-        count, nor does one that another one contained. What lies before and has no copy was deleted, not lost.
+        The epoch ends at `end_offset` in the log: copies that have nothing before, as those of a lost branch,
+        do not count, nor does one that another one contained. Offsets before the result that no copy has were
+        deleted, not lost.
         """
         state = self._epochs.get(epoch)
         ends = () if state is None else (end for start, end in state.removed if start < end_offset)
         return max((min(end, end_offset) for end in ends), default=None)
 
     def removed_before_epoch(self, epoch: int) -> int | None:
-        """As `removed_until`, of all epochs up to `epoch`."""
+        """Return the end, exclusive, of the copies of all epochs up to `epoch` that were deleted; None: none was."""
         ends = (self.removed_until(known) for known in self._epochs if known <= epoch)
         return max((each for each in ends if each is not None), default=None)
 
     def segments(self, epoch: int | None = None) -> Iterator[RemoteLogSegmentMetadata]:
-        """All copies, or those of one epoch, by start offset; made one by one, as the caller asks for them."""
+        """Return all copies, or those of one epoch, by start offset; made one by one, as the caller asks for them."""
         if epoch is None:
             slots = list(self._columns)
         elif (state := self._epochs.get(epoch)) is not None:
@@ -341,17 +357,17 @@ class RemoteLogMetadataCache:
         return map(self._columns.__getitem__, slots)
 
     def referenced(self, epoch: int) -> Iterator[RemoteLogSegmentMetadata]:
-        """The copies of an epoch that readers get, by start offset."""
+        """Return the copies of an epoch that readers get, by start offset."""
         state = self._epochs.get(epoch)
         return iter(()) if state is None else map(self._columns.__getitem__, list(state.slots))
 
     def unreferenced(self) -> Iterator[RemoteLogSegmentMetadata]:
-        """The copies that are not finished, being deleted, or contained in another one in at least one epoch."""
+        """Return the copies that are not finished, being deleted, or contained in another one in at least one epoch."""
         slots = {slot for state in self._epochs.values() for slot in state.unreferenced}
         return map(self._columns.__getitem__, sorted(slots))
 
     def outside(self, lineage: Sequence[EpochEntry]) -> Iterator[RemoteLogSegmentMetadata]:
-        """The referenced copies with a record that a log of this lineage does not have, by start offset.
+        """Return the referenced copies with a record that a log of this lineage does not have, by start offset.
 
         `lineage` has no empty epochs. Cost: O(epochs + those copies).
         """
@@ -366,9 +382,11 @@ class RemoteLogMetadataCache:
     def bytes_within(
         self, lineage: Sequence[EpochEntry], *, log_start_offset: int, log_end_offset: int
     ) -> int:
-        """The size of the referenced copies that end behind the log start, and are part of the log with this lineage.
+        """Return the bytes of the referenced copies that end behind the log start, and are part of the log
+        with this lineage.
 
-        `lineage` is not empty, and has no empty epochs (`lineage.is_within`). Cost: 0.1 us for each copy of one epoch, 10 us for one of several.
+        `lineage` is not empty, and has no empty epochs (`lineage.is_within`). Cost: 0.1 us for each copy of
+        one epoch, 10 us for one of several.
         """
         ends = [*(entry.start_offset for entry in lineage[1:]), log_end_offset]
         size, several = 0, set[int]()
@@ -401,7 +419,7 @@ class RemoteLogMetadataCache:
         return self._finished_bytes
 
     def size_bytes(self, epoch: int) -> int:
-        """The size of all segments that have records of `epoch`."""
+        """Return the size of all segments that have records of `epoch`."""
         state = self._epochs.get(epoch)
         return 0 if state is None else state.size_bytes
 

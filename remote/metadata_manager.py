@@ -21,14 +21,17 @@ from ottla.remote.segment_metadata import (
 
 
 class RemoteLogMetadataManager(ABC):
-    """The metadata of copies; see the module."""
+    """Stores the metadata of copies, and answers look-ups for the partitions of this broker (KIP-405)."""
 
     @abstractmethod
     def configure(self, configs: Mapping[str, object]) -> None:
-        """Called once, before all else, with the `rlmm.config.*` settings, `broker.id`, `cluster.id` and `log.dir`."""
+        """Configure the manager; called once, before all else.
+
+        `configs` has the `rlmm.config.*` settings, `broker.id`, `cluster.id` and `log.dir`.
+        """
 
     def on_broker_ready(self) -> None:  # noqa: B027 (most implementations have nothing to do)
-        """The broker serves requests: an implementation that is a client of its own cluster may begin."""
+        """Notify that the broker serves requests: a manager that is a client of its own cluster may begin."""
 
     @abstractmethod
     async def add_remote_log_segment_metadata(self, metadata: RemoteLogSegmentMetadata) -> None:
@@ -49,28 +52,30 @@ class RemoteLogMetadataManager(ABC):
     def remote_log_segment_metadata(
         self, partition: TopicIdPartition, *, epoch: int, offset: int
     ) -> RemoteLogSegmentMetadata | None:
-        """The finished copy that holds `offset` of leader epoch `epoch`; None: there is none."""
+        """Return the finished copy that holds `offset` of leader epoch `epoch`; None: there is none."""
 
     @abstractmethod
     def next_segment_with_transaction_index(
         self, partition: TopicIdPartition, *, epoch: int, offset: int
     ) -> RemoteLogSegmentMetadata | None:
-        """The first finished copy of `epoch` that ends behind `offset` and has a transaction index (KIP-1058)."""
+        """Return the first finished copy of `epoch` with a transaction index that ends behind `offset` (KIP-1058)."""
 
     @abstractmethod
     def highest_offset_for_epoch(self, partition: TopicIdPartition, *, epoch: int) -> int | None:
-        """The end, exclusive, of what finished copies hold of leader epoch `epoch`; None: nothing."""
+        """Return the end, exclusive, of the offsets of leader epoch `epoch` that were copied; None: nothing was."""
 
     @abstractmethod
     def list_remote_log_segments(
         self, partition: TopicIdPartition, *, epoch: int | None = None
     ) -> Sequence[RemoteLogSegmentMetadata]:
-        """All copies, of every state but DELETE_SEGMENT_FINISHED, by start offset; only those of `epoch` if given."""
+        """Return all copies, of every state but DELETE_SEGMENT_FINISHED, by start offset; only those of
+        `epoch` if given.
+        """
 
     def copies(self, partition: TopicIdPartition) -> RemoteLogMetadataCache:
-        """All copies of the partition, as `list_remote_log_segments`, for readers: they change nothing.
+        """Return all copies of the partition, as `list_remote_log_segments`, for readers: they change nothing.
 
-        Expiration and tasks of followers look at it in each interval. An implementation that has such a cache returns it;
+        Expiration and tasks of followers read it in each interval. An implementation that has such a cache returns it;
         this default makes one: O(copies).
         """
         cache = RemoteLogMetadataCache(partition)
@@ -80,24 +85,25 @@ class RemoteLogMetadataManager(ABC):
 
     @abstractmethod
     def remote_log_size(self, partition: TopicIdPartition, *, epoch: int) -> int:
-        """Bytes of the segments that have records of `epoch`."""
+        """Return the size in bytes of the segments that have records of `epoch`."""
 
     @abstractmethod
     def on_partition_leadership_changes(
         self, *, leaders: Collection[TopicIdPartition], followers: Collection[TopicIdPartition]
     ) -> None:
-        """This broker leads and follows these partitions from now on."""
+        """Notify that this broker leads and follows these partitions from now on."""
 
     @abstractmethod
     def on_stop_partitions(self, partitions: Collection[TopicIdPartition]) -> None:
-        """This broker holds these partitions no more; look-ups of them raise RemoteStorageError."""
+        """Notify that this broker holds these partitions no more; look-ups of them raise RemoteStorageError."""
 
     @abstractmethod
     def is_ready(self, partition: TopicIdPartition) -> bool:
-        """Whether everything has been read that was stored before the partition's assignment, or before this broker became
-        its leader.
+        """Whether the partition's metadata have been read up to their end.
+
+        That is the end at the partition's assignment, or when this broker became its leader.
         """
 
     @abstractmethod
     async def close(self) -> None:
-        """Release what is held. No call follows."""
+        """Release all resources. No call follows."""

@@ -1,4 +1,4 @@
-"""RemoteStorageMetrics: what the remote tier has done and has still to do, as plain numbers (KIP-405, "New metrics").
+"""RemoteStorageMetrics: the events and the backlog of the remote tier, as plain numbers (KIP-405, "New metrics").
 
     counters   of each topic, and of all topics: also of those that are deleted by now
     gauges     of each partition that this broker leads; a topic's gauge is the sum over its partitions
@@ -19,7 +19,7 @@ from ottla.runtime.histogram import Histogram
 
 @dataclass(slots=True, kw_only=True)
 class RemoteTopicCounters:
-    """Events since the start of this broker; they only grow."""
+    """The counters of one topic's events since the start of this broker; they only grow."""
 
     remote_copy_bytes: int = 0
     remote_copy_requests: int = 0
@@ -35,9 +35,9 @@ class RemoteTopicCounters:
 
 @dataclass(slots=True, kw_only=True)
 class RemotePartitionGauges:
-    """What a partition's leader found last."""
+    """The gauges of a partition, as its leader measured them last."""
 
-    #: Closed segments that are in the local tier only; see `RemoteStorageMetrics.update_gauges`.
+    #: Closed segments that are in the local tier only; updated by `RemoteStorageMetrics.update_gauges`.
     remote_copy_lag_bytes: int = 0
     remote_copy_lag_segments: int = 0
     #: Copies that are to be deleted.
@@ -47,37 +47,44 @@ class RemotePartitionGauges:
     remote_log_metadata_count: int = 0
     #: Finished copies, and those that are being deleted.
     remote_log_size_bytes: int = 0
-    #: How long the last computation of the log's size took.
+    #: The duration of the last computation of the log's size.
     remote_log_size_computation_ms: int = 0
-    #: The log's size in percent of retention.bytes, and its local part in percent of local.retention.bytes; 0: unlimited.
+    #: The log's size in percent of retention.bytes, and its local part in percent of local.retention.bytes;
+    #: 0: unlimited.
     retention_size_in_percent: int = 0
     local_retention_size_in_percent: int = 0
 
 
 @dataclass(slots=True)
 class ThrottleTime:
-    """The time that transfers have waited for a quota (KIP-956: remote-copy-throttle-time, remote-fetch-throttle-time)."""
+    """The time that transfers have waited for a quota.
+
+    Source: KIP-956: remote-copy-throttle-time, remote-fetch-throttle-time.
+    """
 
     count: int = 0
     total_ms: int = 0
-    #: Since the last call of `take_max_ms`.
+    #: The longest wait since the last call of `take_max_ms`.
     max_ms: int = 0
 
     def record(self, waited_ms: int) -> None:
-        """A transfer has waited."""
+        """Record the wait of a transfer."""
         self.count += 1
         self.total_ms += waited_ms
         self.max_ms = max(self.max_ms, waited_ms)
 
     def take_max_ms(self) -> int:
-        """The longest wait since the last call."""
+        """Return the longest wait since the last call."""
         found, self.max_ms = self.max_ms, 0
         return found
 
 
 @dataclass(slots=True)
 class RemoteStorageMetrics:
-    """See the module. Belongs to the event loop."""
+    """Counters of the remote tier by topic, and gauges by partition that this broker leads.
+
+    Belongs to the event loop.
+    """
 
     all_topics: RemoteTopicCounters = field(default_factory=RemoteTopicCounters)
     copy_throttle: ThrottleTime = field(default_factory=ThrottleTime)
@@ -86,7 +93,8 @@ class RemoteStorageMetrics:
     fetch_times: Histogram = field(default_factory=Histogram)
     #: RemoteLogManagerTasksAvgIdlePercent, from 0 to 1; set by the manager, and read when metrics are.
     tasks_idle_ratio: Callable[[], float] = lambda: 1.0
-    #: Brings the gauges that change without a task up to date, in steps; set by the manager, and called before they are read.
+    #: Brings the gauges that change without a task up to date, in steps; set by the manager, and called
+    #: before they are read.
     update_gauges: Callable[[], Iterable[None]] = tuple
     _topics: dict[str, RemoteTopicCounters] = field(default_factory=dict)
     _partitions: dict[TopicPartition, RemotePartitionGauges] = field(default_factory=dict)
@@ -94,52 +102,52 @@ class RemoteStorageMetrics:
     # -- events ------------------------------------------------------------------------------------
 
     def on_copy_requested(self, topic: str) -> None:
-        """A copy of a segment begins."""
+        """Count a copy of a segment that begins."""
         for counters in self._both(topic):
             counters.remote_copy_requests += 1
 
     def on_copied(self, topic: str, size_bytes: int) -> None:
-        """A copy is finished; `size_bytes` of the segment."""
+        """Count a copy that is finished, with `size_bytes` of the segment."""
         for counters in self._both(topic):
             counters.remote_copy_bytes += size_bytes
 
     def on_copy_failed(self, topic: str) -> None:
-        """A copy has failed."""
+        """Count a copy that has failed."""
         for counters in self._both(topic):
             counters.remote_copy_errors += 1
 
     def on_fetch_requested(self, topic: str) -> None:
-        """A consumer's read from the remote tier begins."""
+        """Count a consumer's read from the remote tier that begins."""
         for counters in self._both(topic):
             counters.remote_fetch_requests += 1
 
     def on_fetched(self, topic: str, size_bytes: int) -> None:
-        """A consumer's read has returned `size_bytes` of records."""
+        """Count `size_bytes` of records that a consumer's read has returned."""
         for counters in self._both(topic):
             counters.remote_fetch_bytes += size_bytes
 
     def on_fetch_failed(self, topic: str) -> None:
-        """A consumer's read has failed."""
+        """Count a consumer's read that has failed."""
         for counters in self._both(topic):
             counters.remote_fetch_errors += 1
 
     def on_delete_requested(self, topic: str) -> None:
-        """The deletion of a copy begins."""
+        """Count a deletion of a copy that begins."""
         for counters in self._both(topic):
             counters.remote_delete_requests += 1
 
     def on_delete_failed(self, topic: str) -> None:
-        """The deletion of a copy has failed."""
+        """Count a deletion of a copy that has failed."""
         for counters in self._both(topic):
             counters.remote_delete_errors += 1
 
     def on_aux_state_requested(self, topic: str) -> None:
-        """A follower begins to build its epochs and producer state from the remote tier."""
+        """Count a follower that begins to build its epochs and producer state from the remote tier."""
         for counters in self._both(topic):
             counters.build_remote_log_aux_state_requests += 1
 
     def on_aux_state_failed(self, topic: str) -> None:
-        """A follower could not build them."""
+        """Count a follower that could not build its epochs and producer state from the remote tier."""
         for counters in self._both(topic):
             counters.build_remote_log_aux_state_errors += 1
 
@@ -149,14 +157,14 @@ class RemoteStorageMetrics:
     # -- what is there -----------------------------------------------------------------------------
 
     def topic(self, topic: str) -> RemoteTopicCounters:
-        """The counters of one topic."""
+        """Return the counters of one topic; new ones at its first event."""
         counters = self._topics.get(topic)
         if counters is None:
             counters = self._topics[topic] = RemoteTopicCounters()
         return counters
 
     def partition(self, partition: TopicPartition) -> RemotePartitionGauges:
-        """The gauges of a partition that this broker leads."""
+        """Return the gauges of a partition that this broker leads."""
         gauges = self._partitions.get(partition)
         if gauges is None:
             gauges = self._partitions[partition] = RemotePartitionGauges()
@@ -173,9 +181,9 @@ class RemoteStorageMetrics:
         return MappingProxyType(self._partitions)
 
     def remove_partition(self, partition: TopicPartition) -> None:
-        """This broker does not lead the partition any more: the next leader has its gauges."""
+        """Remove the gauges of a partition that this broker does not lead any more: the next leader has them."""
         self._partitions.pop(partition, None)
 
     def remove_topic(self, topic: str) -> None:
-        """The topic is deleted. Its events stay in `all_topics`."""
+        """Remove the counters of a topic that is deleted. Its events stay in `all_topics`."""
         self._topics.pop(topic, None)

@@ -1,8 +1,8 @@
 """Unfinished copies that may be the only ones of their records, since the record that they are finished may be lost.
 
-`__remote_log_metadata` may lose its last records: in a power cut of all its replicas, or of its only one. A local segment that was
-removed before does not come back. So a copy in COPY_SEGMENT_STARTED is deleted only if the leader's log shows that no
-reader needs it; else its objects are verified, and it is finished if they are complete.
+`__remote_log_metadata` may lose its last records: in a power cut of all its replicas, or of its only one. A
+local segment that was removed before does not come back. So a copy in COPY_SEGMENT_STARTED is deleted only if
+the leader's log shows that no reader needs it; else its objects are verified, and it is finished if they are complete.
 
     log start      local log start
         |                 |
@@ -11,8 +11,8 @@ reader needs it; else its objects are verified, and it is finished if they are c
            [F]
     a   before the log start       deleted
     b   F is finished, and has it  deleted
-    c   no other copy has it       verified, and finished or left as it is; so is a copy that begins before the local log
-                                   start, as far as it is of this log's lineage
+    c   no other copy has it       verified, and finished or left as it is; so is a copy that begins before the
+                                   local log start, as far as it is of this log's lineage
     d   the local log has it       deleted: it is copied again
 """
 
@@ -39,8 +39,8 @@ def may_be_only_copy(
 ) -> bool:
     """Whether an unfinished copy has records of this log that neither its local segments nor finished copies have.
 
-    `lineage` is not empty, and has no empty epochs. Where it does not begin at the log start, older epochs count as its own.
-    Cost: O(epochs of the copy, and finished copies within it).
+    `lineage` is not empty, and has no empty epochs. Where it does not begin at the log start, older epochs
+    count as its own. Cost: O(epochs of the copy, and finished copies within it).
     """
     for epoch, start, of_log in common_ranges(copy, lineage, log_start_offset=log_start_offset):
         end = min(of_log, local_log_start_offset)
@@ -50,10 +50,10 @@ def may_be_only_copy(
 
 
 def verify_copy(store: RemoteStorageManager, copy: RemoteLogSegmentMetadata) -> None:
-    """Read all objects of a copy, and compare them with its metadata: the copy is complete. [any thread]
+    """Read all objects of a copy, and compare them with its metadata; return if the copy is complete. [any thread]
 
-    Memory: a MiB, one batch, or one index. Raises IncompleteCopy, DamagedSegment, RemoteResourceNotFound: it is not; and other
-    errors of the store.
+    Memory: a MiB, one batch, or one index. Raises IncompleteCopy, DamagedSegment or RemoteResourceNotFound if it is not
+    complete, and other errors of the store.
     """
     read_epochs(store, copy)
     read_snapshot(store, copy)

@@ -1,4 +1,4 @@
-"""What is done next to delete all copies of a partition whose topic is deleted (KIP-405, "Remote partition removers").
+"""The steps that delete all copies of a partition whose topic is deleted (KIP-405, "Remote partition removers").
 
     (none) --> MARKED --> STARTED --> while there are copies: delete them --> FINISHED
 
@@ -8,16 +8,17 @@
     COPY_SEGMENT_STARTED          its objects are removed at once; and as above, when `unfinished_ms` have passed since
                                   this remover has first seen it
 
-A copy that is not finished may still be written, by a leader that does not know of the deletion yet, or whose store is slow:
-what was removed may be there again. Its record stays until no transfer lasts any longer, so that also the next remover finds
-it. That time is measured on the remover's own clock: the copy's timestamp is of another broker's.
+A copy that is not finished may still be written, by a leader that does not know of the deletion yet, or whose
+store is slow: what was removed may be there again. Its record stays until no transfer lasts any longer, so
+that also the next remover finds it. That time is measured on the remover's own clock: the copy's timestamp is
+of another broker's.
 
-Everything that has to survive is in the topic `__remote_log_metadata`: a remover that ends is followed by another one, on any
-broker, which repeats at most one step of each copy. Invariant: an object is written only after the record of its copy, and
-that record is removed only after the objects are, the last time after all writes.
+Everything that has to survive is in the topic `__remote_log_metadata`: a remover that ends is followed by
+another one, on any broker, which repeats at most one step of each copy. Invariant: an object is written only
+after the record of its copy, and that record is removed only after the objects are, the last time after all writes.
 
-Source: KIP-405. Kafka 4.3.1 has the states and the record, and writes none: the leader that replays the topic's deletion deletes
-once what it finds; what a broker that is down or a store that fails leaves is never deleted.
+Source: KIP-405. Kafka 4.3.1 has the states and the record, and writes none: the leader that replays the
+topic's deletion deletes once what it finds; what a broker that is down or a store that fails leaves is never deleted.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -36,29 +37,29 @@ _NEVER_MS: Final = 2**63
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class WriteState:
-    """Store the deletion's new state."""
+    """Step: store the deletion's new state."""
 
     state: RemotePartitionDeleteState
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class DeleteCopies:
-    """Delete copies; `PartitionDeletion.on_removed` follows."""
+    """Step: delete these copies, then call `PartitionDeletion.on_removed`."""
 
-    #: For each: store its states DELETE_SEGMENT_STARTED and DELETE_SEGMENT_FINISHED, and remove its objects in between.
+    #: Copies to delete: store DELETE_SEGMENT_STARTED, remove the objects, store DELETE_SEGMENT_FINISHED.
     copies: Sequence[RemoteLogSegmentMetadata]
-    #: Remove what is there of these, and store nothing.
+    #: Unfinished copies: remove the objects that there are, and store nothing.
     unfinished: Sequence[RemoteLogSegmentMetadata]
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class LookFurther:
-    """Nothing is to be done for the copies that were read; continue at once, in another turn of the loop."""
+    """Step: continue at once, in another turn of the loop; nothing is to be done for the copies that were read."""
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class Wait:
-    """Copies may still be written; continue at this time."""
+    """Step: continue at `until_ms`, as copies may still be written."""
 
     until_ms: int
 
@@ -67,26 +68,26 @@ Step = WriteState | DeleteCopies | LookFurther | Wait
 
 
 class Copies(Protocol):
-    """All copies of the partition, as of the topic's records."""
+    """All copies of the partition, by the records of `__remote_log_metadata`."""
 
     def __len__(self) -> int: ...
 
     def segment_ids(self) -> Iterator[UUID]:
-        """Those of now."""
+        """Iterate over the ids of the copies that there are at the time of the call."""
 
     def with_id(self, segment_id: UUID) -> RemoteLogSegmentMetadata | None:
-        """None: there is none any more."""
+        """Return the copy with this id; None: there is none any more."""
 
 
 @dataclass(slots=True, kw_only=True)
 class _Unfinished:
-    #: When nothing can write it any more.
+    #: The time from which on no broker can write the copy any more.
     due_ms: int
     is_removed: bool = False
 
 
 class PartitionDeletion:
-    """The decisions of one remover for one partition. `now_ms` is of a monotonic clock.
+    """Decides the steps of one remover for one partition. `now_ms` is of a monotonic clock.
 
     It goes through all copies in rounds, so that each is read a few times, however many there are; a step reads at most
     `MAX_LOOKED` of them. What has failed is tried again in the next round.
@@ -98,15 +99,15 @@ class PartitionDeletion:
         #: The unfinished copies: of the round before, and of this one.
         self._known: dict[UUID, _Unfinished] = {}
         self._seen: dict[UUID, _Unfinished] = {}
-        #: What is left of the round; None: a new one begins.
+        #: The ids of the round that are still to be read; None: a new round begins.
         self._round: Iterator[UUID] | None = None
         #: Whether this round has done something: another one follows.
         self._has_acted = False
-        #: The least of the copies of this round that are not due yet.
+        #: The earliest due time of this round's copies that are not due yet.
         self._first_due_ms = _NEVER_MS
 
     def next_step(self, state: RemotePartitionDeleteState | None, copies: Copies, *, now_ms: int) -> Step:
-        """The next step, from the partition's state and all its copies as of the topic's records."""
+        """Return the next step, from the partition's state and all its copies by the topic's records."""
         if state is not RemotePartitionDeleteState.DELETE_PARTITION_STARTED:
             return WriteState(state=_next_state(state))
         due: list[RemoteLogSegmentMetadata] = []
@@ -137,7 +138,7 @@ class PartitionDeletion:
         return round_
 
     def _at_the_end(self, copies: Copies) -> Step:
-        """Of a round in which there was nothing to be done."""
+        """Return the step at the end of a round in which there was nothing to be done."""
         self._round = None
         if not len(copies):
             return WriteState(state=RemotePartitionDeleteState.DELETE_PARTITION_FINISHED)
@@ -166,14 +167,17 @@ class PartitionDeletion:
             unfinished.append(copy)
 
     def on_removed(self, copies: Collection[RemoteLogSegmentMetadata]) -> None:
-        """The objects of these unfinished copies are removed."""
+        """Record that the objects of these unfinished copies are removed."""
         for each in copies:
             if (found := self._seen.get(each.segment_id.id)) is not None:
                 found.is_removed = True
 
 
 def _next_state(state: RemotePartitionDeleteState | None) -> RemotePartitionDeleteState:
-    """After None, MARKED, or FINISHED: a leader that did not know of the deletion has copied another segment."""
+    """Return STARTED after MARKED, else MARKED.
+
+    After FINISHED, a leader that did not know of the deletion has copied another segment.
+    """
     if state is RemotePartitionDeleteState.DELETE_PARTITION_MARKED:
         return RemotePartitionDeleteState.DELETE_PARTITION_STARTED
     return RemotePartitionDeleteState.DELETE_PARTITION_MARKED

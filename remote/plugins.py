@@ -3,12 +3,14 @@
     directory, s3, minio                     the managers of this package
     org.apache.kafka...LocalTieredStorage    Kafka's name of `directory`, which has the same layout and settings
     package.module.Class                     any importable class
-    a name without dots                      an entry point of the group `ottla.remote_storage` or `ottla.remote_metadata`
+    a name without dots                      an entry point of the group `ottla.remote_storage`, or of
+                                             `ottla.remote_metadata`
 
-A class is instantiated without arguments and then configured once. Everything that can be wrong with it is an InvalidConfig
-of one sentence, with the key, the value and the remedy: the broker does not start.
+A class is instantiated without arguments and then configured once. Everything that can be wrong with it is an
+InvalidConfig of one sentence, with the key, the value and the remedy: the broker does not start.
 
-Source: RemoteLogManager.createRemoteStorageManager of Kafka 4.3.1. Differs: no class loader of its own for a class path.
+Source: RemoteLogManager.createRemoteStorageManager of Kafka 4.3.1. Differs: no class loader of its own for a
+class path.
 """
 
 import importlib
@@ -21,7 +23,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Protocol, cast
 
-from ottla.protocol.config_def import InvalidConfigValue
+from ottla.config.config_def import InvalidConfigValue
 from ottla.protocol.errors import InvalidConfig
 from ottla.remote.metadata_manager import RemoteLogMetadataManager
 from ottla.remote.storage_manager import RemoteStorageManager
@@ -52,7 +54,7 @@ _STORAGE_MANAGERS: Final[Mapping[str, str]] = MappingProxyType(
 
 
 class _Manager(Protocol):
-    """What both interfaces have."""
+    """The method that both plugin interfaces have."""
 
     def configure(self, configs: Mapping[str, object]) -> None: ...
 
@@ -64,7 +66,9 @@ def load_storage_manager(
     class_path: str | None = None,
     creates_store: bool = False,
 ) -> RemoteStorageManager:
-    """The storage manager of this name, configured; `creates_store`: and what it needs, created. Raises InvalidConfig.
+    """Load and configure the storage manager of this name. Raises InvalidConfig.
+
+    `creates_store`: the directory or bucket that it needs is created, too.
 
     `configs` are the `rsm.config.*` settings without the prefix, and `broker.id`. Imports and reads files: slow.
     """
@@ -84,7 +88,10 @@ def load_storage_manager(
 
 
 def storage_manager_of(properties: Mapping[str, str]) -> RemoteStorageManager:
-    """The storage manager that a broker with these properties has, for a program that is none. Raises InvalidConfig."""
+    """Load the storage manager of a broker with these properties, for a program that is no broker.
+
+    Raises InvalidConfig.
+    """
     prefix = properties.get(STORAGE_PREFIX, "rsm.config.")
     settings = {
         name.removeprefix(prefix): text for name, text in properties.items() if name.startswith(prefix)
@@ -99,7 +106,8 @@ def storage_manager_of(properties: Mapping[str, str]) -> RemoteStorageManager:
         if not is_there:
             # Not waited for, as a broker does, but refused at once: the name may be mistyped.
             raise InvalidConfig(
-                f"{directory} is no remote tier: there is no directory {root}, which a broker creates at its first start."
+                f"{directory} is no remote tier: there is no directory {root}, "
+                "which a broker creates at its first start."
             )
     return load_storage_manager(class_name, settings, class_path=properties.get(STORAGE_PATH))
 
@@ -111,10 +119,10 @@ def load_metadata_manager(
     topic_based: Callable[[], RemoteLogMetadataManager],
     class_path: str | None = None,
 ) -> RemoteLogMetadataManager:
-    """The metadata manager of this name, configured. Raises InvalidConfig.
+    """Load and configure the metadata manager of this name. Raises InvalidConfig.
 
-    `configs` are the `rlmm.config.*` settings without the prefix, `broker.id`, `cluster.id` and `log.dir`. `topic_based`
-    creates the one that keeps the metadata in a topic, which needs the broker's clients.
+    `configs` are the `rlmm.config.*` settings without the prefix, `broker.id`, `cluster.id` and `log.dir`.
+    `topic_based` creates the one that keeps the metadata in a topic, which needs the broker's clients.
     """
     found: object = topic_based
     if class_name != TOPIC_BASED:
@@ -127,7 +135,7 @@ def load_metadata_manager(
 def _create(
     key: str, class_name: str, factory: object, kind: type, configs: Mapping[str, object]
 ) -> _Manager:
-    """An instance of `kind`, configured."""
+    """Return an instance of `kind`, configured."""
     if isinstance(factory, type) and not issubclass(factory, kind):
         raise InvalidConfigValue(key, class_name, f"a subclass of {kind.__module__}.{kind.__name__}")
     if not callable(factory):
@@ -154,7 +162,7 @@ def _as_invalid_config(key: str, class_name: str) -> Iterator[None]:
 
 
 def _class_of(key: str, name: str, group: str, *, path: tuple[str, str | None]) -> object:
-    """What the name says, imported."""
+    """Import the class, or load the entry point, of this name. Raises InvalidConfig."""
     _extend_import_path(*path)
     module_name, _, attribute = name.rpartition(".")
     try:
@@ -168,6 +176,10 @@ def _class_of(key: str, name: str, group: str, *, path: tuple[str, str | None]) 
             key, name, f"the path of a class: {module_name} has no {attribute}"
         ) from None
     except Exception as error:  # whatever the import of a plugin raises
+        if isinstance(error, ModuleNotFoundError) and name in _STORAGE_MANAGERS.values():
+            raise InvalidConfig(
+                f"{key} is {name}, which needs {error.name}: install it with `pip install 'ottla[tier]'`."
+            ) from error
         raise InvalidConfigValue(
             key,
             name,
@@ -183,7 +195,7 @@ def _entry_point(key: str, name: str, group: str) -> object:
 
 
 def _kinds(group: str) -> str:
-    """What a name may be."""
+    """Return a description of the names that are possible, for an error message."""
     own = f"{', '.join(list(_STORAGE_MANAGERS)[:3])}, " if group == STORAGE_GROUP else ""
     others = sorted(each.name for each in entry_points(group=group))
     known = f" ({', '.join(others)})" if others else ""

@@ -1,8 +1,8 @@
-"""Producer state at an offset within a copy: that of the copy before, and the batches in between.
+"""Producer state at an offset within a copy: the snapshot of the copy before it, and the batches in between.
 
     copies            [40, 80)               [80, 120)
     snapshots                 at 80                   at 120
-    asked for                         at 100                   = the one at 80, and the batches of [80, 100)
+    wanted                            at 100                   = the one at 80, and the batches of [80, 100)
 
 Only headers count, and transaction markers. The segment is read in pieces, up to the offset.
 
@@ -47,7 +47,7 @@ def replay_segment(
 
 
 def _next_batch(pieces: "_Pieces", name: str) -> tuple[BatchHeader, bytes]:
-    """A header, and its batch if it has a transaction marker. Raises RemoteStorageError."""
+    """Return a header, and its batch if it has a transaction marker. Raises RemoteStorageError."""
     head = pieces.take(HEADER_SIZE_BYTES)
     try:
         header = read_header(head)
@@ -66,7 +66,7 @@ def _next_batch(pieces: "_Pieces", name: str) -> tuple[BatchHeader, bytes]:
 
 
 class _Pieces:
-    """A stream by exact numbers of bytes."""
+    """Reads exact numbers of bytes from a stream of the store."""
 
     def __init__(self, stream: RemoteStream, name: str) -> None:
         self._stream = stream
@@ -75,7 +75,7 @@ class _Pieces:
         self._at = 0
 
     def take(self, size: int) -> bytes:
-        """The next `size` bytes. Raises RemoteStorageError at the end of the stream."""
+        """Return the next `size` bytes. Raises RemoteStorageError at the end of the stream."""
         found = self._piece[self._at : self._at + size]
         self._at += len(found)
         while len(found) < size:
@@ -86,7 +86,7 @@ class _Pieces:
         return found
 
     def skip(self, size: int) -> None:
-        """Leave out the next `size` bytes. Raises RemoteStorageError at the end of the stream."""
+        """Skip the next `size` bytes. Raises RemoteStorageError at the end of the stream."""
         while (left := len(self._piece) - self._at) < size:
             size -= left
             self._read()

@@ -1,8 +1,8 @@
-"""Metadata of copies, made from the store: for copies that `__remote_log_metadata` has lost (`ottla tier rebuild-metadata`).
+"""Metadata of copies, rebuilt from the store after `__remote_log_metadata` lost them (`ottla tier rebuild-metadata`).
 
     name of the objects            id, start offset, partition
-    .index                         where the last batches begin, so that only these are read
-    .log from there on             the end offset: that of the last batch, whose CRC is checked
+    .index                         the position of the last batches, so that only these are read
+    .log from there on             the end offset, of the last batch, whose CRC is checked
     .timeindex, and these batches  the largest timestamp
     .leader_epoch_checkpoint       the leader epochs of [start, end)
 
@@ -31,18 +31,18 @@ from ottla.storage.leader_epoch_cache import EpochEntry, LeaderEpochCache
 #: (relative offset, position) and (timestamp, relative offset), as `storage/index.py` has them.
 _OFFSET_ENTRY: Final = Struct(">ii")
 _TIME_ENTRY: Final = Struct(">qi")
-#: A larger batch is taken for damage.
+#: A larger batch is treated as damage.
 _MAX_BATCH_BYTES: Final = 256 * 1024 * 1024
 _READ_BYTES: Final = 64 * 1024
 
 
 class NotRebuilt(Exception):
-    """The copy cannot be used; the message says why."""
+    """The copy cannot be used; the message has the reason."""
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class _Tail:
-    """What the last batches of a segment say."""
+    """The end offset and the largest timestamp of a segment, by its last batches."""
 
     end_offset: int
     max_timestamp_ms: int
@@ -51,7 +51,7 @@ class _Tail:
 def metadata_of(
     segment: StoredSegment, store: ObjectStore, *, broker_id: int, now_ms: int
 ) -> RemoteLogSegmentMetadata:
-    """The metadata of a complete copy, in state COPY_SEGMENT_STARTED. Reads four objects.
+    """Return the metadata of a complete copy, in state COPY_SEGMENT_STARTED. Reads four objects.
 
     Raises NotRebuilt; RemoteStorageError if the store cannot be read.
     """
@@ -84,7 +84,7 @@ def _metadata_of(
 
 
 def finished(copy: RemoteLogSegmentMetadata, *, now_ms: int) -> RemoteLogSegmentMetadataUpdate:
-    """The record that ends a copy."""
+    """Return the record that ends a copy: COPY_SEGMENT_FINISHED."""
     return RemoteLogSegmentMetadataUpdate(
         segment_id=copy.segment_id,
         state=RemoteLogSegmentState.COPY_SEGMENT_FINISHED,
@@ -97,10 +97,10 @@ def finished(copy: RemoteLogSegmentMetadata, *, now_ms: int) -> RemoteLogSegment
 def without_duplicates(
     found: Iterable[RemoteLogSegmentMetadata], known: Iterable[RemoteLogSegmentMetadata]
 ) -> tuple[list[RemoteLogSegmentMetadata], list[RemoteLogSegmentMetadata]]:
-    """(what is rebuilt, what is left out): a copy whose offsets and epochs another one of its partition has.
+    """Return (copies to rebuild, copies to leave out): the offsets and epochs of the latter are in another copy.
 
-    Two leaders have copied the same segment, the first one died before it wrote that it had finished. Of copies with the
-    same start the longest is kept.
+    Two leaders have copied the same segment, and the first one died before it wrote COPY_SEGMENT_FINISHED. Of
+    copies with the same start the longest is kept.
     """
     kept, left_out = [], []
     covering = list(known)
@@ -122,8 +122,8 @@ def is_lost_finish(
 ) -> bool:
     """Whether a copy that was started has certainly finished, and the record of that is lost.
 
-    All its objects are there, its records are neither in the local log, which a leader only shortens after a finished copy,
-    nor in another copy.
+    All its objects are there, its records are neither in the local log, which a leader only shortens after a
+    finished copy, nor in another copy.
     """
     return (
         copy.state is RemoteLogSegmentState.COPY_SEGMENT_STARTED
@@ -168,7 +168,7 @@ def _epochs(data: bytes, start_offset: int, end_offset: int) -> tuple[EpochEntry
 
 
 def _read_tail(segment: StoredSegment, store: ObjectStore) -> _Tail:
-    """The end of the segment, from the last position that the offset index knows."""
+    """Return the end of the segment, read from the last position in the offset index on."""
     index, times = (
         _read(segment, store, IndexType.OFFSET),
         _read(segment, store, IndexType.TIMESTAMP),
@@ -187,7 +187,7 @@ def _read_tail(segment: StoredSegment, store: ObjectStore) -> _Tail:
 
 
 def _batches(segment: StoredSegment, store: ObjectStore, position: int) -> Iterator[BatchHeader]:
-    """The batches from a position on, each with a valid CRC. Memory: one batch."""
+    """Yield the headers of the batches from a position on, each with a valid CRC. Memory: one batch."""
     log = segment.objects[None]
     if not 0 <= position <= log.size_bytes:
         raise NotRebuilt(f"its index is damaged: it ends with position {position} of {log.size_bytes}")
@@ -228,7 +228,7 @@ def _read(segment: StoredSegment, store: ObjectStore, index_type: IndexType) -> 
 
 
 def _last(entry: Struct, data: bytes) -> tuple[int, ...]:
-    """The last whole entry that is not zeros, which a preallocated file ends with."""
+    """Return the last whole entry that is not zeros, which a preallocated file ends with."""
     for end in range(len(data) // entry.size * entry.size, 0, -entry.size):
         found: tuple[int, ...] = entry.unpack_from(data, end - entry.size)
         if any(found) or end == entry.size:

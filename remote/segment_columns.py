@@ -1,8 +1,8 @@
 """Columns of segment metadata: a million copies in 65 MB, as arrays instead of objects.
 
-A broker with 1,000 tiered partitions of 1,000 segments keeps the metadata of a million copies in memory; as dataclasses they
-would take 800 MB. Each copy has a slot: an index into all columns, which stays the same until the copy is removed.
-A removed copy's slot is used again.
+A broker with 1,000 tiered partitions of 1,000 segments keeps the metadata of a million copies in memory; as
+dataclasses they would take 800 MB. Each copy has a slot: an index into all columns, which stays the same
+until the copy is removed. A removed copy's slot is used again.
 """
 
 from array import array
@@ -22,7 +22,7 @@ _ID_BYTES: Final = 16
 _FREE: Final = -1
 _NO_ID: Final = ZERO_UUID.bytes
 _STATES: Final = frozenset({_FREE, *RemoteLogSegmentState} - {RemoteLogSegmentState.DELETE_SEGMENT_FINISHED})
-#: Of `find`: slots before the last one that was found where the search begins, and the bytes of that search.
+#: The search of `find` begins this many slots before the last one that was found, and first covers these bytes.
 _BEFORE: Final = 16
 _NEAR_BYTES: Final = 256 * _ID_BYTES
 
@@ -31,8 +31,9 @@ class SegmentColumns:
     """The metadata of one partition's copies, by slot."""
 
     __slots__ = (
-        "_broker_ids", "_custom_metadata", "_end_offsets", "_epochs", "_event_timestamps", "_first_epochs", "_found", "_free",
-        "_has_no_transaction_index", "_ids", "_max_timestamps", "_partition", "_sizes", "_start_offsets", "_states",
+        "_broker_ids", "_custom_metadata", "_end_offsets", "_epochs", "_event_timestamps", "_first_epochs", "_found",
+        "_free", "_has_no_transaction_index", "_ids", "_max_timestamps", "_partition", "_sizes", "_start_offsets",
+        "_states",
     )  # fmt: skip
 
     def __init__(self, partition: TopicIdPartition) -> None:
@@ -52,20 +53,22 @@ class SegmentColumns:
         self._epochs: dict[int, tuple[EpochEntry, ...]] = {}
         self._custom_metadata: dict[int, bytes] = {}
         self._free: list[int] = []
-        #: Where `find` begins.
+        #: The slot at which `find` begins.
         self._found = 0
 
     def __len__(self) -> int:
         return len(self._states) - len(self._free)
 
     def __iter__(self) -> Iterator[int]:
-        """All slots in use."""
+        """Iterate over all slots in use."""
         return (slot for slot, state in enumerate(self._states) if state != _FREE)
 
     def find(self, segment_id: UUID) -> int | None:
-        """The slot of a copy. Cost: a search in 16 bytes for each copy, 1 us for 1,000 copies.
+        """Return the slot of a copy; None: there is none.
 
-        Near the one that was found before, none: who goes through all copies, as to delete them, finds the next one at once.
+        Cost: a search in 16 bytes for each copy, 1 us for 1,000 copies; next to none near the copy that was
+        found before, so that a caller that goes through all copies, as to delete them, finds the next one at
+        once.
         """
         sought, near = segment_id.bytes, self._found * _ID_BYTES
         at = self._ids.find(sought, near, near + _NEAR_BYTES)
@@ -80,7 +83,10 @@ class SegmentColumns:
         return at // _ID_BYTES
 
     def segment_ids(self) -> Iterator[UUID]:
-        """The ids of all copies as of the call, by slot. Cost: 17 bytes for each slot, then 1 us for each copy."""
+        """Iterate over the ids of all copies as of the call, by slot.
+
+        Cost: 17 bytes for each slot, then 1 us for each copy.
+        """
         ids, states = bytes(self._ids), self._states[:]
         return (
             UUID(bytes=ids[slot * _ID_BYTES : (slot + 1) * _ID_BYTES])
@@ -89,7 +95,7 @@ class SegmentColumns:
         )
 
     def add(self, metadata: RemoteLogSegmentMetadata) -> int:
-        """Store a copy that is not there yet; returns its slot."""
+        """Store a copy that is not there yet; return its slot."""
         assert metadata.partition == self._partition, (metadata.partition, self._partition)
         slot = self._free.pop() if self._free else self._grow()
         self._ids[slot * _ID_BYTES : (slot + 1) * _ID_BYTES] = metadata.segment_id.id.bytes
@@ -111,7 +117,7 @@ class SegmentColumns:
         self._put_changing(slot, metadata)
 
     def remove(self, slot: int) -> None:
-        """Forget a copy."""
+        """Forget a copy, and free its slot."""
         assert self._states[slot] != _FREE, slot
         self._states[slot] = _FREE
         self._ids[slot * _ID_BYTES : (slot + 1) * _ID_BYTES] = _NO_ID
@@ -147,11 +153,11 @@ class SegmentColumns:
         return self._sizes[slot]
 
     def with_several_epochs(self, slots: Iterable[int]) -> set[int]:
-        """Those of the copies whose leader epochs are more than one that starts with the copy."""
+        """Return the slots of the copies whose leader epochs are more than one that starts with the copy."""
         return self._epochs.keys() & set(slots) if self._epochs else set()
 
     def total_bytes(self, slots: Iterable[int]) -> int:
-        """The size of these segments' batches. Cost: 0.05 us each."""
+        """Return the size of these segments' batches. Cost: 0.05 us each."""
         return sum(map(self._sizes.__getitem__, slots))
 
     def has_transaction_index(self, slot: int) -> bool:
@@ -168,14 +174,14 @@ class SegmentColumns:
         )
 
     def epoch_ranges(self, slot: int) -> Iterator[tuple[int, int, int]]:
-        """(epoch, start offset, end offset) of each epoch of a copy."""
+        """Yield (epoch, start offset, end offset) of each epoch of a copy."""
         epochs = self.epochs(slot)
         for index, entry in enumerate(epochs):
             end = epochs[index + 1].start_offset if index + 1 < len(epochs) else self._end_offsets[slot]
             yield entry.epoch, entry.start_offset, end
 
     def put_into(self, writer: ColumnWriter) -> None:
-        """Write everything. Cost: 60 bytes for each slot, without a step for each."""
+        """Write all columns. Cost: 60 bytes for each slot, without a step for each."""
         writer.put(self._ids)
         for column in self._columns:
             writer.put(column)
@@ -190,7 +196,7 @@ class SegmentColumns:
 
     @classmethod
     def read_from(cls, partition: TopicIdPartition, reader: ColumnReader) -> Self:
-        """What `put_into` has written. Raises ValueError."""
+        """Read the columns that `put_into` has written. Raises ValueError."""
         found = cls(partition)
         found._ids = bytearray(reader.bytes())
         count, odd = divmod(len(found._ids), _ID_BYTES)
@@ -241,7 +247,10 @@ class SegmentColumns:
     def check_referenced(
         self, epoch: int, slots: Iterable[int], starts: Iterable[int], ends: Iterable[int]
     ) -> None:
-        """Raise ValueError unless these are finished copies, which have these ranges of the epoch. Cost: 0.4 us each."""
+        """Raise ValueError unless these are finished copies, which have these ranges of the epoch.
+
+        Cost: 0.4 us each.
+        """
         for slot, start, end in zip(slots, starts, ends, strict=True):
             self._check_used(slot)
             if self._states[slot] != RemoteLogSegmentState.COPY_SEGMENT_FINISHED:
@@ -257,7 +266,7 @@ class SegmentColumns:
                 raise ValueError(f"{slot=} does not have epoch {epoch}")
 
     def epoch_numbers(self) -> set[int]:
-        """Those of all copies."""
+        """Return the leader epochs of all copies."""
         later = {entry.epoch for entries in self._epochs.values() for entry in entries}
         return later.union(
             epoch for epoch, state in zip(self._first_epochs, self._states, strict=True) if state != _FREE

@@ -26,13 +26,11 @@ from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from ottla.protocol.errors import InvalidTopic
+from ottla.protocol.kafka_uuid import to_text
 from ottla.protocol.remote.records import RemoteLogSegmentState, RemotePartitionDeleteState
 from ottla.protocol.topic_names import check_topic_name
 from ottla.protocol.types import MAX_OFFSET, MAX_PARTITION, ZERO_UUID, TopicPartition
-from ottla.storage.kafka_uuid import to_text
 from ottla.storage.leader_epoch_cache import EpochEntry
-
-#: Of an int64 on the wire.
 
 _SEGMENT_TRANSITIONS: Final[Mapping[RemoteLogSegmentState | None, frozenset[RemoteLogSegmentState]]] = (
     MappingProxyType(
@@ -91,7 +89,7 @@ class TopicIdPartition(NamedTuple):
 
     @classmethod
     def checked(cls, topic_id: UUID, topic: str, partition: int) -> "TopicIdPartition":
-        """A partition that a record, a file or an object's name has; raises ValueError unless it can exist.
+        """Return a partition from a record, a file or an object's name; raises ValueError unless it can exist.
 
         Stores make names of objects from it, which must not lead out of their folder.
         """
@@ -124,7 +122,7 @@ class RemoteLogSegmentMetadata:
     segment_id: RemoteLogSegmentId
     #: The segment's base offset.
     start_offset: int
-    #: Exclusive: the base offset of the next segment.
+    #: The end, exclusive: the base offset of the next segment.
     end_offset: int
     max_timestamp_ms: int
     broker_id: int
@@ -134,7 +132,7 @@ class RemoteLogSegmentMetadata:
     #: offsets grow, the first offset is at or behind `start_offset`.
     leader_epochs: tuple[EpochEntry, ...]
     state: RemoteLogSegmentState = RemoteLogSegmentState.COPY_SEGMENT_STARTED
-    #: Of the RemoteStorageManager, which gets it back with each later call.
+    #: Metadata of the RemoteStorageManager, which gets it back with each later call.
     custom_metadata: bytes | None = None
     is_transaction_index_empty: bool = False
 
@@ -156,11 +154,11 @@ class RemoteLogSegmentMetadata:
 
     @property
     def partition(self) -> TopicIdPartition:
-        """The segment's partition."""
+        """The partition of the copied segment."""
         return self.segment_id.partition
 
     def epoch_range(self, epoch: int) -> tuple[int, int] | None:
-        """The offsets [start, end) of `epoch` in this segment; None if it has none of that epoch."""
+        """Return the offsets [start, end) of `epoch` in this segment; None if it has none of that epoch."""
         for index, entry in enumerate(self.leader_epochs):
             if entry.epoch == epoch:
                 is_last = index + 1 == len(self.leader_epochs)
@@ -170,7 +168,7 @@ class RemoteLogSegmentMetadata:
         return None
 
     def updated(self, update: "RemoteLogSegmentMetadataUpdate") -> "RemoteLogSegmentMetadata":
-        """This copy after `update`; its transition must be legal."""
+        """Return this copy after `update`; its transition must be legal."""
         assert update.segment_id == self.segment_id, (self.segment_id, update.segment_id)
         assert is_segment_transition(self.state, update.state), (self.segment_id, self.state, update.state)
         return replace(
@@ -184,7 +182,7 @@ class RemoteLogSegmentMetadata:
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class RemoteLogSegmentMetadataUpdate:
-    """A copy changes its state."""
+    """The record of a copy's new state."""
 
     segment_id: RemoteLogSegmentId
     state: RemoteLogSegmentState
@@ -195,7 +193,7 @@ class RemoteLogSegmentMetadataUpdate:
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class RemotePartitionDeleteMetadata:
-    """The deletion of all copies of a partition changes its state."""
+    """The record of a new state of the deletion of all copies of a partition."""
 
     partition: TopicIdPartition
     state: RemotePartitionDeleteState

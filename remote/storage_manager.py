@@ -5,8 +5,8 @@ segments: everything that it needs to find an object is in the metadata that is 
 custom metadata that it has returned from `copy_log_segment_data`.
 
 Every call may take long, and waits in the caller's thread. Errors: RetriableRemoteStorageError where a repetition may
-succeed, RemoteResourceNotFound for what is not in the store, RemoteStorageError for everything else. `ottla.remote.testing`
-has the tests that every implementation must pass.
+succeed, RemoteResourceNotFound for what is not in the store, RemoteStorageError for everything else.
+`ottla.remote.testing` has the tests that every implementation must pass.
 
 Source: org.apache.kafka.server.log.remote.storage.RemoteStorageManager and LogSegmentData of Kafka 4.3.1.
 """
@@ -23,7 +23,7 @@ from ottla.remote.segment_metadata import RemoteLogSegmentMetadata
 
 
 class IndexType(Enum):
-    """What is stored beside a segment's batches."""
+    """The kinds of objects that are stored beside a segment's batches."""
 
     OFFSET = "index"
     TIMESTAMP = "timeindex"
@@ -45,25 +45,28 @@ class LogSegmentData:
     log_segment: Path
     offset_index: Path
     time_index: Path
-    #: None without aborted transactions.
+    #: The transaction index; None without aborted transactions.
     transaction_index: Path | None
     #: The producer state at the segment's end.
     producer_snapshot: Path
     leader_epoch_index: bytes
-    #: What is copied instead of the file `time_index`, whose entries are of headers that claim too early times; a storage manager
-    #: gets it as such a file (`ottla.remote.checked_copies`). None: the file is right.
+    #: The bytes that replace the file `time_index`, whose entries are of headers that claim too early times; a storage
+    #: manager gets them as such a file (`ottla.remote.checked_copies`). None: the file is right.
     time_index_of_records: bytes | None = None
     #: The store calls it before it sends a piece of a file, with the piece's size (at most 1 MiB). It may
-    #: wait, as for a quota, so that also a large segment is sent at the quota's rate (KIP-956); what it raises cancels the
-    #: copy, and is raised to the caller after the store has removed what it can.
+    #: wait, as for a quota, so that also a large segment is sent at the quota's rate (KIP-956); its exception
+    #: cancels the copy, and is raised to the caller after the store has removed as much as it can.
     on_bytes: Callable[[int], None] = field(default=no_limit, compare=False)
 
 
 class RemoteStream(Protocol):
-    """Bytes that come from the store, in order. Both methods may wait, and raise the errors of the module."""
+    """A stream of bytes from the store, in order.
+
+    Both methods may wait, and raise the errors of `ottla.remote.errors`.
+    """
 
     def read(self, size: int = -1, /) -> bytes:
-        """Up to `size` bytes, or all that remain; empty at the end only."""
+        """Return up to `size` bytes, or all that remain; empty at the end only."""
 
     def close(self) -> None:
         """Release the connection, also before the end."""
@@ -74,9 +77,10 @@ Fill = Callable[[memoryview], int]
 
 
 def filling(stream: RemoteStream, *, piece_bytes: int) -> Fill:
-    """How to read a stream into memory: its own `readinto1` (as of `io.BufferedIOBase`), which is optional, or its `read`.
+    """Return the function that reads a stream into memory: its own `readinto1`, if it has one, or by its `read`.
 
-    A `read` may wait for all that it is asked for, so that is at most `piece_bytes`.
+    `readinto1` is as that of `io.BufferedIOBase`. A `read` may wait for all the bytes that it is called for,
+    so that these are at most `piece_bytes`.
     """
     readinto1: Fill | None = getattr(stream, "readinto1", None)
     if readinto1 is not None:
@@ -93,100 +97,106 @@ def filling(stream: RemoteStream, *, piece_bytes: int) -> Fill:
 
 
 class RemoteStorageManager(ABC):
-    """A store of segments; see the module."""
+    """A store of segments and their indexes, called by several threads at a time (KIP-405)."""
 
     @abstractmethod
     def configure(self, configs: Mapping[str, object]) -> None:
-        """Called once, before all else, with the `rsm.config.*` settings (without the prefix) and `broker.id`.
+        """Configure the manager; called once, before all else.
+
+        `configs` has the `rsm.config.*` settings, without the prefix, and `broker.id`.
 
         Raises InvalidConfig for a setting that cannot be used: with the key, the value and the remedy.
         """
 
     @property
     def request_timeout_s(self) -> float | None:
-        """The longest time, in seconds, that one request to the store waits for an answer, once configured; None: unknown.
+        """The longest time, in seconds, that one request waits for an answer, once configured; None: unknown.
 
         A copy or deletion that reports nothing for the time of several requests is given up.
         """
         return None
 
     def create(self) -> None:  # noqa: B027 (most stores are created by an operator)
-        """Called before `open`, by a broker that has had no remote tier before: create what the store needs, if it is missing.
+        """Create the directory or bucket that the store needs, if it is missing.
 
-        May be slow. Raises InvalidConfig, with the key, the value and the remedy.
+        Called before `open`, by a broker that has had no remote tier before. May be slow. Raises
+        InvalidConfig, with the key, the value and the remedy.
         """
 
     def open(self) -> None:  # noqa: B027 (an implementation that is cheap to use at first needs none)
-        """Called once, after `configure`: import and open what the first read would wait for. May be slow, and may fail."""
+        """Import and open all that the first read would wait for; called once, after `configure`.
+
+        May be slow, and may fail.
+        """
 
     @abstractmethod
     def copy_log_segment_data(self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData) -> bytes | None:
-        """Copy the segment and its indexes; returns custom metadata, or None.
+        """Copy the segment and its indexes; return custom metadata, or None.
 
-        Idempotent: what a failed attempt with the same id has left is overwritten.
+        Idempotent: objects of a failed attempt with the same id are overwritten.
         """
 
     @abstractmethod
     def fetch_log_segment(
         self, metadata: RemoteLogSegmentMetadata, *, start_position: int, end_position: int | None = None
     ) -> RemoteStream:
-        """The segment's bytes [start_position, end_position), or to its end. The caller closes the stream.
+        """Return the segment's bytes [start_position, end_position), or to its end. The caller closes the stream.
 
         `end_position` beyond the segment means its end.
         """
 
     @abstractmethod
     def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> RemoteStream:
-        """One index of the segment. The caller closes the stream."""
+        """Return one index of the segment. The caller closes the stream."""
 
     @abstractmethod
     def delete_log_segment_data(self, metadata: RemoteLogSegmentMetadata) -> None:
-        """Delete the segment and its indexes. Idempotent: what is not there counts as deleted."""
+        """Delete the segment and its indexes. Idempotent: objects that do not exist count as deleted."""
 
     def close(self) -> None:  # noqa: B027 (an implementation without connections needs none)
-        """Release connections. No call follows."""
+        """Release all connections. No call follows."""
 
 
 class StorageManagerInFront(RemoteStorageManager):
-    """A storage manager in front of another one, to which everything goes that a subclass does not change."""
+    """A storage manager in front of another one, which gets all calls that a subclass does not change."""
 
     def __init__(self, store: RemoteStorageManager) -> None:
         """`store` is configured, and closed by `close`."""
         self.store = store
 
     def configure(self, configs: Mapping[str, object]) -> None:
-        """The store is configured already."""
+        """Raise AssertionError: the store is configured already."""
         raise AssertionError(f"{type(self).__name__} is made from a storage manager that is configured")
 
     @property
     def request_timeout_s(self) -> float | None:
-        """See RemoteStorageManager."""
+        """The request timeout of the store, in seconds; None: unknown."""
         return self.store.request_timeout_s
 
     def open(self) -> None:
-        """See RemoteStorageManager."""
+        """Open the store behind this one."""
         self.store.open()
 
     def copy_log_segment_data(self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData) -> bytes | None:
-        """See RemoteStorageManager."""
+        """Copy the segment and its indexes to the store; return the store's custom metadata."""
         return self.store.copy_log_segment_data(metadata, data)
 
     def fetch_log_segment(
         self, metadata: RemoteLogSegmentMetadata, *, start_position: int, end_position: int | None = None
     ) -> RemoteStream:
-        """See RemoteStorageManager."""
+        """Return the bytes [start_position, end_position) of the segment from the store."""
         return self.store.fetch_log_segment(
             metadata, start_position=start_position, end_position=end_position
         )
 
     def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> RemoteStream:
-        """See RemoteStorageManager."""
+        """Return one index of the segment from the store."""
         return self.store.fetch_index(metadata, index_type)
 
     def delete_log_segment_data(self, metadata: RemoteLogSegmentMetadata) -> None:
-        """See RemoteStorageManager."""
+        """Delete the segment and its indexes from the store."""
         self.store.delete_log_segment_data(metadata)
 
     def close(self) -> None:
-        """See RemoteStorageManager."""
+        """Close the store behind this one."""
         self.store.close()

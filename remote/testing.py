@@ -34,27 +34,27 @@ from ottla.remote.storage_manager import (
 )
 from ottla.storage.leader_epoch_cache import EpochEntry
 
-#: Larger than the smallest part of a multipart upload: 5 MiB.
+#: The size of a segment that is larger than the smallest part of a multipart upload, 5 MiB.
 _LARGE_BYTES = 20 * 1024 * 1024
-#: The most that is reported at once.
+#: The most bytes that are reported at once.
 _PIECE_BYTES = 1024 * 1024
 
 
 class _Cancelled(Exception):
-    """Raised by `on_bytes`."""
+    """The caller's own error, raised by `on_bytes` to cancel a copy."""
 
 
 class RemoteStorageManagerContract:
-    """See the module. `manager` is a configured implementation."""
+    """The tests that every RemoteStorageManager must pass; the fixture `manager` is a configured implementation."""
 
     @pytest.fixture
     def manager(self) -> Iterator[RemoteStorageManager]:
-        """The implementation under test."""
+        """The implementation under test, configured; a subclass overrides this fixture."""
         pytest.fail("a subclass overrides the fixture `manager`")
 
     @pytest.fixture
     def segment(self, tmp_path: Path) -> Callable[..., "Segment"]:
-        """Makes segments with files of random bytes; all of one partition, unless `topic` is given."""
+        """A function that makes segments with files of random bytes; all of one partition, unless `topic` is given."""
         topic_id = uuid1()
         random = Random(topic_id.int)
 
@@ -93,7 +93,7 @@ class RemoteStorageManagerContract:
     def test_a_range_of_a_segment(
         self, manager: RemoteStorageManager, segment: Callable[..., "Segment"], start: int, end: int | None
     ) -> None:
-        """The start is inclusive, the end exclusive; what is beyond the segment's end is empty."""
+        """The start is inclusive, the end exclusive; a range beyond the segment's end is empty."""
         copied = segment().copy_to(manager)
         found = read(manager.fetch_log_segment(copied.metadata, start_position=start, end_position=end))
         assert found == copied.log[start:end]
@@ -101,7 +101,7 @@ class RemoteStorageManagerContract:
     def test_a_stream_is_read_in_pieces_and_closed_early(
         self, manager: RemoteStorageManager, segment: Callable[..., "Segment"]
     ) -> None:
-        """`read` returns at most what was asked for; closing before the end releases the connection."""
+        """`read` returns at most as many bytes as it was called for; closing before the end releases the connection."""
         copied = segment().copy_to(manager)
         for _ in range(20):
             with closing(manager.fetch_log_segment(copied.metadata, start_position=10)) as stream:
@@ -115,7 +115,7 @@ class RemoteStorageManagerContract:
     def test_a_stream_is_read_into_memory(
         self, manager: RemoteStorageManager, segment: Callable[..., "Segment"]
     ) -> None:
-        """By `readinto1`, where a stream has it: some bytes each time, and 0 at the end only."""
+        """A stream is read by its `readinto1`, where it has one: some bytes each time, and 0 at the end only."""
         copied = segment(size=700_000).copy_to(manager)
         with closing(
             manager.fetch_log_segment(copied.metadata, start_position=10, end_position=600_000)
@@ -129,7 +129,7 @@ class RemoteStorageManagerContract:
     def test_a_segment_without_aborted_transactions_has_no_transaction_index(
         self, manager: RemoteStorageManager, segment: Callable[..., "Segment"]
     ) -> None:
-        """It is not found; all other indexes are."""
+        """The transaction index is not found; all other indexes are."""
         copied = segment(is_transactional=False).copy_to(manager)
         with pytest.raises(RemoteResourceNotFound):
             read(manager.fetch_index(copied.metadata, IndexType.TRANSACTION))
@@ -140,7 +140,7 @@ class RemoteStorageManagerContract:
     def test_an_unknown_segment_is_not_found(
         self, manager: RemoteStorageManager, segment: Callable[..., "Segment"]
     ) -> None:
-        """Neither its batches nor its indexes."""
+        """Neither the batches nor the indexes of an unknown segment are found."""
         unknown = segment()
         with pytest.raises(RemoteResourceNotFound):
             read(manager.fetch_log_segment(unknown.metadata, start_position=0))
@@ -151,7 +151,7 @@ class RemoteStorageManagerContract:
     def test_a_repeated_copy_replaces_the_first_one(
         self, manager: RemoteStorageManager, segment: Callable[..., "Segment"]
     ) -> None:
-        """A copy with the same id is a retry: what the first attempt has left is overwritten."""
+        """A copy with the same id is a retry: the objects of the first attempt are overwritten."""
         first, second = segment(size=5000), segment(size=5000)
         first.copy_to(manager)
         second.metadata = first.metadata
@@ -174,7 +174,7 @@ class RemoteStorageManagerContract:
     def test_a_deletion_is_idempotent(
         self, manager: RemoteStorageManager, segment: Callable[..., "Segment"]
     ) -> None:
-        """What is deleted, or was never copied, is deleted without an error."""
+        """A copy that is deleted, or was never made, is deleted without an error."""
         copied = segment().copy_to(manager)
         for _ in range(2):
             manager.delete_log_segment_data(copied.metadata)
@@ -189,13 +189,13 @@ class RemoteStorageManagerContract:
     def test_names_and_offsets_of_every_kind(
         self, manager: RemoteStorageManager, segment: Callable[..., "Segment"], topic: str, start_offset: int
     ) -> None:
-        """Every legal topic name, and offsets of 19 digits."""
+        """Every legal topic name, and offsets of 19 digits, can be copied and read."""
         copied = segment(start_offset, topic=topic, size=100).copy_to(manager)
         assert read(manager.fetch_log_segment(copied.metadata, start_position=0)) == copied.log
         manager.delete_log_segment_data(copied.metadata)
 
     def test_a_large_segment(self, manager: RemoteStorageManager, segment: Callable[..., "Segment"]) -> None:
-        """Larger than one part of a multipart upload."""
+        """A segment that is larger than one part of a multipart upload is read back, as a whole and in part."""
         copied = segment(size=_LARGE_BYTES).copy_to(manager)
         assert read(manager.fetch_log_segment(copied.metadata, start_position=0)) == copied.log
         tail = manager.fetch_log_segment(copied.metadata, start_position=_LARGE_BYTES - 7)
@@ -204,7 +204,7 @@ class RemoteStorageManagerContract:
     def test_each_piece_is_reported_before_it_is_sent(
         self, manager: RemoteStorageManager, segment: Callable[..., "Segment"]
     ) -> None:
-        """In pieces of up to 1 MiB, also within a large segment, each byte once: a quota waits there."""
+        """Each byte is reported once, in pieces of up to 1 MiB, also within a large segment: a quota waits there."""
         large = segment(size=_LARGE_BYTES)
         pieces: list[int] = []
         large.data = replace(large.data, on_bytes=pieces.append)
@@ -218,7 +218,7 @@ class RemoteStorageManagerContract:
     def test_a_copy_is_cancelled_by_its_caller(
         self, manager: RemoteStorageManager, segment: Callable[..., "Segment"], after_bytes: int
     ) -> None:
-        """What `on_bytes` raises reaches the caller; the copy can be repeated, and be deleted."""
+        """An exception of `on_bytes` reaches the caller; the copy can be repeated, and be deleted."""
         cancelled = segment(size=_LARGE_BYTES)
         data = cancelled.data
         left = after_bytes
@@ -269,7 +269,7 @@ class RemoteStorageManagerContract:
 
 
 class Segment:
-    """A segment with its files, and what they hold."""
+    """A segment with its files, and their contents."""
 
     def __init__(
         self,
@@ -294,7 +294,7 @@ class Segment:
         is_transactional: bool,
         random: Random,
     ) -> "Segment":
-        """Files of random bytes; the offset index of a small segment is empty, as in a real log."""
+        """Write files of random bytes; the offset index of a small segment is empty, as in a real log."""
         segment_id = UUID(int=random.getrandbits(128))
         log = random.randbytes(size)
         indexes = {
@@ -329,14 +329,14 @@ class Segment:
         return cls(metadata, data, log, indexes)
 
     def copy_to(self, manager: RemoteStorageManager) -> "Segment":
-        """Copy it; later calls get the custom metadata."""
+        """Copy the segment to the store; later calls get the custom metadata."""
         custom_metadata = manager.copy_log_segment_data(self.metadata, self.data)
         self.metadata = replace(self.metadata, custom_metadata=custom_metadata)
         return self
 
 
 def read(stream: RemoteStream) -> bytes:
-    """Everything, and close."""
+    """Read a stream to its end, and close it."""
     with closing(stream):
         pieces = []
         while piece := stream.read(65536):

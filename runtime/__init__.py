@@ -64,7 +64,7 @@ class Listening(Protocol):
 
     @property
     def port(self) -> int:
-        """The bound port."""
+        """The bound port, also if port 0 was requested."""
 
     def resume(self) -> None:
         """Call `admits` again for the connection that it has refused; if it is admitted, continue to accept."""
@@ -74,7 +74,7 @@ class Listening(Protocol):
 
 
 class PoolUsage(NamedTuple):
-    """How busy a thread pool is at the moment."""
+    """The present load of a thread pool: its threads, those that work, and the work that waits."""
 
     threads: int
     busy_count: int
@@ -150,7 +150,10 @@ class Runtime(Protocol):
         """
 
     def resize_pool(self, pool: Pool, threads: int) -> None:
-        """Run at most `threads` functions of the pool at a time, at least 1, from now on; those that run are not stopped."""
+        """Run at most `threads` functions of the pool at a time, at least 1, from now on.
+
+        Functions that run already are not stopped.
+        """
 
     def pool_usage(self, pool: Pool) -> PoolUsage:
         """The threads that the pool may have, those that work, and the work that waits for one."""

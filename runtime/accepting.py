@@ -36,7 +36,7 @@ LOG_INTERVAL_S: Final = 60.0
 
 
 class SocketListening:
-    """See the module, and `ottla.runtime.Listening`."""
+    """A listening socket that accepts connections when its owner admits them; a `Listening`."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class SocketListening:
         self._read()
 
     def resume(self) -> None:
-        """See `Listening.resume`."""
+        """Call `admits` again for the connection that it has refused; if it is admitted, continue to accept."""
         if self._is_closed:
             return
         held = self._held
@@ -78,7 +78,7 @@ class SocketListening:
         self._read()
 
     def close(self) -> None:
-        """See `Listening.close`."""
+        """Stop accepting. Accepted connections stay open, those in the backlog are reset."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -147,7 +147,7 @@ class SocketListening:
 
 
 def _may_keep(accepted: socket.socket) -> bool:
-    """Whether files have their part of the descriptors without this connection's; counted until it is closed."""
+    """Whether enough descriptors are left for files beside this connection, which counts until it is closed."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit != resource.RLIM_INFINITY and (
         len(_connections) >= limit - min(FILES_DESCRIPTORS, limit // 4)

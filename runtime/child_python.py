@@ -7,8 +7,9 @@ import sys
 def command_of(module: str, *arguments: str) -> list[str]:
     """The command that runs `python -m module`, with the environment of `environment`.
 
-    `-P`: without it the working directory is the first entry of the child's import path. A folder there that is named as
-    one of our packages, written by others, would be imported in place of it, by the process that has a store's credentials.
+    `-P`: without it the working directory is the first entry of the child's import path. A folder there that is
+    named as one of our packages, written by others, would be imported in place of it, by the process that has a
+    store's credentials.
     """
     return [sys.executable, "-P", "-m", module, *arguments]
 

@@ -12,7 +12,7 @@ BOUNDS_MS: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.
 
 
 class Histogram:
-    """See the module."""
+    """A histogram of times: counts in fixed buckets (`BOUNDS_MS`), and their sum."""
 
     __slots__ = ("bucket_counts", "sum_ms")
 
@@ -27,7 +27,7 @@ class Histogram:
         self.sum_ms += time_ms * weight
 
     def add(self, other: "Histogram") -> None:
-        """Add the observations of another one."""
+        """Add the observations of another histogram."""
         self.bucket_counts = [sum(pair) for pair in zip(self.bucket_counts, other.bucket_counts, strict=True)]
         self.sum_ms += other.sum_ms
 

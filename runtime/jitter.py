@@ -8,7 +8,7 @@ JITTER: Final = 0.2
 
 
 def jittered(pause: float, random: Random, *, jitter: float = JITTER) -> float:
-    """The pause, by up to `jitter` of it shorter or longer. Draws one random number.
+    """Return the pause, by up to `jitter` of it shorter or longer. Draws one random number.
 
     >>> [0.8 <= jittered(1.0, Random(seed)) < 1.2 for seed in range(3)]
     [True, True, True]

@@ -1,4 +1,4 @@
-"""In-memory network: named hosts, listeners, connections with latency, and network faults.
+"""MemoryNetwork: a network in memory, with named hosts, listeners, connections with latency, and network faults.
 
 Bytes of one direction of a connection arrive in order, each piece after a latency drawn from the
 seeded source; pieces of different connections may overtake each other. `cut` delays all bytes between
@@ -30,7 +30,7 @@ _ALIASES = {"localhost": LOOPBACK, "": LOOPBACK, "0.0.0.0": LOOPBACK, "::": LOOP
 
 
 class MemoryListening:
-    """A listening address; see `ottla.runtime.Listening`."""
+    """A listening address of the in-memory network; a `Listening`."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class MemoryListening:
 
 
 class MemoryNetwork:
-    """All hosts' listeners and connections."""
+    """A network in memory: the listeners and connections of all hosts, and faults between them."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, random: Random, record: Callable[[str], None]
@@ -165,7 +165,7 @@ class MemoryNetwork:
         self.conditions.cuts.add((source, target))
 
     def heal(self, host: str, other: str) -> None:
-        """Deliver the delayed bytes."""
+        """End the cut between two hosts, and deliver the delayed bytes."""
         self.conditions.record(f"heal {host} | {other}")
         self.conditions.cuts -= {(host, other), (other, host)}
         self._deliver()

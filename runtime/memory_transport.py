@@ -36,7 +36,7 @@ class _Signal(Enum):
 
 
 class MemoryTransport(asyncio.Transport):
-    """See the module; created in pairs by `MemoryNetwork.connect`."""
+    """One end of an in-memory connection; both are created by `MemoryNetwork.connect`."""
 
     peer: "MemoryTransport"
 
@@ -68,8 +68,8 @@ class MemoryTransport(asyncio.Transport):
         self._buffer: deque[bytes | bytearray | memoryview] = deque()
         self._buffer_bytes = 0
         self._unread_by_peer_bytes = 0  # in transit, or arrived and not read
-        #: The sender's buffers that the peer has not read yet (at most `window_bytes`), each with the count of bytes at which it has read it: a
-        #: slow connection keeps references to them.
+        #: The sender's buffers that the peer has not read yet (at most `window_bytes`), each with the count of
+        #: bytes at which it has read it: a slow connection keeps references to them.
         self._held: deque[tuple[int, memoryview]] = deque()
         self._sent_bytes = self._read_by_peer_bytes = 0
         self._is_flush_due = False
@@ -91,7 +91,7 @@ class MemoryTransport(asyncio.Transport):
         self._is_made = False
 
     def begin(self) -> None:
-        """Schedule the call of connection_made."""
+        """Schedule the call of the protocol's connection_made."""
         self._loop.call_soon(self._made, context=self._context)
 
     def _made(self) -> None:
@@ -177,7 +177,7 @@ class MemoryTransport(asyncio.Transport):
                 self._send(_Signal.EOF)
 
     def _send(self, what: bytes | _Signal) -> None:
-        """Put it in transit; pieces of one direction never overtake each other."""
+        """Put bytes or a signal in transit; pieces of one direction never overtake each other."""
         peer, conditions = self.peer, self._conditions
         arrival = self._loop.time() + conditions.draw_latency_s()
         if conditions.delays_s:

@@ -13,7 +13,10 @@ def _default_latency(random: Random) -> float:
 
 
 class NetworkConditions:
-    """See the module. A pair of hosts is (source, target); each direction has conditions of its own."""
+    """The conditions of the simulated network: latency, window, additional delays, cut pairs of hosts.
+
+    A pair of hosts is (source, target); each direction has conditions of its own.
+    """
 
     def __init__(self, random: Random, record: Callable[[str], None]) -> None:
         self.random = random

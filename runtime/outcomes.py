@@ -1,16 +1,16 @@
-"""What a function that runs elsewhere has raised, as an error that its caller can handle.
+"""Outcomes: the exception of a function that runs elsewhere becomes an error that its caller can handle.
 
 A future, and the coroutine that awaits it, take some exceptions for their own signals: CancelledError for the end of
 the task, StopIteration for a result, SystemExit and KeyboardInterrupt for the end of the loop. Code of others, as a
-library of an object store, may raise any of them in a thread or in another process, where they mean nothing of that. So they
-become a `WorkFailed` where they leave the thread; only the cancellation of the caller itself is one.
+library of an object store, may raise any of them in a thread or in another process, where they mean nothing of
+that. So they become a `WorkFailed` where they leave the thread; only the cancellation of the caller itself is one.
 """
 
 from concurrent.futures import CancelledError
 
 
 class WorkFailed(Exception):
-    """A function has raised what is a signal elsewhere; that is its cause."""
+    """A function has raised an exception that asyncio or Python uses as a signal; that is the cause of this one."""
 
 
 def as_error(raised: BaseException) -> Exception:

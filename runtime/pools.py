@@ -3,8 +3,9 @@
 With a single pool, slow work of one kind (eight cold reads of a second each) stops all the others: because of consumers
 that read old records the quorum's leader lost its leadership, since its fsync waited behind their reads.
 
-Each pool has a number of threads, which `Runtime.resize_pool` changes; further work waits in the order of its arrival. The amount of waiting work is
-bounded by its callers, as stated beside each pool: a pool that refused work would only move the wait.
+Each pool has a number of threads, which `Runtime.resize_pool` changes; further work waits in the order of its
+arrival. The amount of waiting work is bounded by its callers, as stated beside each pool: a pool that refused
+work would only move the wait.
 """
 
 from enum import Enum
@@ -20,7 +21,8 @@ class Pool(Enum):
     #: Reads for clients and followers: records that are not in memory. Waiting: one read for each connection, since a
     #: connection has one request in progress.
     READS = "reads"
-    #: Look-ups of timestamps, which decompress and parse: they use the processor. Waiting: one for each connection, as above.
+    #: Look-ups of timestamps, which decompress and parse: they use the processor. Waiting: one for each
+    #: connection, as above.
     LOOK_UPS = "look-ups"
     #: Decompression and validation of produced batches. Waiting: one batch for each connection, as above.
     VALIDATION = "validation"
@@ -33,14 +35,15 @@ class Pool(Enum):
     #: Retention, periodic flushes, checkpoints, compaction, deletion, moves between log directories. Waiting: one piece
     #: of work for each of these tasks.
     UPKEEP = "upkeep"
-    #: Copies of segments to the remote tier. Waiting: none, since the copy tasks take a permit first. The remote pools wait
-    #: for a store that may not answer: a thread is occupied until the store's own deadline.
+    #: Copies of segments to the remote tier. Waiting: none, since the copy tasks take a permit first. The
+    #: remote pools wait for a store that may not answer: a thread is occupied until the store's own deadline.
     REMOTE_COPIES = "remote-copies"
     #: Reads from the remote tier for consumers: batches, indexes. Waiting: remote.log.reader.max.pending.tasks.
     REMOTE_READS = "remote-reads"
     #: Deletions in the remote tier. Waiting: none, since the expiration tasks take a permit first.
     REMOTE_DELETIONS = "remote-deletions"
-    #: Leader epochs and producer snapshots that followers read from the remote tier. Waiting: none, since they take a permit.
+    #: Leader epochs and producer snapshots that followers read from the remote tier. Waiting: none, since they
+    #: take a permit.
     REMOTE_AUXILIARY = "remote-auxiliary"
     #: The end of a remote store's manager, which may wait for the store, too. Waiting: none.
     REMOTE_CLOSING = "remote-closing"

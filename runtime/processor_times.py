@@ -1,4 +1,4 @@
-"""For how long threads have run, and have waited for a processor: Linux only, zero elsewhere."""
+"""Processor times: how long threads have run, and have waited for a processor. Linux only, zero elsewhere."""
 
 import os
 import threading
@@ -23,7 +23,10 @@ class Usage(NamedTuple):
 
 
 class ThreadClock:
-    """Reads the times of the thread that creates it, also from other threads; they are zero on other systems than Linux."""
+    """Reads the times of the thread that creates it, also from other threads.
+
+    They are zero on other systems than Linux.
+    """
 
     def __init__(self) -> None:
         try:
@@ -38,7 +41,7 @@ class ThreadClock:
             self._fd = None
 
     def read(self) -> Usage:
-        """The present times."""
+        """The accumulated times of the thread up to now."""
         if self._fd is None:
             return Usage(0.0, 0.0, time.process_time())
         # First: only this one releases the interpreter's lock.
@@ -46,7 +49,7 @@ class ThreadClock:
         return Usage(time.clock_gettime(self._running), int(queued_ns) / 1e9, time.process_time())
 
     def processor(self) -> int | None:
-        """The one that the thread runs on, or has run on last; None if that is not known."""
+        """The processor that the thread runs on, or has run on last; None if that is not known."""
         if self._fd is None:
             return None
         try:
@@ -56,7 +59,7 @@ class ThreadClock:
             return None
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file of the thread's times."""
         if self._fd is not None:
             os.close(self._fd)
 
@@ -72,26 +75,32 @@ class StolenTime:
             self._fd = None
 
     def read(self) -> bytes:
-        """What `stolen_since` takes; empty if there is nothing to read."""
+        """The present content of `/proc/stat`, for `stolen_since`; empty if there is nothing to read."""
         try:
             return b"" if self._fd is None else os.pread(self._fd, _STAT_BYTES, 0)
         except OSError:
             return b""
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file of `/proc/stat`."""
         if self._fd is not None:
             os.close(self._fd)
 
 
 def stolen_since(before: bytes, after: bytes, *, processor: int | None) -> float:
-    """Seconds, of one processor, between two contents of `/proc/stat`; zero if it is not known. Their unit is 10 ms."""
+    """The seconds that were stolen from one processor between two contents of `/proc/stat`, in steps of 10 ms.
+
+    Zero if the processor is not known.
+    """
     ticks = [_stolen_ticks(stat, processor) for stat in (before, after)]
     return (ticks[1] - ticks[0]) / os.sysconf("SC_CLK_TCK")
 
 
 def _stolen_ticks(stat: bytes, processor: int | None) -> int:
-    """A line has: name, user, nice, system, idle, iowait, irq, softirq, steal, guest, guest_nice."""
+    """The steal time of one processor, in ticks; 0 if it is not known.
+
+    A line has: name, user, nice, system, idle, iowait, irq, softirq, steal, guest, guest_nice.
+    """
     name = b"cpu%d" % processor if processor is not None else b""
     for line in stat.splitlines():
         fields = line.split()

@@ -58,7 +58,8 @@ def run(main: Callable[["ProductionRuntime"], Awaitable[T]]) -> T:
 def allow_open_files() -> None:
     """Raise the limit of open files to the user's hard limit, as a JVM does.
 
-    The usual 1,024 suffice for less than a thousand partitions; beyond, logs are not created and connections not accepted.
+    The usual 1,024 suffice for less than a thousand partitions; beyond, logs are not created and connections
+    not accepted.
     """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(OSError, ValueError):  # the limit stays as it was
@@ -87,13 +88,16 @@ def free_ports(count: int) -> list[int]:
 
 
 class ProductionRuntime:
-    """See `ottla.runtime.Runtime`. Created inside the running loop of the node."""
+    """The production `Runtime`: uvloop, the system's clock, sockets, and thread pools.
+
+    Created inside the running loop of the node.
+    """
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
         self.random = random.Random()
-        #: Bound once, since each request reads it several times. The loop's own clock counts whole milliseconds with uvloop, in
-        #: which most requests take no time, and a reading costs more than twice as much.
+        #: Bound once, since each request reads it several times. The loop's own clock counts whole milliseconds
+        #: with uvloop, in which most requests take no time, and a reading costs more than twice as much.
         self.monotonic = time.monotonic
         #: Wall clock, ms since 1970. Bound, too.
         self.now_ms = wall_clock_ms
@@ -109,7 +113,7 @@ class ProductionRuntime:
         self.stalls.start()
 
     def create_task(self, coroutine: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
-        """Start a background task."""
+        """Start a background task: it stays referenced, and its exception is logged."""
         return self._tasks.create_task(coroutine, name=name)
 
     def supervise(self, run: Callable[[], Coroutine[Any, Any, None]], *, name: str) -> asyncio.Task[None]:
@@ -118,12 +122,12 @@ class ProductionRuntime:
 
     @property
     def task_failures(self) -> Mapping[str, int]:
-        """Failures by the task's name."""
+        """The number of failures of each background task, by name."""
         return self._tasks.failures
 
     @property
     def loop_stalls(self) -> LoopStalls:
-        """Counted by the stall watch."""
+        """The turns of the loop that took too long, as the stall watch has counted them."""
         return self.stalls
 
     def on_task_failure(self, listener: Callable[[TaskFailure], None]) -> None:
@@ -139,19 +143,25 @@ class ProductionRuntime:
         return await self.loop.run_in_executor(executor, function, *args)
 
     def resize_pool(self, pool: Pool, threads: int) -> None:
-        """See `Runtime.resize_pool`."""
+        """Run at most `threads` functions of the pool at a time, at least 1, from now on."""
         self._sizes[pool] = threads
         if (executor := self._executors.get(pool)) is not None:
             executor.resize(threads)
 
     def pool_usage(self, pool: Pool) -> PoolUsage:
-        """See `Runtime.pool_usage`; no thread is started before the first call."""
+        """The threads that the pool may have, those that work, and the work that waits for one.
+
+        No thread is started before the pool's first function.
+        """
         executor = self._executors.get(pool)
         busy_count, waiting_count = (0, 0) if executor is None else executor.usage()
         return PoolUsage(self._sizes[pool], busy_count, waiting_count)
 
     def run_parallel(self, groups: Sequence[Sequence[Callable[[], None]]], *, threads_per_group: int) -> None:
-        """See `Runtime.run_parallel`; each group has threads of its own, which end with the call."""
+        """Run all functions of all groups, `threads_per_group` of each at a time; returns when all are done.
+
+        Each group has threads of its own, which end with the call.
+        """
         has_failed = False
 
         def work(left: Iterator[Callable[[], None]]) -> None:
@@ -179,7 +189,7 @@ class ProductionRuntime:
             future.result()
 
     def worker(self, module: str, setup: object) -> "SpawnedWorker":
-        """See `Runtime.worker`; started by its first call."""
+        """A process of its own for work that would disturb the loop even from a thread; started by its first call."""
         from ottla.runtime.spawned_worker import SpawnedWorker  # imported here: multiprocessing takes 4 ms
 
         worker = SpawnedWorker(module, setup, niceness=_WORKER_NICENESS)

@@ -92,7 +92,7 @@ class Simulation:
 
 
 class SimulatedRuntime:
-    """See `ottla.runtime.Runtime`: one node of a `Simulation` (a new one unless one is given)."""
+    """The simulated `Runtime` of one node of a `Simulation` (a new one unless one is given)."""
 
     def __init__(
         self,
@@ -134,11 +134,11 @@ class SimulatedRuntime:
 
     @property
     def trace(self) -> list[tuple[float, str]]:
-        """The simulation's trace."""
+        """The events of the whole simulation up to now, as (virtual time in seconds, event)."""
         return self.simulation.trace
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
-        """Run `main` to its end; see `Simulation.run`."""
+        """Run `main` to its end; then raise the exceptions of background tasks and callbacks, if any."""
         return self.simulation.run(main)
 
     def now_ms(self) -> int:
@@ -156,12 +156,12 @@ class SimulatedRuntime:
 
     @property
     def task_failures(self) -> Mapping[str, int]:
-        """Failures by the task's name."""
+        """The number of failures of each background task, by name."""
         return self._tasks.failures
 
     @property
     def loop_stalls(self) -> LoopStalls | None:
-        """None: a turn takes no time."""
+        """None, since a turn of the simulated loop takes no time."""
         return None
 
     def on_task_failure(self, listener: Callable[[TaskFailure], None]) -> None:
@@ -173,11 +173,11 @@ class SimulatedRuntime:
         return await self.pools[pool].submit(function, *args)
 
     def resize_pool(self, pool: Pool, threads: int) -> None:
-        """See `Runtime.resize_pool`."""
+        """Run at most `threads` functions of the pool at a time, at least 1, from now on."""
         self.pools[pool].resize(threads)
 
     def pool_usage(self, pool: Pool) -> PoolUsage:
-        """See `Runtime.pool_usage`."""
+        """The threads that the pool may have, those that work, and the work that waits for one."""
         virtual = self.pools[pool]
         return PoolUsage(virtual.threads, virtual.busy_count, virtual.waiting_count)
 

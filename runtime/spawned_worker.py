@@ -1,7 +1,7 @@
 """SpawnedWorker: a `Worker` that is a process of the operating system, started by `python -m`.
 
-Started, not forked: a fork would have the broker's memory, and locks that its other threads hold. The process has a lower
-priority than the node, and a process group of its own, so that Ctrl-C in a terminal reaches the node only.
+Started, not forked: a fork would have the broker's memory, and locks that its other threads hold. The process
+has a lower priority than the node, and a process group of its own, so that Ctrl-C in a terminal reaches the node only.
 """
 
 import socket
@@ -24,7 +24,7 @@ _END_S: Final = 2.0
 
 
 class SpawnedWorker:
-    """See the module, and `Worker`. Nothing is started before the first call."""
+    """A `Worker` in a process of the operating system. Nothing is started before the first call."""
 
     def __init__(self, module: str, setup: object, *, niceness: int) -> None:
         """`python -m module` calls `ottla.runtime.worker_main.serve`, whose `make_handler` gets `setup`."""
@@ -39,7 +39,10 @@ class SpawnedWorker:
         self._is_closed = False
 
     def call(self, request: object, *, answer: Callable[[Any], object], silence_s: float) -> Any:  # noqa: ANN401
-        """See Worker."""
+        """Have a request handled in the process of new calls; `answer` is called for each of its questions.
+
+        Raises WorkerFailed, and what `answer` raises.
+        """
         process = self._enter()
         has_failed = False
         try:
@@ -51,7 +54,7 @@ class SpawnedWorker:
             self._leave(process, has_failed=has_failed)
 
     def close(self) -> None:
-        """See Worker. A call that follows raises WorkerFailed."""
+        """End the worker's processes; calls under way, and later ones, raise WorkerFailed."""
         with self._lock:
             self._is_closed = True
             processes = [*self._replaced, *([] if self._process is None else [self._process])]
@@ -62,7 +65,7 @@ class SpawnedWorker:
 
     @property
     def process_id(self) -> int | None:
-        """Of the process of new calls; None: there is none at the moment."""
+        """The id of the process that gets new calls; None: there is none at the moment."""
         process = self._process
         return None if process is None else process.id
 
@@ -89,7 +92,7 @@ class SpawnedWorker:
 
 
 class _Process:
-    """One process, until its end."""
+    """One process of a worker, until its end."""
 
     def __init__(self, module: str, setup: object, niceness: int) -> None:
         #: Calls that are under way.
@@ -110,7 +113,10 @@ class _Process:
             self._send(ours, setup)
 
     def converse(self, request: object, answer: Callable[[Any], object], silence_s: float) -> Any:  # noqa: ANN401
-        """See Worker."""
+        """Send a request over a socket of its own, answer the questions, and return the result.
+
+        Raises WorkerFailed, and what `answer` raises.
+        """
         with self._conversation() as ours:
             self._send(ours, request)
             while True:

@@ -3,20 +3,22 @@
     thread:  post an empty callback --it runs in time--> post the next one, one interval later
                      '--it does not run within the bound--> take the stack of the loop's thread --> one WARNING
 
-The loop's cost is that empty callback, ten times a second at the default bound, which is the interval, too: 10 us each where
-the loop is busy. A turn longer than the bound and the interval is always detected on an idle machine, one shorter than the bound
-never. Time that the thread waited for a processor, because other processes and threads used all of them or the host of a virtual
-machine has given it to another machine ("steal"), is distinguished (Linux only) and reported at INFO: no code of the loop is its
-cause. Likewise a process that was stopped (SIGSTOP, a frozen container): the watch itself wakes late, and the process has used no
-processor. A C function that blocks while it holds the interpreter's lock looks the same: hence that report has the stack, too.
-What cannot be distinguished is the host's time for a page of memory that the machine writes to for the first time: it counts as
-running, in whatever code writes.
+The loop's cost is that empty callback, ten times a second at the default bound, which is the interval, too: 10
+us each where the loop is busy. A turn longer than the bound and the interval is always detected on an idle
+machine, one shorter than the bound never. Time that the thread waited for a processor, because other processes
+and threads used all of them or the host of a virtual machine has given it to another machine ("steal"), is
+distinguished (Linux only) and reported at INFO: no code of the loop is its cause. Likewise a process that was
+stopped (SIGSTOP, a frozen container): the watch itself wakes late, and the process has used no processor. A C
+function that blocks while it holds the interpreter's lock looks the same: hence that report has the stack, too.
+What cannot be distinguished is the host's time for a page of memory that the machine writes to for the first
+time: it counts as running, in whatever code writes.
 
-The stack is taken at the moment at which the bound has passed. While the loop's thread holds the interpreter's lock - Python
-code up to `sys.getswitchinterval()`, a C function or a garbage collection up to its end - the watch can neither post nor take
-a stack. What it has waited for the lock while that thread was running is a part of the turn, whose stack is that of its end.
-Time for which the loop waits for the lock that another thread holds is "blocked", and counts; but if the watch itself waits for
-a processor meanwhile, it may have the lock, and then it does not count.
+The stack is taken at the moment at which the bound has passed. While the loop's thread holds the interpreter's
+lock - Python code up to `sys.getswitchinterval()`, a C function or a garbage collection up to its end - the
+watch can neither post nor take a stack. What it has waited for the lock while that thread was running is a part
+of the turn, whose stack is that of its end. Time for which the loop waits for the lock that another thread
+holds is "blocked", and counts; but if the watch itself waits for a processor meanwhile, it may have the lock,
+and then it does not count.
 """
 
 import asyncio
@@ -45,12 +47,13 @@ REPORT_INTERVAL_S: Final = 10.0
 _HAS_LINES: Final = {"has_lines": True}
 #: A turn that lasts longer is reported before it has ended.
 _PATIENCE_S: Final = 5.0
-#: With a bound of `BOUND_VARIABLE`, a callback is posted so many times in each: a turn of 1.2 bounds is always detected.
+#: With a bound of `BOUND_VARIABLE`, a callback is posted so many times in each: a turn of 1.2 bounds is always
+#: detected.
 _POSTS_IN_BOUND: Final = 5
 
 
 class _Posted(NamedTuple):
-    """A callback, when it was posted."""
+    """A callback that was posted to the loop, with the times of the threads at that moment."""
 
     at_s: float
     #: The time for which the turn had already lasted, as far as it is known.
@@ -103,7 +106,11 @@ class StallWatch:
         return cls(loop, bound_s=BOUND_MS / 1000)
 
     def start(self) -> None:
-        """Start the watch. With a bound of `BOUND_VARIABLE` also marks, as two turns below such a bound may be above it together."""
+        """Start the watch.
+
+        With a bound of `BOUND_VARIABLE` the loop also marks the begin of its turns: two turns below such a bound may be
+        above it together.
+        """
         if self._interval_s < self._bound_s:
             self._mark_turn()
         self._thread.start()
@@ -145,12 +152,15 @@ class StallWatch:
             self._stolen_time.close()
 
     def _answer(self) -> None:
-        """Runs in the loop."""
+        """Record, in the loop, that it has run the posted callback."""
         self._answered_at_s = time.monotonic()
         self._answered.set()
 
     def _mark_turn(self) -> None:
-        """Runs in the loop, at the beginning of a turn: a timer that is due comes first, and it is due after each long turn."""
+        """Record, in the loop, that a turn begins.
+
+        A timer that is due comes first in a turn, and this one is due after each long turn.
+        """
         self._turns_began_s.append(time.monotonic())
         if not self._is_stopping.is_set():
             self._loop.call_later(self._interval_s, self._mark_turn)
@@ -183,7 +193,8 @@ class StallWatch:
         else:
             self._report(
                 f"{'has taken' if is_over else 'has not ended after'} {duration_s * 1000:.0f} ms "
-                f"({running_s * 1000:.0f} ms running, {queued_s * 1000:.0f} ms waiting for a processor, the rest blocked)",
+                f"({running_s * 1000:.0f} ms running, {queued_s * 1000:.0f} ms waiting for a processor, "
+                "the rest blocked)",
                 stack if is_own or was_stopped else None,
                 was_stopped=was_stopped,
                 is_import=is_import,
@@ -240,7 +251,9 @@ def is_importing(frame: FrameType | None) -> bool:
 
 
 def longest_turn_s(start_s: float, began_s: Sequence[float], end_s: float) -> float:
-    """Between two times, of which the first one is in a turn; `began_s`: when others began, also before and afterwards.
+    """The longest turn between two times, of which the first one is in a turn.
+
+    `began_s`: the times when other turns began, also before and afterwards.
 
     >>> longest_turn_s(1.0, [0.5, 3.0, 7.0, 9.0], 8.0)
     4.0

@@ -58,14 +58,14 @@ class Supervisor:
         self.failures: Counter[str] = Counter()
 
     def create_task(self, coroutine: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
-        """Start `coroutine`; see `Runtime.create_task`."""
+        """Start a background task: it stays referenced, and its exception is logged and reported."""
         task = self._loop.create_task(coroutine, name=name)
         self._tasks[task] = None
         task.add_done_callback(self._done)
         return task
 
     def supervise(self, run: Callable[[], Coroutine[Any, Any, None]], *, name: str) -> asyncio.Task[None]:
-        """Start a service; see `Runtime.supervise`."""
+        """Start a service: `run()`, and after each unexpected exception `run()` again, until it returns."""
         return self.create_task(self._keep_running(run, name), name=name)
 
     def on_task_failure(self, listener: Callable[[TaskFailure], None]) -> None:

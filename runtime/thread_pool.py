@@ -1,7 +1,7 @@
 """Threads: an executor whose number of threads can change while it works.
 
-A thread is started when work arrives and none is idle; a thread that is one too many ends after its current work. The threads
-of `concurrent.futures` cannot be reduced, and are increased only through a private attribute.
+A thread is started when work arrives and none is idle; a thread that is one too many ends after its current
+work. The threads of `concurrent.futures` cannot be reduced, and are increased only through a private attribute.
 """
 
 import threading
@@ -20,17 +20,17 @@ P = ParamSpec("P")
 
 
 class Threads(Executor):
-    """See the module. All methods may be called by any thread."""
+    """An executor whose number of threads can change while it works. Any thread may call its methods."""
 
     def __init__(self, size: int, *, name: str, starter: ThreadStarter) -> None:
-        """At most `size` threads, which are called `name`."""
+        """Create an executor of at most `size` threads, which are called `name`."""
         self._size = size
         self._name = name
         self._starter = starter
         self._changed = threading.Condition()
         #: Bounded by the callers, as `ottla.runtime.pools` states for each pool.
         self._waiting: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
-        #: Those that run, and those that were requested and do not run yet.
+        #: The threads that run, and the threads that were requested and do not run yet.
         self._threads: set[threading.Thread] = set()
         self._starting: set[threading.Thread] = set()
         self._idle_count = 0
@@ -47,7 +47,7 @@ class Threads(Executor):
         return future
 
     def resize(self, size: int) -> None:
-        """At most `size` threads from now on; work that runs is finished."""
+        """Have at most `size` threads from now on; work that runs is finished."""
         assert size >= 1, size
         with self._changed:
             self._size = size
@@ -112,7 +112,7 @@ class Threads(Executor):
             del work  # an idle thread keeps nothing of it
 
     def _next(self) -> tuple[Future[Any], Callable[[], Any]] | None:
-        """The next work; None: this thread ends."""
+        """Wait for the next piece of work; None: this thread ends."""
         with self._changed:
             while True:
                 if len(self._threads) > self._size or (self._is_shut_down and not self._waiting):

@@ -1,7 +1,7 @@
 """Starts threads, in a thread: `Thread.start` waits until the new thread runs.
 
-On a machine whose processors are busy that takes the scheduler some milliseconds, 24 under a follower that catches up: a loop
-that starts a thread would wait for so long, and all its connections with it.
+On a machine whose processors are busy that takes the scheduler some milliseconds, 24 under a follower that
+catches up: a loop that starts a thread would wait for so long, and all its connections with it.
 """
 
 import threading
@@ -13,7 +13,7 @@ _Wanted = tuple[threading.Thread, Callable[[Exception], None]]
 
 
 class ThreadStarter:
-    """See the module. All methods may be called by any thread."""
+    """Starts threads, in a thread of its own. Any thread may call its methods."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -32,7 +32,7 @@ class ThreadStarter:
         _start(thread, on_failure)
 
     def close(self) -> None:
-        """Wait until all these threads are started. A second call does nothing."""
+        """Wait until all requested threads are started. A second call does nothing."""
         with self._lock:
             if not self._is_closed:
                 self._is_closed = True

@@ -1,7 +1,8 @@
 """Divides long work on the event loop into turns: between two of them all other ready callbacks run.
 
-All that is long shares one budget of the loop, `LoopTurns`: `TURN_S` of each turn, however many requests, connections and
-background tasks have long work at the same time. Work that is put off continues in the order of its arrival:
+All that is long shares one budget of the loop, `LoopTurns`: `TURN_S` of each turn, however many requests,
+connections and background tasks have long work at the same time. Work that is put off continues in the order of
+its arrival:
 
     work --the turn has room, and nothing waits--> runs
          --else--> waits in line --its turn, for as long as there is room--> runs --not done--> at the end of the line
@@ -23,8 +24,8 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 R = TypeVar("R")
 
-#: The maximum duration of the long work of one turn, seconds; requests that arrive meanwhile wait for its end. A switch to
-#: the loop and back costs some 30 µs.
+#: The maximum duration of the long work of one turn, seconds; requests that arrive meanwhile wait for its end.
+#: A switch to the loop and back costs some 30 µs.
 TURN_S: Final = 0.002
 #: The maximum number of steps of a turn: divides long work also on virtual time, where a turn takes no time.
 MAX_STEPS: Final = 100
@@ -46,7 +47,7 @@ class ClockAndLoop(Protocol):
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """That of the node."""
+        """The event loop of the node."""
 
 
 class HasTurns(Protocol):
@@ -54,11 +55,11 @@ class HasTurns(Protocol):
 
     @property
     def turns(self) -> "LoopTurns":
-        """The turns of its loop."""
+        """The turns of the node's event loop."""
 
 
 class LoopTurns:
-    """The turns of one loop: how much of the present one long work has taken, and the work that waits; see the module.
+    """The turns of one loop: how much of the present one long work has taken, and the work that waits.
 
     Cost: 3 us once in a turn with long work, 0.2 us for each question in it, and nothing in other turns.
     """
@@ -68,7 +69,7 @@ class LoopTurns:
     def __init__(self, runtime: ClockAndLoop) -> None:
         self._monotonic = runtime.monotonic
         self._loop = runtime.loop
-        #: Of the present turn; None while it has had no long work.
+        #: When the long work of the present turn has to end; None while it has had none.
         self._end: float | None = None
         self._steps_left = MAX_STEPS
         self._is_scheduled = False
@@ -95,12 +96,18 @@ class LoopTurns:
         return not (self._waiting or self._first or self.is_spent)
 
     def later(self, work: Callable[[], object], *, goes_first: bool = False) -> None:
-        """Call `work` in a later turn, behind what waits already. It must not raise, and takes no longer than the turn's rest."""
+        """Call `work` in a later turn, behind what waits already.
+
+        It must not raise, and takes no longer than the turn's rest.
+        """
         (self._first if goes_first else self._waiting).append(work)
         self._schedule()
 
     async def share(self, *, steps: int = MAX_STEPS, goes_first: bool = False) -> None:
-        """Wait for a later turn that has room; what the caller does next counts as so many steps of it, by default as all."""
+        """Wait for a later turn that has room.
+
+        What the caller does next counts as so many steps of that turn, by default as all.
+        """
         ready: asyncio.Future[None] = self._loop.create_future()
 
         def begin() -> None:
@@ -112,13 +119,13 @@ class LoopTurns:
         await ready
 
     def free(self, parts: list[Container]) -> None:
-        """Free these in later turns; those to which something else still refers keep their objects. From any thread."""
+        """Free these in later turns; those to which another object still refers keep their objects. [any thread]"""
         # Of a closed loop, at the end of a process or a simulation, they are freed at once.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._free, parts, [])
 
     def _free(self, parts: list[Container], shared: list[Container] | None) -> None:
-        """`shared`: long ones to which something else refers, mostly another part: tried again after all the others; None then."""
+        """Free the parts in steps, then `shared`, long ones to which other objects refer; None: it frees those."""
         # One step in any case: this may be called when the turn is spent.
         left = _OBJECTS_OF_STEP
         while parts or shared:
@@ -151,7 +158,10 @@ class LoopTurns:
             self._loop.call_soon(self._begin)
 
     def _begin(self) -> None:
-        """The next turn begins: run the work that waits, as long as there is room, and one of the others in any case."""
+        """Begin the next turn: run the work that waits, `_first` first, as long as there is room.
+
+        One of `_waiting` is run in any case.
+        """
         self._is_scheduled = False
         self._end = None
         # What is put off meanwhile waits for the turn after this one.
@@ -191,10 +201,11 @@ def _take(large: Container, count: int) -> None:
 class FreedInTurns(list[Container]):
     """Parts of something large, a message of many rows mostly: freed in later turns once nothing refers to this list.
 
-    With the last reference to 200,000 rows all of them would be freed, at once, in 20 to 60 ms, and a dictionary of rows that others
-    refer to, too, in 5 to 20 ms. A part is a container of any size. It is emptied in steps, unless something else than the
-    other parts still refers to it. This is held for as long as the parts are used; it does not matter in which order other references to
-    their objects are gone, nor whether by a return, an error or a cancellation.
+    With the last reference to 200,000 rows all of them would be freed, at once, in 20 to 60 ms, and a dictionary of
+    rows that others refer to, too, in 5 to 20 ms. A part is a container of any size. It is emptied in steps, unless
+    another object than the other parts still refers to it. This is held for as long as the parts are used; it does not
+    matter in which order other references to their objects are gone, nor whether by a return, an error or a
+    cancellation.
     """
 
     __slots__ = ("_held", "_turns")
@@ -219,10 +230,10 @@ class FreedInTurns(list[Container]):
 async def in_turns(
     runtime: HasTurns, steps: Iterable[object], *, max_steps: int | None = None, goes_first: bool = False
 ) -> None:
-    """Iterate over `steps`, as many in each turn of the loop as it has room for, at most `max_steps` (default: `MAX_STEPS`).
+    """Iterate over `steps`: in each turn of the loop as many as it has room for, at most `max_steps`.
 
-    One step runs in one turn: other code never sees it half done. A step should take less than a
-    millisecond. Raises what a step raises. If this is cancelled, no further step runs.
+    The default is `MAX_STEPS`. One step runs in one turn: other code never sees it half done. A step should take less
+    than a millisecond. Raises what a step raises. If this is cancelled, no further step runs.
     """
     turns = runtime.turns
     cost = 1 if max_steps is None else MAX_STEPS // max_steps
@@ -230,7 +241,7 @@ async def in_turns(
     done: asyncio.Future[None] | None = None
 
     def some() -> bool:
-        """Whether all steps are made."""
+        """Run the steps that the turn has room for; returns whether all steps are done."""
         for _ in left:
             turns.charge(cost)
             if turns.is_spent:
@@ -263,9 +274,10 @@ async def in_turns(
 async def result_in_turns(
     work: Generator[None, None, R], runtime: HasTurns, *, is_begun_at_once: bool = False
 ) -> R:
-    """What the work returns, all of whose steps are done in turns of the loop. Raises what a step raises.
+    """Do all steps of `work` in turns of the loop, and return its result. Raises the exception of a step.
 
-    `is_begun_at_once`: the first step, which mostly is the only one, waits for no turn: messages between nodes are not delayed.
+    `is_begun_at_once`: the first step, which mostly is the only one, waits for no turn: messages between nodes
+    are not delayed.
     """
     results: list[R] = []
 

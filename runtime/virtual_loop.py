@@ -75,7 +75,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         name: object = None,
         context: Context | None = None,
     ) -> asyncio.Task[T]:
-        """As asyncio; the process keeps a reference to its task."""
+        """Create a task, as asyncio does; the simulated process keeps a reference to its task."""
         task = super().create_task(coro, name=name, context=context)
         if (process := CURRENT.get() if context is None else context.get(CURRENT)) is not None:
             process.adopt(task)
@@ -84,7 +84,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def call_at(
         self, when: float, callback: Callable[..., object], *args: object, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        """As asyncio; a timer does not fire after its process was killed."""
+        """Call `callback` at a time of the loop, as asyncio does; not if its process was killed by then."""
         if when > self.time():
             # Otherwise code that waits for the rest of a deadline, a rounding error, would loop without time advancing.
             when = max(when, self.time() + self._clock_resolution)
@@ -143,7 +143,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return self.network.listen(host, port, protocol_factory)
 
     async def getaddrinfo(self, host: Any, port: Any, **_: object) -> list[Any]:  # noqa: ANN401
-        """Every name is its own address."""
+        """Resolve a name in the simulation: every name is its own address."""
         return [(2, 1, 6, "", (host, port))]
 
     def _process_events(self, event_list: list[object]) -> None:

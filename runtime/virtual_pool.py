@@ -28,7 +28,7 @@ _PAUSES_S = (0.0, 0.0, 0.0, 100e-6, 300e-6, 1e-3, 5e-3)
 
 
 class Interleaving:
-    """When the threads of one node pause, and for how long."""
+    """Decides when the threads of one node pause, and for how long."""
 
     def __init__(self, threads: VirtualThreads, random: Random) -> None:
         self.threads = threads
@@ -90,12 +90,12 @@ class Interleaving:
             self.threads.resume(job)
 
     def pause(self, delay_s: float) -> None:
-        """In a thread: pause for `delay_s` virtual seconds. On the loop: return at once."""
+        """Pause the calling thread for `delay_s` virtual seconds; on the loop, return at once."""
         if self.threads.current is not None:
             self.threads.pause(delay_s)
 
     def run_parallel(self, groups: Sequence[Sequence[Callable[[], None]]], *, threads_per_group: int) -> None:
-        """See `Runtime.run_parallel`; on the loop the functions run one after the other."""
+        """Run all functions of all groups, `threads_per_group` of each at a time; on the loop one after the other."""
         if self.threads.current is not None:
             self.threads.run_all(groups, threads_per_group=threads_per_group)
             return
@@ -149,16 +149,16 @@ class VirtualPool:
 
     @property
     def busy_count(self) -> int:
-        """Pieces of work that run."""
+        """The number of pieces of work that run."""
         return self.threads - self._free
 
     @property
     def waiting_count(self) -> int:
-        """Pieces of work that wait."""
+        """The number of pieces of work that wait."""
         return len(self._waiting)
 
     def resize(self, threads: int) -> None:
-        """At most so many pieces of work at a time from now on; those that run are finished."""
+        """Run at most `threads` pieces of work at a time from now on; work that runs is finished."""
         assert threads >= 1, threads
         self._free += threads - self.threads
         self.threads = threads

@@ -23,7 +23,7 @@ CURRENT: "ContextVar[Process | None]" = ContextVar("CURRENT", default=None)
 
 
 class Process:
-    """See the module."""
+    """A simulated process: its tasks, timers and callbacks can be killed or paused as a whole."""
 
     __slots__ = ("_context", "_held", "_tasks", "is_alive", "is_paused", "name")
 
@@ -74,9 +74,9 @@ class Process:
         self._held.clear()
 
     def bury(self) -> list[asyncio.Task[Any]]:
-        """At the end of the simulation: close a killed process's coroutines, outside the loop; ignore their exceptions.
+        """Close the coroutines of a killed process, outside the loop; their exceptions are ignored.
 
-        Returns their tasks, which stay pending indefinitely.
+        For the end of the simulation. Returns their tasks, which stay pending indefinitely.
         """
         assert not self.is_alive, self.name
         tasks = list(self._tasks)

@@ -88,7 +88,7 @@ class _Worker:
         return job.is_ended
 
     def hand_back(self) -> None:
-        """In the thread: let the caller of `run` continue, and wait until `run` is called again."""
+        """Let the caller of `run` continue, and wait until `run` is called again; called in the thread."""
         self._back.release()
         self._go.acquire()
 
@@ -100,7 +100,7 @@ class _Worker:
 
 
 class VirtualThreads:
-    """See the module."""
+    """Simulated threads, which run beside the loop, one at a time, in an order that the seed determines."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -147,9 +147,9 @@ class VirtualThreads:
             job.worker = None
 
     def pause(self, delay_s: float) -> None:
-        """In a job: let the loop and other jobs run for `delay_s` virtual seconds, or for the rest of this turn.
+        """Let the loop and other jobs run for `delay_s` virtual seconds, or for the rest of this turn.
 
-        Raises ThreadKilled.
+        Called in a job. Raises ThreadKilled.
         """
         assert self._current is not None
         if not self._current.is_killed:
@@ -157,7 +157,7 @@ class VirtualThreads:
         self.suspend()
 
     def suspend(self) -> None:
-        """In a job: stop until a call of `wake` or `resume`. Raises ThreadKilled."""
+        """Stop the calling job until a call of `wake` or `resume`. Raises ThreadKilled."""
         job = self._current
         assert job is not None
         assert job.worker is not None
@@ -168,7 +168,7 @@ class VirtualThreads:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """For an observer, which may be called in a job: no thread continues, and no time passes."""
+        """Continue no thread, and let no time pass, within this context: for an observer, which a job may call."""
         before = self._current, self.is_paused
         self._current, self.is_paused = None, True
         try:
@@ -177,7 +177,7 @@ class VirtualThreads:
             self._current, self.is_paused = before
 
     def run_all(self, groups: Sequence[Sequence[Callable[[], None]]], *, threads_per_group: int) -> None:
-        """In a job: run the functions, `threads_per_group` of each group at a time; see `Runtime.run_parallel`."""
+        """Run the functions, `threads_per_group` of each group at a time, while the calling job waits."""
         waiting = self._current
         assert waiting is not None
         errors: list[BaseException] = []
@@ -212,7 +212,7 @@ class VirtualThreads:
             raise errors[0]
 
     def kill_all(self) -> None:
-        """At the end of the simulation: unwind suspended jobs, and end the threads."""
+        """Unwind suspended jobs, and end the threads: the end of the simulation."""
         assert self._current is None
         while self._alive:
             job = next(iter(self._alive))

@@ -1,7 +1,7 @@
 """The worker's side of `ottla.runtime.workers`: the main function of a process that handles calls of its parent.
 
-The main thread receives one socket for each call, and ends the process when the parent's end is closed: with the parent,
-however that ends. Each call has a thread; their number is that of the parent's threads which wait for them.
+The main thread receives one socket for each call, and ends the process when the parent's end is closed: with
+the parent, however that ends. Each call has a thread; their number is that of the parent's threads which wait for them.
 """
 
 import logging

@@ -8,11 +8,11 @@ Both sides talk in a conversation for each call, over a socket of its own:
                           ─────────────▶     its value; or, if `answer` raised, CallCancelled
         result          ◀───────────────     what `handle` returns
 
-A worker is started by the first call, and again by the first call after its end. It ends with the node, also when that is
-killed: it reads the end of a socket that only the node has.
+A worker is started by the first call, and again by the first call after its end. It ends with the node, also
+when that is killed: it reads the end of a socket that only the node has.
 
-A call that is silent for too long fails alone. What it waits for occupies a thread of the process, so that process gets no new calls
-any more, and is killed when the other ones that it has have ended.
+A call that is silent for too long fails alone. What it waits for occupies a thread of the process, so that
+process gets no new calls any more, and is killed when the other ones that it has have ended.
 
 `ottla.runtime.spawned_worker` has the node's side, `ottla.runtime.worker_main` the worker's.
 """
@@ -31,13 +31,16 @@ class WorkerFailed(Exception):
 
 
 class CallCancelled(Exception):
-    """In the worker: the caller does not need the result any more."""
+    """Raised in the worker: the caller does not need the result any more."""
 
 
 class Worker(Protocol):
-    """See the module. Its methods wait: they are called in threads of `Runtime.run_blocking`."""
+    """Work in a process of its own, which does not take the interpreter's lock from the event loop.
 
-    def call(self, request: object, *, answer: Callable[[Any], object], silence_s: float) -> Any:  # noqa: ANN401 (what the handler returns)
+    Its methods wait: they are called in threads of `Runtime.run_blocking`.
+    """
+
+    def call(self, request: object, *, answer: Callable[[Any], object], silence_s: float) -> Any:  # noqa: ANN401
         """Have a request handled; `answer` is called, in this thread, for each question. Several threads may call.
 
         Values of both directions are pickled: both ends are this program. What `answer` raises cancels the call, and is

@@ -1,4 +1,4 @@
-"""What an append is given and returns: its origin (Kafka's AppendOrigin), a follower's checks, its LogAppendInfo."""
+"""Appending: origin (Kafka's AppendOrigin) and result (LogAppendInfo) of an append, and a follower's checks."""
 
 from enum import Enum, auto
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from ottla.storage.index import MAX_RELATIVE_OFFSET
 
 
 class AppendOrigin(Enum):
-    """Where the records of an append come from, which decides how much is checked."""
+    """The origin of the records of an append, which decides how much of them is checked."""
 
     #: The partition's leader, on a follower: the leader has checked everything.
     REPLICATION = auto()
@@ -97,7 +97,8 @@ def follower_batches(
     if found and end_offset - 1 - found[0][0].base_offset > MAX_RELATIVE_OFFSET:
         # A segment's index cannot have both, and no leader sends batches of two segments. No CRC covers a base offset.
         raise CorruptMessage(
-            f"The batches of {name} from {found[0][0].base_offset} to {end_offset - 1} are too far apart for one segment"
+            f"The batches of {name} from {found[0][0].base_offset} to {end_offset - 1} "
+            "are too far apart for one segment"
         )
     assert not found or found[-1][0].partition_leader_epoch <= leader_epoch, (name, found[-1][0])
     return found, AppendInfo(

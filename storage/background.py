@@ -28,14 +28,14 @@ class BackgroundJob:
         self._is_run = self._is_finished = False
 
     def run(self) -> None:
-        """The half that may wait. [any thread]"""
+        """Do the half of the job that may wait for the disk. [any thread]"""
         assert not self._is_run, self.name
         assert not self._is_finished, self.name
         self._is_run = True
         self._run()
 
     def finish(self) -> "BackgroundJob | None":
-        """The half that takes effect, on the event loop; returns the next part."""
+        """Do the half of the job that takes effect, on the event loop; returns the next part of the job."""
         assert not self._is_finished, self.name
         self._is_finished = True
         return self._finish()

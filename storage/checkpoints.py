@@ -32,7 +32,7 @@ class CorruptCheckpoint(ValueError):
 
 
 def number(text: str, largest: int) -> int:
-    """A number that messages can hold, too. Raises CorruptCheckpoint, ValueError."""
+    """Parse a number in [0, `largest`], which messages can hold, too. Raises CorruptCheckpoint, ValueError."""
     found = int(text)
     if not 0 <= found <= largest:
         raise CorruptCheckpoint(f"{text} is not in [0, {largest}]")
@@ -40,7 +40,7 @@ def number(text: str, largest: int) -> int:
 
 
 def encode(lines: Iterable[str], count: int) -> bytes:
-    """A checkpoint file with these entries."""
+    """The content of a checkpoint file with these entries."""
     return "".join(f"{line}\n" for line in (str(VERSION), str(count), *lines)).encode()
 
 

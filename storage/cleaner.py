@@ -204,7 +204,7 @@ class _Cleaning:
 
 
 def _last_committed(producer: ProducerState, high_watermark: int) -> int | None:
-    """The last offset of its newest batch below the high watermark, which no truncation removes; None without a batch.
+    """The last offset of a producer's newest batch below the high watermark; None for a producer without batches.
 
     A batch above the high watermark may still be truncated: if its predecessor had been compacted away, the producer's
     next batch would be out of sequence (as in Kafka). -1 if only such batches are known: then this cleaning keeps all

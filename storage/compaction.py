@@ -51,7 +51,7 @@ class LastRecord(NamedTuple):
 
 
 class Compaction(NamedTuple):
-    """The input of a cleaning."""
+    """The input of a cleaning: the segments, offsets and limits that decide which records are kept."""
 
     #: All closed segments before `end_offset`, clean ones included.
     segments: Sequence[Segment]
@@ -253,7 +253,7 @@ def retain(
     offsets: OffsetMap,
     transactions: CleanedTransactions,
 ) -> bytes | None:
-    """What is kept of a batch: all of it, some of its records, only its header, or None.
+    """Return the part of a batch that compaction keeps: all of it, some of its records, only its header, or None.
 
     Invariant: base and last offset of a kept batch stay the same, even if it is empty.
     """

@@ -66,7 +66,9 @@ def offset_of(name: str) -> int | None:
 
 
 def topic_partition_of(name: str) -> TopicPartition | None:
-    """The partition whose log is in a directory of this name, None for other names, as one of a topic that cannot exist.
+    """The partition whose log is in a directory of this name; None for other names.
+
+    A name whose topic cannot exist is such another name.
 
     >>> topic_partition_of("a-b-3")
     TopicPartition(topic='a-b', partition=3)

@@ -38,7 +38,7 @@ class BatchPosition(NamedTuple):
 
 
 class FileRecords:
-    """The batches of a segment; see the module.
+    """The log file of one segment: batches are appended to its end, read, and truncated.
 
     Invariant: `size` is the end of the last whole batch, and every position in `recent` is before it, except that of a
     batch whose append is not complete. Bytes of the file after `size` are ignored.
@@ -54,7 +54,8 @@ class FileRecords:
         self.size = size
         #: Whether no more batches are appended to the segment.
         self.is_closed = is_closed
-        #: Bytes from this position on were appended by this process: they are in the page cache, and may not be on the disk.
+        #: Bytes from this position on were appended by this process: they are in the page cache, and may not be
+        #: on the disk.
         self.appended_from = size
         #: Base offset -> position of the newest batches, oldest first.
         self.recent: dict[int, int] = {}
@@ -85,7 +86,7 @@ class FileRecords:
         return self._fd
 
     def _any_fd(self) -> int:
-        """As `fd`, also if only reserved ones are left: for an operation that has begun."""
+        """The descriptor, opened from the reserve if no other one is free: for an operation that has begun."""
         if self._fd is None:
             self._fd = self._system.open(self._files.path_of(file_names.LOG), write=True)
         return self._fd
@@ -156,7 +157,10 @@ class FileRecords:
         return position
 
     def append_buffers(self, buffers: Sequence[Buffer], *, first_offset: int, size_bytes: int) -> int:
-        """As `append`; only the first batch is found without an index look-up."""
+        """Write whole batches to the end of the file; returns the position of the first one.
+
+        Only the first batch is found without an index look-up, unlike after `append`.
+        """
         fd, position, recent = self._fd, self.size, self.recent
         if fd is None:
             fd = self.fd
@@ -184,7 +188,7 @@ class FileRecords:
         return self.recent.get(log_end, size)
 
     def header_at(self, position: int, *, may_block: bool = True) -> BatchHeader:
-        """The header of the batch that begins there. Raises CorruptMessage, UnsupportedForMessageFormat."""
+        """The header of the batch that begins at `position`. Raises CorruptMessage, UnsupportedForMessageFormat."""
         return read_header(self._system.pread(self.fd, HEADER_SIZE_BYTES, position, may_block=may_block))
 
     def headers(
@@ -211,7 +215,10 @@ class FileRecords:
             position += header.size_bytes
 
     def valid_headers(self, position: int = 0) -> Iterator[BatchPosition]:
-        """As `headers`, but ends at a position without a valid header, with an ERROR in the process's log."""
+        """The headers of the batches from `position` on, up to the first position without a valid header.
+
+        That position is logged as an ERROR; `headers` raises there.
+        """
         try:
             yield from self.headers(position)
         except (CorruptMessage, UnsupportedForMessageFormat) as error:
@@ -224,7 +231,7 @@ class FileRecords:
         return self._system.pread(self._fd if self._fd is not None else self.fd, size, position)
 
     def pread_by(self, fd: int, position: int, size: int) -> bytes:
-        """As `pread`, by a descriptor of `for_one_use`."""
+        """The bytes at `position`, read by a descriptor of `for_one_use`; fewer at the file's end."""
         return self._system.pread(fd, size, position)
 
     def read_bytes(self, position: int, *, size: int) -> memoryview:
@@ -236,7 +243,10 @@ class FileRecords:
         return self._system.is_cached(self.fd, size, position)
 
     def lend(self, position: int, *, size: int) -> memoryview | None:
-        """A slice of the mapped file, for a socket only (`ottla.storage.lending`); None if the caller should read a copy."""
+        """A slice of the mapped file, for a socket only (`ottla.storage.lending`).
+
+        None if the caller should read a copy.
+        """
         return self._lender.lend(self.fd, position=position, size=size, file_size=self.size)
 
     # -- truncation --------------------------------------------------------------------------------

@@ -29,14 +29,18 @@ READ_BYTES = 64 * 1024
 _NANOSECONDS_IN_MS = 1_000_000
 
 
-#: Descriptors that files which stay open leave free: for the metadata log, and for files that are open for one use, as checkpoints.
+#: Descriptors that files which stay open leave free: for the metadata log, and for files that are open for one
+#: use, as checkpoints.
 RESERVED_DESCRIPTORS = 64
 #: With a low limit, this part of all is reserved.
 _RESERVED_PART = 8
 
 
 def is_out_of_descriptors(error: OSError) -> bool:
-    """Whether a file or socket could not be opened because this process, or the system, has too many: no fault of a disk."""
+    """Whether a file or socket could not be opened because this process, or the system, has too many.
+
+    That is no fault of a disk.
+    """
     return error.errno in (errno.EMFILE, errno.ENFILE)
 
 
@@ -52,7 +56,7 @@ class WouldBlock(Exception):
 
 
 class Files:
-    """The real file system. Subclass it to inject faults."""
+    """The operating system's file system. Subclass it to inject faults."""
 
     #: False: files must not be mapped any more, since a disk may be failing.
     may_map = True
@@ -65,7 +69,10 @@ class Files:
         return os.open(path, flags | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
 
     def open_to_keep(self, path: Path) -> int:
-        """As `open` with `write`, for a descriptor that stays open. Raises OutOfDescriptors if only the reserve is left."""
+        """Open a file to read and write it, by a descriptor that stays open.
+
+        Raises OutOfDescriptors if only the reserve is left.
+        """
         try:
             fd = self.open(path, write=True)
         except OSError as error:
@@ -78,7 +85,10 @@ class Files:
         return fd
 
     def require_descriptor(self) -> None:
-        """Raise OutOfDescriptors if only the reserve is left: before an operation that must not fail half way. Cost: 10 us."""
+        """Raise OutOfDescriptors if only the reserve is left: before an operation that must not fail half way.
+
+        Cost: 10 us.
+        """
         try:
             fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
@@ -92,7 +102,10 @@ class Files:
         os.close(fd)
 
     def pread(self, fd: int, size: int, position: int, *, may_block: bool = True) -> bytes:
-        """Up to `size` bytes; fewer only at the end of the file. With `may_block=False` as `pread_from_memory`."""
+        """Read `size` bytes at `position`; fewer only at the end of the file.
+
+        With `may_block=False` raises WouldBlock instead of waiting for the disk (`pread_from_memory`).
+        """
         if not may_block:
             return self.pread_from_memory(fd, size, position)
         data = os.pread(fd, size, position)
@@ -106,7 +119,10 @@ class Files:
         return b"".join(pieces)
 
     def pread_from_memory(self, fd: int, size: int, position: int) -> bytes:
-        """As `pread`; raises WouldBlock instead of waiting for the disk, if the file system supports RWF_NOWAIT."""
+        """Read `size` bytes at `position`; fewer only at the end of the file.
+
+        Raises WouldBlock instead of waiting for the disk, if the file system supports RWF_NOWAIT.
+        """
         data = bytearray(size)
         try:
             have = os.preadv(fd, [data], position, os.RWF_NOWAIT)
@@ -184,7 +200,7 @@ class Files:
     # -- by path -----------------------------------------------------------------------------------
 
     def fsync_path(self, path: Path) -> None:
-        """As `fsync`, with a new descriptor: safe while another thread uses, renames or closes the file.
+        """Flush a file by a new descriptor: safe while another thread uses, renames or closes the file.
 
         A missing file is ignored.
         """

@@ -21,7 +21,7 @@ from ottla.storage.segment import Segment
 
 
 class LogFlusher:
-    """See the module."""
+    """Knows which part of a log is on the disk, and flushes the rest in a thread."""
 
     def __init__(
         self,
@@ -60,8 +60,8 @@ class LogFlusher:
     def committable_end(self) -> int:
         """End of the records that this replica counts as having, for acks and the high watermark; exclusive.
 
-        The recovery point of a checkpoint may be within a batch (`LogCheckpoints.recovery_point_to_write`), where no high
-        watermark may be: before the first flush of this process nothing more counts.
+        The recovery point of a checkpoint may be within a batch (`LogCheckpoints.recovery_point_to_write`),
+        where no high watermark may be: before the first flush of this process nothing more counts.
         """
         offsets = self._offsets
         if not self.is_due:
@@ -103,7 +103,7 @@ class LogFlusher:
     # -- flushes -----------------------------------------------------------------------------------
 
     def flush(self, offset: int | None = None) -> None:
-        """See `Log.flush`. [any thread]"""
+        """Wait until everything before `offset` (None: the log end) is on the disk. [any thread]"""
         end = self._offsets.log_end_offset if offset is None else offset
         generation, active = self._files.generation, self._files.segments.active
         self.flush_files(end)
@@ -162,8 +162,8 @@ class LogFlusher:
     def on_closing_segment(self, closed: Segment, *, end_offset: int) -> None:
         """The active segment is closed; the next one begins at `end_offset`.
 
-        If all of its batches are flushed, its indexes are not: it is flushed again. The recovery point on the disk is before
-        its end (`LogCheckpoints`).
+        If all of its batches are flushed, its indexes are not: it is flushed again. The recovery point on the
+        disk is before its end (`LogCheckpoints`).
         """
         if self._offsets.recovery_point == end_offset:
             self._offsets.move_recovery_point_back(closed.base_offset)
@@ -179,5 +179,5 @@ class LogFlusher:
             self._closed_end = base_offset
 
     def on_restart(self) -> None:
-        """All segments have been removed."""
+        """Forget the closed segments that wait for their flush: all segments have been removed."""
         self._closed_end = None

@@ -204,7 +204,7 @@ class Index:
             self._warm = (start + dropped, warm[dropped * self.ENTRY.size :])
 
     def _entry(self, number: int, *, may_block: bool = True) -> tuple[int, int]:
-        """The two integers as stored."""
+        """The two integers of an entry, as the file stores them."""
         size = self.ENTRY.size
         start, warm = self._warm
         if number >= start:
@@ -220,7 +220,7 @@ class Index:
         return first, second
 
     def _count_up_to(self, target: int, *, field: int = 0, may_block: bool = True) -> int:
-        """How many entries have `field` <= `target`: a binary search, in the warm section if the result is there."""
+        """Count the entries whose `field` is <= `target`: by binary search, in the warm section if that is enough."""
         low, high = 0, self.count
         start, _ = self._warm  # read once: it may be replaced while a thread searches
         if low < start < high:

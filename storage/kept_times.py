@@ -1,14 +1,16 @@
 """KeptTimes: what look-ups by time have read of a log's closed segments, in a file: a restart does not read it again.
 
-`record-times-checkpoint`, in the log's directory, in the format of all checkpoints; a line for each segment that was read:
+`record-times-checkpoint`, in the log's directory, in the format of all checkpoints; a line for each segment
+that was read:
 
     base offset, size, position of the last batch, its base offset, leader epoch and CRC, the largest timestamp,
-    then of each part with headers that claim too little: its position, and the largest timestamp (`ottla.storage.segment_times`);
-    last the CRC-32C of the line before it, as retention may rely on it, too
+    then of each part with headers that claim too little: its position, and the largest timestamp
+    (`ottla.storage.segment_times`); last the CRC-32C of the line before it, as retention may rely on it, too
 
-A line counts if the segment still has this size and last batch: no two batches have the same offset and leader epoch, and what is
-before them is the same in all logs (log matching). So the file need not be flushed, nor written when a log is truncated. None is
-written for a compacted log, whose headers are checked when they are appended, and whose segments change.
+A line counts if the segment still has this size and last batch: no two batches have the same offset and leader
+epoch, and what is before them is the same in all logs (log matching). So the file need not be flushed, nor
+written when a log is truncated. None is written for a compacted log, whose headers are checked when they are
+appended, and whose segments change.
 
 Source: none in Kafka.
 """
@@ -32,13 +34,16 @@ FILE_NAME: Final = "record-times-checkpoint"
 
 
 def write(directory: Path, segments: Iterable[Segment], files: Files) -> None:
-    """Replace the file. [any thread] Raises OSError."""
+    """Replace the file of a log's known timestamps. [any thread] Raises OSError."""
     lines = [line for segment in segments if (line := _line(segment)) is not None]
     files.write_atomically(directory / FILE_NAME, checkpoints.encode(lines, len(lines)), durable=False)
 
 
 def restore(directory: Path, segments: Iterable[Segment], files: Files) -> None:
-    """Have the segments know what the file says of them. A damaged file is ignored. [any thread] Raises OSError."""
+    """Restore the known timestamps of segments from the file of their log. [any thread] Raises OSError.
+
+    A damaged file is ignored.
+    """
     try:
         rows = checkpoints.decode(files.read(directory / FILE_NAME), _parse)
     except (FileNotFoundError, CorruptCheckpoint):

@@ -177,7 +177,7 @@ class LeaderEpochCache:
             self.replace([*older, *kept])
 
     def adopt(self, path: Path, entries: Sequence[EpochEntry]) -> None:
-        """Replace all entries by those of this file, which is renamed."""
+        """Replace all entries, and the checkpoint by the file `path`, which is renamed."""
         assert self.path is not None and self._files is not None, path  # noqa: PT018 (one condition: it has a file)
         self._set(list(entries))
         self._check_order()
@@ -185,7 +185,7 @@ class LeaderEpochCache:
         self._changes.on_change()
 
     def clear(self) -> None:
-        """Remove all entries."""
+        """Remove all entries, also from the checkpoint."""
         self._set([])
         self._write()
 
@@ -198,12 +198,12 @@ class LeaderEpochCache:
 
     @property
     def latest(self) -> EpochEntry | None:
-        """The newest entry."""
+        """The entry of the newest leader epoch; None if the cache is empty."""
         return self._entries[-1] if self._entries else None
 
     @property
     def earliest(self) -> EpochEntry | None:
-        """The oldest entry."""
+        """The entry of the oldest leader epoch; None if the cache is empty."""
         return self._entries[0] if self._entries else None
 
     def previous_entry(self, epoch: int) -> EpochEntry | None:
@@ -217,12 +217,12 @@ class LeaderEpochCache:
         return entry.epoch if entry else None
 
     def next_epoch(self, epoch: int) -> int | None:
-        """The oldest known epoch after this one."""
+        """The oldest known epoch after `epoch`; None if there is none."""
         at = bisect_right(self._entries, epoch, key=_epoch)
         return self._entries[at].epoch if at < len(self._entries) else None
 
     def end_offset_for(self, epoch: int, *, log_end_offset: int) -> tuple[int, int] | None:
-        """Where `epoch` ends in this log, as (largest known epoch <= `epoch`, end offset).
+        """Return where `epoch` ends in this log, as (largest known epoch <= `epoch`, end offset).
 
         The end is exclusive: the start of the next larger epoch, or `log_end_offset` for
         the epoch that is still being written. None if `epoch` is newer than every known epoch.
@@ -288,14 +288,14 @@ class LeaderEpochCache:
             self._changes.on_flushed(seen)
 
     def move_to(self, directory: Path) -> None:
-        """The log's directory has been renamed."""
+        """Adopt the path in `directory`: the log's directory has been renamed."""
         if self.path is not None:
             self.path = directory / FILE_NAME
             self._changes.on_change()  # a flush that is running may not have found the file
 
 
 def _from(entries: list[EpochEntry], start_offset: int) -> list[EpochEntry]:
-    """`entries` of a log that begins at `start_offset`."""
+    """The entries of a log that begins at `start_offset`: earlier epochs are left out."""
     after = bisect_right(entries, start_offset, key=_start_offset)
     if not after:
         return list(entries)

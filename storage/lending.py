@@ -12,17 +12,17 @@ in a whole fetch). It has three dangers:
   that stay are copied into a new file, and the readers keep the old one.
 - A page that is not in memory blocks the whole event loop. `Segment.read` checks before it lends.
 
-A mapping does not grow. A closed segment is mapped once, an active one again by each read that reaches beyond the mapping:
-followers and consumers at the end of the log share the mapping of the newest bytes, and its page faults. CPU for each MiB that
-is appended and sent to two readers, in us (of which 250 for the append):
+A mapping does not grow. A closed segment is mapped once, an active one again by each read that reaches beyond
+the mapping: followers and consumers at the end of the log share the mapping of the newest bytes, and its page
+faults. CPU for each MiB that is appended and sent to two readers, in us (of which 250 for the append):
 
     reads of            128 KiB   1 MiB   128 KiB, 12 in flight   1 MiB, 12 in flight
     pread                   590     520                   1,430                 1,570
     mapped again            680     500                     740                   540
     mapped in advance       580     460                     590                   500
 
-Copies in flight are memory that the process gets from the kernel and gives back each time. A mapping in advance, beyond the
-end of the file, would save the calls; Python refuses to make one.
+Copies in flight are memory that the process gets from the kernel and gives back each time. A mapping in
+advance, beyond the end of the file, would save the calls; Python refuses to make one.
 """
 
 from mmap import mmap
@@ -32,7 +32,8 @@ from ottla.storage.files import Files
 
 #: Below this, a copy is as fast as a slice: 64 KiB take 18.7 us (pread) and 19.7 us (slice) to a socket.
 LEND_BYTES = 128 * 1024
-#: The maximum number of mappings of one file: those that are replaced exist as long as slow readers have slices of them.
+#: The maximum number of mappings of one file: those that are replaced exist as long as slow readers have slices
+#: of them.
 MAX_MAPPINGS = 16
 
 
@@ -84,7 +85,7 @@ class Lender:
         self._mapped_bytes = 0
 
     def may_truncate_to(self, size: int) -> bool:
-        """As `release`; returns whether no slice in use reaches beyond `size`, so that the file may be truncated."""
+        """Release the mapping; returns whether the file may be truncated: no slice in use reaches beyond `size`."""
         self.release()
         if not self._mappings:
             self._lent_end = 0

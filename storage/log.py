@@ -15,9 +15,10 @@
     remote_restart RemoteRestart         the same, where the log continues behind the remote part of its leader's
     availability   LogAvailability       whether the log is open and its disk works
 
-A change of a log is a method of `Log`, as it changes several parts (an append: files, offsets, epochs, producers). Other
-callers use the parts: `log.reader.read`, `log.flusher.is_due`. Offsets, epochs and segments can also be read from `Log`
-itself (`LogView`), as the rules of replication expect (their `LocalLog`); hot loops read them from `log.offsets`.
+A change of a log is a method of `Log`, as it changes several parts (an append: files, offsets, epochs,
+producers). Other callers use the parts: `log.reader.read`, `log.flusher.is_due`. Offsets, epochs and segments
+can also be read from `Log` itself (`LogView`), as the rules of replication expect (their `LocalLog`); hot loops
+read them from `log.offsets`.
 
 The steps of an append: validate (leader only), assign the leader epoch, roll if the segment is full, check the
 producers, one write, update the producer state. Nothing waits for the disk: a batch is safe because other
@@ -36,6 +37,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 from uuid import UUID
 
+from ottla.config.log_config import LogConfig
 from ottla.protocol.errors import InconsistentTopicId, RecordListTooLarge
 from ottla.protocol.records.batch import BatchHeader
 from ottla.protocol.types import TopicPartition
@@ -47,7 +49,6 @@ from ottla.storage.flushing import LogFlusher
 from ottla.storage.leader_epoch_cache import EpochEntry
 from ottla.storage.log_availability import LogAvailability
 from ottla.storage.log_checkpoints import LogCheckpoints
-from ottla.storage.log_config import LogConfig
 from ottla.storage.log_files import LogFiles
 from ottla.storage.log_opening import load_directory, read_topic_id
 from ottla.storage.log_reader import LogRead, LogReader
@@ -80,7 +81,7 @@ def _no_checkpoints() -> BackgroundJob:
 
 
 class Log(LogView):
-    """One replica's log; see the module. Opened by `Log.open`."""
+    """One replica's log (Kafka's UnifiedLog), to append to, truncate and read. Opened by `Log.open`."""
 
     def __init__(
         self,
@@ -397,7 +398,10 @@ class Log(LogView):
         return None
 
     def assign_epoch(self, epoch: int, start_offset: int) -> None:
-        """The leader of `epoch` writes from `start_offset` on; on becoming leader: from the log end (KIP-101)."""
+        """Record that the leader of `epoch` writes from `start_offset` on.
+
+        On becoming leader that is the log end offset (KIP-101).
+        """
         with self.availability:
             self.leader_epochs.assign(epoch, start_offset=start_offset)
 
@@ -466,7 +470,10 @@ class Log(LogView):
         return self.offsets.advance_remote_end(min(offset, self.offsets.log_end_offset))
 
     def restore_lineage(self, entries: Iterable[EpochEntry]) -> None:
-        """Restore the leader epochs of the remote part from a copy's; see `has_whole_lineage`. Raises KafkaStorageError."""
+        """Restore the leader epochs of the remote part from a copy's; see `has_whole_lineage`.
+
+        Raises KafkaStorageError.
+        """
         with self.availability:
             self.leader_epochs.restore_older(entries)
             self.leader_epochs.truncate_from_start(self.log_start_offset)

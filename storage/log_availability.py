@@ -27,8 +27,9 @@ class TooManyOpenFiles(KafkaStorageError):
 
 
 class LogAvailability:
-    """See the module. As a context manager it turns an OSError of its block into a disk failure of the log (`failed`).
+    """Whether a log can be used: it is open, and its directory is online.
 
+    As a context manager it turns an OSError of its block into a disk failure of the log (`failed`).
     The block is not entered if the log is offline.
     """
 
@@ -52,7 +53,7 @@ class LogAvailability:
             raise self.failed(error) from error
 
     def close(self) -> None:
-        """The log is closed."""
+        """Refuse all writes from now on: the log is closed."""
         self.is_closed = True
         self.is_writable = False
 
@@ -83,7 +84,7 @@ class LogAvailability:
         return self.failed(error)
 
     def guard_reading(self, run: Callable[[], None]) -> Callable[[], None]:
-        """`run` for a thread, with an OSError handled by `read_failed`: the log may be deleted meanwhile."""
+        """Wrap `run` for a thread: an OSError is handled by `read_failed`, as the log may be deleted meanwhile."""
 
         def guarded() -> None:
             try:

@@ -5,9 +5,10 @@ not be ahead: after a crash new batches could be before an old recovery point, a
 start offset, and be removed. So rows that move back are written before files change: by a job, if the truncation is
 prepared (`ottla.storage.truncation`), else in place.
 
-Recovery trusts the indexes of a segment that ends at the recovery point, and those of the active one are flushed only after
-it is closed. Invariant: while a log is open, the recovery point on the disk is not the end of its active segment, unless
-that is empty. So the segment can be rolled at any time, without a flush (`LogFlusher.on_closing_segment`).
+Recovery trusts the indexes of a segment that ends at the recovery point, and those of the active one are
+flushed only after it is closed. Invariant: while a log is open, the recovery point on the disk is not the end
+of its active segment, unless that is empty. So the segment can be rolled at any time, without a flush
+(`LogFlusher.on_closing_segment`).
 
 Source: LogManager.truncateTo of Kafka 4.3.1, which writes the checkpoint after the truncation.
 """
@@ -33,7 +34,10 @@ class _Limit:
 
 
 class LogCheckpoints:
-    """See the module. `write_all` decides the content of the directory's checkpoints; its job writes them."""
+    """The recovery point and log start offset of one log, as its directory's checkpoints have them.
+
+    `write_all` decides the content of the directory's checkpoints; its job writes them.
+    """
 
     def __init__(
         self,
@@ -77,7 +81,7 @@ class LogCheckpoints:
     # -- before a truncation -----------------------------------------------------------------------
 
     def truncation_job(self, *, recovery_point: int, log_start_offset: int) -> BackgroundJob | None:
-        """The job that writes rows not beyond these offsets; None if they are on the disk already."""
+        """The job that writes the log's rows, not beyond these offsets; None if such rows are on the disk already."""
         if not self.must_write(recovery_point=recovery_point, log_start_offset=log_start_offset):
             return None
         limit = self._limit = _Limit(recovery_point=recovery_point, log_start_offset=log_start_offset)
@@ -102,9 +106,9 @@ class LogCheckpoints:
         return limit.recovery_point > recovery_point or limit.log_start_offset > log_start_offset
 
     def write_in_place(self) -> None:
-        """Write the rows, after a truncation has moved offsets back, and before it changes files. Waits for the disk."""
+        """Write the rows when a truncation has moved offsets back, before it changes files. Waits for the disk."""
         self._write_all().complete()
 
     def end_truncation(self) -> None:
-        """The truncation is done or abandoned."""
+        """Let the rows of the checkpoints advance again: the truncation is done or abandoned."""
         self._limit = None

@@ -18,12 +18,12 @@ from logging import getLogger
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.config.log_config import LogConfig
 from ottla.protocol.errors import KafkaStorageError
 from ottla.storage import file_names
 from ottla.storage.background import BackgroundJob
 from ottla.storage.files import Files
 from ottla.storage.flush_counter import FlushCounter
-from ottla.storage.log_config import LogConfig
 from ottla.storage.segment import Segment
 from ottla.storage.segment_indexes import SegmentSettings
 from ottla.storage.segments import Segments
@@ -71,7 +71,10 @@ def segment_settings(config: LogConfig) -> SegmentSettings:
 
 
 class LogFiles:
-    """See the module. Its methods raise OSError; all belong to the event loop's thread."""
+    """The segments and producer snapshots of one log, in one directory, and their delayed removal.
+
+    Its methods raise OSError; all belong to the event loop's thread.
+    """
 
     def __init__(
         self,
@@ -155,7 +158,7 @@ class LogFiles:
         )
 
     def _draw_jitter_ms(self) -> int:
-        """How much earlier than `segment.ms` a segment is rolled, so that partitions are not all rolled at once."""
+        """Draw how many ms before `segment.ms` a segment is rolled: partitions are not all rolled at once."""
         jitter_ms = min(self.config.segment_jitter_ms, self.config.max_segment_ms)
         return self._random.randrange(jitter_ms) if jitter_ms else 0
 

@@ -51,7 +51,10 @@ def start_offsets(*, log_start_offset: int, first_segment_offset: int, is_tiered
 
 
 class LogOffsets:
-    """See the module. The attributes are read in any thread, and set by the methods only."""
+    """The offsets of one log: log start, local log start, last stable, high watermark, log end, recovery point.
+
+    The attributes are read in any thread, and set by the methods only.
+    """
 
     __slots__ = (
         "begins_after_gap",
@@ -105,8 +108,8 @@ class LogOffsets:
         return (
             f"log start {self.log_start_offset}, local log start {self.local_log_start_offset}, "
             f"last stable {self.last_stable_offset} (first unstable {self.first_unstable_offset}), "
-            f"high watermark {self.high_watermark}, recovery point {self.recovery_point}, log end {self.log_end_offset}, "
-            f"remote end {self.remote_end_offset}"
+            f"high watermark {self.high_watermark}, recovery point {self.recovery_point}, "
+            f"log end {self.log_end_offset}, remote end {self.remote_end_offset}"
         )
 
     def _check(self) -> None:
@@ -180,14 +183,14 @@ class LogOffsets:
     # -- the start ---------------------------------------------------------------------------------
 
     def advance_log_start(self, offset: int) -> None:
-        """Records before `offset` are not readable any more (DeleteRecords, retention, a leader's log start)."""
+        """Advance the log start offset (DeleteRecords, retention, a leader's): records before it are not readable."""
         assert self.log_start_offset < offset <= self.high_watermark, (self, offset)
         self.log_start_offset = offset
         self.local_log_start_offset = max(self.local_log_start_offset, offset)
         self._check()
 
     def advance_local_log_start(self, offset: int) -> None:
-        """Local segments before `offset` have been removed; see `start_offsets`."""
+        """Advance the local log start offset: local segments before `offset` have been removed."""
         assert self.local_log_start_offset <= offset, (self, offset)
         self.local_log_start_offset = offset
         self._check()
@@ -195,7 +198,7 @@ class LogOffsets:
     # -- what is committed -------------------------------------------------------------------------
 
     def advance_high_watermark(self, offset: int, *, first_unstable_offset: int | None = None) -> None:
-        """More records are committed: those before `offset`."""
+        """Advance the high watermark: more records are committed, up to `offset` (exclusive)."""
         assert self.high_watermark < offset <= self.log_end_offset, (self, offset)
         self.high_watermark = offset
         if first_unstable_offset is None and self.first_unstable_offset is None:
@@ -219,7 +222,7 @@ class LogOffsets:
         self._check()
 
     def ignore_gap(self) -> None:
-        """See `Log.ignore_gap`."""
+        """The gap holds the high watermark back no more: this replica leads (`Log.ignore_gap`)."""
         self.first_gap_offset = None
 
     def begin_after_gap(self, offset: int) -> None:
@@ -240,7 +243,7 @@ class LogOffsets:
         return max(self.remote_end_offset, self.local_log_start_offset)
 
     def advance_remote_end(self, offset: int) -> bool:
-        """Everything before `offset` is copied; False if that was known already."""
+        """Advance the remote end offset: everything before `offset` is copied. False if that was known already."""
         assert 0 <= offset <= self.log_end_offset, (self, offset)
         if self.remote_end_offset is not None and offset <= self.remote_end_offset:
             return False
@@ -248,13 +251,13 @@ class LogOffsets:
         return True
 
     def forget_remote_end(self) -> None:
-        """What is copied is unknown, or nothing: the log is not tiered any more."""
+        """Set the remote end offset to unknown, as when the log is not tiered any more."""
         self.remote_end_offset = None
 
     # -- what is on the disk -----------------------------------------------------------------------
 
     def advance_recovery_point(self, offset: int) -> None:
-        """Everything before `offset` is on the disk."""
+        """Advance the recovery point: everything before `offset` is on the disk."""
         assert self.recovery_point <= offset <= self.log_end_offset, (self, offset)
         self.recovery_point = offset
 

@@ -1,14 +1,14 @@
-"""Opening of a log's directory: recovery, repeated after each split of a segment whose offsets overflow (KAFKA-6264)."""
+"""Opening of a log's directory: recovery, repeated after each split of a segment that overflows (KAFKA-6264)."""
 
 from collections.abc import Callable
 from logging import getLogger
 from pathlib import Path
 from uuid import UUID
 
+from ottla.config.log_config import LogConfig
 from ottla.storage import leader_epoch_cache, overflow, partition_metadata, recovery
 from ottla.storage.files import Files
 from ottla.storage.leader_epoch_cache import LeaderEpochCache
-from ottla.storage.log_config import LogConfig
 from ottla.storage.log_files import segment_settings
 from ottla.storage.producer_state import ProducerStateManager
 from ottla.storage.recovery import Loaded, Loading
@@ -33,7 +33,11 @@ def load_directory(
     # The directory's entry is flushed with the first flush: 1,000 new partitions do not wait 1,000 times for the disk.
     is_new = files.make_dir(directory)
     epochs_path = directory / leader_epoch_cache.FILE_NAME
-    epochs = LeaderEpochCache(path=epochs_path, files=files) if is_new else LeaderEpochCache.open(epochs_path, files)  # fmt: skip
+    epochs = (
+        LeaderEpochCache(path=epochs_path, files=files)
+        if is_new
+        else LeaderEpochCache.open(epochs_path, files)
+    )
     loading = Loading(
         directory=directory,
         files=files,

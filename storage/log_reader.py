@@ -1,6 +1,6 @@
 """Reads of a log: records, offsets by timestamp, aborted transactions. Changes nothing, so any thread may read.
 
-Of a tiered log these are the reads of the local tier: `ottla.remote.reader` has those of the other one.
+Of a tiered log these are the reads of the local tier: `ottla.remote.reading.reader` has those of the other one.
 
 Segments are an immutable set that is replaced as a whole, and files of removed segments stay for a while, so
 that a reader off the event loop never sees an incomplete change; the records may be truncated after it has
@@ -48,7 +48,7 @@ class LogRead(NamedTuple):
 
 
 class LogReader:
-    """The reading part of a log; see the module."""
+    """Reads of a log's local tier, in any thread: records, offsets by timestamp, aborted transactions."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class LogReader:
         self._are_times_new = False
 
     def forget_bound(self) -> None:
-        """Segments have been truncated, removed or replaced."""
+        """Forget the bound of the last read: segments have been truncated, removed or replaced."""
         self._bound = None
 
     def read(
@@ -151,8 +151,9 @@ class LogReader:
         """The records that `read` returns without blocking; None: not one of the newest batches, `read` decides.
 
         Newest are the batches of the active segment whose positions are known. `offset` and `max_offset` have to be the
-        first ones of such batches, or `max_offset` the log end, with less in between than is lent, and the first batch is
-        whole. On the event loop's thread only. Raises KafkaStorageError, and as `read` for a damaged batch.
+        first ones of such batches, or `max_offset` the log end, with less in between than is lent, and the
+        first batch is whole. On the event loop's thread only. Raises KafkaStorageError, and as `read` for a
+        damaged batch.
         Cost: 1.5 us instead of 3.5 (bench: replication of small batches).
         """
         offsets, segment = self._offsets, self._files.segments.active
@@ -173,8 +174,9 @@ class LogReader:
     def size_between(self, offset: int, end: int) -> int | None:
         """The size of the batches from the one that holds `offset` to the one that holds `end`, which is exclusive.
 
-        None if `read` decides: `offset` is not in the active segment, the positions are not in memory, or they cannot be
-        read. On the event loop's thread only. Precondition: local_log_start_offset <= offset < end <= log_end_offset.
+        None if `read` decides: `offset` is not in the active segment, the positions are not in memory, or they
+        cannot be read. On the event loop's thread only. Precondition: local_log_start_offset <= offset < end <=
+        log_end_offset.
         Cost: 0.3 us if both are among the newest batches, 12 us otherwise.
         Source: Kafka's LogOffsetMetadata.positionDiff.
         """
@@ -222,8 +224,9 @@ class LogReader:
     ) -> None:
         """Read into the page cache the timestamps of the segments that may be older than `kept_from_ms`. [any thread]
 
-        Only of the first `most` segments. `go_by_file`: whether instead of such a timestamp the file's time decides. With
-        `of_records` also those of their records, where these decide. Raises KafkaStorageError for a failing disk.
+        Only of the first `most` segments. `go_by_file`: whether instead of such a timestamp the file's time
+        decides. With `of_records` also those of their records, where these decide. Raises KafkaStorageError for
+        a failing disk.
         """
         with self._warming():
             warm_up_times(
@@ -373,9 +376,9 @@ class LogReader:
     def read_times(self, timestamp: int | None) -> bool:
         """Read one piece of the records that a look-up relies on; whether it has all of them by then. [any thread]
 
-        A record at or after `timestamp` is in what was read, or all records are read; None: all are. What was read is known
-        to all later look-ups, also after a restart (`ottla.storage.segment_times`). Cost: `PIECE_BYTES`, 0.3 to 1 ms; 0.5 us a
-        segment that is known. Raises KafkaStorageError.
+        A record at or after `timestamp` is in what was read, or all records are read; None: all are. What was
+        read is known to all later look-ups, also after a restart (`ottla.storage.segment_times`). Cost:
+        `PIECE_BYTES`, 0.3 to 1 ms; 0.5 us a segment that is known. Raises KafkaStorageError.
         """
         start_offset = self._offsets.log_start_offset
         left = PIECE_BYTES

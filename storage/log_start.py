@@ -4,9 +4,9 @@
     retention of the local segments ------------> apply_retention --> local log start; the log start as well, if the
                                                                        removed records are in no other tier
 
-Removed segments of a tiered log go one by one, each when the removal of the one before is on the disk. A disk that writes
-changes of a directory in any order could keep the removal of a later one only: its records are in the remote tier, and a
-reader of them would get what follows them. Of other logs no tier has them.
+Removed segments of a tiered log go one by one, each when the removal of the one before is on the disk. A disk
+that writes changes of a directory in any order could keep the removal of a later one only: its records are in
+the remote tier, and a reader of them would get what follows them. Of other logs no tier has them.
 
 Leader epochs and producers are kept for what the log still holds in either tier: epochs from the log start on, as the
 lineage of the remote copies is compared with them (KIP-405). Only the producers' snapshot files belong to the segments.
@@ -31,7 +31,7 @@ _LOG = getLogger(__name__)
 
 
 class LogStart:
-    """The beginning of a log; see the module."""
+    """The beginning of a log in each tier, and all that moves it: retention, DeleteRecords, expiration, a leader."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class LogStart:
         availability: LogAvailability,
         roll: Callable[[int], object],
     ) -> None:
-        """`roll` is `Log.roll`: retention removes the active segment after a roll."""
+        """`roll` is `Log.roll`, which retention calls before it removes the active segment."""
         self._offsets = offsets
         self._files = files
         self._reader = reader
@@ -77,7 +77,8 @@ class LogStart:
             )
 
     def warm_up_retention(self, now_ms: int, *, most: int | None = None) -> None:
-        """Read into the page cache what `apply_some_retention` reads, and flush the removals that it waits for. [any thread]
+        """Read into the page cache what `apply_some_retention` reads, and flush the removals that it waits
+        for. [any thread]
 
         Raises KafkaStorageError for a failing disk.
         """
@@ -99,7 +100,7 @@ class LogStart:
             ).is_empty
 
     def apply_retention(self, now_ms: int) -> int:
-        """See `Log.apply_retention`."""
+        """Remove the segments that are due, and return how many; of a tiered log it waits for the disk."""
         count = 0
         while self._availability.is_writable:
             if self._waits_for_removals:
@@ -111,9 +112,10 @@ class LogStart:
         return count
 
     def apply_some_retention(self, now_ms: int, *, most: int) -> bool:
-        """A step of it: remove at most so many segments, of a tiered log one; whether there may be more.
+        """Remove at most `most` segments that are due, of a tiered log one; returns whether more may be due.
 
-        After `warm_up_retention`. Does not wait for a flush: a removal that came meanwhile is followed by the next run.
+        To be called after `warm_up_retention`. Does not wait for a flush: a removal that came meanwhile is
+        followed by the next run.
         """
         if self._waits_for_removals:
             return False
@@ -148,7 +150,7 @@ class LogStart:
         return removed
 
     def _remove(self, segments: Sequence[Segment], *, is_copied: bool, now_ms: int) -> None:
-        """Remove the first segments. The offsets advance before: a thread that reads meanwhile finds the log start's segment."""
+        """Remove the first segments once the offsets have advanced: readers find the log start's segment."""
         offsets, files = self._offsets, self._files
         log_start_offset, local_log_start_offset = start_offsets(
             log_start_offset=offsets.log_start_offset,
@@ -167,8 +169,9 @@ class LogStart:
     def on_tiering_disabled(self) -> None:
         """The topic is not tiered any more, and its copies are deleted: the log begins with its local part.
 
-        The only change of a configuration that moves a log start: the topic's own `remote.storage.enable=false`, which the
-        controller accepts only together with `remote.log.delete.on.disable=true`.
+        The only change of a configuration that moves a log start: the topic's own
+        `remote.storage.enable=false`, which the controller accepts only together with
+        `remote.log.delete.on.disable=true`.
 
         So it does after a crash before the log start is on the disk, as it is not tiered then.
         Source: `remote.log.delete.on.disable`; TopicConfigHandler.maybeUpdateRemoteLogComponents.
@@ -181,7 +184,10 @@ class LogStart:
     # -- the log start -----------------------------------------------------------------------------
 
     def maybe_increment(self, offset: int, *, reason: str) -> bool:
-        """See `Log.maybe_increment_log_start_offset`."""
+        """Advance the log start offset to `offset`; False if it is already there or beyond.
+
+        Raises OffsetOutOfRange above the high watermark.
+        """
         offsets, files = self._offsets, self._files
         if offset > offsets.high_watermark:
             raise OffsetOutOfRange(

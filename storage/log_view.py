@@ -6,11 +6,11 @@ The values are those of the log's parts (`ottla.storage.log`); hot loops read th
 from collections.abc import Sequence
 from pathlib import Path
 
+from ottla.config.log_config import LogConfig
 from ottla.protocol.local_log import LocalLog
 from ottla.storage import tiered_log
 from ottla.storage.leader_epoch_cache import LeaderEpochCache
 from ottla.storage.log_availability import LogAvailability
-from ottla.storage.log_config import LogConfig
 from ottla.storage.log_files import LogFiles
 from ottla.storage.log_offsets import LogOffsets
 from ottla.storage.log_reader import LogReader
@@ -71,7 +71,7 @@ class LogView:
 
     @property
     def recovery_point(self) -> int:
-        """Everything before it is on the disk."""
+        """The recovery point: everything before it is on the disk."""
         return self.offsets.recovery_point
 
     @property
@@ -81,7 +81,7 @@ class LogView:
 
     @property
     def first_gap_offset(self) -> int | None:
-        """See `LogOffsets.first_gap_offset`."""
+        """The offset from which on batches of other replicas may be missing after a crash; None without a gap."""
         return self.offsets.first_gap_offset
 
     @property
@@ -98,7 +98,10 @@ class LogView:
         return self.leader_epochs.epoch_for_offset(offset)
 
     def read_for_replay(self, offset: int, *, max_bytes: int) -> bytes:
-        """See `LogReader.read_for_replay`. [any thread]"""
+        """Batches from the one that holds `offset` on, of one segment; at most `max_bytes`, but at least one batch.
+
+        Empty at the log end. The last batch may be incomplete, if it is not the first. [any thread]
+        """
         return self.reader.read_for_replay(offset, max_bytes=max_bytes)
 
     # -- the remote tier ---------------------------------------------------------------------------
@@ -113,7 +116,8 @@ class LogView:
         """Whether the leader epochs of the remote part are known, without which no copy is known to be the log's.
 
         A power cut may damage the epochs' file. Those of the local part are read from the batches again; the others
-        are restored from the metadata of the copies (`ottla.remote.lost_lineage`), before any is deleted as unreferenced.
+        are restored from the metadata of the copies (`ottla.remote.lost_lineage`), before any is deleted as
+        unreferenced.
         """
         if self.log_start_offset == self.local_log_start_offset:
             return True
@@ -129,7 +133,10 @@ class LogView:
 
     @property
     def local_log(self) -> LocalLog | None:
-        """What elections are to know of this replica's local log; see `ottla.storage.tiered_log`."""
+        """The local log as this replica reports it for elections (draft KIP-1303).
+
+        None: elections do not ask for it, or it is not known yet.
+        """
         return tiered_log.local_log(self.files, self.offsets)
 
     def local_only_bytes(self) -> int | None:

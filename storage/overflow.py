@@ -44,7 +44,10 @@ def overflowed(segments: Segments, log_end_offset: int) -> list[Segment]:
 
 
 def overflowed_in(directory: Path, *, settings: SegmentSettings, files: Files, now_ms: int) -> list[Segment]:
-    """As `overflowed`, for a directory that is not open yet. Cost: reads the headers of all batches."""
+    """The segments that must be split, in the directory of a log that is not open yet.
+
+    Cost: reads the headers of all batches.
+    """
     offsets = [file_names.offset_of(name) for name in files.list(directory) if name.endswith(file_names.LOG)]
     segments = [
         Segment.load(directory, offset, settings=settings, files=files, now_ms=now_ms)
@@ -74,7 +77,10 @@ def split(segment: Segment, *, files: Files, now_ms: int) -> None:
 
 
 def _copy(segment: Segment, files: Files, now_ms: int) -> list[Segment]:
-    """Flushed `.cleaned` segments with all batches. The first has the source's base offset, and replaces its files."""
+    """Copy the batches of a segment into `.cleaned` segments, which are flushed.
+
+    The first has the source's base offset, and replaces its files.
+    """
     aborted = _aborted_in(segment)
     modified_ms = segment.files.modified_ms()
     pieces: list[Segment] = []

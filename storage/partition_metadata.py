@@ -8,8 +8,8 @@ from functools import lru_cache
 from pathlib import Path
 from uuid import UUID
 
+from ottla.protocol import kafka_uuid
 from ottla.protocol.types import ZERO_UUID
-from ottla.storage import kafka_uuid
 from ottla.storage.files import Files
 
 FILE_NAME = "partition.metadata"

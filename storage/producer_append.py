@@ -60,7 +60,7 @@ class BatchMetadata(NamedTuple):
 
     @property
     def first_sequence(self) -> int:
-        """Sequence of the batch's first record."""
+        """The sequence number of the batch's first record."""
         return (self.last_sequence - self.offset_delta) & _SEQUENCE_MASK
 
 
@@ -83,7 +83,7 @@ class ProducerState:
 
     @property
     def last_sequence(self) -> int | None:
-        """Sequence of its last record."""
+        """The sequence number of the producer's last record; None if no batch is known."""
         return self.batches[-1].last_sequence if self.batches else None
 
     def enter_epoch(self, epoch: int) -> None:
@@ -237,7 +237,8 @@ class ProducerAppend:
             expected = 0 if last_sequence is None else (last_sequence + 1) & _SEQUENCE_MASK
         if first_sequence != expected:
             raise OutOfOrderSequenceNumber(
-                f"Producer {state.producer_id}, epoch {epoch}: sequence {first_sequence}, but the next one is {expected}"
+                f"Producer {state.producer_id}, epoch {epoch}: sequence {first_sequence}, "
+                f"but the next one is {expected}"
             )
 
     def end_transaction(

@@ -26,7 +26,7 @@ class CorruptSnapshot(Exception):
 
 
 def encode(producers: Mapping[int, ProducerState]) -> bytes:
-    """The contents of a snapshot file."""
+    """The content of a snapshot file with the state of these producers."""
     pieces = [_COUNT.pack(len(producers))]
     for state in _in_javas_order(producers):
         last = state.batches[-1] if state.batches else None

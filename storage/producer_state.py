@@ -152,7 +152,8 @@ class ProducerStateManager:
                 state.coordinator_epoch = new.coordinator_epoch
                 state.last_timestamp = new.last_timestamp
                 state.transaction_first_offset = new.transaction_first_offset
-        # A follower's append has batches of several producers in turn: by producer they are not in the order of offsets.
+        # A follower's append has batches of several producers in turn: by producer they are not in the order of
+        # offsets.
         begun = [transaction for append in updates.appends for transaction in append.transactions]
         for transaction in sorted(begun, key=_first_offset):
             self._ongoing[transaction.first_offset] = transaction
@@ -194,7 +195,7 @@ class ProducerStateManager:
         return next(iter(self._ongoing), None)
 
     def on_high_watermark(self, high_watermark: int) -> None:
-        """Transactions whose marker is below the high watermark become stable."""
+        """Let transactions become stable whose marker is below the high watermark."""
         if self._unreplicated:
             self._forget_unreplicated(high_watermark)
 

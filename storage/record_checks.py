@@ -6,10 +6,10 @@ Source: LogValidator.validateRecord of Kafka 4.3.1.
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from ottla.config.log_config import LogConfig
 from ottla.protocol.errors import ErrorCode, InvalidRecord
 from ottla.protocol.records.batch import NO_TIMESTAMP, BatchHeader
 from ottla.protocol.records.record import parse_payload
-from ottla.storage.log_config import LogConfig
 
 #: Most invalid records of a batch that are reported one by one; the whole batch is rejected in any case.
 MAX_RECORD_ERRORS: Final = 1000

@@ -1,20 +1,21 @@
 """RemoteRestart: a log continues behind the remote part of its leader's log, without copying that part (KIP-405).
 
     before   [ local, or empty, perhaps of another branch )
-    after    [ == remote == )[ empty                          epochs and producer state at `offset`: those of the last copy
+    after    [ == remote == )[ empty           epochs and producer state at `offset`: those of the last copy
              ^ log start     ^ offset = local log start = log end
 
-It is a truncation of everything that takes over the leader epochs and the producer state, so that this replica can lead: it
-knows the lineage of the remote part, recognises a batch that a producer sends again, and refuses a gap.
+It is a truncation of everything that takes over the leader epochs and the producer state, so that this replica
+can lead: it knows the lineage of the remote part, recognises a batch that a producer sends again, and refuses a gap.
 
-Both come from the store, and are files of the log afterwards. They are written in a job (`next_job`), and only renamed on
-the event loop's thread. The order of the changes makes each state in between one that the next start handles:
+Both come from the store, and are files of the log afterwards. They are written in a job (`next_job`), and only
+renamed on the event loop's thread. The order of the changes makes each state in between one that the next start
+handles:
 
-    1. the checkpoints are moved back                  the old log, of which more is checked
-    2. both files are written under temporary names    the old log: the files are removed
-    3. old segments go, the newest first               the old log, truncated
-    4. both files are put in place                     an empty log at the checkpointed log start: the follower begins again
-    5. the segment at `offset` is created              done
+    1. the checkpoints are moved back                the old log, of which more is checked
+    2. both files are written under temporary names  the old log: the files are removed
+    3. old segments go, the newest first             the old log, truncated
+    4. both files are put in place                   an empty log at the checkpointed start: the follower begins again
+    5. the segment at `offset` is created            done
 
 A journal keeps renames and creations in their order; the contents of 2 are flushed.
 
@@ -42,15 +43,15 @@ _SUFFIX: Final = ".remote.tmp"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteState:
-    """What a log takes over from the copy that ends at `offset`."""
+    """The leader epochs and producer state that a log takes over from the remote copy that ends at `offset`."""
 
     offset: int
-    #: The leader's.
+    #: The log start offset of the leader.
     log_start_offset: int
-    #: Those of [log_start_offset, offset).
+    #: The leader epochs of the offsets [log_start_offset, offset).
     leader_epochs: tuple[EpochEntry, ...]
     producer_snapshot: bytes
-    #: Those of the snapshot; the log that takes over the state changes them.
+    #: The producers of the snapshot; the log that takes over the state changes them.
     producers: tuple[ProducerState, ...] = field(compare=False, repr=False)
 
     @classmethod
@@ -79,7 +80,7 @@ class RemoteState:
 
 
 def _producers_at(offset: int, snapshot: bytes) -> tuple[ProducerState, ...]:
-    """Raises CorruptSnapshot."""
+    """Decode a producer snapshot that was taken at `offset`. Raises CorruptSnapshot, also for one of a later offset."""
     states = tuple(producer_snapshot.decode(snapshot))
     for state in states:
         first, last = (
@@ -92,7 +93,10 @@ def _producers_at(offset: int, snapshot: bytes) -> tuple[ProducerState, ...]:
 
 
 class RemoteRestart:
-    """See the module. The checkpoints, and what a truncation has prepared, belong to `truncation`."""
+    """Restarts a log behind the remote part of its leader's log, without copying that part (KIP-405).
+
+    The checkpoints, and what a truncation has prepared, belong to `truncation`.
+    """
 
     def __init__(
         self,
@@ -144,7 +148,7 @@ class RemoteRestart:
         return self._written is not None and self._written == (state, self._files.generation)
 
     def _contents(self, state: RemoteState) -> dict[Path, bytes]:
-        """The temporary files."""
+        """The temporary files of a restart, and their contents: the producer snapshot and the leader epochs."""
         snapshot, epochs = self._paths(state)
         return {
             snapshot: state.producer_snapshot,
@@ -167,7 +171,10 @@ class RemoteRestart:
                     self._files.file_system.unlink(path)
 
     def restart(self, state: RemoteState, *, now_ms: int) -> None:
-        """See `Log.restart_from_remote`."""
+        """Remove everything; the empty log continues behind its remote part.
+
+        Waits for the disk only for steps that jobs have not done. Raises KafkaStorageError, and CorruptSnapshot.
+        """
         while (job := self.next_job(state)) is not None:
             job.complete()
         snapshot, epochs = self._paths(state)

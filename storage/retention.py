@@ -5,13 +5,15 @@ Only segments from the beginning are removed, up to the first one that must stay
 the high watermark: the log start offset never passes it. The active segment is removed, too, when it is due
 (the log is rolled first), unless it is empty or due by the log start offset only.
 
-A segment is as old as its headers say, and its file; if it was written later, as its records say (`ottla.storage.segment_times`).
-For local retention a segment with a timestamp in the future is as old as its file: the clients' clocks do not decide how
-long the disk keeps what the remote tier has. Total retention keeps its records until they are old by their own time.
+A segment is as old as its headers say, and its file; if it was written later, as its records say
+(`ottla.storage.segment_times`). For local retention a segment with a timestamp in the future is as old as its
+file: the clients' clocks do not decide how long the disk keeps what the remote tier has. Total retention keeps
+its records until they are old by their own time.
 
-A tiered log has two retentions (KIP-405). Total retention (`retention.ms`, `retention.bytes`) is for both tiers, and is the
-remote tier's to apply (`ottla.remote.expiration`): it advances the log start offset. Local retention (`local.retention.ms`,
-`local.retention.bytes`) removes a local segment only if the remote tier has it, or if it is before the log start:
+A tiered log has two retentions (KIP-405). Total retention (`retention.ms`, `retention.bytes`) is for both
+tiers, and is the remote tier's to apply (`ottla.remote.expiration`): it advances the log start offset. Local
+retention (`local.retention.ms`, `local.retention.bytes`) removes a local segment only if the remote tier has
+it, or if it is before the log start:
 
     log start        remote end            high watermark
         [ 0 .. ][ 10 .. ][ 20 .. ][ 30 .. ][ active 40 ..
@@ -19,12 +21,12 @@ remote tier's to apply (`ottla.remote.expiration`): it advances the log start of
         removed  removed  stays: not copied yet. The next run removes it, if it is copied by then
 
 The active segment is rolled when it is due and everything before it is copied: an idle log is offloaded completely.
-With `remote.log.copy.disable` nothing is copied any more: total retention applies to the local segments, as in a log that
-is not tiered, once it has removed everything that only the remote tier has. Until then a segment goes only if it is copied:
-it is newer than what is kept there. Kafka moves the log start over that.
+With `remote.log.copy.disable` nothing is copied any more: total retention applies to the local segments, as in
+a log that is not tiered, once it has removed everything that only the remote tier has. Until then a segment
+goes only if it is copied: it is newer than what is kept there. Kafka moves the log start over that.
 
-Source: UnifiedLog.deleteOldSegments, deletableSegments and isSegmentEligibleForDeletion of Kafka 4.3.1; the file's time is
-that of Kafka 4.4 (KAFKA-20609).
+Source: UnifiedLog.deleteOldSegments, deletableSegments and isSegmentEligibleForDeletion of Kafka 4.3.1; the
+file's time is that of Kafka 4.4 (KAFKA-20609).
 """
 
 from collections.abc import Callable
@@ -32,7 +34,7 @@ from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
-from ottla.storage.log_config import LogConfig
+from ottla.config.log_config import LogConfig
 from ottla.storage.log_offsets import LogOffsets
 from ottla.storage.log_reader import LogReader
 from ottla.storage.segment import Segment
@@ -49,12 +51,12 @@ class Retention(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is to be done."""
+        """Whether nothing is due: no segment is removed, and the active one is not rolled."""
         return not (self.segments or self.rolls_active)
 
 
 class Limits(NamedTuple):
-    """What a log keeps locally."""
+    """The limits of a log's retention: the age and the size up to which local segments are kept."""
 
     #: None: no limit.
     retention_ms: int | None
@@ -92,7 +94,7 @@ class Limits(NamedTuple):
         return None if self.retention_ms is None else now_ms - self.retention_ms
 
     def go_by_file(self, largest_ms: int, *, now_ms: int) -> bool:
-        """Whether a segment ages from when its file was last written, not from its largest timestamp (negative: none)."""
+        """Whether a segment's age is that of its file, not that of its largest timestamp (negative: it has none)."""
         return largest_ms < 0 or (self.is_local and largest_ms > now_ms)
 
 
@@ -103,7 +105,7 @@ def _time_ms(segment: Segment, limits: Limits, now_ms: int) -> int:
 
 
 def _copied_end(offsets: LogOffsets, limits: Limits) -> int:
-    """Segments that end at or before this offset need not stay for a copy; the active one is not asked."""
+    """The offset up to which segments need not stay for a copy; the active segment is not asked."""
     if not limits.must_be_copied:
         return offsets.log_end_offset
     return max(offsets.remote_end_offset or 0, offsets.log_start_offset)
@@ -112,7 +114,10 @@ def _copied_end(offsets: LogOffsets, limits: Limits) -> int:
 def waits_for_disk(
     segments: Segments, *, limits: Limits, offsets: LogOffsets, now_ms: int, most: int | None = None
 ) -> bool:
-    """Whether `due` would read timestamps of a segment from its files: after a start, none is in memory; or of its records."""
+    """Whether `due` would read timestamps of a segment from its files, or of its records.
+
+    After a start none is in memory.
+    """
     oldest_kept_ms = limits.kept_from_ms(now_ms)
     if oldest_kept_ms is None:
         return False

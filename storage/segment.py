@@ -10,7 +10,7 @@ what concerns them all: a segment is created or loaded, appended to, rolled, tru
 
     Segment
       files      SegmentFiles     directory, base offset and suffix: the paths of the four files
-      log        FileRecords      the log file: size, positions of the newest batches, descriptor, lent slices, truncation
+      log        FileRecords      the log file: size, positions of newest batches, descriptor, lent slices, truncation
       indexes    SegmentIndexes   offset, time and transaction index, the largest timestamp; verified against `log`
       reader     SegmentReader    finds and reads batches by `log` and `indexes`; the positions of expected reads
 
@@ -48,7 +48,7 @@ class SegmentBounds(Protocol):
 
     @property
     def segment_bytes(self) -> int:
-        """segment.bytes"""
+        """The size at which the active segment is rolled: `segment.bytes`."""
 
     @property
     def max_segment_ms(self) -> int:
@@ -56,7 +56,7 @@ class SegmentBounds(Protocol):
 
 
 class Segment:
-    """One segment; see the module."""
+    """A segment of a log: its batches from a base offset on, with their indexes, times and files."""
 
     __slots__ = (
         "_first_timestamp", "_times_from", "base_offset", "created_ms", "files", "indexes", "log", "reader",
@@ -171,7 +171,7 @@ class Segment:
     def append_batch(
         self, batch: Buffer, *, first_offset: int, last_offset: int, max_timestamp: int, size_bytes: int
     ) -> None:
-        """`append` of one batch in one buffer, of which only these fields are needed (`usual_append`)."""
+        """Append one batch in one buffer, of which only these header fields are needed (`usual_append`)."""
         indexes = self.indexes
         if indexes.known_largest is None:
             indexes.load_largest()
@@ -224,7 +224,7 @@ class Segment:
         return self._first_timestamp is not None or not self.log.size
 
     def set_first_timestamp(self, timestamp: int) -> None:
-        """A thread has read it, negative: there is none. Ignored if the segment has changed since."""
+        """Keep the first timestamp that a thread has read; negative: there is none. Ignored if it is known by now."""
         if not self.is_first_timestamp_in_memory:
             self._first_timestamp = timestamp
 
@@ -234,7 +234,10 @@ class Segment:
         return largest if largest >= 0 else self.files.modified_ms()
 
     def is_older_than(self, kept_from_ms: int) -> bool:
-        """Whether all records are older, for retention. Reads records that a thread has not read; see `ottla.storage.segment_times`."""
+        """Whether all records are older, for retention.
+
+        Reads records that a thread has not read; see `ottla.storage.segment_times`.
+        """
         if self.largest_timestamp_ms() >= kept_from_ms:
             return False
         return (
@@ -246,7 +249,7 @@ class Segment:
         return self.files.modified_ms() >= kept_from_ms
 
     def times_from(self, start_offset: int) -> SegmentTimes:
-        """What is known of the records at or after `start_offset`. May read the disk. [any thread]"""
+        """The known timestamps of the records at or after `start_offset`. May read the disk. [any thread]"""
         if start_offset <= self.base_offset:
             return self.times
         kept, generation = self._times_from, self.times.generation
@@ -324,7 +327,10 @@ class Segment:
         return False
 
     def _overflows_at(self, position: int) -> bool:
-        """Whether the batch there overflows, and the next one follows it: a single such offset may be a flipped bit."""
+        """Whether the batch at `position` overflows, and the next one follows it.
+
+        A single such offset may be a flipped bit.
+        """
         try:
             first, second = islice(self.log.headers(position), 2)
         except (ValueError, CorruptMessage, UnsupportedForMessageFormat):
@@ -340,7 +346,7 @@ class Segment:
         self.log.close_to_appends()
 
     def reopen_to_appends(self) -> None:
-        """Make it the active segment (again): after loading, or when later segments were truncated."""
+        """Make the segment the active one (again): after loading, or when later segments were truncated."""
         self.log.is_closed = False
 
     def close(self) -> None:
@@ -366,7 +372,7 @@ class Segment:
         return self.files.path_of(extension)
 
     def flush(self, *, with_indexes: bool = True) -> None:
-        """See SegmentFiles.flush. [any thread]"""
+        """Wait until the segment's files are on the disk; the indexes, too, `with_indexes`. [any thread]"""
         self.files.flush(with_indexes=with_indexes)
 
     def change_suffix(self, suffix: str) -> None:
@@ -375,7 +381,7 @@ class Segment:
         self.indexes.update_paths()
 
     def move_to(self, directory: Path) -> None:
-        """The log's directory has been renamed."""
+        """Adopt the paths in `directory`: the log's directory has been renamed."""
         self.files.directory = directory
         self.indexes.update_paths()
 

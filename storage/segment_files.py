@@ -1,6 +1,7 @@
 """The names of one segment's files: renamed, flushed, and removed together.
 
-Every part of a segment takes the paths from here, so that a rename of the segment or of its directory is one assignment.
+Every part of a segment takes the paths from here, so that a rename of the segment or of its directory is one
+assignment.
 """
 
 from pathlib import Path

@@ -18,7 +18,14 @@ from ottla.protocol.errors import CorruptMessage, UnsupportedForMessageFormat
 from ottla.protocol.records.batch import LOG_OVERHEAD_BYTES, BatchHeader
 from ottla.storage import file_names
 from ottla.storage.file_records import FileRecords
-from ottla.storage.index import MAX_RELATIVE_OFFSET, CorruptIndex, Index, OffsetIndex, TimeIndex, TimestampOffset
+from ottla.storage.index import (
+    MAX_RELATIVE_OFFSET,
+    CorruptIndex,
+    Index,
+    OffsetIndex,
+    TimeIndex,
+    TimestampOffset,
+)
 from ottla.storage.segment_files import SegmentFiles
 from ottla.storage.transaction_index import TransactionIndex
 
@@ -38,7 +45,7 @@ class SegmentSettings(NamedTuple):
 
 
 class SegmentIndexes:
-    """Offset, time and transaction index of one segment; see the module."""
+    """Offset, time and transaction index of one segment, verified against its log file and rebuilt from it."""
 
     __slots__ = (
         "_bytes_since_entry", "_files", "_log", "_truncation_count", "known_largest", "offsets", "settings", "times",
@@ -81,13 +88,13 @@ class SegmentIndexes:
 
     @property
     def offset_index(self) -> OffsetIndex:
-        """Loaded at the first use. Raises CorruptIndex."""
+        """The offset index, loaded at the first use. Raises CorruptIndex."""
         self.offsets.load()
         return self.offsets
 
     @property
     def time_index(self) -> TimeIndex:
-        """Loaded at the first use. Raises CorruptIndex."""
+        """The time index, loaded at the first use. Raises CorruptIndex."""
         self.times.load()
         return self.times
 
@@ -114,7 +121,7 @@ class SegmentIndexes:
         )
 
     def update_paths(self) -> None:
-        """The files have been renamed."""
+        """Adopt the paths of the index files, which have been renamed."""
         self.offsets.path = self._files.path_of(file_names.OFFSET_INDEX)
         self.times.path = self._files.path_of(file_names.TIME_INDEX)
         self.transactions.path = self._files.path_of(file_names.TRANSACTION_INDEX)
@@ -169,7 +176,7 @@ class SegmentIndexes:
         return position
 
     def add(self, position: int, *, last_offset: int, max_timestamp: int, size_bytes: int) -> None:
-        """`add_batch` by the fields that it needs."""
+        """Add the batch at `position` to the indexes, as `add_batch`, by the fields that it needs."""
         largest = self.known_largest
         assert largest is not None, str(self._log)
         if max_timestamp > largest.timestamp:

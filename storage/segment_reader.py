@@ -39,7 +39,7 @@ class SegmentRead(NamedTuple):
 
 
 class SegmentReader:
-    """The reading part of a segment; see the module."""
+    """Reads of one segment, in any thread: finds the batch of an offset or a timestamp, and reads from it on."""
 
     __slots__ = ("_files", "_indexes", "_log", "expected")
 
@@ -47,7 +47,8 @@ class SegmentReader:
         self._files = files
         self._log = log
         self._indexes = indexes
-        #: Next offset -> next position, after large batches that were just read. Only a hint, which a truncation clears.
+        #: Next offset -> next position, after large batches that were just read. Only a hint, which a
+        #: truncation clears.
         self.expected: dict[int, int] = {}
 
     # -- finding -----------------------------------------------------------------------------------
@@ -63,7 +64,10 @@ class SegmentReader:
         return self._indexes.with_rebuild(lambda: self.find_by_index(offset, may_block=may_block))
 
     def find_by_index(self, offset: int, *, may_block: bool = True) -> BatchPosition | None:
-        """As `find`, but raises CorruptIndex instead of rebuilding the indexes."""
+        """The batch that holds `offset`, or the first one after it; None if all are before.
+
+        Raises CorruptIndex where `find` would rebuild the indexes.
+        """
         start = self._indexes.scan_start(offset, may_block=may_block)
         for found in self._log.headers(start, may_block=may_block):
             if found.header.last_offset >= offset:
@@ -129,7 +133,10 @@ class SegmentReader:
         bounds: Bounds,
         is_cancelled: Callable[[], bool],
     ) -> TimestampOffset | None:
-        """`find_timestamp` in the batches that begin from `position` on and before `end`, whatever their headers claim."""
+        """The record that `find_timestamp` looks for, in the batches that begin at a position in [`position`, `end`).
+
+        The batches are read whatever their headers claim.
+        """
         return self._first_of(
             takewhile(lambda found: found[1] < end, self._log.headers(position)),
             timestamp,
@@ -149,7 +156,10 @@ class SegmentReader:
         bounds: Bounds,
         is_cancelled: Callable[[], bool],
     ) -> TimestampOffset | None:
-        """The first such record of the batches at these positions; those whose headers claim less than `least_claim` are left out."""
+        """The first record at or after `timestamp` in the batches with these headers and positions; None without one.
+
+        Batches whose headers claim less than `least_claim` are left out.
+        """
         for header, position in headers:
             if is_cancelled():
                 return None
@@ -229,7 +239,9 @@ class SegmentReader:
         return SegmentRead(records, header.base_offset, is_first_batch_incomplete=False)
 
     def read_newest(self, position: int, size: int) -> bytes | None:
-        """What `read` returns for these bytes without blocking; None where it would lend, or return anything else.
+        """A copy of these newest bytes of the file, read without blocking, as `read` would return it.
+
+        None where `read` would lend, or return anything else.
 
         Raises CorruptMessage, UnsupportedForMessageFormat, as `read`.
         """
@@ -265,8 +277,8 @@ def first_record(
 ) -> TimestampOffset | None:
     """The first record of the batch at or after `start_offset` whose timestamp is at least `timestamp`.
 
-    Decompresses the batch, within `bounds`. None also after a cancellation, as a batch may have a million records. Raises
-    KafkaError if it cannot be read, and its header claims such a record.
+    Decompresses the batch, within `bounds`. None also after a cancellation, as a batch may have a million
+    records. Raises KafkaError if it cannot be read, and its header claims such a record.
     """
     try:
         for offset, found in times_of(batch, bounds):

@@ -1,22 +1,23 @@
-"""SegmentTimes: the timestamps of a segment's records, as far as they are known, whatever the headers of its batches claim.
+"""SegmentTimes: the known timestamps of a segment's records, whatever the headers of its batches claim.
 
-A leader checks the claims of small batches, and trusts the others (`ottla.storage.validation`). A header that claims too little
-would have retention, in either tier, delete records that are newer:
+A leader checks the claims of small batches, and trusts the others (`ottla.storage.validation`). A header that
+claims too little would have retention, in either tier, delete records that are newer:
 
     claimed by the headers   when the file was last written   is older than `kept_from_ms`
     newer                    any                              no
     older                    before `kept_from_ms`            yes: the records have been there for as long
     older                    since then                       as the records say, which are read: a thread does so
 
-So for retention the records are read only of what was written long after its time, as a mirror or a restore does. A record
-whose timestamp is after its append counts as of its append.
+So for retention the records are read only of what was written long after its time, as a mirror or a restore
+does. A record whose timestamp is after its append counts as of its append.
 
-A look-up by time relies on what is known only: it reads the records up to the one that it finds, once. What it keeps of a
-segment is small: up to where it has read, the largest timestamp until there, and where headers claim too little, of which
-there may be one entry a MiB. Headers that claim too much do no harm, since a batch is opened before it is an answer.
+A look-up by time relies on what is known only: it reads the records up to the one that it finds, once. What it
+keeps of a segment is small: up to where it has read, the largest timestamp until there, and where headers claim
+too little, of which there may be one entry a MiB. Headers that claim too much do no harm, since a batch is
+opened before it is an answer.
 
-A copy in the remote tier gets the times of its records (`times_of_file`): its metadata the largest one, and its time index what
-the headers do not say. So a look-up in a copy relies on both, in any broker, without reading more.
+A copy in the remote tier gets the times of its records (`times_of_file`): its metadata the largest one, and its
+time index what the headers do not say. So a look-up in a copy relies on both, in any broker, without reading more.
 
 Source: none in Kafka, which checks every record when it is produced.
 """
@@ -44,35 +45,36 @@ __all__ = [
     "times_of_file",
 ]
 
-#: Bytes of records, decompressed, that a look-up by time reads before it gives its thread to the next one: some 0.3 to 1 ms.
-#: While a thread reads times, the event loop waits for the interpreter's lock: 6 ms in the median with pieces of 8 MiB.
+#: Bytes of records, decompressed, that a look-up by time reads before it gives its thread to the next one: some
+#: 0.3 to 1 ms. While a thread reads times, the event loop waits for the interpreter's lock: 6 ms in the median
+#: with pieces of 8 MiB.
 PIECE_BYTES: Final = 512 * 1024
-#: Batches whose headers claim too little are found by the part of the file in which they begin. `ottla.storage.kept_times` keeps such
-#: parts: another size needs another version of its file.
+#: Batches whose headers claim too little are found by the part of the file in which they begin.
+#: `ottla.storage.kept_times` keeps such parts: another size needs another version of its file.
 STRETCH_BYTES: Final = 1024 * 1024
 #: Bytes of one read of the file; more only for a batch that is larger.
 _READ_BYTES: Final = 128 * 1024
 
 
 class Known(NamedTuple):
-    """What the batches before a position have."""
+    """The largest timestamp of the batches before a position, and the parts whose headers claim too little."""
 
     position: int = 0
     largest: int = NO_TIMESTAMP
-    #: Parts of `STRETCH_BYTES` with batches whose headers claim too little: the position of the first one, and the largest
-    #: timestamp of all of them. In their order, not overlapping.
+    #: Parts of `STRETCH_BYTES` with batches whose headers claim too little: the position of the first one, and
+    #: the largest timestamp of all of them. In their order, not overlapping.
     understated: tuple[tuple[int, int], ...] = ()
     #: The position of the last batch.
     last: int = -1
 
 
 class SegmentTimes:
-    """What is known of the timestamps of a segment's records, from threads that have read them."""
+    """The known timestamps of a segment's records, from threads that have read them."""
 
     __slots__ = ("_begin", "_known", "generation", "start_offset")
 
     def __init__(self, *, start_offset: int = 0, position: int = 0) -> None:
-        """Of the records at or after `start_offset`, whose batch is at `position`."""
+        """Cover the records at or after `start_offset`, whose batch is at `position`; nothing is known yet."""
         self.start_offset = start_offset
         self._begin = Known(position)
         #: Incremented by a truncation.
@@ -81,12 +83,12 @@ class SegmentTimes:
         self._known = (0, self._begin)
 
     def forget(self) -> None:
-        """The segment has been truncated."""
+        """Forget the known timestamps: the segment has been truncated."""
         self.generation += 1
 
     @property
     def known(self) -> Known:
-        """What has been read."""
+        """The timestamps that have been read; after a truncation, none."""
         generation, known = self._known
         return known if generation == self.generation else self._begin
 
@@ -100,7 +102,7 @@ class SegmentTimes:
         return self.known.largest
 
     def read_piece(self, log: FileRecords, *, end: int, most_bytes: int) -> int:
-        """Read on, up to `end` or about `most_bytes` of records; returns the number of bytes that were read. [any thread]
+        """Read on, up to `end` or about `most_bytes` of records; returns the number of bytes read. [any thread]
 
         `end` is between two batches. Memory: what is read of the file at a time, or one batch, decompressed.
         """
@@ -121,7 +123,11 @@ class SegmentTimes:
 def _read_on(
     known: Known, pread: Callable[[int, int], bytes], end: int, *, most_bytes: int, start_offset: int
 ) -> tuple[Known, int]:
-    """A batch whose records cannot be read counts as what its header claims; what follows a damaged header as nothing."""
+    """Read about `most_bytes` of records more, up to `end`; returns the known timestamps and the bytes read.
+
+    A batch whose records cannot be read has the timestamp that its header claims. What follows a damaged header has
+    none.
+    """
     position, largest, found, last = known
     understated = list(found)
     read_bytes = 0
@@ -164,7 +170,7 @@ def _batches(
 
 
 def _largest_of(header: BatchHeader, batch: memoryview, start_offset: int) -> tuple[int, int]:
-    """The largest timestamp of the batch's records from `start_offset` on, -1 without any; and the bytes that were read."""
+    """The largest timestamp of the batch's records from `start_offset` on, -1 without any; and the bytes read."""
     if header.is_log_append_time and header.base_offset >= start_offset:
         return (header.max_timestamp if header.records_count else NO_TIMESTAMP), len(batch)
     try:

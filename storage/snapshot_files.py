@@ -57,13 +57,13 @@ class SnapshotFiles:
         producers.last_snapshot_offset = offset
 
     def add(self, offset: int) -> None:
-        """A snapshot file at `offset` has been written."""
+        """Add the offset of a snapshot file that has been written."""
         at = bisect_left(self.offsets, offset)
         if at == len(self.offsets) or self.offsets[at] != offset:
             self.offsets.insert(at, offset)
 
     def adopt(self, path: Path, *, offset: int) -> None:
-        """The snapshot at `offset` is this file, which is renamed."""
+        """Take the file `path`, which is renamed, as the snapshot at `offset`."""
         self._files.rename(path, self.path_of(offset))
         self.add(offset)
 
@@ -85,14 +85,17 @@ class SnapshotFiles:
             self.remove(offset)
 
     def remove_outside(self, *, first_offset: int, end_offset: int) -> None:
-        """Remove the snapshots outside of [first, end]."""
+        """Remove the snapshots at offsets outside of [first_offset, end_offset], both included."""
         for offset in [at for at in self.offsets if not first_offset <= at <= end_offset]:
             self.remove(offset)
 
     def restore(
         self, producers: ProducerStateManager, *, first_offset: int, end_offset: int, now_ms: int
     ) -> list[int]:
-        """As `load`, but removes nothing; returns the offsets of the corrupt snapshots that it skipped. [any thread]"""
+        """Load the newest good snapshot in [first, end] into `producers`; without one, they are empty as of the first.
+
+        Removes nothing; returns the offsets of the corrupt snapshots that it skipped. [any thread]
+        """
         corrupt = []
         for offset in [at for at in reversed(self.offsets) if first_offset <= at <= end_offset]:
             try:

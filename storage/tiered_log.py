@@ -7,8 +7,8 @@
 
 A segment can be copied when it is closed and every record in it is decided and committed. Its files do not change any
 more. They may disappear while they are copied: the log start passes the segment (DeleteRecords), the log is truncated,
-rebuilt, moved to another directory or deleted. So the copier asks `SegmentToCopy.is_current` after the copy, on the event
-loop's thread, before the copy counts as finished.
+rebuilt, moved to another directory or deleted. So the copier asks `SegmentToCopy.is_current` after the copy, on
+the event loop's thread, before the copy counts as finished.
 
 Source: RemoteLogManager.RLMCopyTask.candidateLogSegments and copyLogSegment of Kafka 4.3.1.
 """
@@ -46,15 +46,15 @@ def can_be_tiered(topic: str) -> bool:
 
 
 class _Log(Protocol):
-    """A `ottla.storage.log.Log`, which imports this module."""
+    """The parts of a log that are used here: `ottla.storage.log.Log` itself imports this module."""
 
     @property
     def files(self) -> LogFiles:
-        """Its files."""
+        """The log's segments and producer snapshots."""
 
     @property
     def availability(self) -> LogAvailability:
-        """Handles I/O errors."""
+        """Handles I/O errors of the log, which take it offline."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,11 +105,14 @@ class SegmentToCopy:
         return times_of_file(self.file, self._segment.files.system, on_piece=lambda: None)
 
     def modified_ms(self) -> int:
-        """When the segment was last written: its time for retention if no record has one. Raises OSError."""
+        """The time of the segment's last write: its time for retention if no record has one. Raises OSError."""
         return self._segment.files.modified_ms()
 
     def is_current(self, log: _Log) -> bool:
-        """Whether `log` still has this segment, unchanged. False also after a truncation behind it: it is copied again."""
+        """Whether `log` still has this segment, unchanged.
+
+        False also after a truncation behind it: it is copied again.
+        """
         return log.files.generation == self._generation and self._segment in log.files.segments
 
 

@@ -1,7 +1,8 @@
 """TimeSearch: a look-up by time in one log (ListOffsets), in pieces.
 
-A header may claim too early a time, so the records up to the one that is found have to be read, once (`ottla.storage.segment_times`).
-Of a large log that takes seconds. So a thread carries out one step after the other, and does other work in between.
+A header may claim too early a time, so the records up to the one that is found have to be read, once
+(`ottla.storage.segment_times`). Of a large log that takes seconds. So a thread carries out one step after the
+other, and does other work in between.
 
 Source: none in Kafka, which reads one batch.
 """
@@ -13,7 +14,10 @@ from ottla.storage.log_reader import LogReader
 
 
 class TimeSearch:
-    """See the module. After a step that returns True, `found` is the record; None: there is none, or it was cancelled."""
+    """A look-up by time in one log, which a thread carries out in steps.
+
+    After a step that returns True, `found` is the record; None: there is none, or it was cancelled.
+    """
 
     __slots__ = ("_is_cancelled", "_reader", "_timestamp", "found")
 

@@ -48,7 +48,7 @@ class _Prepared(NamedTuple):
 
 
 class LogTruncation:
-    """The truncating part of a log; see the module."""
+    """Removes the end of a log, or all of it, after jobs that do what waits for the disk."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class LogTruncation:
         return None
 
     def restart_job(self, offset: int, *, log_start_offset: int | None = None) -> BackgroundJob | None:
-        """As `next_job`, for `truncate_fully_and_start_at`."""
+        """The next job that `truncate_fully_and_start_at` would otherwise wait for; None if there is none left."""
         with self._availability:
             return self._checkpoints.truncation_job(
                 recovery_point=min(offset, self._files.segments.first.base_offset),
@@ -169,7 +169,7 @@ class LogTruncation:
     # -- on the event loop's thread ----------------------------------------------------------------------
 
     def truncate_to(self, offset: int, *, now_ms: int) -> bool:
-        """See `Log.truncate_to`."""
+        """Remove everything from `offset` on, with the whole batch that holds it; False if there is nothing."""
         assert offset >= 0, offset
         offsets, files = self._offsets, self._files
         if offset >= offsets.log_end_offset:
@@ -196,13 +196,14 @@ class LogTruncation:
         return True
 
     def _segments_after(self, offset: int) -> list[Segment]:
-        """The segments that are removed as a whole."""
+        """The segments that a truncation to `offset` removes as a whole."""
         return [segment for segment in self._files.segments if segment.base_offset > offset]
 
     def _recovery_point_at(self, offset: int, kept: Segment) -> int:
         """The recovery point after a truncation to `offset`, in the segment `kept`.
 
-        Its end and its indexes are not on the disk: after the next roll recovery would trust them, if the point were there.
+        Its end and its indexes are not on the disk: after the next roll recovery would trust them, if the
+        point were there.
         """
         point = self._offsets.recovery_point
         return point if point < offset else kept.base_offset
@@ -222,7 +223,8 @@ class LogTruncation:
             files.remove_after(later, now_ms)
         cuts_batches = not later or offset < later[0].base_offset
         if cuts_batches and not files.removals.all_flushed:
-            # Also a power failure must not restore them: if the truncated segment reached the disk first, they would follow it.
+            # Also a power failure must not restore them: if the truncated segment reached the disk first, they
+            # would follow it.
             files.flush_removals()
         files.truncate_active(offset, now_ms)
         self._epochs.truncate_from_end(offset)
@@ -262,7 +264,10 @@ class LogTruncation:
     def truncate_fully_and_start_at(
         self, offset: int, *, now_ms: int, log_start_offset: int | None = None
     ) -> None:
-        """See `Log.truncate_fully_and_start_at`."""
+        """Remove everything; the empty log starts at `offset`. Raises KafkaStorageError.
+
+        `log_start_offset` is lower if the records before `offset` are in the remote tier.
+        """
         start = offset if log_start_offset is None else log_start_offset
         self._restart_with(offset, log_start_offset=start, epochs=(), now_ms=now_ms)
 
@@ -286,8 +291,8 @@ class LogTruncation:
     ) -> None:
         """Replace all segments by an empty one at `offset`.
 
-        `take_over` sets epochs and producers. It is called when the old files are gone, and the new ones do not exist: a
-        crash in it leaves an empty log. Raises KafkaStorageError.
+        `take_over` sets epochs and producers. It is called when the old files are gone, and the new ones do not
+        exist: a crash in it leaves an empty log. Raises KafkaStorageError.
         """
         offsets, files = self._offsets, self._files
         with self._availability:

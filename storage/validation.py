@@ -9,9 +9,10 @@ A leader's append is one batch of magic 2. In order:
    the topic's codec where `compression.type` names another one.
 
 Step 2 needs the records. Kafka iterates over all of them in every batch (and decompresses for it). In Python this takes
-0.35 us a record: for a megabyte of 1,000 records it would nearly double the cost of the append, for one of 10,000 multiply it
-by ten; the fastest parser of a library (aiokafka's, in Cython) takes a fifth of that, needs an import of 80 ms, and is made
-for bytes from a broker. So a batch is opened where it has few records, or where the result depends on them:
+0.35 us a record: for a megabyte of 1,000 records it would nearly double the cost of the append, for one of
+10,000 multiply it by ten; the fastest parser of a library (aiokafka's, in Cython) takes a fifth of that, needs
+an import of 80 ms, and is made for bytes from a broker. So a batch is opened where it has few records, or where
+the result depends on them:
 
 - it has at most `FULLY_CHECKED` records;
 - the topic is compacted (keys), or another codec is to be written (the batch is rebuilt anyway);
@@ -21,24 +22,26 @@ for bytes from a broker. So a batch is opened where it has few records, or where
 - the first `FRAMES_WALKED` record lengths of an uncompressed batch do not fit into it.
 
 Otherwise the header is trusted, after the CRC has shown that it is what the client wrote. So this broker, unlike
-Kafka, stores a batch of more records whose payload contradicts its header (invalid compressed data, another number of records, a
-maximum timestamp that no record has). That harms readers of the client's own topic, as garbage in a value would; no
-part of the broker relies on a payload being sound, and nothing is deleted by such a header's maximum timestamp alone
-(`ottla.storage.segment_times`). `deep=True` checks all that Kafka checks.
+Kafka, stores a batch of more records whose payload contradicts its header (invalid compressed data, another
+number of records, a maximum timestamp that no record has). That harms readers of the client's own topic, as
+garbage in a value would; no part of the broker relies on a payload being sound, and nothing is deleted by such
+a header's maximum timestamp alone (`ottla.storage.segment_times`). `deep=True` checks all that Kafka checks.
 
 The cost of opening a batch grows with the number of its records: a megabyte may hold a hundred or millions of them.
-A caller that must not block passes the budget of its `turns`. A large batch raises NeedsThread then, and is validated in a thread:
-the result is appended like the batch itself, and gets its offsets then. What is opened at once is charged, unless it is short; where
-the turn is spent, only what is short is opened at once.
+A caller that must not block passes the budget of its `turns`. A large batch raises NeedsThread then, and is
+validated in a thread: the result is appended like the batch itself, and gets its offsets then. What is opened
+at once is charged, unless it is short; where the turn is spent, only what is short is opened at once.
 
 Other differences: a transactional batch without producer id, and a producer id with a negative epoch, are rejected; a
-payload that its codec cannot read is INVALID_RECORD, where Kafka mostly returns UNKNOWN_SERVER_ERROR, and so are gaps between
-the offsets of a compressed batch that keeps its codec; negative timestamps, which Kafka's rebuilding cannot handle, are kept.
+payload that its codec cannot read is INVALID_RECORD, where Kafka mostly returns UNKNOWN_SERVER_ERROR, and so
+are gaps between the offsets of a compressed batch that keeps its codec; negative timestamps, which Kafka's
+rebuilding cannot handle, are kept.
 """
 
 from struct import Struct
 from typing import Final, NamedTuple, Protocol
 
+from ottla.config.log_config import LogConfig
 from ottla.protocol.checksum import crc32c
 from ottla.protocol.errors import (
     CorruptMessage,
@@ -67,7 +70,6 @@ from ottla.protocol.records.record import MAX_RECORD_BYTES, MAX_RECORDS, Bounds,
 from ottla.protocol.records.varint import read_varint
 from ottla.protocol.varint import encode_varint
 from ottla.storage.appending import AppendOrigin
-from ottla.storage.log_config import LogConfig
 from ottla.storage.record_checks import InvalidRecords, InvalidTimestamps, check_records
 
 __all__ = [
@@ -89,7 +91,8 @@ FULLY_CHECKED: Final = 16
 QUICK_RECORDS: Final = 500
 #: The same bound in bytes of the payload, compressed or not.
 QUICK_BYTES: Final = 64 * 1024
-#: So many bytes, of `FULLY_CHECKED` records, are opened in any turn: 2 us without a codec, 5 with lz4 or snappy, 15 with gzip, 35 with zstd.
+#: So many bytes, of `FULLY_CHECKED` records, are opened in any turn: 2 us without a codec, 5 with lz4 or
+#: snappy, 15 with gzip, 35 with zstd.
 SHORT_BYTES: Final = 8 * 1024
 #: Records that are checked, and bytes that are decompressed or compressed, in one step of a turn: some 20 us.
 _RECORDS_OF_STEP, _BYTES_OF_STEP, _COMPRESSED_BYTES_OF_STEP = 10, 8 * 1024, 1024
@@ -155,7 +158,8 @@ def validate(
 
     `records` is patched in place if it is writable, otherwise it is not changed. Bytes after the batch that are not a
     whole batch are dropped, as in Kafka. `deep` opens every batch; see the module's docstring, also for `turns`.
-    ValidatedRecords, of an earlier call with this configuration, only get their offsets, and this time with LogAppendTime.
+    ValidatedRecords, of an earlier call with this configuration, only get their offsets, and this time with
+    LogAppendTime.
     Cost: 3 us and the CRC (0.8 us for 16 KiB) for a batch that need not be opened; `usual_append` takes 1 us.
 
     Raises CorruptMessage, InvalidRecord, MessageTooLarge, UnsupportedCompressionType, UnsupportedForMessageFormat,
@@ -207,7 +211,8 @@ def validate(
                 max_timestamp=header.max_timestamp,
                 log_append_time_ms=log_append_time_ms,
             )
-        # Opened at once as by the usual append, since the records are few, but for what is large when it is decompressed.
+        # Opened at once as by the usual append, since the records are few, but for what is large when it is
+        # decompressed.
         quick_records = FULLY_CHECKED
         turns = None if source is Compression.NONE else turns
     return _open(
@@ -228,7 +233,7 @@ def validate(
 def _placed(
     validated: ValidatedRecords, *, first_offset: int, leader_epoch: int, now_ms: int
 ) -> ValidatedRecords:
-    """Assign these offsets, and the time, to a batch that was validated with others; in place if it is writable."""
+    """Assign offsets and time to a batch that was validated with others; in place if it is writable."""
     (buffer,) = validated.buffers
     batch = memoryview(buffer)
     if validated.log_append_time_ms is not None:
@@ -287,7 +292,10 @@ def _check_fields(header: BatchHeader) -> None:
 def _is_header_enough(
     header: BatchHeader, batch: memoryview, config: LogConfig, now_ms: int, log_append_time_ms: int | None
 ) -> bool:
-    """Whether records that are not few need not be read, for a topic that is not compacted and a batch that keeps its codec."""
+    """Whether a batch need not be opened, since its header is enough; its records are not few.
+
+    Precondition: the topic is not compacted, and the batch keeps its codec.
+    """
     attributes = header.attributes
     if attributes & LOG_APPEND_TIME_FLAG:
         return False
@@ -335,7 +343,7 @@ def is_framed(batch: memoryview, count: int) -> bool:
 
 
 def is_one_record(batch: memoryview) -> bool:
-    """Whether the batch is exactly one record of its base timestamp and offset, with a value and no headers, uncompressed.
+    """Whether the batch is one uncompressed record of its base timestamp and offset, with a value and no headers.
 
     False: `largest_timestamp` decides. A third of its time, and a sixth without a key: most small batches are this.
     """
@@ -370,7 +378,7 @@ def is_one_record(batch: memoryview) -> bool:
 
 
 def _plain_start(size_bytes: int) -> tuple[int, int] | None:
-    """A mask of the first eight bytes of a batch's payload, and what they are if it is one record, as `is_one_record` wants it, without a key.
+    """A mask of the first eight bytes of a batch's payload, and their value if it is one record without a key.
 
     Its lengths follow from the size. None: they have more than eight bytes, or all have fewer.
     """
@@ -399,7 +407,7 @@ def _in_place(
     max_timestamp: int,
     log_append_time_ms: int | None,
 ) -> ValidatedRecords:
-    """The same payload with new offsets; the header's timestamps are patched only if they change."""
+    """The batch with its payload as it is and new offsets; the header's timestamps are patched only if they change."""
     if log_append_time_ms is not None:
         max_timestamp = log_append_time_ms
     if (
@@ -443,8 +451,9 @@ def _open(
     is_rewritten = header.compression is not target
     payload = _payload(header, batch, config, turns, is_rewritten=is_rewritten, quick_records=quick_records)
     found = check_records(header, payload, config, now_ms, is_log_append_time=log_append_time_ms is not None)
-    # As in Kafka, the inner offsets of an uncompressed batch that keeps its codec are ignored: gaps between them stay. Those of
-    # a compressed one fail there (its records are read without keys and values, and cannot be written again).
+    # As in Kafka, the inner offsets of an uncompressed batch that keeps its codec are ignored: gaps between
+    # them stay. Those of a compressed one fail there (its records are read without keys and values, and cannot
+    # be written again).
     if not is_rewritten and found.has_gaps and header.is_compressed:
         raise InvalidRecord("The offsets of the records in the compressed batch do not follow each other")
     if header.records_count == 0 or not is_rewritten:
@@ -511,7 +520,10 @@ def _payload(
     is_rewritten: bool,
     quick_records: int,
 ) -> bytes:
-    """The records' bytes, decompressed; what is done with them is charged to `turns`. Raises InvalidRecord, and NeedsThread."""
+    """The records' bytes, decompressed; what is done with them is charged to `turns`.
+
+    Raises InvalidRecord, and NeedsThread.
+    """
     max_bytes = MAX_DECOMPRESSED_BYTES
     if turns is not None:
         max_bytes = QUICK_BYTES

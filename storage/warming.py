@@ -40,10 +40,11 @@ def warm_up_times(
     of_records: bool,
     files: Files,
 ) -> None:
-    """Read what `segment.indexes.largest` reads, of the oldest segments up to the first that ends at or after `kept_from_ms`.
+    """Read the largest timestamps of the oldest segments up to the first that ends at or after `kept_from_ms`.
 
-    A segment whose largest timestamp is one to `go_by_file` ends when its file was last written. With `of_records` also the
-    timestamps of their records, where these decide (`ottla.storage.segment_times`).
+    It reads what `segment.indexes.largest` reads. A segment whose largest timestamp is one to `go_by_file` ends when
+    its file was last written. With `of_records` also the timestamps of their records, where these decide
+    (`ottla.storage.segment_times`).
 
     [any thread] Raises as `warm_up`.
     """
@@ -69,7 +70,9 @@ def warm_up_times(
 
 
 def read_first_timestamp(segment: Segment, files: Files) -> int:
-    """What `segment.first_timestamp` reads, for `Segment.set_first_timestamp`; negative without one. [any thread]
+    """Read the largest timestamp of the segment's first batch, for `Segment.set_first_timestamp`. [any thread]
+
+    Negative without one.
 
     Raises as `warm_up`.
     """
@@ -82,8 +85,13 @@ def read_first_timestamp(segment: Segment, files: Files) -> int:
 def _separate_segment(segment: Segment, files: Files) -> Iterator[Segment]:
     """The segment's files as a Segment object of this thread."""
     separate = Segment.load(
-        segment.files.directory, segment.base_offset, settings=segment.indexes.settings, files=files, now_ms=0, suffix=segment.files.suffix
-    )  # fmt: skip
+        segment.files.directory,
+        segment.base_offset,
+        settings=segment.indexes.settings,
+        files=files,
+        now_ms=0,
+        suffix=segment.files.suffix,
+    )
     try:
         separate.open_existing()
         yield separate

@@ -23,8 +23,8 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-#: The packages whose log lines operators read; what clients' libraries log is their own affair.
-_PACKAGES = ("broker", "controller", "protocol", "remote", "runtime", "storage")
+#: The package whose log lines operators read; what clients' libraries log is their own affair.
+_PACKAGE = "ottla"
 
 
 class _Warnings(logging.Handler):
@@ -36,7 +36,7 @@ class _Warnings(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         # How long a turn takes depends on the machine and on pytest's heap: it is checked with OTTLA_LOOP_STALL_MS.
-        if record.name.partition(".")[0] in _PACKAGES and record.name != stalls.__name__:
+        if record.name.partition(".")[0] == _PACKAGE and record.name != stalls.__name__:
             self.lines.append(f"{record.name}: {record.getMessage()}")
 
 

@@ -4,8 +4,8 @@
     make fuzz ARGS="--seconds 600 metadata_snapshots"  ten minutes for this one
 
 One process (atheris, which is libFuzzer) at a time, and the next one after its first find. A find is written to
-`tests/unit/any_bytes/corpus/<entry point>/`, where the unit tests read it from then on; inputs that only reach new code stay
-in `.fuzz/`, from which the next run continues.
+`tests/unit/any_bytes/corpus/<entry point>/`, where the unit tests read it from then on;
+inputs that only reach new code stay in `.fuzz/`, from which the next run continues.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 FINDS = ROOT / "tests" / "unit" / "any_bytes" / "corpus"
-PACKAGES = ["broker", "controller", "protocol", "remote", "storage"]
+PACKAGES = ["ottla"]
 #: A find, too: an input that takes longer than this, in seconds, or a process that gets larger.
 SLOWEST_S = 5
 MOST_MEBIBYTES = 1024

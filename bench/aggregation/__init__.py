@@ -1,4 +1,4 @@
-"""From the rows that Spark tasks yield to the result of a run: merged per second and per phase in Spark, then medians and ratios.
+"""Aggregation of the rows of Spark tasks into a run's result: merged per second and phase, then medians and ratios.
 
 result folder
     rows.parquet        all rows of all tasks (`ottla.bench.generators.rows`), with target, run and phase

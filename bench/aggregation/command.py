@@ -33,13 +33,13 @@ def compare(results: Sequence[Path], master: str) -> None:
 
 
 def names_of(paths: Sequence[Path]) -> list[str]:
-    """Of the folders or files; the paths themselves where two have the same name."""
+    """Return the names of the folders or files; the paths themselves where two have the same name."""
     names = [path.resolve().parent.name if path.name == SUMMARY else path.resolve().stem for path in paths]
     return names if len(set(names)) == len(names) else [str(path) for path in paths]
 
 
 def read_result(path: Path) -> Report:
-    """A result folder's summary, or a result file. Raises a ClickException that says what it is instead."""
+    """Read a result folder's summary, or a result file. Raises a ClickException that says what the path is instead."""
     file = path / SUMMARY if path.is_dir() else path
     try:
         report = from_json(file.read_text())

@@ -1,7 +1,7 @@
 """Results of any runs compared by Spark SQL: medians, spread, ratio, and whether the difference exceeds the noise.
 
-A side is a target of a result. It is compared with the baseline of its result, and with the same target of the first result that
-has it.
+A side is a target of a result. It is compared with the baseline of its result, and with the same target of
+the first result that has it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ from ottla.bench.report import Report
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: What makes a figure the same one in several results.
+#: The key of a figure, equal for the same figure in several results.
 _Key = tuple[str, str, str, str]
 _KEY: Final = "program string, section string, load string, metric string"
 _MEASURED: Final = f"side string, {_KEY}, position int, value double"
@@ -30,7 +30,8 @@ _QUERY: Final = """
         GROUP BY side, program, section, load, metric
     )
     SELECT pairs.reference, pairs.side, program, section, load, metric,
-           r.lower AS reference_lower, r.median AS reference_median, r.upper AS reference_upper, r.runs AS reference_runs,
+           r.lower AS reference_lower, r.median AS reference_median, r.upper AS reference_upper,
+           r.runs AS reference_runs,
            s.lower, s.median, s.upper, s.runs,
            try_divide(s.median, r.median) AS ratio, mann_whitney_p(r.runs, s.runs) AS p
     FROM pairs
@@ -55,7 +56,7 @@ class Spread:
     upper: float
 
     def shown(self, unit: Unit) -> str:
-        """The median, and the quartiles.
+        """Return the median, and the quartiles, as text.
 
         >>> Spread(runs=[1.0, 2.0, 4.0], lower=1.5, median=2.0, upper=3.0).shown(Unit(name="s"))
         '2.00 (1.50 to 3.00)'
@@ -73,19 +74,22 @@ class Difference:
     row: Row
     reference: Spread
     compared: Spread
-    #: Of the medians; None where the reference's is zero.
+    #: The ratio of the medians; None where the reference's is zero.
     ratio: float | None
     p: float
 
     @property
     def noise(self) -> Noise:
-        """Whether the difference exceeds it. Faults have no noise: what is lost in one of many runs is lost."""
+        """The relation of the difference to the noise.
+
+        Faults have no noise: what is lost in one of many runs is lost.
+        """
         if self.row.figure.is_fault and max(self.reference.runs) != max(self.compared.runs):
             return Noise.EXCEEDED
         return verdict(self.reference.runs, self.compared.runs)
 
     def words(self) -> str:
-        """The verdict with what it is based on."""
+        """Return the verdict with its basis: p and the numbers of runs, or the faults."""
         counts = f"{len(self.reference.runs)} and {len(self.compared.runs)} runs"
         if self.row.figure.is_fault and self.noise is Noise.EXCEEDED:
             most = [f"{max(spread.runs):,.0f}" for spread in (self.reference, self.compared)]
@@ -100,7 +104,10 @@ class Difference:
 
 
 def compare(spark: "SparkSession", results: Sequence[tuple[str, Report]]) -> list[Difference]:
-    """All figures that a side has in common with its reference. `results`: (name, result). Raises NothingToCompare."""
+    """Compare all figures that a side has in common with its reference. Raises NothingToCompare.
+
+    `results` has the name and the report of each.
+    """
     pairs = pairs_of(results)
     rows = {key: row for key, _, row in _rows(results)}
     spark.createDataFrame([(at, *pair) for at, pair in enumerate(pairs)], _PAIRS).createOrReplaceTempView(
@@ -118,7 +125,7 @@ def compare(spark: "SparkSession", results: Sequence[tuple[str, Report]]) -> lis
 
 
 def pairs_of(results: Sequence[tuple[str, Report]]) -> list[tuple[str, str]]:
-    """(reference, side) for each side that has a reference."""
+    """Return (reference, side) for each side that has a reference."""
     pairs: dict[tuple[str, str], None] = {}
     for at, (name, report) in enumerate(results):
         own = list(report.targets)
@@ -141,7 +148,7 @@ def _side(results: Sequence[tuple[str, Report]], name: str, target: str) -> str:
 
 
 def _rows(results: Sequence[tuple[str, Report]]) -> Iterator[tuple[_Key, str, Row]]:
-    """(key, name of the result, row) of all results."""
+    """Yield (key, name of the result, row) of all results."""
     for name, report in results:
         for section in report.sections:
             for row in section.rows():
@@ -149,7 +156,7 @@ def _rows(results: Sequence[tuple[str, Report]]) -> Iterator[tuple[_Key, str, Ro
 
 
 def _measured(results: Sequence[tuple[str, Report]]) -> Iterator[tuple[object, ...]]:
-    """A row of _MEASURED for each figure of each run."""
+    """Yield a row of _MEASURED for each figure of each run."""
     for position, (key, name, row) in enumerate(_rows(results)):
         for target in row.table.samples:
             for value in row.values(target):
@@ -182,7 +189,7 @@ def _difference(found: Mapping[str, Any], rows: Mapping[_Key, Row]) -> Differenc
 
 
 def as_markdown(differences: Sequence[Difference]) -> str:
-    """A table for each pair of sides, and how to read it."""
+    """Return a table for each pair of sides, with an explanation."""
     lines = []
     for reference, side, section in dict.fromkeys(
         (it.reference_side, it.side, it.section) for it in differences
@@ -213,6 +220,7 @@ def _tally(differences: Sequence[Difference]) -> str:
 
 
 _METHOD: Final = (
-    f"A difference exceeds the noise if p of the exact Mann-Whitney test over the runs is below {SIGNIFICANT:g}: runs of equal "
-    f"sides are so far apart in at most one row of {1 / SIGNIFICANT:.0f}. Four runs of each side are the fewest that can exceed it."
+    "A difference exceeds the noise if p of the exact Mann-Whitney test over the runs is below "
+    f"{SIGNIFICANT:g}: runs of equal sides are so far apart in at most one row of {1 / SIGNIFICANT:.0f}. "
+    "Four runs of each side are the fewest that can exceed it."
 )

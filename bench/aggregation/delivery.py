@@ -1,8 +1,8 @@
-"""What became of the records: acknowledged, lost, seen twice, seen in another order, corrupt.
+"""Delivery of the records of a run: acknowledged, lost, seen twice, seen in another order, corrupt.
 
 A record is lost if its producer has an acknowledgement and a reader of the whole stream has not seen it. Streams are
-counted, not listed: unacknowledged records that were written nevertheless can hide as many lost ones, so that the count is
-the least number of them.
+counted, not listed: unacknowledged records that were written nevertheless can hide as many lost ones, so that
+the count is the least number of them.
 """
 
 from collections.abc import Collection
@@ -14,17 +14,18 @@ from pyspark.sql import functions as F  # noqa: N812 - as Spark's users call it
 from ottla.bench.generators.rows import Kind, Role
 
 _PHASE: Final = ("target", "run", "phase")
-#: What readers count beside the records that they have seen.
+#: The faults that readers count beside the records that they have seen.
 FAULTS: Final = ("duplicates", "out_of_order", "corrupt")
 
 
 def delivered(
     rows: DataFrame, readings: DataFrame, *, stopped: Collection[tuple[str, int, str]] = ()
 ) -> DataFrame:
-    """One row for each phase with streams: target, run, phase, acknowledged, to_read, lost, and FAULTS.
+    """Return one row for each phase with streams: target, run, phase, acknowledged, to_read, lost, and FAULTS.
 
-    `rows` are labelled, `readings` of the schema READINGS (`ottla.bench.aggregation.loads`). Columns are null where there was no
-    producer, or no reader. `stopped` names the phases that were stopped: what their readers have not seen is not lost.
+    `rows` are labelled, `readings` of the schema READINGS (`ottla.bench.aggregation.loads`). Columns are null
+    where there was no producer, or no reader. `stopped` names the phases that were stopped: what their
+    readers have not seen is not lost.
     """
     streams = rows.where(F.col("kind") == Kind.STREAM.value)
     produced = streams.where(F.col("role") == Role.PRODUCER.value)
@@ -51,7 +52,7 @@ def delivered(
 
 
 def _complete(rows: DataFrame, stopped: Collection[tuple[str, int, str]]) -> DataFrame:
-    """The phases that have come to their end."""
+    """Return the phases that have come to their end."""
     ran = rows.where(F.col("kind") == Kind.CLIENT.value).select(*_PHASE).distinct()
     for target, run, phase in stopped:
         ran = ran.where(~((F.col("target") == target) & (F.col("run") == run) & (F.col("phase") == phase)))
@@ -59,7 +60,7 @@ def _complete(rows: DataFrame, stopped: Collection[tuple[str, int, str]]) -> Dat
 
 
 def _missed(produced: DataFrame, consumed: DataFrame, readings: DataFrame, complete: DataFrame) -> DataFrame:
-    """Of each phase with readers of whole streams: how many records they had to see, and how many they have not."""
+    """Return, for each phase with readers of whole streams, the number of records to see, and of those not seen."""
     acknowledged = produced.select(
         "target",
         "run",

@@ -15,7 +15,7 @@ from ottla.bench.generators.rows import SCHEMA, Row
 ROWS: Final = "rows.parquet"
 SECONDS: Final = "seconds.parquet"
 SUMMARY: Final = "summary.json"
-#: What each row, and each sample from outside, belongs to.
+#: The columns that each row, and each sample from outside, is labelled with.
 MEASURED: Final = "target string, run int, phase string"
 _ARROW: Final = {
     "string": pa.string(),
@@ -27,7 +27,7 @@ _ARROW: Final = {
 
 
 def write_rows(rows: Sequence[Row], folder: Path, *, target: str, run: int, phase: str) -> None:
-    """Append what the tasks of a phase have yielded."""
+    """Append the rows that the tasks of a phase have yielded."""
     values = [(target, run, phase, *row.values()) for row in rows]
     append(values, f"{MEASURED}, {SCHEMA}", folder / ROWS)
 
@@ -51,12 +51,12 @@ def append(values: Sequence[tuple[object, ...]], schema: str, folder: Path) -> N
 
 
 def _plain(value: object) -> object:
-    """Arrow knows no enumerations."""
+    """Return a value without its enumeration, which Arrow does not know."""
     return value.value if isinstance(value, Enum) else value
 
 
 def read_rows(spark: SparkSession, folder: Path) -> DataFrame:
-    """All rows; none if no phase came to its end."""
+    """Read all rows; none if no phase came to its end."""
     schema = f"{MEASURED}, {SCHEMA}"
     if not (folder / ROWS).exists():
         return spark.createDataFrame([], schema)
@@ -70,7 +70,10 @@ def write_seconds(seconds: DataFrame, folder: Path) -> None:
 
 
 def labelled(rows: DataFrame, labels: DataFrame) -> DataFrame:
-    """Rows with `clients`, the group of equal clients, and `label`, how it is shown (`ottla.bench.aggregation.loads`)."""
+    """Add `clients`, the group of equal clients, and `label`, the name under which it is shown, to the rows.
+
+    Both are those of `ottla.bench.aggregation.loads`.
+    """
     grouped = rows.withColumn("clients", F.regexp_extract("client", r"^[a-z]+-\d+", 0))
     with_labels = grouped.join(F.broadcast(labels), ["phase", "clients"], "left")
     return with_labels.withColumn("label", F.coalesce("label", "role"))

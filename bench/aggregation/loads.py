@@ -1,4 +1,4 @@
-"""The loads of a workload: groups of equal clients, which are shown together, and which streams a reader reads as a whole.
+"""The loads of a workload: groups of equal clients, shown together, and the streams that readers read as a whole.
 
 Pure: a workload in, rows for Spark out.
 """
@@ -21,12 +21,12 @@ class Load:
     phase: str
     role: Role
     group: int
-    #: How it is shown: its role, and a number from 1 if the phase has several groups of it.
+    #: The name under which it is shown: its role, and a number from 1 if the phase has several groups of it.
     label: str
 
     @property
     def clients(self) -> str:
-        """The beginning of their names."""
+        """The beginning of the names of its clients."""
         return f"{self.role.value}-{self.group}"
 
     @property
@@ -36,7 +36,7 @@ class Load:
 
 
 def loads_of(phase: Phase) -> list[Load]:
-    """All of a phase, in the order of the workload."""
+    """Return all loads of a phase, in the order of the workload."""
     counts = {
         Role.PRODUCER: len(phase.producers),
         Role.CONSUMER: len(phase.consumers),
@@ -59,7 +59,7 @@ LABELS: Final = "phase string, clients string, label string"
 
 
 def label_rows(workload: Workload) -> list[tuple[str, str, str]]:
-    """Of the schema LABELS."""
+    """Return the rows of the schema LABELS for a workload."""
     return [(load.phase, load.clients, load.label) for phase in workload.phases for load in loads_of(phase)]
 
 
@@ -67,12 +67,12 @@ def label_rows(workload: Workload) -> list[tuple[str, str, str]]:
 class Reading:
     """Some producers' streams that a reader reads from their first record to their last one."""
 
-    #: Where the reader is.
+    #: The phase of the reader.
     phase: str
-    #: As `Load.clients`, and one of them if each reads everything.
+    #: The load of the readers as `Load.clients`, and one of them if each reads everything.
     readers: str
     reader: str | None
-    #: Where the producers are.
+    #: The phase of the producers.
     stream_phase: str
     producers: str
 
@@ -82,7 +82,7 @@ assert [field.name for field in fields(Reading)] == [column.split()[0] for colum
 
 
 def readings_of(workload: Workload) -> list[Reading]:
-    """What has to be complete: where a record is missing, it is lost."""
+    """Return the readings that have to be complete: where a record is missing, it is lost."""
     kept = {topic.name for topic in workload.topics if _keeps_all(topic)}
     return [
         Reading(
@@ -102,7 +102,10 @@ def readings_of(workload: Workload) -> list[Reading]:
 
 
 def _readers(phases: Sequence[Phase], at: int) -> Iterator[tuple[str, str, str | None, int, int]]:
-    """(topic, readers, reader, from which phase to before which one they read all records); of the phase with this index."""
+    """Yield (topic, readers, reader, first, end) of the phase with this index.
+
+    The readers read all records of the phases from `first` to before `end`.
+    """
     phase = phases[at]
     for group, consumers in enumerate(phase.consumers):
         name = f"{Role.CONSUMER.value}-{group}"
@@ -119,13 +122,16 @@ def _readers(phases: Sequence[Phase], at: int) -> Iterator[tuple[str, str, str |
 
 
 def _last_written(phases: Sequence[Phase], topic: str) -> int:
-    """The last phase that writes to a topic. What it has written may still be in active segments, which are not tiered."""
+    """Return the last phase that writes to a topic.
+
+    The records that it has written may still be in active segments, which are not tiered.
+    """
     written = [at for at, phase in enumerate(phases) if any(it == topic for it, _ in _producers(phase))]
     return written[-1] if written else 0
 
 
 def _producers(phase: Phase) -> Iterator[tuple[str, str]]:
-    """(topic, producers)"""
+    """Yield (topic, producers) for each group of producers, and each job that writes."""
     for group, producers in enumerate(phase.producers):
         yield producers.topic, f"{Role.PRODUCER.value}-{group}"
     for number, job in enumerate(phase.jobs):
@@ -134,7 +140,7 @@ def _producers(phase: Phase) -> Iterator[tuple[str, str]]:
 
 
 def reading_rows(workload: Workload) -> list[tuple[object, ...]]:
-    """Of the schema READINGS."""
+    """Return the rows of the schema READINGS for a workload."""
     return [astuple(reading) for reading in readings_of(workload)]
 
 

@@ -1,9 +1,10 @@
 """Whether two groups of runs differ by more than their noise: the Mann-Whitney test, by its exact distribution.
 
-It asks whether the runs of one group are larger than those of the other one, whatever the distribution of either is: p is
-the part of all ways to divide the runs into two such groups in which they are as far apart. Runs are few, so that neither
-a normal distribution nor a bootstrap, which repeats the same few values, says more. With three runs of each the
-smallest p is 0.1: no difference exceeds the noise then, however large it is.
+It asks whether the runs of one group are larger than those of the other one, whatever the distribution of
+either is: p is the part of all ways to divide the runs into two such groups in which they are as far apart.
+Runs are few, so that neither a normal distribution nor a bootstrap, which repeats the same few values, says
+more. With three runs of each the smallest p is 0.1: no difference exceeds the noise then, however large it
+is.
 """
 
 import math
@@ -18,18 +19,18 @@ SIGNIFICANT: Final = 0.05
 
 
 class Noise(Enum):
-    """What can be said of a difference."""
+    """The relation of a difference to the noise of runs."""
 
     EXCEEDED = "exceeds the noise"
     WITHIN = "within the noise"
-    #: Too few runs for any difference to exceed it.
+    #: There are too few runs for any difference to exceed the noise.
     UNKNOWN = "cannot say"
-    #: All runs of both have the same value.
+    #: All runs of both groups have the same value.
     EQUAL = "equal"
 
 
 def verdict(first: Sequence[float], second: Sequence[float]) -> Noise:
-    """What can be said of the difference of two groups of runs.
+    """Return the relation to the noise of the difference between two groups of runs.
 
     >>> verdict([1.0, 1.1, 1.2, 1.3], [1.4, 1.5, 1.6, 1.7]).value, verdict([1.0, 1.1, 1.2], [1.4, 1.5, 1.6]).value
     ('exceeds the noise', 'cannot say')
@@ -42,7 +43,7 @@ def verdict(first: Sequence[float], second: Sequence[float]) -> Noise:
 
 
 def least_p(first: int, second: int) -> float:
-    """The p of two groups of such sizes of which each run of one is larger than all of the other one.
+    """Return the p of two groups of such sizes of which each run of one is larger than all of the other one.
 
     >>> least_p(3, 3), round(least_p(5, 5), 4)
     (0.1, 0.0079)
@@ -51,7 +52,7 @@ def least_p(first: int, second: int) -> float:
 
 
 def mann_whitney_p(first: Sequence[float], second: Sequence[float]) -> float:
-    """Two-sided, exact also where values are equal: these have the mean of their ranks.
+    """Return the two-sided p, exact also where values are equal: these have the mean of their ranks.
 
     Cost: O(runs^2 x sum of ranks); instant for dozens of runs.
     """
@@ -70,7 +71,7 @@ def mann_whitney_p(first: Sequence[float], second: Sequence[float]) -> float:
 
 
 def _doubled_ranks(values: Sequence[float]) -> list[int]:
-    """Twice the rank of each, so that the mean rank of equal ones is a whole number."""
+    """Return twice the rank of each value, so that the mean rank of equal ones is a whole number."""
     return [
         sum(other < value for other in values) + sum(other <= value for other in values) + 1
         for value in values

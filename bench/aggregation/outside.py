@@ -1,4 +1,4 @@
-"""What brokers and stores needed in a phase, from samples taken from outside once a second."""
+"""The resources that brokers and stores used in a phase, from samples taken from outside once a second."""
 
 from pathlib import Path
 from typing import Final
@@ -11,24 +11,27 @@ from ottla.bench.targets.sampling import SCHEMA
 from ottla.bench.targets.stores import STORE_NODE
 
 SAMPLES: Final = "samples.parquet"
-#: Of one second of one node: a broker, a controller, or the object store.
+#: The schema of a sample of one node, a broker, a controller or the object store, in one second.
 SAMPLE_SCHEMA: Final = f"{MEASURED}, {SCHEMA}"
-#: Counted up over the seconds; of memory the most of one node counts, of the tier its size at the end.
+#: The columns that are summed over the seconds; of memory the most of one node counts, of the tier its size
+#: at the end.
 _SUMS: Final = ("cpu_s", "read_bytes", "written_bytes", "received_bytes", "sent_bytes")
 _PEAKS: Final = ("private_bytes", "resident_bytes")
 _PHASE: Final = ("target", "run", "phase")
 
 
 def read_samples(spark: SparkSession, folder: Path) -> DataFrame:
-    """All samples; none of targets whose processes are elsewhere."""
+    """Read all samples; none of targets whose processes are elsewhere."""
     if not (folder / SAMPLES).exists():
         return spark.createDataFrame([], SAMPLE_SCHEMA)
     return spark.read.parquet(str(folder / SAMPLES))
 
 
 def servers(samples: DataFrame) -> DataFrame:
-    """One row for each phase: of all brokers cpu_s, read_bytes, ..., of the largest private_bytes and resident_bytes; of the store
-    store_cpu_s and tiered_bytes. Controllers that are no brokers do not count.
+    """Return one row for each phase with the use of the brokers and of the store.
+
+    Columns: of all brokers cpu_s, read_bytes, ..., of the largest private_bytes and resident_bytes; of the
+    store store_cpu_s and tiered_bytes. Controllers that are no brokers do not count.
     """
     brokers = samples.where(F.col("node").startswith("broker"))
     used = brokers.groupBy(*_PHASE).agg(

@@ -13,7 +13,10 @@ Received = Mapping[tuple[str, int, str, str, int], float]
 def cross_rack_shares(
     workload: Workload, received: Received, racks: Mapping[str, Mapping[int, str]]
 ) -> dict[tuple[str, int, str, str], float]:
-    """The share of the bytes of each group of consumers with a rack that came from another one; no entry without bytes."""
+    """Return, for each group of consumers with a rack, the share of its bytes that came from another rack.
+
+    There is no entry without bytes.
+    """
     rack_of = {
         (phase.name, load.clients): phase.consumers[load.group].rack
         for phase in workload.phases

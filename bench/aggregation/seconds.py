@@ -12,14 +12,16 @@ from ottla.bench.histograms import PERCENTILES, merged, percentiles_s
 if TYPE_CHECKING:
     from pandas import DataFrame as Batch
 
-#: What is measured together: `role` is the label of a load.
+#: The columns by which rows are merged: `role` is the label of a load.
 _LOAD: Final = ("target", "run", "phase", "role")
 _COUNTS: Final = ("records", "payload_bytes", "errors")
 _MERGED: Final = ", ".join(f"{name} double" for name in PERCENTILES)
 
 
 def per_second(rows: DataFrame) -> DataFrame:
-    """One row for each load and second up to the phase's last one, zeros where nothing was done, from labelled rows.
+    """Return one row for each load and second up to the phase's last one, zeros where nothing was done.
+
+    The rows must be labelled.
 
     Columns: target, run, phase, role, second, records, payload_bytes, errors, latency, and PERCENTILES.
     """
@@ -37,7 +39,7 @@ def per_second(rows: DataFrame) -> DataFrame:
 
 
 def per_phase(seconds: DataFrame, rows: DataFrame) -> DataFrame:
-    """One row for each load: its counts, percentiles over all its records, its clients' time and processor time."""
+    """Return one row for each load: its counts, percentiles over all its records, its clients' time and CPU."""
     counts = seconds.groupBy(*_LOAD).agg(
         *_sums(), F.collect_list("latency").alias("latencies"), F.max("second").alias("last_second")
     )
@@ -59,7 +61,7 @@ def per_phase(seconds: DataFrame, rows: DataFrame) -> DataFrame:
 
 
 def _with_lateness(clients: DataFrame) -> DataFrame:
-    """`lateness`, an array of histograms, becomes the p99 of how late records were sent."""
+    """Replace `lateness`, an array of histograms, by the p99 of how late records were sent."""
     kept = clients.drop("lateness").schema.simpleString().removeprefix("struct<").removesuffix(">")
     return clients.mapInPandas(_merge_lateness, f"{kept}, late_s double")
 
@@ -75,7 +77,7 @@ def _sums() -> list[Column]:
 
 
 def _with_percentiles(frame: DataFrame) -> DataFrame:
-    """`latencies`, an array of histograms, becomes `latency`, their sum, and its percentiles."""
+    """Replace `latencies`, an array of histograms, by `latency`, their sum, and its percentiles."""
     kept = frame.drop("latencies").schema
     schema = f"{kept.simpleString().removeprefix('struct<').removesuffix('>')}, latency binary, {_MERGED}"
     return frame.mapInPandas(_merge_each, schema)

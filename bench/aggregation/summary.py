@@ -42,7 +42,7 @@ _Values = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Circumstances:
-    """What a result says beside its figures."""
+    """The circumstances of a result: environment, targets, settings, warm-up and command."""
 
     environment: Environment
     #: Name -> version in words.
@@ -52,7 +52,8 @@ class Circumstances:
     runs: int
     duration_s: float
     is_partial: bool = False
-    #: As in `ottla.bench.report.Section`, of clusters that the bench has started.
+    #: The settings, place and file system of clusters that the bench has started, as in
+    #: `ottla.bench.report.Section`.
     settings: str = ""
     place: str = ""
     file_system: str = ""
@@ -69,7 +70,7 @@ class Circumstances:
 def summarise(
     spark: SparkSession, folder: Path, *, workload: Workload, circumstances: Circumstances
 ) -> Report:
-    """Aggregate what is in a result folder, and write seconds.parquet and summary.json into it."""
+    """Aggregate the files of a result folder, and write seconds.parquet and summary.json into it."""
     ship_bench(spark.sparkContext)
     rows = labelled(read_rows(spark, folder), spark.createDataFrame(label_rows(workload), LABELS)).cache()
     seconds = per_second(rows).cache()
@@ -85,7 +86,7 @@ def summarise(
 
 
 class _Found:
-    """The aggregated values, which are few, collected by what they belong to."""
+    """The aggregated values of a result, which are few, by target, run and phase."""
 
     def __init__(
         self,
@@ -118,7 +119,7 @@ class _Found:
                 self._events.setdefault(_key(event), {})[event_metric(event["name"])] = event["took_s"]
 
     def report(self) -> Report:
-        """Of what was measured."""
+        """Return the report of the aggregated values."""
         its = self._circumstances
         tables = [self._table(phase) for phase in self._workload.phases]
         return Report(
@@ -207,7 +208,10 @@ def _received(rows: DataFrame) -> dict[tuple[str, int, str, str, int], float]:
 
 
 def _errors(rows: DataFrame) -> list[str]:
-    """The texts of errors, each once for a phase of a target, with where it came first and how many records failed by it."""
+    """Return the texts of errors, each once for a phase of a target.
+
+    With each text are its first run and client, and the number of records that failed by it.
+    """
     failed = rows.where(F.col("kind") == Kind.ERROR.value)
     counted = (
         failed.groupBy("target", "phase", "text")
@@ -231,6 +235,6 @@ def _events(folder: Path) -> list[_Values]:
 
 
 def _measured(tables: list[Table], headlines: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Headlines that have a row."""
+    """Return the headlines that have a row."""
     keys = {row.key for table in tables for row in table.rows()}
     return [key for key in headlines if key in keys]

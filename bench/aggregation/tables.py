@@ -1,4 +1,4 @@
-"""The tables of a workload's result: one for each phase, with the figures of its loads, of its events and of the servers.
+"""The tables of a workload's result, one for each phase: the figures of its loads, of its events and of the servers.
 
 Pure: values in, figures and samples out.
 """
@@ -55,7 +55,7 @@ _SERVERS: Final = (
     Figure(metric="tiered_bytes", title="in the remote tier at the end", unit=MEGABYTES),
 )
 _PROCESSORS: Final = Unit(name="processors")
-#: What may not be in any phase.
+#: The faults that may not be in any phase.
 _NEVER: Final = ("lost", "corrupt")
 _NONE: Final = Goal(at_most=0, is_absolute=True)
 _CLIENTS: Final = (
@@ -66,9 +66,10 @@ _CLIENTS: Final = (
 
 
 def faults_of(workload: Workload) -> Collection[str]:
-    """Metrics that have to be zero in all phases.
+    """Return the metrics that have to be zero in all phases.
 
-    Brokers recognise what idempotent producers send again; others, and Spark's sink, may write a record twice, or too late.
+    Brokers recognise what idempotent producers send again; others, and Spark's sink, may write a record
+    twice, or too late.
     """
     producers = [each for phase in workload.phases for each in phase.producers]
     is_idempotent = all(
@@ -80,9 +81,9 @@ def faults_of(workload: Workload) -> Collection[str]:
 
 
 def table_of(phase: Phase, samples: Mapping[str, list[Sample]], *, never: Collection[str] = _NEVER) -> Table:
-    """The table of a phase: target -> a sample for each run. Figures that no run has are left out.
+    """Return the table of a phase: target -> a sample for each run. Figures that no run has are left out.
 
-    `never`: see `faults_of`.
+    `never` has the metrics that have to be zero, as `faults_of` returns them.
     """
     found = {metric for each in samples.values() for sample in each for metric in sample}
     return Table(
@@ -95,8 +96,10 @@ def table_of(phase: Phase, samples: Mapping[str, list[Sample]], *, never: Collec
 
 
 def comparable(phase: Phase, samples: Sequence[Sample], *, is_whole: Sequence[bool]) -> list[Sample]:
-    """One for each run. Of runs in which the phase was stopped, or failed, only the faults: their times and sums are no whole
-    phase's. If there is no other run, all that there is.
+    """Return the samples of a phase that can be compared, one for each run.
+
+    Runs in which the phase was stopped, or failed, have only the faults: their times and sums are no whole
+    phase's. If there is no other run, all samples stay as they are.
     """
     if not any(is_whole):
         return list(samples)
@@ -108,7 +111,7 @@ def comparable(phase: Phase, samples: Sequence[Sample], *, is_whole: Sequence[bo
 
 
 def headlines_of(phase: Phase) -> list[tuple[str, str]]:
-    """The rows that short tables show: p99 where a load has a rate, otherwise throughput; and the events' times."""
+    """Return the rows of short tables: p99 where a load has a rate, otherwise throughput; and the events' times."""
     metrics = [
         f"{load.key}_{'p99_s' if _has_rate(phase, load) else 'bytes_per_s'}"
         for load in loads_of(phase)
@@ -119,7 +122,7 @@ def headlines_of(phase: Phase) -> list[tuple[str, str]]:
 
 
 def load_sample(load: Load, merged: Mapping[str, float | None]) -> Sample:
-    """Metrics of one load in one run, from a row of `seconds.per_phase`."""
+    """Return the metrics of one load in one run, from a row of `seconds.per_phase`."""
     if load.role is Role.CONNECTIONS:
         return _present({f"{load.key}_opened": merged["records"], f"{load.key}_errors": merged["errors"]})
     took_s = merged["took_s"]
@@ -137,7 +140,7 @@ def load_sample(load: Load, merged: Mapping[str, float | None]) -> Sample:
 def phase_sample(
     phase: Phase, *, loads: Mapping[str, Mapping[str, float | None]], servers: Mapping[str, float | None]
 ) -> Sample:
-    """Metrics of the servers and of all clients together, from the sums of `outside.per_phase`."""
+    """Return the metrics of the servers and of all clients together, from the sums of `outside.per_phase`."""
     # What idle connections count are connections.
     others = [load for label, load in loads.items() if label != Role.CONNECTIONS.value]
     totals = {name: sum(load[name] or 0.0 for load in others) for name in ("payload_bytes", "records")}
@@ -160,7 +163,7 @@ def phase_sample(
 
 
 def event_metric(name: str) -> str:
-    """The metric of an event's time.
+    """Return the metric of an event's time.
 
     >>> event_metric("Broker 2: in sync again")
     'event_broker_2_in_sync_again_s'
@@ -169,7 +172,7 @@ def event_metric(name: str) -> str:
 
 
 def figures_of(phase: Phase, *, never: Collection[str] = _NEVER) -> list[Figure]:
-    """All that a phase may have, in the order of rows, with its goals, and those of `never`."""
+    """Return all figures that a phase may have, in the order of rows, with its goals, and those of `never`."""
     bounds = {
         each.figure: Goal(at_least=each.at_least, at_most=each.at_most, is_absolute=each.is_absolute)
         for each in phase.goals
@@ -218,7 +221,7 @@ def _load_figures(load: Load) -> Iterator[Figure]:
 
 
 def _has_rate(phase: Phase, load: Load) -> bool:
-    """Whether its latency matters, not its throughput."""
+    """Whether the load has a rate, so that its latency matters, not its throughput."""
     match load.role:
         case Role.PRODUCER:
             return phase.producers[load.group].rate is not None
@@ -230,7 +233,7 @@ def _has_rate(phase: Phase, load: Load) -> bool:
 
 
 def _words(phase: Phase) -> Iterator[str]:
-    """What is done in a phase."""
+    """Yield a description of each part of a phase."""
     for producers in phase.producers:
         rate = "as fast as possible" if producers.rate is None else f"{producers.rate:,.0f} records/s"
         yield (
@@ -258,7 +261,7 @@ def _ratio(value: float | None, base: float | None) -> float | None:
 
 
 def _present(metrics: Mapping[str, float | None]) -> Sample:
-    """Without those that were not measured; NaN is Spark's null of a batch of numbers."""
+    """Return the metrics that were measured; NaN is Spark's null of a batch of numbers."""
     return {
         name: float(value) for name, value in metrics.items() if value is not None and not math.isnan(value)
     }

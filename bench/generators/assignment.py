@@ -1,4 +1,4 @@
-"""Which clients of a phase run in which Spark task: what the driver sends to the tasks."""
+"""Assignment of a phase's clients to Spark tasks, as the driver sends it to them."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -12,34 +12,37 @@ from ottla.bench.workloads.model import Consumers, Phase, Producers, RecordSize,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerPlan:
-    """One producer."""
+    """The plan of one producer: its topic, the sizes of its records, their number and rate."""
 
     name: str
     topic: str
     partitions: int
-    #: Its stream in the records that it writes.
+    #: The id of its stream, in the stamps of the records that it writes.
     stream: int
     size: RecordSize
     settings: Mapping[str, str]
-    #: Records a second of this one, and when its first one is due, in seconds after the start.
+    #: Records per second of this producer, and when its first one is due, in seconds after the start.
     rate: float | None
     first_due_s: float
-    #: Of this one.
+    #: The bounds of this producer: it ends with the first one that is reached.
     records: int | None
     seconds: float | None
-    #: Where in the partitions it begins: equal producers do not all begin with the same one.
+    #: The partition with which it begins: equal producers do not all begin with the same one.
     first_partition: int
 
     role = Role.PRODUCER
 
     @property
     def is_paced(self) -> bool:
-        """Whether it does little, and at its time."""
+        """Whether it is busy only at certain times, since it sends at a rate."""
         return self.rate is not None
 
     @property
     def most_records(self) -> int | None:
-        """How many it sends: with a rate, those that are due before the end. None if time alone is the end."""
+        """The number of records that it sends: with a rate, those that are due before the end.
+
+        None if time alone is the end.
+        """
         if self.rate is None or self.seconds is None:
             return self.records
         # Rounded: 0.7 s at 10 a second are 7 records, and not 7.000000000000001.
@@ -49,7 +52,7 @@ class ProducerPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerPlan:
-    """One consumer."""
+    """The plan of one consumer: the partitions that it reads, and from which offsets."""
 
     name: str
     topic: str
@@ -64,12 +67,12 @@ class ConsumerPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionsPlan:
-    """Idle connections of one task."""
+    """The plan of the idle connections of one task."""
 
     name: str
     #: Host and port of each, as the brokers advertise them.
     addresses: Sequence[tuple[str, int]]
-    #: An ApiVersions request.
+    #: The frame of an ApiVersions request.
     request: bytes
 
     role = Role.CONNECTIONS
@@ -81,7 +84,7 @@ Plan = ProducerPlan | ConsumerPlan | ConnectionsPlan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskPlan:
-    """What one task runs, and whom it reports to."""
+    """The clients that one task runs, and the address to which it reports."""
 
     index: int
     plans: Sequence[Plan]
@@ -92,7 +95,7 @@ class TaskPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """What the driver has learnt of a cluster before the phase."""
+    """The partitions and end offsets of a cluster, as the driver has read them before the phase."""
 
     bootstrap: str
     #: Topic in the cluster -> number of partitions.
@@ -180,7 +183,7 @@ def _consumer_plan(
 def plans_of(
     phase: Phase, *, cluster: Cluster, topics: Mapping[str, str], stream_prefix: str
 ) -> list[ProducerPlan | ConsumerPlan]:
-    """All producers and consumers of a phase; `topics`: name in the workload -> in the cluster."""
+    """Return the plans of all producers and consumers of a phase; `topics`: name in the workload -> in the cluster."""
     plans: list[ProducerPlan | ConsumerPlan] = []
     for number, producers in enumerate(phase.producers):
         topic = topics[producers.topic]
@@ -203,7 +206,7 @@ def plans_of(
 def connections_plans(
     count: int, *, addresses: Sequence[tuple[str, int]], request: bytes, tasks: int
 ) -> list[ConnectionsPlan]:
-    """Idle connections to all brokers in turn, from each of `tasks` tasks."""
+    """Return the plans of idle connections to all brokers in turn, from each of `tasks` tasks."""
     each = [addresses[at % len(addresses)] for at in range(count)]
     plans = [
         ConnectionsPlan(name=f"connections-{part}", addresses=each[part::tasks], request=request)
@@ -213,10 +216,12 @@ def connections_plans(
 
 
 def spread(plans: Sequence[Plan], *, slots: int) -> list[TaskPlan]:
-    """Over as many tasks as may run at the same time; producers and consumers each in turn, so that a task has some of both.
+    """Deal the clients out to as many tasks as may run at the same time.
 
-    Paced clients have tasks of their own: a task is one Python, in which a busy client keeps all others waiting, and what is
-    late for that would be counted as the brokers'.
+    Producers and consumers are dealt out each in turn, so that a task has some of both.
+
+    Paced clients have tasks of their own: a task is one Python, in which a busy client keeps all others
+    waiting, and what is late for that would be counted as the brokers'.
     """
     paced = [plan for plan in plans if plan.is_paced]
     others = [plan for plan in plans if not plan.is_paced]

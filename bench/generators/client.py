@@ -1,4 +1,4 @@
-"""A handle of librdkafka whose events and records are taken by arrays, in one thread that waits for all of them at once."""
+"""A handle of librdkafka: its events and records are taken by arrays, in one thread that waits for all of them."""
 
 import ctypes
 import json
@@ -16,9 +16,9 @@ from ottla.bench.generators import librdkafka
 from ottla.bench.generators.librdkafka import LibrdkafkaError
 from ottla.bench.generators.memory import words_at
 
-#: rd_kafka_event_type_t.
+#: Values of rd_kafka_event_type_t.
 _DELIVERY, _ERROR, _STATISTICS = 0x1, 0x8, 0x40
-#: Messages of this many events are read together.
+#: The number of events whose messages are read together.
 _EVENTS_AT_ONCE: Final = 256
 _ERROR_BYTES: Final = 512
 _SETTINGS: Final = {
@@ -28,10 +28,10 @@ _SETTINGS: Final = {
     # To all brokers at once, and not to each with the first record for it.
     "enable.sparse.connections": "false",
 }
-#: FD_SETSIZE.
+#: The system's FD_SETSIZE.
 _SELECTABLE: Final = 1024
 _METADATA_TIMEOUT_MS: Final = 30_000
-#: A tenth of a second each; statistics come once a second.
+#: The number of waits of a tenth of a second each; statistics come once a second.
 _STATISTICS_WAITS: Final = 30
 _PRODUCER_ID_WAITS: Final = 300
 _CONNECTION_WAITS: Final = 50
@@ -45,7 +45,7 @@ _OFFSETS: Final = {
     "offset": 56,
     "opaque": 64,
 }
-#: rd_kafka_message_t.
+#: The struct rd_kafka_message_t.
 MESSAGE: Final = np.dtype(
     {
         "names": list(_OFFSETS),
@@ -58,7 +58,9 @@ _LOW_HALF: Final = np.uint64(0xFFFFFFFF)
 
 
 def is_readable(file: int, timeout_s: float) -> bool:
-    """Wait until it is. Above select's bound of file numbers the timeout is rounded up to milliseconds.
+    """Wait until the file is readable.
+
+    Above select's bound of file numbers the timeout is rounded up to milliseconds.
 
     A process with so many clients has no client of a high rate.
     """
@@ -79,7 +81,7 @@ class Messages:
         return len(self.addresses)
 
     def chosen(self, mask: npt.NDArray[np.bool_]) -> "Messages":
-        """Those where `mask` is true."""
+        """Return the messages where `mask` is true."""
         return Messages(self.addresses[mask])
 
     def _field(self, name: str) -> npt.NDArray[np.int64]:
@@ -90,32 +92,32 @@ class Messages:
 
     @property
     def errors(self) -> npt.NDArray[np.int64]:
-        """rd_kafka_resp_err_t of each: zero for none."""
+        """The rd_kafka_resp_err_t of each message: zero for none."""
         return self._field("error")
 
     @property
     def partitions(self) -> npt.NDArray[np.int64]:
-        """The partition of each."""
+        """The partition of each message."""
         return self._field("partition")
 
     @property
     def payloads(self) -> npt.NDArray[np.int64]:
-        """The address of each value."""
+        """The address of each message's value."""
         return self._field("payload")
 
     @property
     def sizes(self) -> npt.NDArray[np.int64]:
-        """The size of each value; of an error, that of its text."""
+        """The size of each value; of an error, the size of its text."""
         return self._field("size")
 
     @property
     def offsets(self) -> npt.NDArray[np.int64]:
-        """The offset of each."""
+        """The offset of each message."""
         return self._field("offset")
 
     @property
     def opaques(self) -> npt.NDArray[np.int64]:
-        """What was given with each to the producer."""
+        """The number that the producer was given with each message."""
         return self._field("opaque")
 
 
@@ -154,16 +156,19 @@ class Client:
         os.close(self._wake_writer)
 
     def wake_by(self, queue: ctypes.c_void_p) -> None:
-        """`wait` returns when something comes into this queue."""
+        """Let `wait` return when something comes into this queue."""
         self.library.rd_kafka_queue_io_event_enable(queue, self._wake_writer, b"1", ctypes.c_size_t(1))
 
     def wait(self, timeout_s: float) -> None:
-        """Until something is in a queue that was empty."""
+        """Wait until an event comes into a queue that was empty."""
         if is_readable(self._wake_reader, max(0.0, timeout_s)):
             os.read(self._wake_reader, 4096)
 
     def topic(self, name: str) -> ctypes.c_void_p:
-        """The library's topic; a broker answered for it. Raises LibrdkafkaError if none does in half a minute."""
+        """Return the library's topic, once a broker has answered for it.
+
+        Raises LibrdkafkaError if none does in half a minute.
+        """
         topic = ctypes.c_void_p(self.library.rd_kafka_topic_new(self.handle, name.encode(), None))
         metadata = ctypes.c_void_p()
         error = self.library.rd_kafka_metadata(
@@ -175,12 +180,12 @@ class Client:
         return topic
 
     def error_text(self, code: int) -> str:
-        """The library's words for an error."""
+        """Return the library's text for an error."""
         text: bytes = self.library.rd_kafka_err2str(code)
         return text.decode()
 
     def take_events(self, on_deliveries: Callable[[Messages], None] | None = None) -> None:
-        """All events that there are; the messages of many deliveries in one call."""
+        """Take all events that there are; the messages of many deliveries in one call."""
         poll = self._quick.rd_kafka_queue_poll
         while True:
             deliveries: list[ctypes.c_void_p] = []
@@ -210,12 +215,13 @@ class Client:
         self._quick.rd_kafka_event_destroy(event)
 
     def destroy_messages(self, messages: Messages) -> None:
-        """Of a consumer."""
+        """Free the messages of a consumer."""
         # Without a loop of Python's: 0.1 us for each.
         deque(map(self._quick.rd_kafka_message_destroy, messages.addresses.tolist()), maxlen=0)
 
     def await_ready(self, *, needs_producer_id: bool) -> None:
-        """Until it is connected to all brokers, and has the id without which an idempotent producer sends nothing.
+        """Wait until it is connected to all brokers, and has the id without which an idempotent producer
+        sends nothing.
 
         A broker that is down is not waited for indefinitely. Raises LibrdkafkaError without a producer id.
         """
@@ -233,7 +239,7 @@ class Client:
             raise LibrdkafkaError("no broker has given a producer id after half a minute")
 
     def bytes_by_broker(self) -> dict[int, tuple[int, int]]:
-        """Broker id -> (received, sent), by the last statistics: up to a second old."""
+        """Return broker id -> (received, sent) by the last statistics: up to a second old."""
         if not self._statistics:
             return {}
         brokers = json.loads(self._statistics)["brokers"].values()
@@ -241,7 +247,7 @@ class Client:
         return {row["nodeid"]: (row["rxbytes"], row["txbytes"]) for row in brokers if row["nodeid"] >= 0}
 
     def await_statistics(self) -> None:
-        """Until those that count all up to now are there."""
+        """Wait for statistics that count everything up to now."""
         self.take_events()
         self._statistics = b""
         for _ in range(_STATISTICS_WAITS):

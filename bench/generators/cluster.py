@@ -1,4 +1,4 @@
-"""What the driver asks a cluster before and after a load: partitions and end offsets."""
+"""Reads of a cluster by the driver, before and after a load: partitions and end offsets."""
 
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -12,7 +12,7 @@ from confluent_kafka.admin._metadata import ClusterMetadata
 from ottla.bench.generators.assignment import Cluster
 
 _TIMEOUT_S: Final = 10.0
-#: A killed broker's partitions may be without a leader for as long.
+#: How long the partitions of a killed broker may be without a leader.
 _PATIENCE_S: Final = 60.0
 #: How long followers, or the broker itself, may need for records that are acknowledged.
 _COMMIT_S: Final = 5.0
@@ -20,11 +20,11 @@ _COMMIT_POLL_S: Final = 0.1
 
 
 class ClusterDoesNotAnswer(Exception):
-    """A sentence."""
+    """A cluster does not answer, or not as expected; the message is one sentence."""
 
 
 class ClusterReader:
-    """Asks one cluster."""
+    """Reads the partitions, end offsets and brokers of one cluster."""
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
@@ -34,7 +34,7 @@ class ClusterReader:
         self._admin = AdminClient({"bootstrap.servers": self._bootstrap, "log_level": 0})
 
     def read(self, topics: Collection[str], *, with_ends_of: Collection[str] | None = None) -> Cluster:
-        """Partitions of these topics, and ends of some of them, or all. Raises ClusterDoesNotAnswer."""
+        """Read the partitions of these topics, and the ends of some of them, or all. Raises ClusterDoesNotAnswer."""
         known = self._metadata().topics
         partitions: dict[str, int] = {}
         for topic in set(topics):
@@ -47,17 +47,17 @@ class ClusterReader:
         return Cluster(bootstrap=self._bootstrap, partitions=partitions, ends=ends)
 
     def brokers(self) -> list[tuple[str, int]]:
-        """Where the brokers are reached, by id. Raises ClusterDoesNotAnswer."""
+        """Return host and port of each broker, in the order of their ids. Raises ClusterDoesNotAnswer."""
         brokers = self._metadata().brokers
         return [(str(brokers[each].host), brokers[each].port) for each in sorted(brokers)]
 
     def ends_with(
         self, partitions: Mapping[str, int], least: Mapping[str, int], *, is_cancelled: Callable[[], bool]
     ) -> dict[str, dict[int, int]]:
-        """As `ends`, once those of each topic have at least this sum.
+        """Return the end offsets once their sum is at least `least` for each topic, or after a while.
 
-        With acks 0 or 1 records are acknowledged before they are committed. Those that are still not there after a while are
-        lost. Raises ClusterDoesNotAnswer.
+        With acks 0 or 1 records are acknowledged before they are committed. Those that are still not there
+        after a while are lost. Raises ClusterDoesNotAnswer.
         """
         deadline = time.monotonic() + _COMMIT_S
         while True:
@@ -71,7 +71,7 @@ class ClusterReader:
     def ends(
         self, partitions: Mapping[str, int], *, is_cancelled: Callable[[], bool] = lambda: False
     ) -> dict[str, dict[int, int]]:
-        """Topic -> partition -> the offset after the last committed record. Raises ClusterDoesNotAnswer."""
+        """Return topic -> partition -> the offset after the last committed record. Raises ClusterDoesNotAnswer."""
         if not partitions:
             return {}
         deadline = time.monotonic() + _PATIENCE_S

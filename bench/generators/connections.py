@@ -14,12 +14,15 @@ from ottla.bench.generators.running import Orders, now_us
 from ottla.bench.generators.tally import Tally
 
 _TIMEOUT_S: Final = 30
-#: Connections that are being opened at the same time.
+#: The number of connections that are being opened at the same time.
 _AT_ONCE: Final = 100
 
 
 class ConnectionsClient:
-    """The connections of one task. Records: connections; latency: from connecting until ApiVersions is answered."""
+    """The idle connections of one task.
+
+    Its records are connections; their latency is from connecting until ApiVersions is answered.
+    """
 
     def __init__(self, plan: ConnectionsPlan) -> None:
         self._plan = plan
@@ -27,11 +30,11 @@ class ConnectionsClient:
         self._sockets: list[socket.socket] = []
 
     def open(self, stack: contextlib.ExitStack) -> None:
-        """Nothing yet: that the connections are opened is a part of the phase."""
+        """Prepare to close the connections. Opening them is a part of the phase, so none is opened yet."""
         stack.callback(self._close)
 
     def run(self, orders: Orders, start_us: int) -> None:
-        """Open all, wait for the end of the phase, ask all again."""
+        """Open all connections, wait for the end of the phase, and send a request on each of them again."""
         self.tally.start_us = start_us
         addresses = self._plan.addresses
         for first in range(0, len(addresses), _AT_ONCE):
@@ -43,7 +46,7 @@ class ConnectionsClient:
             self._ask_again()
 
     def finish(self) -> None:
-        """Nothing; see the other clients."""
+        """Do nothing: connections have no figures that are known only a while later."""
 
     def _open_some(self, addresses: Sequence[tuple[str, int]]) -> None:
         began: dict[socket.socket, int] = {}
@@ -69,7 +72,7 @@ class ConnectionsClient:
         self._sockets = list(answered)
 
     def _ask(self, connections: list[socket.socket]) -> dict[socket.socket, int]:
-        """Those that answered, and when."""
+        """Send ApiVersions on these connections; return those that answered, with the time of the answer."""
         answered: dict[socket.socket, int] = {}
         with selectors.DefaultSelector() as selector:
             for connection in connections:
@@ -98,12 +101,12 @@ class ConnectionsClient:
             connection.close()
 
     def rows(self) -> Iterator[Row]:
-        """After `run`, also if it failed."""
+        """Yield the rows after `run`, also if it failed."""
         return self.tally.rows()
 
 
 def _is_answered(connection: socket.socket) -> bool:
-    """Take one whole frame; the answer itself is of no interest."""
+    """Take one whole frame, and return whether it came; the answer itself is of no interest."""
     try:
         with connection.makefile("rb") as stream:
             size = int.from_bytes(stream.read(4), "big")

@@ -18,16 +18,16 @@ from ottla.bench.generators.streams import Streams
 from ottla.bench.generators.tally import Tally
 
 _MOST_AT_ONCE: Final = 4000
-#: RD_KAFKA_RESP_ERR__PARTITION_EOF and RD_KAFKA_RESP_ERR__AUTO_OFFSET_RESET.
+#: The codes RD_KAFKA_RESP_ERR__PARTITION_EOF and RD_KAFKA_RESP_ERR__AUTO_OFFSET_RESET.
 _END_OF_PARTITION: Final = -191
 _NO_SUCH_OFFSET: Final = -140
-#: How long a consumer that has not reached its end may be without a record.
+#: The longest time without a record for a consumer that has not reached its end.
 _STALL_US: Final = 120_000_000
 _PAUSE_S: Final = 0.1
 
 
 class ConsumerClient:
-    """One consumer; `run` returns when it has read up to the ends that the driver has named."""
+    """A consumer in a task; `run` returns when it has read up to the ends that the driver has named."""
 
     def __init__(self, plan: ConsumerPlan) -> None:
         self._plan = plan
@@ -41,7 +41,7 @@ class ConsumerClient:
         self._bytes_by_broker: dict[int, tuple[int, int]] = {}
 
     def open(self, stack: contextlib.ExitStack) -> None:
-        """Connect. Raises LibrdkafkaError."""
+        """Connect to the cluster. Raises LibrdkafkaError."""
         self._client = stack.enter_context(
             Client(librdkafka.CONSUMER, self._plan.settings, on_error=self._note_library_error)
         )
@@ -54,7 +54,7 @@ class ConsumerClient:
         self._client.await_ready(needs_producer_id=False)
 
     def run(self, orders: Orders, start_us: int) -> None:
-        """Read. Raises ClientFailed if an offset is gone, or nothing comes any more; LibrdkafkaError."""
+        """Read until the ends. Raises LibrdkafkaError, and ClientFailed if an offset is gone or no record comes."""
         self._start_us = self.tally.start_us = start_us
         library = self._client.library
         for partition, offset in self._plan.offsets.items():
@@ -65,7 +65,7 @@ class ConsumerClient:
         self._read(orders)
 
     def finish(self) -> None:
-        """After `run`: what is only known a while later, and the end of all fetching."""
+        """Read the statistics that are known a while after `run`, and end all fetching."""
         self._client.await_statistics()
         self._bytes_by_broker = self._client.bytes_by_broker()
         for partition in self._plan.offsets:
@@ -97,7 +97,7 @@ class ConsumerClient:
         return orders.ends is not None and not self._left(orders)
 
     def _take(self) -> int:
-        """What is in the queue now, up to a bound."""
+        """Take the records that are in the queue now, up to a bound, and return their number."""
         library = self._client.library
         taken: int = library.rd_kafka_consume_batch_queue(
             self._queue, 0, ctypes.c_void_p(self._addresses.ctypes.data), ctypes.c_size_t(_MOST_AT_ONCE)
@@ -145,7 +145,7 @@ class ConsumerClient:
         self.tally.note_errors(now_us=now_us(), text=text, count=0)
 
     def rows(self) -> Iterator[Row]:
-        """After `run`, also if it failed."""
+        """Yield the rows after `run`, also if it failed."""
         yield from self.tally.rows()
         yield from self._streams.rows(self.tally)
         for broker, (received, sent) in self._bytes_by_broker.items():

@@ -1,9 +1,10 @@
-"""The control channel between the driver and the tasks of a phase: lines of JSON over TCP, one connection for each task.
+"""The control channel between the driver and the tasks of a phase: JSON lines over TCP, one connection for each task.
 
 from a task     hello (index, token) | ready | progress (counts by client) | produced | done | failed (text)
 to all tasks    start (at_us) | ends (topic -> partition -> offset) | over | stop
 
-A task is `ready` when all of its clients are connected, and has `produced` when its producers have an answer for all records.
+A task is `ready` when all of its clients are connected, and has `produced` when its producers have an answer
+for all records.
 """
 
 import contextlib
@@ -15,7 +16,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Final, Self
 
-#: A line; the longest ones have the ends of all partitions.
+#: The maximum size of a line; the longest ones have the ends of all partitions.
 _MOST_BYTES: Final = 4 << 20
 _HELLO_TIMEOUT_S: Final = 10
 
@@ -23,7 +24,7 @@ Message = dict[str, Any]
 
 
 class _Line:
-    """Messages over a socket."""
+    """A socket over which messages are sent and received, each as a line."""
 
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected
@@ -32,12 +33,12 @@ class _Line:
         self._lock = threading.Lock()
 
     def send(self, message: Message) -> None:
-        """From any thread. Raises OSError."""
+        """Send a message, from any thread. Raises OSError."""
         with self._lock:
             self._socket.sendall(json.dumps(message).encode() + b"\n")
 
     def receive(self) -> Message | None:
-        """None at the end of the connection, and after what is no message."""
+        """Return the next message; None at the end of the connection, and for anything but a message."""
         try:
             line = self._stream.readline(_MOST_BYTES)
             message = json.loads(line) if line.endswith(b"\n") else None
@@ -46,11 +47,11 @@ class _Line:
         return message if isinstance(message, dict) else None
 
     def set_timeout(self, timeout_s: float | None) -> None:
-        """Of `receive`."""
+        """Set the timeout of `receive`."""
         self._socket.settimeout(timeout_s)
 
     def close(self) -> None:
-        """Also from another thread than the one that receives."""
+        """Close the socket, also from another thread than the one that receives."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._stream.close()
@@ -58,17 +59,17 @@ class _Line:
 
 
 class Control:
-    """The driver's side."""
+    """The driver's side of the control channel: the states of all tasks, and orders to them."""
 
     def __init__(self, host: str, *, tasks: int) -> None:
         """Listen at a free port of `host`, which the tasks can reach."""
         self.token = secrets.token_hex(16)
-        #: Guards all below; notified of each change.
+        #: Guards the attributes below, and is notified of each change.
         self.changed = threading.Condition()
         self.ready: set[int] = set()
         self.produced: set[int] = set()
         self.done: set[int] = set()
-        #: Sentences, as they came.
+        #: The sentences with which tasks have failed, in their order.
         self.failures: list[str] = []
         #: Client -> records, bytes, errors.
         self.progress: dict[str, tuple[int, int, int]] = {}
@@ -80,7 +81,7 @@ class Control:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where the tasks connect."""
+        """The address to which the tasks connect."""
         host, port = self._listener.getsockname()[:2]
         return host, port
 
@@ -101,7 +102,7 @@ class Control:
             line.close()
 
     def broadcast(self, kind: str, **fields: object) -> None:
-        """To all tasks; those that are gone are known as such already."""
+        """Send a message to all tasks; those that are gone are known as such already."""
         with self.changed:
             lines = list(self._lines.values())
         for line in lines:
@@ -155,10 +156,10 @@ class Control:
 
 
 class ControlClient:
-    """A task's side; a context manager."""
+    """A task's side of the control channel; a context manager."""
 
     def __init__(self, address: tuple[str, int], *, index: int, token: str) -> None:
-        """Connect. Raises OSError."""
+        """Connect to the driver. Raises OSError."""
         self._line = _Line(socket.create_connection(address, _HELLO_TIMEOUT_S))
         self._line.send({"kind": "hello", "index": index, "token": token})
 
@@ -182,6 +183,6 @@ class ControlClient:
         threading.Thread(target=read, daemon=True, name="bench-control").start()
 
     def send(self, kind: str, **fields: object) -> None:
-        """If the driver is gone, `on_lost` is called anyway."""
+        """Send a message to the driver. If it is gone, `on_lost` is called anyway."""
         with contextlib.suppress(OSError):
             self._line.send({"kind": kind, **fields})

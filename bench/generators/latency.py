@@ -20,7 +20,10 @@ class Latencies:
         self._half_bits = self._histogram.sub_bucket_half_count_magnitude
 
     def record(self, latencies_us: npt.NDArray[np.int64]) -> None:
-        """Values out of bounds count as the bounds: a due time of another machine's clock may be in the future."""
+        """Record these latencies. Values out of bounds count as the bounds.
+
+        A due time of another machine's clock may be in the future.
+        """
         if not len(latencies_us):
             return
         values = np.clip(latencies_us, LEAST_US, MOST_US)
@@ -38,6 +41,6 @@ class Latencies:
         return int(self._histogram.total_count)
 
     def encoded(self) -> bytes:
-        """In V2's compressed encoding, as in `Row.latency`."""
+        """Return the histogram in V2's compressed encoding, as in `Row.latency`."""
         encoded: bytes = self._histogram.encode()
         return encoded

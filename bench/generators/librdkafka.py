@@ -22,13 +22,13 @@ OFFSET_BEGINNING = -2
 _STATISTICS_INTERVAL_MS = 200
 _FLUSH_TIMEOUT_MS = 120_000
 _STALL_S = 30
-#: What a count of messages may have of the library's own.
+#: The number of the library's own messages that a count of messages may include.
 _OWN_MESSAGES = 10
 _ERROR_STRING_BYTES = 512
 
 
 class _Message(ctypes.Structure):
-    """rd_kafka_message_t."""
+    """The struct rd_kafka_message_t of librdkafka."""
 
     _fields_ = (
         ("err", ctypes.c_int),
@@ -44,7 +44,7 @@ class _Message(ctypes.Structure):
 
 
 class _TopicPartition(ctypes.Structure):
-    """rd_kafka_topic_partition_t."""
+    """The struct rd_kafka_topic_partition_t of librdkafka."""
 
     _fields_ = (
         ("topic", ctypes.c_char_p),
@@ -59,7 +59,7 @@ class _TopicPartition(ctypes.Structure):
 
 
 class _TopicPartitionList(ctypes.Structure):
-    """rd_kafka_topic_partition_list_t."""
+    """The struct rd_kafka_topic_partition_list_t of librdkafka."""
 
     _fields_ = (
         ("count", ctypes.c_int),
@@ -74,10 +74,10 @@ _StatisticsCallback = ctypes.CFUNCTYPE(
 
 
 class LibrdkafkaError(Exception):
-    """The library refused a call; its own words."""
+    """The library refused a call; the message is the library's own."""
 
 
-#: Functions that return addresses or texts, or take addresses as numbers.
+#: The functions that return addresses or texts, or take addresses as numbers.
 _ADDRESSES = (
     *("rd_kafka_conf_new", "rd_kafka_new", "rd_kafka_topic_new"),
     *("rd_kafka_queue_new", "rd_kafka_queue_get_main", "rd_kafka_queue_poll"),
@@ -119,13 +119,16 @@ def _declared(library: _L) -> _L:
 
 @cache
 def library() -> ctypes.CDLL:
-    """For calls that may wait, or take long: other threads run meanwhile."""
+    """Return the library for calls that may wait, or take long: other threads run meanwhile."""
     return _declared(ctypes.CDLL(str(_path())))
 
 
 @cache
 def quick_library() -> ctypes.PyDLL:
-    """For calls that never wait, one for each record or event: Python's lock is kept, which costs less."""
+    """Return the library for calls that never wait, one for each record or event: Python's lock is kept.
+
+    That costs less than to release it.
+    """
     return _declared(ctypes.PyDLL(str(_path())))
 
 
@@ -160,7 +163,7 @@ class Client:
         self._library.rd_kafka_destroy(self._handle)
 
     def round_trips_s(self) -> tuple[float, float] | None:
-        """(p50, p99) of the requests' round trips, the requests' average over all intervals; None if none ended."""
+        """Return (p50, p99) of the requests' round trips, averaged over all intervals; None if none ended."""
         count = sum(count for _, _, count in self._round_trips)
         if not count:
             return None
@@ -168,7 +171,7 @@ class Client:
         return p50, p99
 
     def share_received_from(self, broker_id: int) -> float:
-        """The part of all bytes that came from this broker, the initial connections to unnamed ones aside."""
+        """Return the part of all bytes that came from this broker, without the initial connections to unnamed ones."""
         # The statistics of the interval that is under way.
         self._library.rd_kafka_poll(self._handle, 2 * _STATISTICS_INTERVAL_MS)
         return self._received_bytes.get(broker_id, 0) / max(1, sum(self._received_bytes.values()))
@@ -193,7 +196,7 @@ class Producer(Client):
         super().__init__(PRODUCER, settings)
 
     def produce(self, topic: str, *, payload: bytes, count: int, batch_count: int = 2000) -> None:
-        """Send `count` records of `payload` to all partitions in turn; returns when none is under way.
+        """Send `count` records of `payload` to all partitions in turn; returns when all are answered.
 
         A record that the broker refuses is dropped in silence: compare the log's end offsets with `count`.
         Raises LibrdkafkaError if some are still undelivered after two minutes.
@@ -219,15 +222,15 @@ class Producer(Client):
 
 
 class Consumer(Client):
-    """Takes the records of whole partitions, and throws them away."""
+    """Takes the records of whole partitions, without reading them."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         super().__init__(CONSUMER, settings)
-        #: When the first records came (`perf_counter`).
+        #: The time of the first records (`perf_counter`).
         self.first_at = 0.0
 
     def consume(self, topic: str, *, partitions: range, count: int) -> int:
-        """Read these partitions from the beginning until it is `count` records at least; how many it was.
+        """Read these partitions from the beginning, at least `count` records, and return their number.
 
         Raises LibrdkafkaError if nothing comes for half a minute.
         """
@@ -263,7 +266,7 @@ class Consumer(Client):
         return position
 
     def _position(self, topic: str, partitions: range) -> int:
-        """The sum of the next offsets."""
+        """Return the sum of the next offsets."""
         asked = self._library.rd_kafka_topic_partition_list_new(len(partitions))
         for partition in partitions:
             self._library.rd_kafka_topic_partition_list_add(asked, topic.encode(), partition)

@@ -1,9 +1,9 @@
-"""A Kafka broker that answers producers and drops what they send: what the generators alone reach, and what they cost.
+"""A Kafka broker that answers producers and drops their records: it shows the limit and the cost of generators.
 
     python -m ottla.bench.generators.null_sink PARTITIONS
 
-It serves ApiVersions, Metadata (of one topic, TOPIC, with PARTITIONS), InitProducerId and Produce. Of a Produce only what is
-before the records is read; the kernel drops the records without a copy, where it can.
+It serves ApiVersions, Metadata (of one topic, TOPIC, with PARTITIONS), InitProducerId and Produce. Of a
+Produce only what is before the records is read; the kernel drops the records without a copy, where it can.
 """
 
 import contextlib
@@ -18,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from ottla.bench.components.processes import Child
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.codec import encode_response
 from ottla.protocol.framing import frame_head
@@ -31,10 +32,9 @@ from ottla.protocol.messages.metadata import (
 )
 from ottla.protocol.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 from ottla.protocol.schema import Response
-from tests.harness.processes import Child
 
-#: Produce: the versions without tagged fields, of which librdkafka and Kafka's client take the last one. Fetch is not served;
-#: but without it librdkafka sends the record format of before Kafka 0.11.
+#: The served versions. Produce: those without tagged fields, of which librdkafka and Kafka's client take the
+#: last one. Fetch is not served; but without it librdkafka sends the record format of before Kafka 0.11.
 _VERSIONS: Final = {
     ApiKey.PRODUCE: (3, 8),
     ApiKey.FETCH: (4, 11),
@@ -43,27 +43,30 @@ _VERSIONS: Final = {
     ApiKey.INIT_PRODUCER_ID: (0, 2),
 }
 TOPIC: Final = "null"
-_REPOSITORY: Final = Path(__file__).parents[2]
+#: The folder from which the package `ottla` is imported.
+_IMPORTED_FROM: Final = Path(__file__).parents[3]
 _READY: Final = re.compile(r"^READY (\d+)$", re.MULTILINE)
 _NODE: Final = 1
 _HEADER: Final = struct.Struct(">ihhih")
 _DROPPED_AT_ONCE: Final = 1 << 20
 _BUFFER_BYTES: Final = 16 << 10
-#: Linux drops what is received with it; elsewhere it is copied, and ignored.
+#: The flag with which Linux drops received bytes; elsewhere they are copied, and ignored.
 _DROP: Final = socket.MSG_TRUNC if sys.platform == "linux" else 0
 
 
 class NullSink:
-    """The sink as a process of its own; a context manager."""
+    """The null sink as a process of its own; a context manager."""
 
     def __init__(self, folder: Path, *, partitions: int) -> None:
-        """Its output goes to `folder`."""
+        """Create the sink; the output of its process goes to `folder`."""
         self.partitions = partitions
         self._folder = folder
 
     def __enter__(self) -> Self:
         command = [sys.executable, "-m", __spec__.name, str(self.partitions)]
-        self.child = Child(command, log=self._folder / "null-sink.log", env={"PYTHONPATH": str(_REPOSITORY)})
+        self.child = Child(
+            command, log=self._folder / "null-sink.log", env={"PYTHONPATH": str(_IMPORTED_FROM)}
+        )
         self.child.wait_until(lambda: _READY.search(self.child.output()) is not None)
         found = _READY.search(self.child.output())
         assert found is not None
@@ -77,7 +80,7 @@ class NullSink:
 
 
 class _Connection:
-    """One client's requests, in their order."""
+    """A client's connection, whose requests are answered in their order."""
 
     def __init__(self, connected: socket.socket, *, partitions: int) -> None:
         self._socket = connected
@@ -85,11 +88,11 @@ class _Connection:
         self._stream = io.BufferedReader(connected.makefile("rb", buffering=0), _BUFFER_BYTES)
         self._partitions = partitions
         self._scratch = bytearray(_DROPPED_AT_ONCE)
-        #: What was written to -> a whole answer but for its correlation id.
+        #: The topics and partitions of a Produce -> a whole answer but for its correlation id.
         self._prepared: dict[tuple[int, tuple[tuple[str, int], ...]], bytes] = {}
 
     def serve(self) -> None:
-        """Until the client is gone."""
+        """Answer requests until the client is gone."""
         with self._socket, contextlib.suppress(ConnectionError, EOFError):
             while True:
                 size, api_key, version, correlation_id, client_size = _HEADER.unpack(self._read(_HEADER.size))
@@ -191,7 +194,7 @@ def _produced(version: int, written: list[tuple[str, int]]) -> bytes:
 
 
 def main() -> None:
-    """Serve until SIGTERM."""
+    """Serve until the process gets SIGTERM."""
     partitions = int(sys.argv[1])
     with socket.create_server(("127.0.0.1", 0), backlog=1024) as listener:
         print(f"READY {listener.getsockname()[1]}", flush=True)

@@ -20,7 +20,14 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from ottla.bench.figures import LoadFailed
-from ottla.bench.generators.assignment import Plan, ProducerPlan, TaskPlan, connections_plans, plans_of, spread
+from ottla.bench.generators.assignment import (
+    Plan,
+    ProducerPlan,
+    TaskPlan,
+    connections_plans,
+    plans_of,
+    spread,
+)
 from ottla.bench.generators.cluster import ClusterDoesNotAnswer, ClusterReader
 from ottla.bench.generators.control import Control
 from ottla.bench.generators.rows import Role, Row
@@ -32,15 +39,15 @@ from ottla.bench.workloads.model import Phase, Start
 from ottla.protocol.api_keys import ApiKey
 
 _READY_TIMEOUT_S: Final = 90.0
-#: From the order to start until the start: it has to reach all tasks.
+#: The time from the order to start until the start: it has to reach all tasks.
 _LEAD_US: Final = 300_000
-#: After `stop`: what the clients need to end.
+#: The time that clients may take to end after `stop`.
 _STOP_TIMEOUT_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """What the producers have an answer for up to now, or what the consumers have read if there are no producers."""
+    """The answers that producers have up to now, or the records that consumers have read if there are no producers."""
 
     records: int
     payload_bytes: int
@@ -62,9 +69,9 @@ class RunningPhase:
     ) -> None:
         self._spark, self._phase = spark, phase
         self._reader = ClusterReader(bootstrap)
-        #: What the tasks have yielded; all of it after `wait`, also if that raises.
+        #: The rows that the tasks have yielded; all of them after `wait`, also if that raises.
         self.rows: list[Row] = []
-        #: Seconds since the epoch.
+        #: The start of the phase, in seconds since the epoch.
         self.started_at_s = 0.0
         self._events_over = not phase.events
         self._is_stopped = False
@@ -97,10 +104,10 @@ class RunningPhase:
         stream_prefix: str,
         slots: int,
     ) -> Self:
-        """All clients are connected and have their start time when it returns.
+        """Start the tasks; all clients are connected and have their start time when this returns.
 
-        `topics`: name in the workload -> in the cluster. `stream_prefix` is unique among all loads that ever write to these
-        topics. Raises LoadFailed if the cluster does not answer, or a client cannot start.
+        `topics`: name in the workload -> in the cluster. `stream_prefix` is unique among all loads that ever
+        write to these topics. Raises LoadFailed if the cluster does not answer, or a client cannot start.
         """
         try:
             running = cls(spark, phase, bootstrap, topics, stream_prefix=stream_prefix, slots=slots)
@@ -115,7 +122,7 @@ class RunningPhase:
         return not self._conductor.is_alive() and not self._job.is_alive()
 
     def progress(self) -> Progress:
-        """Up to a second old."""
+        """Return the progress of all clients, up to a second old."""
         with self._control.changed:
             counts = dict(self._control.progress)
         role = Role.PRODUCER if self._phase.producers else Role.CONSUMER
@@ -124,19 +131,19 @@ class RunningPhase:
         return Progress(records=records, payload_bytes=payload_bytes, errors=errors)
 
     def note_events_over(self) -> None:
-        """All events of the phase have happened, and what they wait for: from now on it may end."""
+        """Note that all events have happened, with what they wait for: from now on the phase may end."""
         with self._control.changed:
             self._events_over = True
             self._control.changed.notify_all()
 
     def stop(self) -> None:
-        """End it now. Nothing if it is over."""
+        """End the phase now; nothing if it is over."""
         with self._control.changed:
             self._is_stopped = True
             self._control.changed.notify_all()
 
     def wait(self) -> list[Row]:
-        """The rows of all clients. Raises LoadFailed if one of them failed; what there is is in `rows`."""
+        """Return the rows of all clients. Raises LoadFailed if one of them failed; the other rows are in `rows`."""
         self._conductor.join()
         self._job.join()
         if self._failures:
@@ -181,7 +188,7 @@ class RunningPhase:
                 self._control.changed.notify_all()
 
     def _conduct(self) -> None:
-        """The steps above, one after the other."""
+        """Start the clients, run the load, let the consumers finish, and end the phase."""
         with self._control:
             try:
                 if self._start_clients() and self._run_load() and self._drain():
@@ -215,7 +222,7 @@ class RunningPhase:
         return True
 
     def _run_load(self) -> bool:
-        """Until only consumers are left."""
+        """Wait until only consumers are left."""
         phase = self._phase
         if not phase.producers and not self._lasts:
             self._control.broadcast("ends", ends=self._cluster.ends)
@@ -247,7 +254,7 @@ class RunningPhase:
         return self._await(lambda: self._control.done >= consumers)
 
     def _acknowledged_ends(self) -> dict[str, int]:
-        """Topic -> the least sum of its ends with all that producers have an acknowledgement for."""
+        """Return topic -> the least sum of its end offsets that includes all acknowledged records."""
         ends = {topic: sum(of_topic.values()) for topic, of_topic in self._cluster.ends.items()}
         with self._control.changed:
             progress = dict(self._control.progress)

@@ -1,8 +1,8 @@
 """A producer in a Spark task: an open loop, whose sends never wait for acknowledgements.
 
-With a rate, record k is due at start + k / rate, whatever became of the ones before; its latency is from then on. If the
-library's queue is full, the record is sent later, and its latency is the longer for it. Without a rate a record is due when
-there is room for it.
+With a rate, record k is due at start + k / rate, whatever became of the ones before; its latency is from then
+on. If the library's queue is full, the record is sent later, and its latency is the longer for it. Without a
+rate a record is due when there is room for it.
 """
 
 import contextlib
@@ -22,20 +22,21 @@ from ottla.bench.generators.rows import Kind, Row
 from ottla.bench.generators.running import ClientFailed, Orders, now_us
 from ottla.bench.generators.tally import Tally
 
-#: RD_KAFKA_MSG_F_COPY and RD_KAFKA_MSG_F_PARTITION.
+#: The flags RD_KAFKA_MSG_F_COPY and RD_KAFKA_MSG_F_PARTITION.
 _COPY_TO_OWN_PARTITION: Final = 0x2 | 0x8
-#: What is in the library, sent or not: its own bound of records, and of bytes that of Kafka's producer (`buffer.memory`).
+#: The bounds of the records in the library, sent or not: its own bound of their number, and of their bytes
+#: that of Kafka's producer (`buffer.memory`).
 _MOST_QUEUED: Final = 100_000
 _MOST_QUEUED_BYTES: Final = 32 << 20
 _MOST_AT_ONCE: Final = 2000
-#: Values in slots.
+#: The size of the values in all slots.
 _SLOTS_BYTES: Final = 4 << 20
 _LEAST_SLOTS: Final = 64
-#: A faster schedule is served once in this time, by which a record is late at most.
+#: The period of a faster schedule, by which a record is late at most.
 _TICK_US: Final = 500
-#: RD_KAFKA_RESP_ERR__QUEUE_FULL.
+#: The code RD_KAFKA_RESP_ERR__QUEUE_FULL.
 _QUEUE_FULL: Final = -184
-#: The library's queue is full: a delivery makes room earlier.
+#: The longest wait while the library's queue is full: a delivery ends it earlier.
 _FULL_US: Final = 10_000
 #: How long after the end of the phase records are sent that were due before it.
 _LATE_S: Final = 10
@@ -45,7 +46,7 @@ _FLUSH_STOPPED_S: Final = 5
 
 
 class _Sent:
-    """When each record was handed to the library."""
+    """The times at which records were handed to the library."""
 
     def __init__(self) -> None:
         self._firsts = np.zeros(1024, np.int64)
@@ -53,7 +54,7 @@ class _Sent:
         self._count = 0
 
     def note(self, first: int, at_us: int) -> None:
-        """All records from `first` on, up to the next call's."""
+        """Note the time of all records from `first` on, up to the next call's."""
         if self._count == len(self._firsts):
             self._firsts = np.resize(self._firsts, 2 * self._count)
             self._times = np.resize(self._times, 2 * self._count)
@@ -61,7 +62,7 @@ class _Sent:
         self._count += 1
 
     def times_of(self, records: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """For record numbers."""
+        """Return the times of these records, by their numbers."""
         found: npt.NDArray[np.int64] = self._times[
             np.searchsorted(self._firsts[: self._count], records, side="right") - 1
         ]
@@ -69,10 +70,10 @@ class _Sent:
 
 
 class ProducerClient:
-    """One producer; `run` returns when all of its records are acknowledged or failed."""
+    """A producer in a task; `run` returns when all of its records are acknowledged or failed."""
 
     def __init__(self, plan: ProducerPlan, *, sharers: int) -> None:
-        """With `sharers` producers in the same process."""
+        """Prepare the values of the records; `sharers` producers in the same process share the memory."""
         self._plan = plan
         self.tally = Tally(plan.name, plan.role, plan.topic)
         slots = max(_LEAST_SLOTS, min(4 * _MOST_AT_ONCE, _SLOTS_BYTES // sharers // plan.size.mean))
@@ -89,7 +90,7 @@ class ProducerClient:
         self._bytes_by_broker: dict[int, tuple[int, int]] = {}
 
     def open(self, stack: contextlib.ExitStack) -> None:
-        """Connect. Raises LibrdkafkaError."""
+        """Connect to the cluster. Raises LibrdkafkaError."""
         most_queued = min(_MOST_QUEUED, _MOST_QUEUED_BYTES // self._plan.size.mean)
         settings = {"queue.buffering.max.messages": str(most_queued), **self._plan.settings}
         self._most_queued = int(settings["queue.buffering.max.messages"])
@@ -101,10 +102,11 @@ class ProducerClient:
         self._client.await_ready(needs_producer_id=settings.get("enable.idempotence") == "true")
 
     def run(self, orders: Orders, start_us: int) -> None:
-        """Send all, and wait for all acknowledgements. Raises ClientFailed if some do not come."""
+        """Send all records, and wait for all acknowledgements. Raises ClientFailed if some do not come."""
         self._start_us = self.tally.start_us = start_us
         seconds = self._plan.seconds
-        # With a rate, the number of records is the end: those that are due before it are sent, unless they are much too late.
+        # With a rate, the number of records is the end: those that are due before it are sent, unless they
+        # are much too late.
         late_s = 0 if self._plan.rate is None else _LATE_S
         end_us = None if seconds is None else start_us + int((seconds + late_s) * 1e6)
         while not orders.is_stopped:
@@ -126,18 +128,18 @@ class ProducerClient:
         self._flush(orders)
 
     def finish(self) -> None:
-        """After `run`: what is only known a while later."""
+        """Read the statistics that are known a while after `run`."""
         self._client.await_statistics()
         self._bytes_by_broker = self._client.bytes_by_broker()
 
     def _due_us(self, records: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """By the schedule."""
+        """Return the times at which these records are due by the schedule."""
         assert self._plan.rate is not None
         after_s = self._plan.first_due_s + records / self._plan.rate
         return self._start_us + (after_s * 1e6).astype(np.int64)
 
     def _sendable(self, now: int) -> int:
-        """Records that are due, that fit into the library's queue, and whose slots follow one another."""
+        """Return the number of due records with room in the library's queue, and in consecutive slots."""
         slots = len(self._values)
         room: int = self._most_queued - self._client.library.rd_kafka_outq_len(self._client.handle)
         most = min(room, _MOST_AT_ONCE, slots - self._sent % slots)
@@ -151,7 +153,7 @@ class ProducerClient:
         return max(0, min(most, due - self._sent))
 
     def _send(self, count: int, now: int) -> None:
-        """Hand `count` records to the library. Those for which it has no room are sent later."""
+        """Hand `count` records to the library. Records for which it has no room are sent later."""
         slot = self._sent % len(self._values)
         records = np.arange(self._sent, self._sent + count)
         self._sent_at.note(self._sent, now)
@@ -173,18 +175,21 @@ class ProducerClient:
         self._is_full = accepted < count
 
     def _check_refused(self, messages: npt.NDArray[np.void]) -> None:
-        """Raise ClientFailed for a record that the library never takes: sent again, it would keep all others waiting."""
+        """Raise ClientFailed for a record that the library never takes.
+
+        Sent again, it would keep all others waiting.
+        """
         refused = messages[(messages["error"] != 0) & (messages["error"] != _QUEUE_FULL)]
         if len(refused):
             size, reason = int(refused["size"][0]), self._client.error_text(int(refused["error"][0]))
             raise ClientFailed(f"{self._plan.name}: librdkafka takes no record of {size:,} bytes: {reason}")
 
     def _partitions_of(self, records: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """All in turn: so each partition has sequences without gaps."""
+        """Return the partitions of these records: all in turn, so that each has sequences without gaps."""
         return (records + self._plan.first_partition) % self._plan.partitions
 
     def _pause_s(self, now: int, end_us: int | None) -> float:
-        """How long to wait for deliveries, after records were sent that were due at `now`."""
+        """Return how long to wait for deliveries, after records were sent that were due at `now`."""
         if self._is_full:
             until_us = now + _FULL_US
         elif self._plan.rate is None:
@@ -232,7 +237,7 @@ class ProducerClient:
             self._client.take_events(self._note_deliveries)
 
     def lateness(self) -> bytes | None:
-        """With a rate: a histogram of how long after they were due records were handed to the library.
+        """Return a histogram of how late records were handed to the library; None without a rate.
 
         That is no broker's doing, unless the library's queue was full: the generator, or the machine, was too slow.
         """
@@ -245,7 +250,7 @@ class ProducerClient:
         return late.encoded()
 
     def rows(self) -> Iterator[Row]:
-        """After `run`, also if it failed."""
+        """Yield the rows after `run`, also if it failed."""
         yield from self.tally.rows()
         first = 0
         for partition, next_sequence in enumerate(self._next_sequences.tolist()):

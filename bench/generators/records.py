@@ -1,10 +1,10 @@
-"""The values of records: text, and at the end a stamp that says who sent it, which one it is and when it was due.
+"""The values of records: text, and at the end a stamp of the sender, the sequence and the due time.
 
     text | stream (8 bytes) | sequence (8) | due (8, microseconds since the epoch) | CRC32C of all before it (4)
 
-All little-endian. The CRC is the end of the value, so that the CRC of a whole valid value is one constant. The text of a
-slot never changes, and CRCs are linear: a slot's base, xor one table for each byte of sequence and due, is its CRC. So
-thousands of values are stamped by some array operations.
+All little-endian. The CRC is the end of the value, so that the CRC of a whole valid value is one constant.
+The text of a slot never changes, and CRCs are linear: a slot's base, xor one table for each byte of sequence
+and due, is its CRC. So thousands of values are stamped by some array operations.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from ottla.bench.workloads.model import RecordSize, SizeLaw
 
 STAMP_BYTES: Final = 28
 _CRC_BYTES: Final = 4
-#: Sequence and due: what changes from record to record.
+#: The size of sequence and due time, which change from record to record.
 _VARIABLE_BYTES: Final = 16
 _VARIABLE = np.dtype([("sequence", "<u8"), ("due_us", "<u8")])
 _STAMP = np.dtype([("stream", "<u8"), ("sequence", "<u8"), ("due_us", "<u8"), ("crc", "<u4")])
@@ -36,12 +36,12 @@ def stream_id(name: str) -> int:
 
 
 def shown_stream(stream: int) -> str:
-    """As in `Row.stream`."""
+    """Return the stream's id as in `Row.stream`."""
     return f"{stream:016x}"
 
 
 def _tables() -> npt.NDArray[np.uint32]:
-    """What each value of each variable byte changes in the CRC; one table after the other."""
+    """Return, for each variable byte, the change of the CRC by each of its values; one table after the other."""
     of_zeros = crc32c.crc32c(bytes(_VARIABLE_BYTES))
     tables = np.zeros((_VARIABLE_BYTES, 256), np.uint32)
     for at in range(_VARIABLE_BYTES):
@@ -53,7 +53,7 @@ def _tables() -> npt.NDArray[np.uint32]:
 
 
 _TABLES: Final = _tables()
-#: Where the table of each variable byte begins.
+#: The index at which the table of each variable byte begins.
 _TABLE_AT: Final = np.arange(_VARIABLE_BYTES) * 256
 
 
@@ -77,7 +77,7 @@ class Values:
         assert min(size.mean, size.least) >= STAMP_BYTES, size
         # Another stream has other text, and the same one the same.
         random = np.random.default_rng(stream)
-        #: Of the value in each slot.
+        #: The size of the value in each slot.
         self.sizes = _sizes(size, slots, random)
         ends = np.cumsum(self.sizes)
         self._bytes = random.choice(_LETTERS, int(ends[-1]))
@@ -115,16 +115,19 @@ class Values:
         self._bytes[self._stamps_at[slots]] = stamps.view(np.uint8).reshape(-1, STAMP_BYTES)
 
     def value(self, slot: int) -> bytes:
-        """A copy of the value in a slot."""
+        """Return a copy of the value in a slot."""
         start = int(self.addresses[slot]) - self._bytes.ctypes.data
         return self._bytes[start : start + int(self.sizes[slot])].tobytes()
 
 
 class Stamps:
-    """What the stamps of some values say, by arrays; `is_valid` where the CRC is right."""
+    """The stamps of some values as arrays; `is_valid` where the CRC is right."""
 
     def __init__(self, addresses: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> None:
-        """Of values in memory. A value that is too short for a stamp is not valid. Cost: 0.4 us for each KB."""
+        """Read the stamps of values in memory. A value that is too short for a stamp is not valid.
+
+        Cost: 0.4 us for each KB.
+        """
         self.is_valid = (sizes >= STAMP_BYTES) & (addresses != 0)
         starts = (addresses - memory.BASE)[self.is_valid]
         ends = starts + sizes[self.is_valid]
@@ -133,7 +136,7 @@ class Stamps:
         crcs = [crc_of(view[start:end]) for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
         self.is_valid[self.is_valid] = np.array(crcs, np.int64) == _CRC_OF_VALID
         stamps_at = (addresses + sizes)[self.is_valid] - STAMP_BYTES
-        #: Of the valid ones only, as are the others.
+        #: The streams of the valid stamps only, like the two arrays below.
         self.streams = memory.words_at(stamps_at)
         self.sequences = memory.words_at(stamps_at + 8).astype(np.int64)
         self.due_us = memory.words_at(stamps_at + 16).astype(np.int64)

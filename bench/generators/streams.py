@@ -1,4 +1,4 @@
-"""Which sequences of each stream were seen in each partition: distinct ones, duplicates, and those out of order."""
+"""Sequences of each stream that were seen in each partition: distinct ones, duplicates, and those out of order."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
@@ -27,26 +27,26 @@ class Seen:
         self._starts: list[int] = []
         self._ends: list[int] = []
         self.duplicates = 0
-        #: Sequences that came for the first time after a larger one.
+        #: The number of sequences that came for the first time after a larger one.
         self.out_of_order = 0
 
     @property
     def first(self) -> int:
-        """The smallest one."""
+        """The smallest sequence that was seen."""
         return self._starts[0]
 
     @property
     def next(self) -> int:
-        """One after the largest."""
+        """The sequence after the largest one."""
         return self._ends[-1]
 
     @property
     def distinct(self) -> int:
-        """How many different ones."""
+        """The number of different sequences."""
         return sum(self._ends) - sum(self._starts)
 
     def note(self, sequences: npt.NDArray[np.int64]) -> None:
-        """In the order in which they came. Cost: O(log n) for each run of consecutive ones."""
+        """Note sequences in the order in which they came. Cost: O(log n) for each run of consecutive ones."""
         breaks = (np.flatnonzero(np.diff(sequences) != 1) + 1).tolist()
         for first, end in zip([0, *breaks], [*breaks, len(sequences)], strict=True):
             self._note_range(int(sequences[first]), int(sequences[end - 1]) + 1)
@@ -69,7 +69,7 @@ class Seen:
 
 
 class Streams:
-    """What a reader has seen of all streams."""
+    """The sequences of all streams that a reader has seen."""
 
     def __init__(self) -> None:
         #: (stream, partition) -> its sequences.
@@ -78,7 +78,7 @@ class Streams:
         self._corrupt: dict[int, int] = {}
 
     def note(self, stamps: Stamps, partitions: npt.NDArray[np.int64]) -> None:
-        """Values in the order in which they came, each with its partition."""
+        """Note values in the order in which they came, each with its partition."""
         for partition in partitions[~stamps.is_valid].tolist():
             self._corrupt[partition] = self._corrupt.get(partition, 0) + 1
         partitions = partitions[stamps.is_valid]
@@ -95,7 +95,7 @@ class Streams:
             self._seen.setdefault(key, Seen()).note(sequences[first:end])
 
     def rows(self, tally: Tally) -> Iterator[Row]:
-        """One for each stream in each partition, and for the corrupt records of a partition."""
+        """Yield a row for each stream in each partition, and one for the corrupt records of a partition."""
         for (stream, partition), seen in self._seen.items():
             yield tally.row(
                 Kind.STREAM,
@@ -114,10 +114,10 @@ class Streams:
 
 
 def joined(rows: Iterable[Row]) -> Iterator[Row]:
-    """What several tasks have seen of the same streams, each as rows of its own, as one row for each stream in each partition.
+    """Join the rows of several tasks about the same streams: one row for each stream in each partition.
 
-    A record that two tasks have seen is a duplicate: there are at least as many as are seen beyond what their ranges have room
-    for. Without that, what one task reads twice would make up for what another one misses.
+    A record that two tasks have seen is a duplicate: there are at least as many as are seen beyond what their
+    ranges have room for. Without that, what one task reads twice would make up for what another one misses.
     """
     by_stream: dict[tuple[str | None, int | None], list[Row]] = {}
     for row in rows:

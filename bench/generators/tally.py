@@ -1,4 +1,4 @@
-"""What one client counts in a phase, and the rows that come of it."""
+"""The counts of one client in a phase, and the rows that come of them."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ import numpy.typing as npt
 from ottla.bench.generators.latency import Latencies
 from ottla.bench.generators.rows import Kind, Role, Row
 
-#: Texts of errors of one client; a broker may put a number into each.
+#: The maximum number of different error texts of one client; a broker may put a number into each.
 _MOST_TEXTS = 20
 
 
@@ -18,7 +18,7 @@ class Tally:
     def __init__(self, client: str, role: Role, topic: str | None) -> None:
         self.client, self.role, self.topic = client, role, topic
         self.records = self.payload_bytes = self.errors = 0
-        #: When the phase began, in microseconds since the epoch.
+        #: The beginning of the phase, in microseconds since the epoch.
         self.start_us = 0
         self._rows: list[Row] = []
         self._second = 0
@@ -29,14 +29,14 @@ class Tally:
     def note(
         self, *, now_us: int, records: int, payload_bytes: int, latencies_us: npt.NDArray[np.int64]
     ) -> None:
-        """Records that have just been acknowledged or delivered."""
+        """Count records that have just been acknowledged or delivered."""
         self._turn_to(now_us)
         self.records += records
         self.payload_bytes += payload_bytes
         self._latencies.record(latencies_us)
 
     def note_errors(self, *, now_us: int, text: str, count: int) -> None:
-        """`count` records that failed; zero if no record did."""
+        """Count `count` records that failed; zero if no record did."""
         self._turn_to(now_us)
         self.errors += count
         if text in self._texts or len(self._texts) < _MOST_TEXTS:
@@ -69,11 +69,11 @@ class Tally:
         self._latencies = Latencies()
 
     def row(self, kind: Kind, **fields: object) -> Row:
-        """A row of this client."""
+        """Return a row of this client."""
         return Row(kind=kind, client=self.client, role=self.role, topic=self.topic, **fields)  # type: ignore[arg-type]
 
     def rows(self) -> Iterator[Row]:
-        """Of all seconds, and of the errors."""
+        """Yield the rows of all seconds, and of the errors."""
         self._end_second()
         yield from self._rows
         for text, count in self._texts.items():

@@ -25,7 +25,7 @@ _Client = ProducerClient | ConsumerClient | ConnectionsClient
 
 
 def run_task(plans: Iterator[TaskPlan]) -> Iterator[Row]:
-    """For `RDD.mapPartitions`: a partition is one plan."""
+    """Run the plans of a partition, one after the other, and yield their rows; for `RDD.mapPartitions`."""
     for plan in plans:
         yield from _Task(plan).run()
 
@@ -123,7 +123,11 @@ class _Task:
                 self._orders.stop()
 
     def _rows(self, cpu_s: float) -> Iterator[Row]:
-        """`cpu_s`: each client's share of the task's processor time, which the library's threads are a part of."""
+        """Yield the rows of all clients.
+
+        `cpu_s` is each client's share of the task's processor time, which the library's threads are a part
+        of.
+        """
         for plan, client in self._clients:
             yield from client.rows()
             if plan.name in self._ended:

@@ -1,4 +1,5 @@
-"""What measures or makes with the packages of this project in its own process, instead of with a server's sockets.
+"""Programs that measure or create with the packages of this project in their own process.
 
-Programs of their own: the other modules of bench run some of them as child processes, and import none.
+They do not use a server's sockets. The other modules of bench run some of them as child processes, and import
+none.
 """

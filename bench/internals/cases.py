@@ -1,4 +1,4 @@
-"""Measures of the programs in this package: each has cases, and each case is a table of the result (`ottla.bench.report`)."""
+"""Measures of the programs in this package: each has cases, and each case is a table of the result."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -8,11 +8,11 @@ from ottla.bench.figures import OTTLA, Figure, Goal, Sample, Table
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cases:
-    """One measure: the same figures of each case."""
+    """A measure of the package: its cases, with the same figures of each case."""
 
     name: str
     title: str
-    #: What was done.
+    #: The description of the measurement.
     note: str
     figures: Sequence[Figure]
     #: Case -> target -> a sample for each run.
@@ -21,7 +21,7 @@ class Cases:
     goals: Mapping[tuple[str, str], Goal] = field(default_factory=dict)
 
     def tables(self) -> list[Table]:
-        """One for each case; the first one has the note."""
+        """Return a table for each case; the first one has the note."""
         return [
             Table(
                 name=f"{self.name}-{case}",
@@ -37,5 +37,5 @@ class Cases:
 
 
 def of_ottla(runs: int, measure: Callable[[], Mapping[str, float]]) -> dict[str, list[Sample]]:
-    """The samples of a case without Kafka."""
+    """Return the samples of a case without Kafka."""
     return {OTTLA: [dict(measure()) for _ in range(runs)]}

@@ -9,13 +9,13 @@ import json
 import sys
 from pathlib import Path
 
-from ottla.broker.commands.cluster import prepare
-from ottla.broker.commands.cluster_plan import make_plan
+from ottla.broker.cli.cluster import prepare
+from ottla.broker.cli.cluster_plan import make_plan
 from ottla.runtime.production import free_ports
 
 
 def main(folder: str, brokers: str, controllers: str, racks: str, *settings: str) -> None:
-    """The command line."""
+    """Write and format the folders that the arguments describe, and print the nodes as JSON."""
     plan = make_plan(
         Path(folder),
         broker_count=int(brokers),

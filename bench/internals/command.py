@@ -1,4 +1,4 @@
-"""The command line of the programs that measure one process or package: tables, and bench/results/<date>-<program>.{md,json}."""
+"""The command line of the programs that measure one process or package: tables, and files in bench/results."""
 
 import argparse
 import shutil
@@ -22,10 +22,10 @@ _QUICK_SCALE: Final = 0.1
 
 
 class Measure(Protocol):
-    """What makes some tables."""
+    """A function that makes the cases of one measure."""
 
     def __call__(self, folder: Path, *, runs: int, scale: float) -> Cases:
-        """`scale`: of what a whole run does."""
+        """Measure in `folder`; `scale` is the part of a whole run's volume."""
 
 
 def run(program: str, measures: Mapping[str, Measure], *, description: str | None) -> None:
@@ -90,7 +90,7 @@ def _report(
     runs: int,
     duration_s: float,
 ) -> Report:
-    """The result; Kafka is in it if a measure has one."""
+    """Return the result; Kafka is in it if a measure has one."""
     targets = {target for table in tables for target in table.samples}
     return Report(
         program=program,

@@ -1,17 +1,18 @@
-"""The floor of a load: a process that does nothing but what a broker in Python has to do for it.
+"""The floor of a load: a process that does nothing but the necessary part of a broker's work in Python.
 
 python -m ottla.bench.internals.floor PORT FOLDER RECEIVE_BUFFER SEND_BUFFER [FOLLOWER_PORT ...]
 
-    Produce         received -> the batch's CRC checked -> its base offset set -> written to the partition's file -> answered
+    Produce         received -> the batch's CRC checked -> its base offset set -> written to the file -> answered
     with followers  ... -> sent to each from the file's mapping -> answered when each of them has answered
     others          answered as before if the same was asked before, else by `floor_topics.py`
 
 A follower is such a process, too: the leader sends it the client's request with the records from its file.
 
-What is missing is what a broker is for: producer state, indexes, leader epochs, time, limits, quotas, ACLs, metrics, errors,
-fsync. A Produce has one batch for one partition and acks != 0; other clients than the bench's are not expected, nor any error.
-The loop, the sockets' options and the sizes of reads are those of Ottla's broker; a read of several requests is answered by one
-write. What precedes the records in a Produce is parsed when it is first seen: a client repeats it with each request.
+What is missing is what a broker is for: producer state, indexes, leader epochs, time, limits, quotas, ACLs,
+metrics, errors, fsync. A Produce has one batch for one partition and acks != 0; other clients than the
+bench's are not expected, nor any error. The loop, the sockets' options and the sizes of reads are those of
+Ottla's broker; a read of several requests is answered by one write. What precedes the records in a Produce is
+parsed when it is first seen: a client repeats it with each request.
 """
 
 import asyncio
@@ -35,26 +36,26 @@ from ottla.protocol.messages.produce import (
 from ottla.runtime import SocketOptions
 from ottla.runtime.production import ProductionRuntime, run
 
-#: As the broker's (`broker/network/receive_buffer.py`, `broker/network/connection.py`).
+#: The sizes of the broker's reads (`broker/network/receive_buffer.py`, `broker/network/connection.py`).
 _READ_BYTES: Final = 128 * 1024
 _JOIN_BYTES: Final = 16 * 1024
 #: While more than this waits for followers, a connection is not read: as with any broker, the queue is the client's.
 _AHEAD_BYTES: Final = 64 * 1024
-#: Length, API key, version, correlation id: all that differs between requests of one kind is the first and the last one.
+#: Length, API key, version, correlation id: requests of one kind differ in the first and the last one only.
 _HEAD: Final = Struct(">ihhi")
 _LENGTH: Final = Struct(">i")
 _ANSWER_HEAD: Final = Struct(">ii")
 #: Marks the place of the base offset in an answer that is encoded once.
 _ANY_OFFSET: Final = 0x0123_4567_89AB_CDEF
 _OFFSET: Final = Struct(">q")
-#: What is answered as before; topics that are created or deleted end it.
+#: The requests whose answer is repeated, until topics are created or deleted.
 _REPEATED: Final = (ApiKey.FETCH, ApiKey.METADATA, ApiKey.API_VERSIONS)
 _CHANGES: Final = (ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS)
 _CONNECT_S: Final = 0.02
 
 
 class _Kind:
-    """The Produce requests that differ in correlation id and records only."""
+    """A kind of Produce requests, which differ in correlation id and records only."""
 
     def __init__(self, partition: Partition, version: int, request: ProduceRequest) -> None:
         self.partition = partition
@@ -69,13 +70,13 @@ class _Kind:
         self._answer_bytes = len(body) + 4
 
     def answer(self, correlation_id: int, base_offset: int) -> bytes:
-        """The whole frame."""
+        """Return the frame of the answer."""
         head = _ANSWER_HEAD.pack(self._answer_bytes, correlation_id)
         return b"".join((head, self._before, _OFFSET.pack(base_offset), self._behind))
 
 
 class _Waiting:
-    """An answer that leaves once all followers have answered."""
+    """An answer that is sent once all followers have answered."""
 
     __slots__ = ("answer", "connection", "missing", "size_bytes")
 
@@ -97,7 +98,7 @@ class _Follower(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
 
     def send(self, pieces: list[bytes | memoryview], waiting: _Waiting) -> None:
-        """A request."""
+        """Send a request to the follower."""
         self._waiting.append(waiting)
         self._transport.writelines(pieces)
 
@@ -117,18 +118,18 @@ class _Follower(asyncio.Protocol):
 
 
 class _Floor:
-    """What all connections have in common."""
+    """The state that all connections share: topics, followers, and the kinds of requests that were seen."""
 
     def __init__(self, topics: Topics, followers: list[_Follower]) -> None:
         self.topics = topics
         self.followers = followers
-        #: By the bytes between the correlation id and the size of the records.
+        #: The bytes between the correlation id and the size of the records -> the kind of the Produce.
         self.kinds: dict[bytes, _Kind] = {}
-        #: By the request without its correlation id: the answer behind that.
+        #: A request without its correlation id -> the answer behind that.
         self.answers: dict[tuple[int, int, bytes], bytes] = {}
 
     def kind(self, version: int, frame: memoryview) -> tuple[_Kind, int]:
-        """The kind of a Produce that was not seen before, and where its records begin."""
+        """Parse a Produce of a kind that was not seen before; return the kind, and the position of its records."""
         _, body_at = parse_request_header(frame[_LENGTH.size :])
         request = decode_request(ApiKey.PRODUCE, version, frame[_LENGTH.size + body_at :])
         assert isinstance(request, ProduceRequest)
@@ -141,7 +142,7 @@ class _Floor:
         return kind, records_at
 
     def answer(self, key: int, version: int, correlation_id: int, frame: memoryview) -> bytes:
-        """To a request that is no Produce."""
+        """Return the answer to a request that is no Produce."""
         asked = (key, version, bytes(frame[_HEAD.size :]))
         rest = self.answers.get(asked)
         if rest is None:
@@ -162,13 +163,13 @@ class _Floor:
 
 
 class _Connection(asyncio.BufferedProtocol):
-    """A client's, or the leader's at a follower: received into one buffer, which grows to the largest frame."""
+    """A connection of a client, or of the leader at a follower; its buffer grows to the largest frame."""
 
     def __init__(self, floor: _Floor) -> None:
         self._floor = floor
         self._view = memoryview(bytearray(_READ_BYTES))
         self._end = 0
-        #: Where the records of the last Produce began in its frame.
+        #: The position of the records in the frame of the last Produce.
         self._records_at = 0
         #: The size of the requests that followers have not answered.
         self._waiting_bytes = 0
@@ -210,7 +211,7 @@ class _Connection(asyncio.BufferedProtocol):
     def _produce(
         self, version: int, correlation_id: int, frame: memoryview
     ) -> tuple[bytes, list[bytes | memoryview] | None]:
-        """The answer, and for followers the request with the records from the file."""
+        """Append a Produce; return the answer, and for followers the request with the records from the file."""
         floor, records_at = self._floor, self._records_at
         kind = floor.kinds.get(bytes(frame[_HEAD.size : records_at - _LENGTH.size])) if records_at else None
         if kind is None:
@@ -234,7 +235,7 @@ class _Connection(asyncio.BufferedProtocol):
             self._transport.pause_reading()
 
     def on_replicated(self, waiting: _Waiting) -> None:
-        """All followers have answered."""
+        """Send the answer: all followers have answered."""
         self._transport.write(waiting.answer)
         if self._waiting_bytes > _AHEAD_BYTES >= self._waiting_bytes - waiting.size_bytes:
             self._transport.resume_reading()
@@ -242,7 +243,7 @@ class _Connection(asyncio.BufferedProtocol):
 
 
 async def _connect(runtime: ProductionRuntime, port: int, options: SocketOptions) -> _Follower:
-    """To a follower, which may be starting."""
+    """Connect to a follower, which may be starting."""
     while True:
         try:
             return (await runtime.connect("127.0.0.1", port, _Follower, options))[1]
@@ -262,7 +263,7 @@ async def _serve(
 
 
 def main(port: str, folder: str, receive_buffer: str, send_buffer: str, *follower_ports: str) -> None:
-    """The command line: serve until a signal."""
+    """Serve until a signal, with the arguments of the command line."""
     receive_bytes, send_bytes = (
         None if size == "-1" else int(size) for size in (receive_buffer, send_buffer)
     )

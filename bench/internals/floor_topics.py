@@ -1,7 +1,7 @@
 """Topics of the floor (`floor.py`): a file for each partition, and the answers to all requests but Produce.
 
-Clients that are made for brokers can use it: they create topics, find the leader and check the log end offsets. There are no
-errors: what is not expected ends the connection.
+Clients that are made for brokers can use it: they create topics, find the leader and check the log end
+offsets. There are no errors: what is not expected ends the connection.
 """
 
 import asyncio
@@ -18,8 +18,16 @@ from uuid import NAMESPACE_OID, UUID, uuid5
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.checksum import crc32c
 from ottla.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
-from ottla.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
-from ottla.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
+from ottla.protocol.messages.create_topics import (
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from ottla.protocol.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+)
 from ottla.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchRequest,
@@ -44,7 +52,7 @@ from ottla.protocol.messages.metadata import (
 from ottla.protocol.records.batch import ATTRIBUTES_OFFSET
 from ottla.protocol.schema import Request, Response
 
-#: Produce: the versions without tagged fields, of which clients take the last one.
+#: The served versions. Produce: those without tagged fields, of which clients take the last one.
 VERSIONS: Final = {
     ApiKey.PRODUCE: (3, 8),
     ApiKey.FETCH: (4, 16),
@@ -56,10 +64,11 @@ VERSIONS: Final = {
     ApiKey.INIT_PRODUCER_ID: (0, 2),
 }
 _NODE: Final = 1
-#: A mapping of the file's later bytes, too, so that no append needs a new one; the file has no blocks there.
+#: The size of the file's mapping, beyond the file's end, so that no append needs a new one; the file has no
+#: blocks there.
 _MAPPED_BYTES: Final = 8 << 30
 _OFFSET: Final = Struct(">q")
-#: CRC, attributes, last offset delta.
+#: The fields behind the CRC: CRC, attributes, last offset delta.
 _CHECKED: Final = Struct(">Ihi")
 _CRC_AT: Final = 17
 
@@ -76,7 +85,7 @@ class Partition:
             self._mapping = memoryview(mmap.mmap(self._file, _MAPPED_BYTES, access=mmap.ACCESS_READ))
 
     def append(self, batch: memoryview) -> int:
-        """Check the CRC, set the base offset, write; the base offset."""
+        """Check the CRC of a batch, set its base offset, and write it; return the base offset."""
         crc, _, last_offset_delta = _CHECKED.unpack_from(batch, _CRC_AT)
         if crc32c(batch[ATTRIBUTES_OFFSET:]) != crc:
             raise ValueError("a batch with another CRC")
@@ -89,16 +98,16 @@ class Partition:
         return base_offset
 
     def last_bytes(self, count: int) -> memoryview:
-        """The end of the log, from the file's mapping."""
+        """Return the end of the log, from the file's mapping."""
         assert self._end_bytes <= _MAPPED_BYTES, "the floor has no further segment"
         return self._mapping[self._end_bytes - count : self._end_bytes]
 
     def all_bytes(self) -> bytes:
-        """The whole log."""
+        """Return the whole log of the partition."""
         return os.pread(self._file, self._end_bytes, 0)
 
     def close(self) -> None:
-        """Nothing is appended any more; a mapping lasts until its last bytes are sent."""
+        """Close the file: nothing is appended any more; a mapping lasts until its last bytes are sent."""
         os.close(self._file)
 
 
@@ -114,11 +123,11 @@ class Topics:
         self._deleted = itertools.count()
 
     def partition(self, topic: str, index: int) -> Partition:
-        """One of them. Raises LookupError."""
+        """Return the partition of a topic. Raises LookupError."""
         return self._partitions[topic][index]
 
     def answer(self, request: Request) -> Response:
-        """Do what is asked for: of one topic, but for Metadata."""
+        """Answer a request about one topic; Metadata may be about all."""
         match request:
             case CreateTopicsRequest(topics=[topic]):
                 self._create(topic.name, topic.num_partitions)
@@ -176,7 +185,7 @@ class Topics:
         asyncio.get_running_loop().run_in_executor(None, shutil.rmtree, deleted)
 
     def _metadata(self, names: Iterable[str]) -> MetadataResponse:
-        """All replicas are in sync, and this node leads."""
+        """Return Metadata in which all replicas are in sync, and this node leads."""
         replicas = [_NODE + at for at in range(1 + self._followers)]
 
         def partition(index: int) -> MetadataResponsePartition:

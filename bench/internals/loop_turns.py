@@ -4,16 +4,16 @@ import asyncio
 import time
 from typing import Final, NamedTuple
 
-#: Others have their turns within it: it is the error of a figure, at most.
+#: The interval between two ticks. Others have their turns within it: it is the largest error of a figure.
 _TICK_S: Final = 0.001
 
 
 class Longest(NamedTuple):
-    """Of all turns since the last look."""
+    """The longest turn since the last call of `longest`."""
 
-    #: Processor time of the loop's thread: what others made it wait for is not counted, nor are waits for a disk.
+    #: The processor time of the loop's thread: it does not count other processes, nor waits for a disk.
     cpu_s: float
-    #: Between two ticks, all included.
+    #: The time between two ticks, all included.
     s: float
 
 
@@ -38,7 +38,7 @@ class LoopTurns:
         self._longest = Longest(max(self._longest.cpu_s, cpu_s), max(self._longest.s, s))
 
     def longest(self) -> Longest:
-        """Up to now, and begin again."""
+        """Return the longest turn up to now, and begin again."""
         self._look()
         self._timer.cancel()
         longest, self._longest = self._longest, Longest(0.0, 0.0)
@@ -46,5 +46,5 @@ class LoopTurns:
         return longest
 
     def stop(self) -> None:
-        """No more ticks."""
+        """Stop to measure turns."""
         self._timer.cancel()

@@ -1,11 +1,11 @@
-"""A node of Ottla with a sampler: `python -m ottla.bench.internals.profiled_broker FOLDER ...` instead of `python -m ottla.broker ...`.
+"""A node of Ottla with a sampler: `python -m ottla.bench.internals.profiled_broker FOLDER ...`.
 
-SIGUSR2 starts it, the next one stops it and writes a file into the folder: for each stack of the main thread, at a signal of
-processor time (SIGPROF), the processor time of this thread since the signal before. So their sum is what the thread has used.
-What other threads have used is one figure.
+SIGUSR2 starts it, the next one stops it and writes a file into the folder: for each stack of the main thread,
+at a signal of processor time (SIGPROF), the processor time of this thread since the signal before. So their
+sum is what the thread has used. What other threads have used is one figure.
 
-A handler in Python runs when the main thread executes Python the next time. A system call's time is so found at the line that has
-made it, and what uvloop does between two callbacks at the first line of the next one.
+A handler in Python runs when the main thread executes Python the next time. A system call's time is so found
+at the line that has made it, and what uvloop does between two callbacks at the first line of the next one.
 """
 
 import json
@@ -18,9 +18,9 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Final
 
-from ottla.broker.entry_point import main_of_module
+from ottla.command_line import run_module
 
-#: Of processor time. The kernel looks at its own ticks only, 1 to 4 ms.
+#: The interval of samples, in processor time. The kernel checks it at its own ticks only, 1 to 4 ms.
 _INTERVAL_S: Final = 0.002
 _MOST_FRAMES: Final = 40
 
@@ -28,10 +28,10 @@ _Stack = tuple[tuple[CodeType, int], ...]
 
 
 class Sampler:
-    """See the module; `sample` and `switch` are handlers of signals."""
+    """Samples the stacks of the main thread by processor time; `sample` and `switch` are handlers of signals."""
 
     def __init__(self, folder: Path) -> None:
-        #: Of the files, `<process>-<number>.json`.
+        #: The folder of the files, `<process>-<number>.json`.
         self._folder = folder
         self._stacks: defaultdict[_Stack, float] = defaultdict(float)
         self._is_on = False
@@ -50,7 +50,7 @@ class Sampler:
         self._thread_s = now_s
 
     def switch(self, number: int, frame: FrameType | None) -> None:
-        """Start, or stop and write."""
+        """Start the sampler, or stop it and write a file."""
         self._is_on = not self._is_on
         if self._is_on:
             self._stacks.clear()
@@ -81,12 +81,12 @@ class Sampler:
 
 
 def main() -> None:
-    """Start the node, whose command line it has."""
+    """Start the node with its command line."""
     sampler = Sampler(Path(sys.argv.pop(1)))
     signal.signal(signal.SIGPROF, sampler.sample)
     signal.siginterrupt(signal.SIGPROF, False)
     signal.signal(signal.SIGUSR2, sampler.switch)
-    main_of_module()
+    run_module()
 
 
 if __name__ == "__main__":

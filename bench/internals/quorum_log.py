@@ -10,11 +10,11 @@ from random import Random
 from typing import Final
 from uuid import UUID
 
-from ottla.controller.metadata import snapshots
-from ottla.controller.metadata.log import MetadataLog
-from ottla.controller.metadata.new_batches import batches_of
-from ottla.protocol.metadata.image import ConfigResourceType
-from ottla.protocol.metadata.records import (
+from ottla.controller.metadata_log import snapshots
+from ottla.controller.metadata_log.log import MetadataLog
+from ottla.controller.metadata_log.new_batches import batches_of
+from ottla.metadata.image import ConfigResourceType
+from ottla.metadata.records import (
     BrokerEndpoint,
     BrokerFeature,
     BrokerRegistrationChangeRecord,

@@ -12,13 +12,13 @@ from random import Random
 
 import psutil
 
-from ottla.controller.metadata.log import MetadataLog
-from ottla.protocol.metadata.image import MetadataImage
+from ottla.controller.metadata_log.log import MetadataLog
+from ottla.metadata.image import MetadataImage
 from ottla.storage.files import Files
 
 
 def main(data_dir: Path) -> None:
-    """Replay, then measure memory."""
+    """Replay the log, then measure the memory of the image."""
     gc.set_threshold(50_000, 20, 50)  # as a node has it
     before = _private_bytes()
     began = time.perf_counter()

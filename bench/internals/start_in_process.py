@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 from typing import Final
 
-from ottla.broker.config.load import load_config
 from ottla.broker.node import Node
+from ottla.config.load import load_config
 from ottla.runtime.production import ProductionRuntime, run
 
 _STARTS: Final = 4
@@ -30,7 +30,7 @@ async def _starts(runtime: ProductionRuntime, folder: Path) -> list[float]:
 
 
 def main() -> None:
-    """The command line."""
+    """Print the seconds of starts in a folder as JSON."""
     print(json.dumps(run(lambda runtime: _starts(runtime, Path(sys.argv[1])))))
 
 

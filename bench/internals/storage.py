@@ -13,7 +13,7 @@ from ottla.bench.internals.storage_recovery import recovery
 
 
 def main() -> None:
-    """The command line."""
+    """Run the measures that the command line chooses."""
     measures: dict[str, command.Measure] = {
         "append": appends,
         "read": reads,

@@ -8,23 +8,31 @@ from typing import Final, NamedTuple
 
 from ottla.bench.figures import MEGABYTES_A_SECOND, PERCENT, RECORDS_A_SECOND, SECONDS_A_GIGABYTE, Figure
 from ottla.bench.internals.cases import Cases, of_ottla
-from ottla.bench.internals.storage_support import NOW_MS, append, keyed_batch, open_log, scratch, seconds_since
+from ottla.bench.internals.storage_support import (
+    NOW_MS,
+    append,
+    keyed_batch,
+    open_log,
+    scratch,
+    seconds_since,
+)
+from ottla.config.log_config import LogConfig
 from ottla.protocol.records.compression import Compression
 from ottla.storage.cleaner import cleaning_job, measure
 from ottla.storage.log import Log
-from ottla.storage.log_config import LogConfig
 
 _VALUE_BYTES: Final = 1000
 _RECORDS_A_BATCH: Final = 16
 _LOG_BYTES: Final = 256_000_000
-#: Batches are made before, and repeat: as many as a log of that size has keys for.
+#: The configuration of the log. Batches are made before, and repeat: as many as a log of that size has keys
+#: for.
 _CONFIG: Final = LogConfig(
     cleanup_policy=("compact",), segment_bytes=64 * 2**20, min_cleanable_dirty_ratio=0.01
 )
 
 
 class _Case(NamedTuple):
-    """What is in the log."""
+    """The contents of the log: the number of keys, and the codec."""
 
     keys: int
     codec: Compression
@@ -38,7 +46,7 @@ _CASES: Final = {
 
 
 def compaction(folder: Path, *, runs: int, scale: float) -> Cases:
-    """One cleaning of a log whose every closed segment is dirty."""
+    """Measure one cleaning of a log whose every closed segment is dirty."""
     samples = {
         name: of_ottla(runs, lambda case=case: _run(folder, case, scale))  # type: ignore[misc]
         for name, case in _CASES.items()
@@ -47,8 +55,9 @@ def compaction(folder: Path, *, runs: int, scale: float) -> Cases:
         name="compaction",
         title="Compaction",
         note=(
-            f"Records of {_VALUE_BYTES} bytes in batches of {_RECORDS_A_BATCH}, with keys drawn from so many that what the case says "
-            "stays; both passes (offset map, rewriting) and the flush of what replaces the old segments. MB/s of dirty log."
+            f"Records of {_VALUE_BYTES} bytes in batches of {_RECORDS_A_BATCH}, with keys drawn from so "
+            "many that what the case says stays; both passes (offset map, rewriting) and the flush of what "
+            "replaces the old segments. MB/s of dirty log."
         ),
         figures=(
             Figure(metric="bytes_per_s", title="throughput", unit=MEGABYTES_A_SECOND),
@@ -89,7 +98,7 @@ def _run(folder: Path, case: _Case, scale: float) -> Mapping[str, float]:
 
 
 def _fill(log: Log, case: _Case, scale: float) -> int:
-    """Append until the log is as large as it shall be, before compression; the number of records."""
+    """Append until the log has its size, before compression; return the number of records."""
     random = Random(7)
     count = int(_LOG_BYTES * scale / _VALUE_BYTES)
     for _ in range(count // _RECORDS_A_BATCH):

@@ -1,4 +1,4 @@
-"""What unused partitions cost: memory, and time at the start."""
+"""The cost of unused partitions: memory, and time at the start."""
 
 import shutil
 import time
@@ -13,8 +13,8 @@ from ottla.bench.internals.cases import Cases, of_ottla
 from ottla.bench.internals.storage_support import NOW_MS, append, batch_of, scratch
 from ottla.bench.targets.servers import Ottla
 from ottla.bench.targets.wire import RequestFailed, WireClient
+from ottla.config.log_config import LogConfig
 from ottla.protocol.types import TopicPartition
-from ottla.storage.log_config import LogConfig
 
 _TOPIC_PARTITIONS: Final = 1000
 _MEMORY_GOAL_BYTES: Final = 30e6
@@ -25,7 +25,7 @@ _SETTLE_S: Final = 2.0
 
 
 def idle(folder: Path, *, runs: int, scale: float) -> Cases:
-    """Logs of one batch each; as storage alone, and as a whole broker."""
+    """Measure logs of one batch each; as storage alone, and as a whole broker."""
     counts = [int(1000 * scale), int(10_000 * scale)]
     samples: dict[str, dict[str, list[Sample]]] = {}
     for count in counts:
@@ -42,9 +42,9 @@ def idle(folder: Path, *, runs: int, scale: float) -> Cases:
         name="idle",
         title="Idle partitions",
         note=(
-            "Opening after a clean stop, and the private memory that it takes. 'Logs': storage alone, in a process of its own. "
-            "'Partitions': a whole broker, from its start to its READY line and until all of them are served; its memory is "
-            "what it holds more than one without topics."
+            "Opening after a clean stop, and the private memory that it takes. 'Logs': storage alone, in a "
+            "process of its own. 'Partitions': a whole broker, from its start to its READY line and until "
+            "all of them are served; its memory is what it holds more than one without topics."
         ),
         figures=(
             Figure(metric="private_bytes", title="memory", unit=MEGABYTES),
@@ -82,7 +82,7 @@ def _open(data: Path) -> Mapping[str, float]:
 
 
 def _broker(folder: Path, count: int, runs: int) -> dict[str, list[Sample]]:
-    """A broker without topics, then the same with so many partitions, restarted after a clean stop."""
+    """Measure a broker without topics, then the same one with `count` partitions, restarted after a clean stop."""
     data = folder / "data"
     empty = _started(folder, data, 0)
     _create(folder, data, count)
@@ -121,7 +121,7 @@ def _create(folder: Path, data: Path, count: int) -> None:
 
 
 def _topics(count: int) -> list[int]:
-    """How many partitions each topic has."""
+    """Return the number of partitions of each topic."""
     return [min(_TOPIC_PARTITIONS, count - at) for at in range(0, count, _TOPIC_PARTITIONS)]
 
 

@@ -11,9 +11,17 @@ from typing import Final
 
 from ottla.bench.figures import MEGABYTES_A_SECOND, MICROSECONDS, RECORDS_A_SECOND, TIMES, Figure
 from ottla.bench.internals.cases import Cases, of_ottla
-from ottla.bench.internals.storage_support import NOW_MS, append, batch_of, open_log, scratch, seconds_since, stamp
+from ottla.bench.internals.storage_support import (
+    NOW_MS,
+    append,
+    batch_of,
+    open_log,
+    scratch,
+    seconds_since,
+    stamp,
+)
+from ottla.config.log_config import LogConfig
 from ottla.storage.log import Log
-from ottla.storage.log_config import LogConfig
 
 _KIB: Final = 1024
 _MIB: Final = 1024 * 1024
@@ -28,11 +36,14 @@ _MS_BETWEEN_BATCHES: Final = 40
 
 
 def appends(folder: Path, *, runs: int, scale: float) -> Cases:
-    """The log's whole way of a batch, and one write(2) of the same bytes to the same disk."""
+    """Measure the log's whole append of a batch, and one write(2) of the same bytes to the same disk."""
     samples = {}
     for name, size in _BATCH_SIZES.items():
         times = int(min(_MOST_BATCHES, _APPENDED_BYTES // size) * scale)
-        samples[name] = of_ottla(runs, lambda size=size, times=times: _append_run(folder, size, times))  # type: ignore[misc]
+        samples[name] = of_ottla(
+            runs,
+            lambda size=size, times=times: _append_run(folder, size, times),  # type: ignore[misc]
+        )
     return Cases(
         name="append",
         title="Append",
@@ -81,7 +92,7 @@ def _append_run(folder: Path, size: int, times: int) -> Mapping[str, float]:
 
 
 def _write_raw(path: Path, data: bytearray, times: int) -> tuple[float, float]:
-    """Seconds for the writes alone, and with a flush behind them."""
+    """Return the seconds of the writes alone, and with a flush behind them."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT)
     try:
         os.write(fd, data)
@@ -96,7 +107,7 @@ def _write_raw(path: Path, data: bytearray, times: int) -> tuple[float, float]:
 
 
 def reads(folder: Path, *, runs: int, scale: float) -> Cases:
-    """A log from its beginning to its end, as fetches of one size."""
+    """Measure the reads of a log from its beginning to its end, as fetches of one size."""
     samples = {}
     with _filled_log(folder / "reads", scale) as log:
         path = log.segments.first.path_of(".log")
@@ -106,9 +117,10 @@ def reads(folder: Path, *, runs: int, scale: float) -> Cases:
         name="read",
         title="Read",
         note=(
-            "A closed segment in the page cache, front to back. Alone: `Log.read` against read(2); a large read is lent "
-            "from a mapping and not copied, so that alone it costs nothing. To a socket whose other end is drained by another "
-            "process: `Log.read` and send(2) against sendfile(2) of the same file."
+            "A closed segment in the page cache, front to back. Alone: `Log.read` against read(2); a large "
+            "read is lent from a mapping and not copied, so that alone it costs nothing. To a socket whose "
+            "other end is drained by another process: `Log.read` and send(2) against sendfile(2) of the "
+            "same file."
         ),
         figures=(
             Figure(metric="pread_bytes_per_s", title="read(2)", unit=MEGABYTES_A_SECOND),
@@ -123,7 +135,7 @@ def reads(folder: Path, *, runs: int, scale: float) -> Cases:
 
 @contextmanager
 def _filled_log(folder: Path, scale: float) -> Iterator[Log]:
-    """Eight closed segments and an active one, of batches of 16 KB, with an index entry for each."""
+    """Make a log of eight closed segments and an active one, of batches of 16 KB, with an index entry for each."""
     batch, _ = batch_of(16 * _KIB)
     segment_bytes = int(128 * _MIB * scale)
     with scratch(folder) as at:
@@ -187,7 +199,7 @@ def _timed(work: Callable[[], object]) -> float:
 
 @contextmanager
 def _drain() -> Iterator[socket.socket]:
-    """One end of a TCP connection; a child process reads what is sent and throws it away."""
+    """Open a TCP connection and yield one end; a child process reads and drops the bytes that are sent."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         child = os.fork()
         if child == 0:
@@ -208,7 +220,7 @@ def _drain() -> Iterator[socket.socket]:
 
 
 def lookups(folder: Path, *, runs: int, scale: float) -> Cases:
-    """Finding an offset, or a time, anywhere in a log of nine segments."""
+    """Measure the look-up of an offset, or of a time, anywhere in a log of nine segments."""
     with _filled_log(folder / "lookups", scale) as log:
         samples = {
             name: of_ottla(runs, lambda look=look: _lookup_run(log, look))  # type: ignore[misc]
@@ -219,8 +231,8 @@ def lookups(folder: Path, *, runs: int, scale: float) -> Cases:
         name="lookup",
         title="Look up",
         note=(
-            f"{_LOOKUPS:,} offsets drawn anywhere in a log of {size_bytes / 1e6:,.0f} MB, {_SEGMENTS + 1} segments, batches of "
-            "16 KB, each with an index entry; all in the page cache."
+            f"{_LOOKUPS:,} offsets drawn anywhere in a log of {size_bytes / 1e6:,.0f} MB, {_SEGMENTS + 1} "
+            "segments, batches of 16 KB, each with an index entry; all in the page cache."
         ),
         figures=(
             Figure(metric="p50_s", title="p50", unit=MICROSECONDS),
@@ -241,7 +253,7 @@ def _read_small(log: Log, offset: int) -> object:
 
 
 def _by_time(log: Log, offset: int) -> object:
-    """Batches are equal and equally far apart, so that an offset says when."""
+    """Look up an offset by its time: batches are equal and equally far apart, so that an offset determines it."""
     return log.reader.offset_for_timestamp(NOW_MS + offset * _MS_BETWEEN_BATCHES // _records_each(log))
 
 

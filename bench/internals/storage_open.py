@@ -18,25 +18,25 @@ import psutil
 
 from ottla.bench.environment import REPOSITORY
 from ottla.bench.internals.storage_support import NOW_MS
+from ottla.config.log_config import LogConfig
 from ottla.storage.files import Files
-from ottla.storage.log_config import LogConfig
 from ottla.storage.manager.log_manager import LogManager
 
 
 class Opened(NamedTuple):
-    """What the process saw."""
+    """The figures of a process that has opened and closed the logs of a folder."""
 
     open_s: float
     open_cpu_s: float
     close_s: float
     logs_count: int
-    #: More resident memory than before, pages shared with files aside.
+    #: The private memory beyond that before, without pages shared with files.
     private_bytes: int
 
 
 @contextmanager
 def opened(folder: Path, config: LogConfig) -> Iterator[LogManager]:
-    """All logs of a folder, closed cleanly at the end."""
+    """Open all logs of a folder; they are closed cleanly at the end."""
     logs = LogManager.open(
         [folder],
         files=Files(),
@@ -52,7 +52,7 @@ def opened(folder: Path, config: LogConfig) -> Iterator[LogManager]:
 
 
 def in_a_process(folder: Path) -> Opened:
-    """Open the folder's logs and close them, elsewhere."""
+    """Open the folder's logs and close them, in another process."""
     done = subprocess.run(
         [sys.executable, "-m", "ottla.bench.internals.storage_open", str(folder)],
         cwd=REPOSITORY,
@@ -64,13 +64,13 @@ def in_a_process(folder: Path) -> Opened:
 
 
 def private_bytes() -> int:
-    """Resident in this process, pages shared with files aside."""
+    """Return the resident memory of this process without pages shared with files."""
     memory = psutil.Process().memory_info()
     return int(memory.rss - memory.shared)
 
 
 def main() -> None:
-    """Open, measure, close, print."""
+    """Open the logs of a folder, measure, close them, and print the figures."""
     before = private_bytes()
     began, cpu_began = time.perf_counter(), time.process_time()
     with opened(Path(sys.argv[1]), LogConfig()) as logs:

@@ -11,9 +11,9 @@ from ottla.bench.internals.cases import Cases
 from ottla.bench.internals.storage_support import append, batch_of, scratch
 from ottla.bench.targets.servers import Kafka, Ottla, Server
 from ottla.bench.targets.wire import RequestFailed, WireClient
+from ottla.config.log_config import LogConfig
 from ottla.protocol.types import TopicPartition
 from ottla.storage.checkpoints import RECOVERY_POINT_FILE
-from ottla.storage.log_config import LogConfig
 from ottla.storage.manager.log_directory import CLEAN_SHUTDOWN_FILE
 
 _TOPIC: Final = "recovered"
@@ -26,7 +26,10 @@ _KINDS: Final[dict[str, type[Server]]] = {"kafka": Kafka, "ottla": Ottla}
 
 
 def recovery(folder: Path, *, runs: int, scale: float) -> Cases:
-    """One partition of a gigabyte in one segment, nothing of it known to be flushed, no index believed."""
+    """Measure the recovery of one partition of a gigabyte in one segment.
+
+    None of it is known to be flushed, and no index is trusted.
+    """
     samples: dict[str, dict[str, list[Sample]]] = {}
     size_bytes = int(_LOG_BYTES * scale)
     for name, batch_bytes in _BATCH_SIZES.items():
@@ -43,10 +46,10 @@ def recovery(folder: Path, *, runs: int, scale: float) -> Cases:
         name="recovery",
         title="Recovery of an unclean log",
         note=(
-            f"One partition of {size_bytes / 1e6:,.0f} MB in one segment, without recovery point, whose every batch is checked, CRC "
-            "included, and indexed again; files in the page cache. 'Served' is from the process's start to the first answer with "
-            "the log's end: after a clean stop, and after a crash; the difference is the recovery. 'Alone' is our storage without a "
-            "broker."
+            f"One partition of {size_bytes / 1e6:,.0f} MB in one segment, without recovery point, whose "
+            "every batch is checked, CRC included, and indexed again; files in the page cache. 'Served' is "
+            "from the process's start to the first answer with the log's end: after a clean stop, and "
+            "after a crash; the difference is the recovery. 'Alone' is our storage without a broker."
         ),
         figures=(
             Figure(metric="clean_s", title="served after a clean stop", unit=SECONDS),
@@ -62,7 +65,7 @@ def recovery(folder: Path, *, runs: int, scale: float) -> Cases:
 
 
 def _folder(folder: Path, size_bytes: int, batch_bytes: int) -> tuple[Path, int]:
-    """A data folder that was left cleanly, and the number of records in its one log."""
+    """Make a data folder that was left cleanly; return it with the number of records in its one log."""
     server = Ottla(folder / "template")
     try:
         server.start()
@@ -82,7 +85,7 @@ def _folder(folder: Path, size_bytes: int, batch_bytes: int) -> tuple[Path, int]
 
 
 def _make_unclean(data: Path) -> None:
-    """As a crash leaves it: nothing is known to be flushed, and no index is there."""
+    """Make the folder unclean, as after a crash: nothing is known to be flushed, and no index is there."""
     (data / CLEAN_SHUTDOWN_FILE).unlink()
     (data / RECOVERY_POINT_FILE).unlink()
     for path in (data / str(_PARTITION)).glob("*index"):
@@ -90,7 +93,7 @@ def _make_unclean(data: Path) -> None:
 
 
 def _start_twice(server: Server, count: int) -> Sample:
-    """On the folder as it was left, and as after a crash; it is left cleanly then."""
+    """Start the server on its folder as it was left, and as after a crash; it is left cleanly then."""
     data = server.folder / "data"
     found = {"clean_s": _start(server, count)}
     if isinstance(server, Ottla):
@@ -102,7 +105,7 @@ def _start_twice(server: Server, count: int) -> Sample:
 
 
 def _start(server: Server, count: int) -> float:
-    """Seconds until the log's end is answered."""
+    """Return the seconds until the log's end is answered."""
     try:
         began = time.perf_counter()
         server.start()

@@ -10,6 +10,7 @@ from random import Random
 from struct import Struct
 from typing import Final
 
+from ottla.config.log_config import LogConfig
 from ottla.protocol.records.batch import HEADER_SIZE_BYTES, crc_of
 from ottla.protocol.records.builder import build_batch
 from ottla.protocol.records.compression import Compression
@@ -17,15 +18,15 @@ from ottla.protocol.records.record import Record
 from ottla.protocol.types import TopicPartition
 from ottla.storage.files import Files
 from ottla.storage.log import Log
-from ottla.storage.log_config import LogConfig
 
 #: A broker stamps what it is sent with the time of the request; here time stands still.
 NOW_MS: Final = 1_700_000_000_000
 PARTITION: Final = TopicPartition("bench", 0)
 _UNSET_OFFSET: Final = bytes(8)
-#: Lengths, deltas of time and offset, attributes, no key, no headers.
+#: The bytes of a record besides its value: lengths, deltas of time and offset, attributes, no key, no
+#: headers.
 _RECORD_OVERHEAD_BYTES: Final = 12
-#: How far the last record of a batch is behind its first, at most.
+#: The largest difference of time between the first and the last record of a batch.
 _SPAN_MS: Final = 39
 _CRC: Final = Struct(">I")
 _TIMES: Final = Struct(">qq")
@@ -34,7 +35,7 @@ _TIMES_AT: Final = 27
 
 
 def batch_of(size_bytes: int, *, value_bytes: int = 100) -> tuple[bytearray, int]:
-    """A batch of nearly this size as a producer sends it, and the number of its records."""
+    """Make a batch of nearly this size as a producer sends it; return it with the number of its records."""
     count = max((size_bytes - HEADER_SIZE_BYTES) // (value_bytes + _RECORD_OVERHEAD_BYTES), 1)
     value = Random(1).randbytes(value_bytes)
     data = build_batch([Record(at, NOW_MS + at % (_SPAN_MS + 1), None, value) for at in range(count)])
@@ -48,7 +49,7 @@ def stamp(batch: bytearray, now_ms: int) -> None:
 
 
 def keyed_batch(random: Random, *, keys: int, count: int, value_bytes: int, codec: Compression) -> bytearray:
-    """A batch whose keys are drawn from so many."""
+    """Make a batch whose keys are drawn from so many."""
     half = value_bytes // 2
     rows = [
         Record(at, NOW_MS, b"key-%d" % random.randrange(keys), random.randbytes(half) * 2)
@@ -58,7 +59,7 @@ def keyed_batch(random: Random, *, keys: int, count: int, value_bytes: int, code
 
 
 def open_log(folder: Path, config: LogConfig | None = None) -> Log:
-    """The log of `PARTITION` below this folder."""
+    """Open the log of `PARTITION` below this folder."""
     return Log.open(
         folder / str(PARTITION),
         config=config or LogConfig(),
@@ -70,7 +71,7 @@ def open_log(folder: Path, config: LogConfig | None = None) -> Log:
 
 
 def append(log: Log, batch: bytearray, times: int) -> None:
-    """As the Produce handler does, from a buffer that is the log's to patch."""
+    """Append batches as the Produce handler does, from a buffer that the log may patch."""
     for _ in range(times):
         batch[:8] = _UNSET_OFFSET
         log.append_as_leader(batch, leader_epoch=0, now_ms=NOW_MS)
@@ -78,7 +79,7 @@ def append(log: Log, batch: bytearray, times: int) -> None:
 
 @contextmanager
 def scratch(folder: Path) -> Iterator[Path]:
-    """A folder that is gone afterwards; nothing that others have left to write is in the way."""
+    """Make a folder that is removed afterwards; nothing that others have left to write is in the way."""
     os.sync()
     folder.mkdir(parents=True)
     try:
@@ -88,5 +89,5 @@ def scratch(folder: Path) -> Iterator[Path]:
 
 
 def seconds_since(began: float) -> float:
-    """Of the clock that `time.perf_counter` shows."""
+    """Return the seconds since `began`, by `time.perf_counter`."""
     return time.perf_counter() - began

@@ -28,14 +28,20 @@ _TURN_GOAL_S: Final = 0.010
 
 
 def phases_of(folder: Path, *, partitions: int, copies: int, readers: int) -> dict[str, Figures]:
-    """What each phase took, in a new folder: first those of the metadata alone, then those of a broker."""
+    """Return the figures of each phase in a new folder: first those of the metadata alone, then those of a broker."""
     made = _in_a_process("folder", folder, partitions, copies, readers)
     return made | _in_a_process("broker", folder, partitions, readers)
 
 
 def _in_a_process(module: str, folder: Path, *arguments: int) -> dict[str, Figures]:
     done = subprocess.run(
-        [sys.executable, "-m", f"ottla.bench.internals.tier_scale_{module}", str(folder), *map(str, arguments)],
+        [
+            sys.executable,
+            "-m",
+            f"ottla.bench.internals.tier_scale_{module}",
+            str(folder),
+            *map(str, arguments),
+        ],
         cwd=REPOSITORY,
         stdout=subprocess.PIPE,
         text=True,
@@ -46,7 +52,7 @@ def _in_a_process(module: str, folder: Path, *arguments: int) -> dict[str, Figur
 
 
 def tier_scale(folder: Path, *, runs: int, scale: float) -> Cases:
-    """Each phase is a case."""
+    """Measure; each phase is a case."""
     partitions, copies = round(_PARTITIONS * scale), round(_COPIES * scale)
     readers = max(1, round(_READERS * scale))
     samples: dict[str, dict[str, list[Sample]]] = {}
@@ -59,11 +65,12 @@ def tier_scale(folder: Path, *, runs: int, scale: float) -> Cases:
         name="tier-scale",
         title=f"{partitions:,} tiered partitions with {copies:,} copies each",
         note=(
-            "Snapshots of the metadata: alone, in a process without a broker. The others are phases of one broker, which is a "
-            f"whole cluster: the count is that of partitions it leads, copies it knows or has checked, or bytes that "
-            f"{readers} consumers have read from the store at the same time. The longest turn of the event "
-            "loop is in processor time, which other work on the machine does not lengthen, and as it was. Memory: private, at "
-            "the end of the phase; of the readers: the most during it."
+            "Snapshots of the metadata: alone, in a process without a broker. The others are phases of one "
+            "broker, which is a whole cluster: the count is that of partitions it leads, copies it knows "
+            f"or has checked, or bytes that {readers} consumers have read from the store at the same time. "
+            "The longest turn of the event loop is in processor time, which other work on the machine does "
+            "not lengthen, and as it was. Memory: private, at the end of the phase; of the readers: the "
+            "most during it."
         ),
         figures=(
             Figure(metric=COUNT, title="count", unit=NUMBER),
@@ -82,7 +89,7 @@ def tier_scale(folder: Path, *, runs: int, scale: float) -> Cases:
 
 
 def main() -> None:
-    """The command line."""
+    """Run the measure with the options of the command line."""
     command.run("tier_scale", {"tier_scale": tier_scale}, description=__doc__)
 
 

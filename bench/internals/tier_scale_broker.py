@@ -15,20 +15,28 @@ from pathlib import Path
 from typing import Final
 
 from ottla.bench.internals.loop_turns import LoopTurns
-from ottla.bench.internals.tier_scale_folder import READ_COPIES, TOPIC, config_of, copies_of, places_of, until_known
+from ottla.bench.internals.tier_scale_folder import (
+    READ_COPIES,
+    TOPIC,
+    config_of,
+    copies_of,
+    places_of,
+    until_known,
+)
 from ottla.bench.internals.tier_scale_phases import COUNT, Figures, Phases
 from ottla.bench.targets.memory import PeakMemory
-from ottla.broker.main import collect_briefly, collect_rarely
+from ottla.broker.cli.broker import collect_briefly, collect_rarely
 from ottla.broker.node import Node
 from ottla.runtime.production import ProductionRuntime, allow_open_files, run
 
-#: For each partition, so that all tasks of all partitions are due soon after the start: 5 s for 1,000 of them.
+#: The interval of each partition's tasks: those of all partitions are due soon after the start, 5 s for 1,000
+#: of them.
 _TASK_INTERVAL_S: Final = 0.005
 _POLL_S: Final = 0.02
 
 
 async def _until_checked(node: Node) -> int:
-    """Wait until the expiration task has checked every partition once more; how many copies it has found."""
+    """Wait until the expiration task has checked every partition once more; return the copies that it has found."""
     assert node.broker.remote is not None
     metrics = node.broker.remote.metrics
     gauges = [metrics.partition(place.topic_partition) for place in places_of(node)]
@@ -41,7 +49,7 @@ async def _until_checked(node: Node) -> int:
 
 
 async def _readers(node: Node, count: int) -> Process:
-    """Consumers that read what is in the store of their partitions, once they get a line."""
+    """Start consumers that read the records of their partitions in the store, once they get a line."""
     end_offset = copies_of(node, 0)[READ_COPIES - 1].end_offset
     arguments = (node.listeners[0].port, TOPIC, count, end_offset)
     readers = await asyncio.create_subprocess_exec(
@@ -85,7 +93,7 @@ async def _measure(
 
 
 def main() -> None:
-    """The command line."""
+    """Measure a broker on a folder, and print the figures of its phases as JSON."""
     folder, partition_count, readers = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     print(json.dumps(run(lambda runtime: _measure(runtime, folder, partition_count, readers))))
 

@@ -2,10 +2,10 @@
 
 python -m ottla.bench.internals.tier_scale_folder FOLDER PARTITIONS COPIES READ
 
-The topic is made by a broker. Then its logs are moved behind their tiered part, which no broker has copied: each copy is a row
-of the metadata, and only the first ones of the first READ partitions are in the store, to be read. All of it is in snapshots
-of the metadata, none in `__remote_log_metadata`: a start reads the snapshots, and finds that the topic has no more. Prints
-what the snapshots took, as JSON.
+The topic is made by a broker. Then its logs are moved behind their tiered part, which no broker has copied:
+each copy is a row of the metadata, and only the first ones of the first READ partitions are in the store, to
+be read. All of it is in snapshots of the metadata, none in `__remote_log_metadata`: a start reads the
+snapshots, and finds that the topic has no more. Prints what the snapshots took, as JSON.
 """
 
 import asyncio
@@ -20,11 +20,12 @@ from uuid import UUID
 from ottla.bench.internals.loop_turns import LoopTurns
 from ottla.bench.internals.storage_support import NOW_MS, append, batch_of, open_log
 from ottla.bench.internals.tier_scale_phases import COUNT, Phases
-from ottla.broker.config import BrokerConfig
-from ottla.broker.config.load import load_config
-from ottla.broker.main import collect_rarely
+from ottla.broker.cli.broker import collect_rarely
 from ottla.broker.node import Node
 from ottla.broker.replicas.partition import Partition
+from ottla.config.broker_config import BrokerConfig
+from ottla.config.load import load_config
+from ottla.config.log_config import LogConfig
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from ottla.protocol.remote.records import RemoteLogSegmentState
@@ -46,20 +47,19 @@ from ottla.runtime.production import ProductionRuntime, allow_open_files, run
 from ottla.storage import producer_snapshot
 from ottla.storage.files import Files
 from ottla.storage.leader_epoch_cache import EpochEntry
-from ottla.storage.log_config import LogConfig
 from ottla.storage.remote_restart import RemoteState
 from ottla.storage.tiered_log import SegmentToCopy
 
 TOPIC: Final = "tiered"
-#: How many copies of a partition that is read are in the store.
+#: The number of copies, of a partition that is read, whose objects are in the store.
 READ_COPIES: Final = 4
-#: Of each segment.
+#: The number of batches in each segment.
 BATCH_COUNT: Final = 16
 BATCH_BYTES: Final = 64 * 1024
 _METADATA_PARTITIONS: Final = 50
 _EPOCH: Final = EpochEntry(0, 0)
 _POLL_S: Final = 0.01
-#: Retention that keeps everything, and has to look.
+#: The configuration of the topic: its retention keeps everything, and has to check it.
 _TOPIC_CONFIGS: Final = {
     "remote.storage.enable": "true",
     "retention.ms": str(10**14),
@@ -69,7 +69,7 @@ _TOPIC_CONFIGS: Final = {
 
 
 def config_of(folder: Path, *, task_interval_s: float) -> BrokerConfig:
-    """A broker that is a whole cluster, with the remote tier in a directory."""
+    """Return the configuration of a broker that is a whole cluster, with the remote tier in a directory."""
     overrides = {
         "remote.log.manager.task.interval.ms": round(task_interval_s * 1000),
         "rlmm.config.remote.log.metadata.topic.num.partitions": _METADATA_PARTITIONS,
@@ -83,19 +83,19 @@ def config_of(folder: Path, *, task_interval_s: float) -> BrokerConfig:
 
 
 def places_of(node: Node) -> list[TopicIdPartition]:
-    """The tiered partitions, by number."""
+    """Return the tiered partitions, by number."""
     hosted = [each for each in node.broker.replicas.partitions() if each.topic_partition.topic == TOPIC]
     return sorted(TopicIdPartition(each.topic_id, each.topic_partition) for each in hosted)
 
 
 def copies_of(node: Node, partition: int) -> Sequence[RemoteLogSegmentMetadata]:
-    """What the broker knows of a tiered partition."""
+    """Return the copies of a tiered partition that the broker knows."""
     assert node.broker.remote is not None
     return node.broker.remote.metadata.list_remote_log_segments(places_of(node)[partition])
 
 
 async def until_known(node: Node, partition_count: int) -> int:
-    """Wait until the metadata of all partitions is known; the number of their copies."""
+    """Wait until the metadata of all partitions is known; return the number of their copies."""
     assert node.broker.remote is not None
     metadata, places = node.broker.remote.metadata, places_of(node)
     assert len(places) == partition_count, places
@@ -137,7 +137,7 @@ async def _build(
 async def _make_partitions(
     runtime: ProductionRuntime, folder: Path, count: int, *, end_offset: int
 ) -> tuple[list[TopicIdPartition], UUID]:
-    """A topic whose logs begin at 0, and have nothing but a tiered part; and the id of the metadata topic."""
+    """Make a topic whose logs begin at 0 and have a tiered part only; return it with the metadata topic's id."""
     node = await Node.start(runtime, config_of(folder, task_interval_s=600))
     configs = [CreatableTopicConfig(name=name, value=value) for name, value in _TOPIC_CONFIGS.items()]
     topic = CreatableTopic(name=TOPIC, num_partitions=count, replication_factor=1, configs=configs)
@@ -168,7 +168,7 @@ def _restart(partition: Partition, end_offset: int, *, now_ms: int) -> None:
 
 
 def _segments(folder: Path) -> Iterator[SegmentToCopy]:
-    """Closed segments of 1 MB; the offsets of each are those of the first one, moved."""
+    """Yield closed segments of 1 MB; the offsets of each are those of the first one, moved."""
     batch, _ = batch_of(BATCH_BYTES, value_bytes=1000)
     log = open_log(folder, LogConfig(remote_storage_enable=True, segment_bytes=len(batch) * BATCH_COUNT))
     append(log, batch, READ_COPIES * BATCH_COUNT + 1)
@@ -218,7 +218,7 @@ async def _snapshots(
     metadata_topic_id: UUID,
     phases: Phases,
 ) -> None:
-    """All written; nothing written, as nothing has changed; one written, as a tenth of it has changed; all read."""
+    """Measure snapshots: all written; none, as nothing has changed; a tenth, as so much has changed; all read."""
 
     def directory(subscriber: Subscriber) -> Path:
         assert isinstance(subscriber, UserPartition)
@@ -266,7 +266,7 @@ async def _snapshots(
 
 
 def main() -> None:
-    """The command line."""
+    """Make the folder, and print the figures of its phases as JSON."""
     folder, (partitions, copies, read) = Path(sys.argv[1]), map(int, sys.argv[2:])
     print(json.dumps(run(lambda runtime: _build(runtime, folder, partitions, copies, read))))
 

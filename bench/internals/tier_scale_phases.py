@@ -1,4 +1,4 @@
-"""What a phase of `ottla.bench.internals.tier_scale` takes: time, processor time, the longest turn of the loop, memory."""
+"""Figures of a phase of `ottla.bench.internals.tier_scale`: time, CPU, the longest turn of the loop, memory."""
 
 import time
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ class Phases:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[Figures]:
-        """Measure the block; it adds figures of its own, such as what it has counted."""
+        """Measure the block, which adds figures of its own, such as its count."""
         figures: Figures = {}
         self._turns.longest()
         began, cpu_began = time.perf_counter(), time.process_time()
@@ -35,5 +35,5 @@ class Phases:
         self.figures[name] = figures
 
     def stop(self) -> None:
-        """No more phases."""
+        """Stop the measurement of turns."""
         self._turns.stop()

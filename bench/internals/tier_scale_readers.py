@@ -42,7 +42,7 @@ def _read(port: int, topic: str, partition: int, end_offset: int) -> int:
 
 
 def main() -> None:
-    """The command line."""
+    """Read all partitions when a line comes on the standard input, and print the bytes that were read."""
     port, topic, readers, end_offset = int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
     print("ready", flush=True)
     sys.stdin.readline()

@@ -1,10 +1,11 @@
-"""What copies to the remote tier cost: produce latency while segments are copied, and how fast one is copied.
+"""The cost of copies to the remote tier: produce latency while segments are copied, and the speed of one copy.
 
 python -m ottla.bench.internals.transfers FOLDER CLASS [KEY=VALUE ...]     as: directory dir=/tmp/tier
 
 A broker in this process serves 1,000 requests/s of 1 KB of a client in another one, while 64 MiB are copied every two
-seconds: not at all, by a thread of the broker, and by its transfer process. Then ten such copies, one after the other, by both,
-and, for a bucket, by boto3's put_object alone. Prints JSON; seconds, and bytes per second.
+seconds: not at all, by a thread of the broker, and by its transfer process. Then ten such copies, one after
+the other, by both, and, for a bucket, by boto3's put_object alone. Prints JSON; seconds, and bytes per
+second.
 """
 
 import asyncio
@@ -18,8 +19,8 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
 
-from ottla.broker.config.load import load_config
 from ottla.broker.node import Node
+from ottla.config.load import load_config
 from ottla.protocol.types import TopicPartition
 from ottla.remote.plugins import load_storage_manager
 from ottla.remote.segment_metadata import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
@@ -37,7 +38,7 @@ _PHASE_S: Final = 20.0
 _ROUNDS: Final = 3
 _COPIES: Final = 10
 
-#: A client in a process of its own. Prints the latencies.
+#: The program of a client in a process of its own. Prints the latencies.
 _CLIENT: Final = """
 import json, sys
 from ottla.bench import paced
@@ -53,7 +54,7 @@ _numbers = count(1)
 
 
 class _Segment:
-    """A file, and copies of it."""
+    """A file as a segment, and copies of it."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "segment"
@@ -70,7 +71,7 @@ class _Segment:
         )
 
     def copy(self, store: RemoteStorageManager) -> float:
-        """Copy it, and delete the copy; the seconds of the copy."""
+        """Copy the segment, and delete the copy; return the seconds of the copy."""
         partition = TopicIdPartition(UUID(int=1), TopicPartition("bench", 0))
         metadata = RemoteLogSegmentMetadata(
             segment_id=RemoteLogSegmentId(partition, UUID(int=next(_numbers))),
@@ -92,7 +93,7 @@ class _Segment:
 async def _latencies(
     runtime: ProductionRuntime, port: int, store: RemoteStorageManager | None, segment: _Segment
 ) -> list[float]:
-    """Of produce requests, while the segment is copied every two seconds."""
+    """Return the latencies of produce requests while the segment is copied every two seconds."""
     copying = asyncio.ensure_future(_copy_again_and_again(runtime, store, segment))
     client = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -119,7 +120,7 @@ async def _copy_again_and_again(
 
 
 def _plain_client(configs: dict[str, str], segment: _Segment) -> Callable[[], float] | None:
-    """boto3's put_object of the same file; None for another store."""
+    """Return boto3's put_object of the same file; None for another store."""
     if "bucket" not in configs:
         return None
     import boto3
@@ -176,7 +177,7 @@ async def _measure(runtime: ProductionRuntime) -> dict[str, Any]:
 
 
 def _throughput(kinds: list[tuple[str, Callable[[], float] | None]]) -> dict[str, float]:
-    """The median of ten copies of each kind, in turns."""
+    """Return the median of ten copies of each kind, in turns."""
     took: dict[str, list[float]] = {name: [] for name, copy in kinds if copy is not None}
     for _ in range(_COPIES):
         for name, copy in kinds:
@@ -186,7 +187,7 @@ def _throughput(kinds: list[tuple[str, Callable[[], float] | None]]) -> dict[str
 
 
 def main() -> None:
-    """The command line."""
+    """Run all measurements, and print them as JSON."""
     measured: Callable[[ProductionRuntime], Coroutine[Any, Any, dict[str, Any]]] = _measure
     print(json.dumps(run(measured), indent=1))
 

@@ -1,4 +1,4 @@
-"""How many records a topic has, second by second: what a job has had acknowledged, which it says itself only at its end."""
+"""Samples of a topic's end offsets: the records that a job has had acknowledged, which it reports only at its end."""
 
 import threading
 from types import TracebackType
@@ -15,10 +15,10 @@ _NO_LATENCIES: Final = np.empty(0, np.int64)
 
 
 class Arrivals:
-    """Asks for the end offsets while it is entered; their sum at the beginning counts as none."""
+    """Samples the end offsets of a topic while the block runs; their sum at the beginning counts as none."""
 
     def __init__(self, reader: ClusterReader, topic: str) -> None:
-        """Raises ClusterDoesNotAnswer."""
+        """Read the end offsets at the beginning. Raises ClusterDoesNotAnswer."""
         self._reader = reader
         self._partitions = {topic: len(reader.read([topic]).ends[topic])}
         self._is_over = threading.Event()
@@ -41,11 +41,11 @@ class Arrivals:
 
     @property
     def records(self) -> int:
-        """At the last look, which is after the end."""
+        """The number of records at the last sample, which is after the end."""
         return self._samples[-1][1]
 
     def note_in(self, tally: Tally, *, value_bytes: float) -> None:
-        """Every arrival in its second; `value_bytes` is the mean of a value."""
+        """Count every arrival in its second of `tally`; `value_bytes` is the mean size of a value."""
         for (_, before), (at_us, now) in zip(self._samples, self._samples[1:], strict=False):
             if now > before:
                 size = round(now * value_bytes) - round(before * value_bytes)

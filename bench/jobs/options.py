@@ -6,25 +6,25 @@ from typing import Final
 
 from ottla.bench.workloads.model import Job, SparkJob
 
-#: Of CONNECTOR_WRITE: how many records, and bytes of each value.
+#: The options of CONNECTOR_WRITE: the number of records, and the bytes of each value.
 RECORDS: Final = "records"
 SIZE: Final = "size"
 DEFAULT_SIZE: Final = 1000
-#: Of CONNECTOR_STREAM: the topic to copy into.
+#: The option of CONNECTOR_STREAM: the topic to copy into.
 TO: Final = "to"
 _OURS: Final[Mapping[Job, tuple[str, ...]]] = {
     Job.CONNECTOR_WRITE: (RECORDS, SIZE),
     Job.CONNECTOR_STREAM: (TO,),
 }
 _READ: Final = ("minPartitions", "failOnDataLoss", "includeHeaders", "kafkaConsumer.pollTimeoutMs")
-#: What users may set of the data sources. Topics, servers and ranges are the workload's.
+#: The options of the data sources that users may set. Topics, servers and ranges are the workload's.
 _SOURCES: Final[Mapping[Job, tuple[str, ...]]] = {
     Job.CONNECTOR_WRITE: (),
     Job.CONNECTOR_READ: _READ,
     Job.CONNECTOR_STREAM: (*_READ, "maxOffsetsPerTrigger"),
     Job.TIER_READ: ("maxPartitionBytes", "failOnDataLoss", "includeHeaders"),
 }
-#: Of the client: any but this one.
+#: The prefix of the client's options: users may set any but `_SERVERS`.
 _CLIENT: Final = "kafka."
 _SERVERS: Final = "kafka.bootstrap.servers"
 #: The stamp of `ottla.bench.generators.records`, and a little text.
@@ -32,7 +32,7 @@ _LEAST_SIZE: Final = 32
 
 
 def check_job(job: SparkJob, topics: Collection[str]) -> str | None:
-    """What is wrong with its options, as one sentence; `topics` are the workload's.
+    """Return the first error in a job's options, as one sentence; `topics` are the workload's.
 
     >>> check_job(SparkJob(job=Job.CONNECTOR_WRITE, topic="a", options={"recods": "10"}), ["a"])
     'connector-write has no option `recods`; did you mean `records`?'
@@ -53,7 +53,7 @@ def check_job(job: SparkJob, topics: Collection[str]) -> str | None:
 
 
 def source_options(job: SparkJob) -> dict[str, str]:
-    """Those of the data source."""
+    """Return the options of the data source."""
     ours = _OURS.get(job.job, ())
     return {name: value for name, value in job.options.items() if name not in ours}
 

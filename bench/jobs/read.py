@@ -15,7 +15,7 @@ from ottla.remote.spark_source.source import TierDataSource
 
 
 def connector_frame(spark: SparkSession, job: SparkJob, bootstrap: str, *, topic: str) -> DataFrame:
-    """All records of a topic, as they are when the frame is read."""
+    """Return all records of a topic, as they are when the frame is read."""
     reader = spark.read.format("kafka").options(**source_options(job))
     return reader.option("kafka.bootstrap.servers", bootstrap).option("subscribe", topic).load()
 
@@ -23,7 +23,7 @@ def connector_frame(spark: SparkSession, job: SparkJob, bootstrap: str, *, topic
 def read(
     spark: SparkSession, job: SparkJob, bootstrap: str, *, topic: str, client: JobClient
 ) -> Sequence[Row]:
-    """What the connector reads."""
+    """Read a whole topic by the connector, and return the rows of the job."""
     frame = connector_frame(spark, job, bootstrap, topic=topic)
     return [*verified(frame, client=client, topic=topic), client.ended(topic)]
 
@@ -31,7 +31,10 @@ def read(
 def read_tier(
     spark: SparkSession, job: SparkJob, target: Target, *, topic: str, client: JobClient
 ) -> Sequence[Row]:
-    """What ottla-tier reads. Raises LoadFailed if the bench has not started the store of the target."""
+    """Read a whole topic by ottla-tier, and return the rows of the job.
+
+    Raises LoadFailed if the bench has not started the store of the target.
+    """
     if target.store is None:
         raise LoadFailed(
             f"{target.name} has no store that the bench knows: tier-read needs --start and a tier"

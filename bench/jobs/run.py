@@ -29,7 +29,7 @@ def run_job(
     *,
     started_at_s: float,
 ) -> list[Row]:
-    """The rows of one of the phase's jobs; `topics`: name in the workload -> in the cluster.
+    """Run one of the phase's jobs, and return its rows; `topics`: name in the workload -> in the cluster.
 
     Seconds count from `started_at_s`, when the phase began. Raises LoadFailed if the job fails, or was cancelled.
     """
@@ -45,7 +45,10 @@ def run_job(
 
 
 def cancel_jobs(spark: SparkSession) -> None:
-    """Of all threads: what runs now ends with LoadFailed; a job that is between two of its queries goes on."""
+    """Cancel the Spark jobs of all threads: the jobs that run now end with LoadFailed.
+
+    A job that is between two of its queries goes on.
+    """
     for query in spark.streams.active:
         query.stop()
     spark.sparkContext.cancelAllJobs()

@@ -1,7 +1,8 @@
-"""CONNECTOR_STREAM: a topic into another one with structured streaming, stopped after about half of it and started again.
+"""CONNECTOR_STREAM: copies a topic by structured streaming, stopped after about half of it and started again.
 
-The first query has a trigger of a day: it runs one batch and is idle when it is stopped. So the second one, from the same
-checkpoint, has nothing to repeat, and each record is in the copy once. Kafka's sink repeats a batch that was interrupted.
+The first query has a trigger of a day: it runs one batch and is idle when it is stopped. So the second one,
+from the same checkpoint, has nothing to repeat, and each record is in the copy once. Kafka's sink repeats a
+batch that was interrupted.
 """
 
 import tempfile
@@ -32,7 +33,7 @@ _POLL_S: Final = 0.1
 def stream(
     spark: SparkSession, job: SparkJob, bootstrap: str, *, topic: str, to: str, client: JobClient
 ) -> Iterator[Row]:
-    """Copy what is in `topic` now to the partitions of the same numbers in `to`, then verify the copy.
+    """Copy the records that are in `topic` now to the same partitions of `to`, then verify the copy.
 
     The rows of seconds are of the copying only. Raises LoadFailed.
     """

@@ -20,7 +20,7 @@ _NO_LATENCIES: Final = np.empty(0, np.int64)
 
 
 def verified(records: DataFrame, *, client: JobClient, topic: str) -> list[Row]:
-    """Read all of `records`, a frame with the columns partition and value, and verify the stamps of `ottla.bench.generators`.
+    """Read all of `records`, a frame of partition and value, and verify the stamps of `ottla.bench.generators`.
 
     The records of a partition may be in several tasks. The executors have the bench package (`ship_bench`).
     """
@@ -47,7 +47,7 @@ def _rows_of(batches: Iterable[pa.RecordBatch], *, client: JobClient, topic: str
 
 
 def _values(column: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The addresses and sizes of binary values; zeros for null."""
+    """Return the addresses and sizes of binary values; zeros for null."""
     _, offsets, data = column.buffers()
     kind = np.int64 if pa.types.is_large_binary(column.type) else np.int32
     ends = np.frombuffer(offsets, kind)[column.offset : column.offset + len(column) + 1].astype(np.int64)

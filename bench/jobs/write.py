@@ -18,14 +18,14 @@ from ottla.bench.jobs.options import DEFAULT_SIZE, RECORDS, SIZE, source_options
 from ottla.bench.spark.session import slots
 from ottla.bench.workloads.model import RecordSize, SparkJob
 
-#: Values of a batch between Python and the JVM.
+#: The number of values in a batch between Python and the JVM.
 _BATCH: Final = 2000
 
 
 def write(
     spark: SparkSession, job: SparkJob, bootstrap: str, *, topic: str, client: JobClient
 ) -> Iterator[Row]:
-    """Each task writes a stream of its own, its records to the partitions in turn.
+    """Write records by tasks that each have a stream of their own, to the partitions in turn.
 
     Raises LoadFailed if the topic does not have as many records more as were written.
     """
@@ -73,7 +73,7 @@ def _share(count: int, tasks: int, task: int) -> int:
 
 
 def _stamped(values: Values, count: int, partitions: int) -> Iterator[pa.RecordBatch]:
-    """The records of one stream."""
+    """Yield the records of one stream."""
     for first in range(0, count, len(values)):
         sequences = np.arange(first, min(first + len(values), count))
         values.stamp(0, sequences, np.full(len(sequences), now_us()))

@@ -1,4 +1,4 @@
-"""A chart over time, without a picture yet: strips with one time axis, lines of targets in each, marks through all of them.
+"""A chart over time as data: strips with one time axis, lines of targets in each, marks through all of them.
 
 Drawn as HTML and SVG (`svg.py`) and by matplotlib (`plots.py`).
 """
@@ -10,15 +10,15 @@ from typing import Final
 from ottla.bench.figures import Unit, name_of
 from ottla.bench.page.scales import Scale, scale_for
 
-#: With so few points, each is marked.
+#: The largest number of points of which each is marked.
 MOST_DOTS: Final = 12
-#: One for each `Chart.xs`; None where nothing was measured, and the line has a gap.
+#: The values of a line, one for each `Chart.xs`; None where nothing was measured, and the line has a gap.
 Values = Sequence[float | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One target: the median of its runs, and their range."""
+    """The line of one target: the median of its runs, and their range."""
 
     target: str
     middle: Values
@@ -28,7 +28,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strip:
-    """One quantity."""
+    """A strip of a chart: one quantity, with a line for each target."""
 
     name: str
     unit: Unit
@@ -36,25 +36,25 @@ class Strip:
     may_be_log: bool = False
 
     def scale(self) -> Scale:
-        """Of all that is drawn."""
+        """Return the scale of all values that are drawn."""
         drawn = [value for line in self.lines for value in (*line.low, *line.high) if value is not None]
         return scale_for(drawn, may_be_log=self.may_be_log)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """An event of the phase."""
+    """A mark in a chart: an event of the phase."""
 
     number: int
     name: str
     at_s: float
-    #: What was waited for, if anything was.
+    #: The condition that was waited for, if there was one.
     until: str | None
     #: Target -> median of the seconds until then; None where the condition was not reached in all runs.
     took_s: Mapping[str, float | None]
 
     def words(self) -> str:
-        """What happened, and how long it took.
+        """Return the words for the event, and for the time until its condition held.
 
         >>> took_s = {"ottla": 1.7, "other": None}
         >>> Mark(number=1, name="broker 2 is killed", at_s=20.02, until="led", took_s=took_s).words()
@@ -78,12 +78,12 @@ class Chart:
     note: str
     #: The start of each point, in seconds after the start of the phase.
     xs: Sequence[float]
-    #: How many seconds each point is about.
+    #: The seconds that each point stands for.
     step_s: int
     strips: Sequence[Strip]
     marks: Sequence[Mark] = ()
 
     @property
     def end_s(self) -> float:
-        """Of the time axis."""
+        """The end of the time axis."""
         return self.xs[-1] + self.step_s

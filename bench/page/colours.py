@@ -1,4 +1,4 @@
-"""A colour and a name for each target, the same in all pictures: distinct for the colour-blind, in the light and in the dark."""
+"""A colour and a name for each target, the same in all pictures, distinct for the colour-blind, in light and dark."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from ottla.bench.page.markup import Markup
 
 @dataclass(frozen=True, slots=True)
 class Colour:
-    """On a light and on a dark ground."""
+    """A colour, on a light and on a dark ground."""
 
     light: str
     dark: str
@@ -26,7 +26,7 @@ _OTHERS: Final = (
 
 
 def colours(targets: Sequence[str]) -> dict[str, Colour]:
-    """Target -> colour; with more targets than colours they repeat.
+    """Return target -> colour; with more targets than colours they repeat.
 
     >>> [colour.light for colour in colours(["ottla", "other"]).values()]
     ['#0b6fc2', '#0a7a50']
@@ -43,11 +43,11 @@ class Palette:
     targets: Sequence[str]
 
     def css_class(self, target: str) -> str:
-        """The class of what belongs to a target."""
+        """Return the class of the elements that belong to a target."""
         return f"t{self.targets.index(target)}"
 
     def style(self) -> Markup:
-        """The rules of these classes."""
+        """Return the style element with the rules of these classes."""
         found = colours(self.targets)
 
         def rules(is_dark: bool) -> str:

@@ -1,4 +1,4 @@
-"""How the pictures of a phase stand side by side, on the page and in its PNG: in columns of about the same height."""
+"""Arrangement of a phase's pictures, on the page and in its PNG: in columns of about the same height."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -11,12 +11,15 @@ Piece = Chart | Percentiles
 
 
 def strip_count(piece: Piece) -> int:
-    """How many strips are as high as it is, but for its title."""
+    """Return the number of strips that are as high as the picture, but for its title."""
     return len(piece.strips) if isinstance(piece, Chart) else 2
 
 
 def columns(charts: Sequence[Chart], percentiles: Sequence[Percentiles]) -> list[list[Piece]]:
-    """The first charts have a column each; further charts and percentiles follow where there is the most room."""
+    """Arrange the pictures in columns: the first charts have a column each.
+
+    Further charts and percentiles follow where there is the most room.
+    """
     found: list[list[Piece]] = [[chart] for chart in charts[:_MOST]]
     others: list[Piece] = [*charts[_MOST:], *percentiles]
     for piece in others:

@@ -24,9 +24,9 @@ from ottla.bench.page.ratios import ratio_rows
 from ottla.bench.page.series import Series
 from ottla.bench.report import Report, as_json
 
-#: Runs of a figure that is published.
+#: The least number of runs of a figure that is published.
 LEAST_RUNS: Final = 5
-#: Pictures over time of one workload.
+#: The largest number of pictures over time of one workload.
 _MOST_PHASES: Final = 4
 
 
@@ -41,7 +41,7 @@ def check_publishable(path: Path, report: Report, *, least_runs: int) -> None:
 
 
 def without_out(command: str) -> str:
-    """The command that measured a result, without its `--out`: where a result went is no part of it."""
+    """Return the command that measured a result, without its `--out`: where a result went is no part of it."""
     words = iter(shlex.split(command))
     kept: list[str] = []
     for word in words:
@@ -53,7 +53,7 @@ def without_out(command: str) -> str:
 
 
 def write_workload(report: Report, series: Series, folder: Path) -> None:
-    """A workload's page, pictures and result; what was there of it is replaced."""
+    """Write a workload's page, pictures and result, and remove older files of it."""
     report = replace(report, command=without_out(report.command))
     name, targets = report.program, list(report.targets)
     for old in list(folder.glob(f"{name}.*")):
@@ -70,7 +70,7 @@ def write_workload(report: Report, series: Series, folder: Path) -> None:
 
 
 def write_index(folder: Path) -> None:
-    """The index of all workloads that have a result there, and the picture of all of them."""
+    """Write the index of all workloads that have a result there, and the picture of all of them."""
     reports = committed(folder)
     (folder / OVERVIEW).unlink(missing_ok=True)
     if rows := overview_rows(reports):
@@ -85,7 +85,9 @@ def write_index(folder: Path) -> None:
 )
 @click.option("--least-runs", default=LEAST_RUNS, show_default=True, help="Refuse results with fewer runs.")
 def main(results: Sequence[Path], out: Path, least_runs: int) -> None:
-    """Write the pages of RESULTS into docs/benchmarks, and the index of all that are there; then README by `make figures`."""
+    """Write the pages of RESULTS into docs/benchmarks, and the index of all that are there; then README by
+    `make figures`.
+    """
     try:
         found = [(path, *read_result(path)) for path in results]
         for path, report, _ in found:

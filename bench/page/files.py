@@ -1,4 +1,4 @@
-"""What a page is made of, from a result folder or a summary alone, and the files that are written."""
+"""Files of a page: it is read from a result folder or a summary alone, and written with its pictures."""
 
 import json
 from pathlib import Path
@@ -16,11 +16,11 @@ PAGE: Final = "report.html"
 
 
 class NotAResult(Exception):
-    """What was named is no result; the sentence says why."""
+    """A path is no result; the sentence gives the reason."""
 
 
 def read_result(path: Path) -> tuple[Report, Series]:
-    """A result folder; or the JSON of a result, which has no series. Raises NotAResult."""
+    """Read a result folder; or the JSON of a result, which has no series. Raises NotAResult."""
     summary = path / SUMMARY if path.is_dir() else path
     if not summary.exists():
         raise NotAResult(f"{path} is no result: there is no {summary}.")
@@ -39,7 +39,7 @@ def read_result(path: Path) -> tuple[Report, Series]:
 
 
 def _rows(folder: Path | None, name: str) -> list[DataRow]:
-    """None where the file is missing: a result that was stopped early has only some of them."""
+    """Return the rows of a file; none where it is missing: a result that was stopped early has only some files."""
     if folder is None or not (folder / name).exists():
         return []
     rows: list[DataRow] = parquet.read_table(folder / name).to_pylist()
@@ -54,7 +54,7 @@ def _events(folder: Path | None) -> list[dict[str, Any]]:
 
 
 def write_page(folder: Path) -> Path:
-    """Write the page and the pictures of a result folder into it; the path of the page. Raises NotAResult."""
+    """Write the page and the pictures of a result folder into it; return the path of the page. Raises NotAResult."""
     return write_pages(folder, out=folder / PAGE)
 
 

@@ -8,13 +8,15 @@ _VOID: Final = frozenset({"meta", "line", "path", "rect", "br"})
 
 
 class Markup(str):
-    """Text that is HTML already."""
+    """A text that is HTML already."""
 
     __slots__ = ()
 
 
 def tag(name: str, /, *children: str, **attributes: str | float | bool | None) -> Markup:
-    """An element. Attributes: `class_` for `class`, `_` for `-`; None and False leave one out, True has no value.
+    """Make an element.
+
+    Attributes: `class_` for `class`, `_` for `-`; None and False leave one out, True has no value.
 
     >>> tag("p", "1 < 2 ", tag("b", "so"), class_="note", data_at=3, hidden=None)
     '<p class="note" data-at="3">1 &lt; 2 <b>so</b></p>'
@@ -28,7 +30,7 @@ def tag(name: str, /, *children: str, **attributes: str | float | bool | None) -
 
 
 def join(*children: str) -> Markup:
-    """Children without an element around them."""
+    """Join children without an element around them."""
     return Markup(
         "".join(each if isinstance(each, Markup) else escape(each, quote=False) for each in children)
     )
@@ -45,7 +47,7 @@ def _attribute(key: str, value: str | float | bool | None) -> str:
 
 
 def prose(text: str) -> Markup:
-    """Text in which names stand in backticks.
+    """Make a text in which names stand in backticks.
 
     >>> prose("run `make <x>` & wait")
     'run <code>make &lt;x&gt;</code> &amp; wait'

@@ -21,7 +21,7 @@ _SIDES: Final = {True: "more", False: "less", None: "neutral"}
 
 
 def overview_html(report: Report, section: Section, palette: Palette) -> Markup:
-    """The goals of a section in words, and its ratios as a picture."""
+    """Return the goals of a section in words, and its ratios as a picture."""
     rows = ratio_rows(section, report.headlines, palette.targets)
     said = join(delivery_html(section, palette.targets), goals_html(section, palette.targets, rows))
     if not rows:

@@ -1,4 +1,4 @@
-"""The page: one file with everything in it."""
+"""The page of a result: one HTML file with everything in it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,7 +21,7 @@ NO_SERIES: Final = Series(seconds=(), samples=(), events=())
 
 
 def page(report: Report, series: Series = NO_SERIES) -> str:
-    """The whole document."""
+    """Return the whole document."""
     palette = Palette(list(report.targets))
     head = tag(
         "head",
@@ -69,7 +69,7 @@ def _header(report: Report, palette: Palette) -> Markup:
 
 
 def _contents(report: Report) -> Markup:
-    """Links to the phases, where there are more than fit on a screen."""
+    """Return links to the phases, where there are more than fit on a screen."""
     tables = [table for section in report.sections[:1] for table in section.tables]
     if len(tables) < 4:
         return Markup()
@@ -95,7 +95,7 @@ def _section(report: Report, at: int, series: Series, palette: Palette) -> Marku
 
 
 def _table(table: Table, series: Series, palette: Palette, *, anchor: str) -> Markup:
-    """A phase: its events, its charts, its percentiles, all its figures."""
+    """Return a phase: its events, its charts, its percentiles, all its figures."""
     found = charts(series, table.name, palette.targets)
     percentiles = percentiles_of(table, palette.targets)
     figures = table_html(table, palette)
@@ -140,7 +140,7 @@ def _beside(figures: Markup, percentiles: Sequence[Percentiles], palette: Palett
 
 
 def _measured(report: Report) -> Markup:
-    """How: the machine, the versions, the settings, the warm-up."""
+    """Return the conditions of the measurement: machine, versions, settings, warm-up."""
     environment = report.environment
     each = f", about {report.seconds:g} s for each load" if report.seconds is not None else ""
     rows = [
@@ -168,7 +168,7 @@ def _measured(report: Report) -> Markup:
 
 
 def _versions(report: Report) -> Mapping[str, str]:
-    """Of each target; results of the older programs have Kafka's beside the machine."""
+    """Return the version of each target; results of the older programs have Kafka's beside the machine."""
     return {
         target: words or report.environment.kafka
         for target, words in report.targets.items()

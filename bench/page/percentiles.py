@@ -9,15 +9,15 @@ from ottla.bench.page.colours import Palette
 from ottla.bench.page.markup import Markup, tag
 from ottla.bench.page.scales import Scale, logarithmic, time_words
 
-#: The end of a metric's name -> how it is shown.
+#: The end of a metric's name -> the label of the percentile.
 _NAMES: Final = {"p50_s": "p50", "p90_s": "p90", "p99_s": "p99", "p999_s": "p99.9", "max_s": "max"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Percentiles:
-    """Those of one load."""
+    """The percentiles of one load, as rows of a picture."""
 
-    #: What stands before the percentile in the metric's name: the load, or nothing.
+    #: The load, which precedes the percentile in the metric's name, or nothing.
     load: str
     #: Name of the percentile -> its figure, in rising order.
     rows: dict[str, Row]
@@ -25,22 +25,22 @@ class Percentiles:
 
     @property
     def title(self) -> str:
-        """Of a picture of them."""
+        """The title of a picture of the percentiles."""
         return f"Latency of {self.load}, whole phase, log" if self.load else "Latency, whole phase, log"
 
     def values(self) -> list[float]:
-        """Of all runs."""
+        """Return the values of all runs."""
         return [
             value for row in self.rows.values() for target in self.targets for value in row.values(target)
         ]
 
     def scale(self) -> Scale:
-        """Of all rows."""
+        """Return the scale of all rows."""
         return logarithmic(self.values())
 
 
 def percentiles_of(table: Table, targets: Sequence[str]) -> list[Percentiles]:
-    """One for each load of which at least two percentiles were measured."""
+    """Return the percentiles of each load of which at least two were measured."""
     rows = table.rows()
     loads = dict.fromkeys(load for row in rows if (load := _load_of(row)) is not None)
     found = [
@@ -72,7 +72,7 @@ def _load_of(row: Row) -> str | None:
 
 
 def percentiles_html(percentiles: Percentiles, palette: Palette) -> Markup:
-    """A figure."""
+    """Return the percentiles as an HTML figure."""
     scale = percentiles.scale()
     ticks = [tag("span", time_words(value), style=f"left:{scale.part(value):.2%}") for value in scale.ticks]
     return tag(

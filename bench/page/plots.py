@@ -24,7 +24,7 @@ from ottla.bench.page.series import Series, charts
 from ottla.bench.report import Report
 
 _DPI: Final = 120
-#: Inches of a column, of a strip with its name, of a title, and of what is above all charts.
+#: The inches of a column, of a strip with its name, of a title, and of the space above all charts.
 _COLUMN, _ROW, _HEAD, _ABOVE = 4.4, 1.2, 0.35, 0.4
 _INK, _SOFT, _RULE, _BETTER, _MARK = "#1b1f24", "#5a6472", "#dfe3e8", "#e7f3ee", "#7a4fb5"
 _STYLE: Final[Mapping[str, Any]] = {"color": _INK, "fontsize": 9}
@@ -48,7 +48,7 @@ def save_plots(report: Report, series: Series, folder: Path) -> list[Path]:
 def phase_plots(
     report: Report, series: Series, *, most: int | None = None
 ) -> Iterator[tuple[Table, Picture]]:
-    """Pictures of phases over time: of all, or of so many, those with events before others."""
+    """Return the pictures of phases over time: of all, or of `most`, those with events before others."""
     targets = list(report.targets)
     found = [(table, charts(series, table.name, targets)) for table in report.sections[0].tables]
     found = [(table, its) for table, its in found if its]
@@ -59,7 +59,7 @@ def phase_plots(
 
 
 def save_plot(picture: Picture, path: Path) -> Path:
-    """As a PNG of 256 colours, which are enough, and a third of the bytes."""
+    """Save the picture as a PNG of 256 colours, which are enough, and a third of the bytes."""
     canvas = FigureCanvasAgg(picture)
     canvas.draw()
     image = Image.fromarray(numpy.asarray(canvas.buffer_rgba())).convert("RGB")
@@ -71,7 +71,7 @@ def save_plot(picture: Picture, path: Path) -> Path:
 
 
 def overview_plot(labelled: Mapping[str, RatioRow], targets: Sequence[str]) -> Picture:
-    """The ratios of a result, with their goals."""
+    """Return the picture of the ratios of a result, with their goals."""
     rows = list(labelled.values())
     axis = RatioAxis.of(rows)
     own = colours(targets)
@@ -122,7 +122,7 @@ def overview_plot(labelled: Mapping[str, RatioRow], targets: Sequence[str]) -> P
 def phase_plot(
     found: Sequence[Chart], percentiles: Sequence[Percentiles], title: str, targets: Sequence[str]
 ) -> Picture:
-    """The charts and percentiles of a phase in columns, and at the bottom what the marks are."""
+    """Return the charts and percentiles of a phase in columns, with the words for its marks at the bottom."""
     own = colours(targets)
     marks, pieces = found[0].marks, columns(found, percentiles)
     height = max(sum(_height(piece) for piece in column) for column in pieces)
@@ -162,7 +162,7 @@ class _Sheet:
         self.picture = Picture(figsize=(self._width, self._height), dpi=_DPI, facecolor="white")
 
     def plot(self, column: int, top: float, rows: int) -> Axes:
-        """An empty one, as high as some strips."""
+        """Add an empty plot, as high as some strips."""
         plot: Axes = self.picture.add_axes(
             (
                 (_COLUMN * column + 0.5) / self._width,
@@ -174,16 +174,16 @@ class _Sheet:
         return plot
 
     def write(self, column: int, top: float, words: str) -> None:
-        """The title of a chart."""
+        """Write the title of a chart."""
         self._text(_COLUMN * column + 0.5, self._height - top - 0.2, words, _SOFT, 9.5, weight="bold")
 
     def write_lines(self, lines: Sequence[str]) -> None:
-        """Below everything."""
+        """Write lines below everything."""
         for at, words in enumerate(reversed(lines)):
             self._text(0.5, 0.12 + 0.2 * at, words, _INK, 8.5)
 
     def entitle(self, title: str, keys: Mapping[str, str]) -> None:
-        """The first line: the title, and the names of colours."""
+        """Write the first line: the title, and the names of colours."""
         self._text(0.5, self._height - 0.24, title, _INK, 12)
         handles = [Line2D([], [], color=colour, linewidth=3) for colour in keys.values()]
         corner = (1 - 0.2 / self._width, 1 - 0.02 / self._height)

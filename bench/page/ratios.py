@@ -1,4 +1,4 @@
-"""The picture of a whole result: how many times more or less each figure is than the baseline's, and its goal."""
+"""The picture of a whole result: the ratio of each figure to the baseline's, and its goal."""
 
 import math
 from collections.abc import Sequence
@@ -8,17 +8,21 @@ from typing import Final
 from ottla.bench.figures import COUNT, Row, Unit, Verdict
 from ottla.bench.report import Section
 
-#: More rows are not read in one picture.
+#: The largest number of rows in one picture: more are not read.
 _MOST_ROWS: Final = 24
 #: The axis ends here at the least, so that noise does not look like a difference.
 _LEAST_END: Final = 2.0
-#: Sizes and times that a workload sets, and what the generator needs.
+#: The metrics that are neither good nor bad: sizes and times that a workload sets, and the generator's own
+#: use.
 _NEUTRAL: Final = frozenset({"tiered_bytes", "producer_took_s", "producer_late_s", "client_processors"})
 _ENDS: Final = (2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 10_000.0, 100_000.0)
 
 
 def is_more_better(row: Row) -> bool | None:
-    """By its goal, else by its unit: a rate should be high, a time, a cost or a size should be low. None: neither is better."""
+    """Whether more is better: by the figure's goal, else by its unit. None: neither is better.
+
+    A rate should be high, a time, a cost or a size should be low.
+    """
     goal, unit = row.figure.goal, row.figure.unit
     if goal is not None:
         return goal.at_least is not None
@@ -28,7 +32,7 @@ def is_more_better(row: Row) -> bool | None:
 
 
 def worst_ratio(rows: Sequence[Row], targets: Sequence[str]) -> tuple[Row, str] | None:
-    """The row, and its target, that is worse than the baseline by the largest factor, or better by the smallest."""
+    """Return the row and the target with the worst ratio: the least good one if all are better than the baseline."""
     baseline, *others = targets
     judged = [
         (_times_worse(ratio, is_more), row, target)
@@ -48,7 +52,7 @@ def _times_worse(ratio: float, is_more: bool) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RatioRow:
-    """One figure, compared with the baseline's."""
+    """A figure, compared with the baseline's."""
 
     row: Row
     baseline: str
@@ -57,19 +61,19 @@ class RatioRow:
 
     @property
     def label(self) -> str:
-        """What it is of."""
+        """The label of the row: its table and its figure."""
         return f"{self.row.table.title}: {self.row.figure.title}"
 
     @property
     def goal(self) -> float | None:
-        """The bound, where it is one of the ratio."""
+        """The bound of the goal, if the goal is one of the ratio."""
         goal = self.row.figure.goal
         if goal is None or goal.is_absolute:
             return None
         return goal.at_least if goal.at_least is not None else goal.at_most
 
     def of_runs(self, target: str) -> list[float]:
-        """The ratios of the runs, which were measured one after the other; none where a run is missing."""
+        """Return the ratios of the runs, which were measured one after the other; none where a run is missing."""
         values, base = self.row.values(target), self.row.values(self.baseline)
         if len(values) != len(base) or not all(base):
             return []
@@ -79,7 +83,10 @@ class RatioRow:
 def ratio_rows(
     section: Section, headlines: Sequence[tuple[str, str]], targets: Sequence[str]
 ) -> list[RatioRow]:
-    """The headlines of a section that have a ratio; without headlines, its first rows with a goal, or its first rows."""
+    """Return the headlines of a section that have a ratio.
+
+    Without headlines, its first rows with a goal, or its first rows.
+    """
     rows = section.rows()
     chosen = [row for key in headlines for row in rows if row.key == tuple(key)]
     if not chosen:
@@ -105,19 +112,19 @@ class RatioAxis:
 
     @classmethod
     def of(cls, rows: Sequence[RatioRow]) -> "RatioAxis":
-        """One on which all of their ratios are, those of single runs included."""
+        """Make an axis that has all ratios of these rows, those of single runs included."""
         medians = [ratio for row in rows for ratio in row.ratios.values()]
         runs = [ratio for row in rows for target in row.ratios for ratio in row.of_runs(target)]
         return cls.holding([*medians, *runs])
 
     @classmethod
     def holding(cls, ratios: Sequence[float]) -> "RatioAxis":
-        """One on which all of them are."""
+        """Make an axis that has all of these ratios."""
         furthest = max((max(ratio, 1 / ratio) for ratio in ratios if ratio > 0), default=1.0)
         return cls(end=next((end for end in _ENDS if end >= max(furthest, _LEAST_END)), furthest))
 
     def part(self, ratio: float) -> float:
-        """0 at 1/end, 0.5 at 1, 1 at end.
+        """Return the place of a ratio on the axis: 0 at 1/end, 0.5 at 1, 1 at end.
 
         >>> RatioAxis(end=4.0).part(2.0), RatioAxis(end=4.0).part(0.0)
         (0.75, 0.0)
@@ -127,7 +134,7 @@ class RatioAxis:
         return min(max(0.5 + math.log(ratio) / math.log(self.end) / 2, 0.0), 1.0)
 
     def ticks(self) -> list[float]:
-        """Both ends, the middle, and powers of ten between them."""
+        """Return the ticks: both ends, the middle, and powers of ten between them."""
         powers = [10.0**power for power in range(1, 6) if 10.0**power < self.end / 3]
         if not powers and self.end > _LEAST_END:
             powers = [_LEAST_END]
@@ -138,7 +145,7 @@ class RatioAxis:
 
 
 def ratio_words(ratio: float | None) -> str:
-    """Two decimals, as goals are judged; without them where they say nothing.
+    """Return the ratio with two decimals, as goals are judged; without them where they add nothing.
 
     >>> ratio_words(0.333), ratio_words(31188.6), ratio_words(None)
     ('0.33', '31,189', '-')
@@ -149,7 +156,7 @@ def ratio_words(ratio: float | None) -> str:
 
 
 def ratio_tick(ratio: float) -> str:
-    """A round ratio on an axis.
+    """Return the label of a round ratio on an axis.
 
     >>> ratio_tick(0.2), ratio_tick(1), ratio_tick(1000)
     ('1/5', '1', '1,000')
@@ -158,7 +165,7 @@ def ratio_tick(ratio: float) -> str:
 
 
 def with_unit(value: float | None, unit: Unit) -> str:
-    """A value for prose."""
+    """Return a value with its unit, for prose."""
     return unit.shown(value) if value is None else f"{unit.shown(value)} {unit.name}"
 
 

@@ -1,4 +1,4 @@
-"""Axes: units that fit the values, round ticks, and where a value stands between both ends."""
+"""Axes: units that fit the values, round ticks, and the place of a value between both ends."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -7,7 +7,8 @@ from typing import Final
 
 from ottla.bench.figures import Unit
 
-#: Of base units: seconds, bytes, bytes a second. Each list from the smallest unit to the largest one.
+#: Units with their factors to base units: seconds, bytes, bytes per second. Each list is from the smallest
+#: unit to the largest one.
 TIMES: Final = (
     Unit(name="µs", factor=1e6, decimals=0),
     Unit(name="ms", factor=1e3, decimals=1),
@@ -25,14 +26,14 @@ RATES: Final = (Unit(name="/s", decimals=0), Unit(name="k/s", factor=1e-3, decim
 CORES: Final = (Unit(name="cores", decimals=2),)
 
 _ROUND: Final = (1.0, 2.0, 5.0, 10.0)
-#: Labels that have room on an axis of a phone's width.
+#: The number of labels that have room on an axis of a phone's width.
 _MOST_TICKS: Final = 4
-#: A linear axis loses what is smaller than this part of its end.
+#: A linear axis does not show values that are smaller than this part of its end.
 _LOG_FROM: Final = 30.0
 
 
 def fitting(units: Sequence[Unit], value: float) -> Unit:
-    """The largest unit in which a value is at least one; the smallest one if none is so small.
+    """Return the largest unit in which a value is at least one; the smallest one if none is so small.
 
     >>> fitting(TIMES, 0.012).name, fitting(TIMES, 0.0).name, fitting(SPEEDS, 5e8).name
     ('ms', 'µs', 'MB/s')
@@ -41,7 +42,7 @@ def fitting(units: Sequence[Unit], value: float) -> Unit:
 
 
 def time_words(seconds: float) -> str:
-    """A time with the unit that fits.
+    """Return a time with the unit that fits.
 
     >>> time_words(0.0123), time_words(5e-05), time_words(90.0)
     ('12.3 ms', '50 µs', '90 s')
@@ -60,7 +61,7 @@ class Scale:
     ticks: Sequence[float]
 
     def part(self, value: float) -> float:
-        """0 at `least`, 1 at `most`; values outside are at the ends.
+        """Return the place of a value: 0 at `least`, 1 at `most`; values outside are at the ends.
 
         >>> logarithmic([1.0, 100.0]).part(10.0), linear([8.0]).part(5.0)
         (0.5, 0.5)
@@ -72,7 +73,7 @@ class Scale:
 
 
 def linear(values: Iterable[float], *, tick_count: int = 3) -> Scale:
-    """From zero to a round number that no value exceeds, with about so many ticks above zero.
+    """Make a linear axis from zero to a round number that no value exceeds, with about `tick_count` ticks above zero.
 
     >>> linear([3.0, 7.3]).ticks
     [0.0, 5.0, 10.0]
@@ -84,7 +85,9 @@ def linear(values: Iterable[float], *, tick_count: int = 3) -> Scale:
 
 
 def logarithmic(values: Iterable[float]) -> Scale:
-    """From a round number below all positive values to one above them; ticks at powers of ten, and 2 and 5 where there is room.
+    """Make a logarithmic axis from a round number below all positive values to one above them.
+
+    Ticks are at powers of ten, and at 2 and 5 where there is room.
 
     >>> logarithmic([0.0, 0.004, 0.7]).ticks
     [0.01, 0.1, 1.0]
@@ -109,7 +112,7 @@ def logarithmic(values: Iterable[float]) -> Scale:
 
 
 def scale_for(values: Sequence[float], *, may_be_log: bool) -> Scale:
-    """Logarithmic where that is allowed and the values differ by more than a linear axis can show."""
+    """Make an axis: logarithmic if that is allowed and the values differ by more than a linear axis can show."""
     positive = [value for value in values if value > 0]
     if may_be_log and positive and max(positive) / min(positive) > _LOG_FROM:
         return logarithmic(positive)
@@ -117,7 +120,7 @@ def scale_for(values: Sequence[float], *, may_be_log: bool) -> Scale:
 
 
 def time_ticks(seconds: float) -> list[float]:
-    """Of a time axis that starts at 0: four or five, in steps that are read as time.
+    """Return four or five ticks of a time axis that starts at 0, in steps that are read as time.
 
     >>> time_ticks(61), time_ticks(7)
     ([0.0, 15.0, 30.0, 45.0, 60.0], [0.0, 2.0, 4.0, 6.0])

@@ -1,4 +1,4 @@
-"""From rows of all runs to charts: for each phase latency, throughput, the brokers, and what they moved.
+"""Charts from the rows of all runs: for each phase latency, throughput, the brokers, and the bytes that they moved.
 
 Rows are what `seconds.parquet`, `samples.parquet` and `events.json` of a result folder have, as mappings. Pure.
 """
@@ -18,31 +18,31 @@ from ottla.bench.targets.stores import STORE_NODE
 DataRow = Mapping[str, Any]
 #: (target, run) -> second -> value.
 _Runs = dict[tuple[str, int], dict[int, float]]
-#: Several values of one run that are drawn as one point.
+#: Combines several values of one run that are drawn as one point.
 _Combine = Callable[[Iterable[float]], float]
 
-#: Of a shorter phase a line says nothing.
+#: The least duration of a phase that has charts.
 _LEAST_SECONDS: Final = 3
-#: More points than this are not visible: neighbours become one.
+#: The largest number of points that are visible: with more, neighbours become one.
 _MOST_POINTS: Final = 240
 _PERCENTILES: Final = {"p50_s": "p50", "p99_s": "p99", "max_s": "max"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """All rows of a result that have a time."""
+    """The rows of a result that have a time."""
 
     seconds: Sequence[DataRow]
     samples: Sequence[DataRow]
     events: Sequence[DataRow]
 
     def phases(self) -> list[str]:
-        """In their order."""
+        """Return the phases in their order."""
         return list(dict.fromkeys(row["phase"] for row in self.seconds))
 
 
 def charts(series: Series, phase: str, targets: Sequence[str]) -> list[Chart]:
-    """Those of one phase that have anything to show: latency, throughput, the brokers, what they moved."""
+    """Return the charts of a phase that have lines: latency, throughput, brokers, disks and network."""
     seconds = [row for row in series.seconds if row["phase"] == phase]
     samples = [row for row in series.samples if row["phase"] == phase]
     events = [row for row in series.events if row["phase"] == phase]
@@ -95,7 +95,7 @@ class _Grid:
     def strips(
         self, name: str, units: Sequence[Unit], runs: _Runs, combine: _Combine, *, may_be_log: bool = False
     ) -> list[Strip]:
-        """One, or none if nothing was measured."""
+        """Return a strip, or none if nothing was measured."""
         lines = [line for target in self.targets if (line := self._line(target, runs, combine)) is not None]
         if not lines:
             return []
@@ -144,17 +144,20 @@ def _throughput(grid: _Grid, seconds: Sequence[DataRow]) -> list[Strip]:
 
 
 def _roles(seconds: Sequence[DataRow]) -> list[str]:
-    """Producers first, then who reads."""
+    """Return the roles in these rows, producers first."""
     return sorted({row["role"] for row in seconds}, key=lambda role: (not role.startswith("producer"), role))
 
 
 def _if_any(runs: _Runs) -> _Runs:
-    """Nothing, where all is zero."""
+    """Return the runs, or nothing if all values are zero."""
     return runs if any(value for points in runs.values() for value in points.values()) else {}
 
 
 def _end_s(rows: Sequence[DataRow], targets: Sequence[str]) -> int:
-    """When half of the runs of a target have ended: the few longest say nothing about the others."""
+    """Return the second in which half of the runs of a target have ended.
+
+    The few longest runs say nothing about the others.
+    """
     lasts: dict[tuple[str, int], int] = {}
     for row in rows:
         run = row["target"], row["run"]
@@ -194,7 +197,7 @@ def _moved(grid: _Grid, samples: Sequence[DataRow]) -> list[Strip]:
 
 
 def _nodes(samples: Sequence[DataRow]) -> tuple[list[DataRow], list[DataRow]]:
-    """Those of the brokers, and of the store."""
+    """Return the rows of the brokers, and those of the store."""
     brokers = [row for row in samples if row["node"] != STORE_NODE]
     return brokers, [row for row in samples if row["node"] == STORE_NODE]
 
@@ -208,13 +211,13 @@ def _of_role(seconds: Sequence[DataRow], role: str, column: str) -> _Runs:
 
 
 def _number(row: DataRow, column: str) -> float | None:
-    """Pandas writes a missing number as NaN."""
+    """Return a number of the row; None if it is missing, which Pandas writes as NaN."""
     value = row.get(column)
     return None if value is None or math.isnan(value) else float(value)
 
 
 def _of_nodes(samples: Sequence[DataRow], column: str, combine: _Combine) -> _Runs:
-    """One value of all nodes of a target."""
+    """Combine the values of all nodes of a target into one."""
     found: dict[tuple[str, int], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     for row in samples:
         if (value := _number(row, column)) is not None:

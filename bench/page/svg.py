@@ -18,7 +18,7 @@ _WIDTH, _HEIGHT = 1000, 100
 
 
 def chart_html(chart: Chart, palette: Palette) -> Markup:
-    """A figure; `page.js` shows its values where the pointer is."""
+    """Return a chart as an HTML figure; `page.js` shows its values where the pointer is."""
     return tag(
         "figure",
         tag(
@@ -73,7 +73,7 @@ def _strip(strip: Strip, chart: Chart, palette: Palette, *, is_first: bool) -> M
 
 
 def _keys(chart: Chart, palette: Palette) -> list[Markup]:
-    """The targets that have a line, and the time that is shown."""
+    """Return the targets that have a line, and the time that is shown."""
     drawn = {line.target for strip in chart.strips for line in strip.lines}
     return [
         tag("output", class_="now"),
@@ -149,7 +149,7 @@ def _time_axis(chart: Chart) -> Markup:
 
 
 def marks_html(marks: Sequence[Mark]) -> Markup:
-    """What the numbers in the charts of a phase are."""
+    """Return the list of the marks whose numbers are in the charts of a phase."""
     return tag("ol", *(tag("li", mark.words()) for mark in marks), class_="marks") if marks else Markup()
 
 
@@ -165,7 +165,7 @@ def _y(value: float, scale: Scale) -> str:
 
 
 def _stretches(line: Sequence[float | None]) -> Iterator[range]:
-    """The indexes of each part without a gap."""
+    """Return the indexes of each part without a gap."""
     begin = 0
     for at, value in enumerate([*line, None]):
         if value is None:
@@ -191,7 +191,7 @@ def _path(values: Sequence[float | None], chart: Chart, scale: Scale) -> str:
 
 
 def _dots(values: Sequence[float | None], chart: Chart, scale: Scale) -> str:
-    """Lines of no length, which their round ends make dots: points between gaps, and all where there are few."""
+    """Return lines of no length, which their round ends make dots: points between gaps, or all of a few."""
     stretches = _stretches(values)
     dotted = [stretch for stretch in stretches if len(stretch) == 1 or len(chart.xs) <= MOST_DOTS]
     return "".join(f"M{point}h0" for stretch in dotted for point in _points(values, stretch, chart, scale))
@@ -208,12 +208,12 @@ def _band(line: Line, chart: Chart, scale: Scale) -> str:
 
 
 def tick_words(value: float, strip: Strip) -> str:
-    """A tick in the strip's unit, without needless zeros."""
+    """Return a tick in the strip's unit, without needless zeros."""
     return f"{value * strip.unit.factor:,.4g}"
 
 
 def _data(chart: Chart) -> dict[str, Any]:
-    """What `page.js` shows: values in the strip's unit."""
+    """Return the data of a chart for `page.js`: values in the strip's unit."""
     return {
         "step": chart.step_s,
         "end": chart.end_s,
@@ -231,7 +231,7 @@ def _data(chart: Chart) -> dict[str, Any]:
 
 
 def _in_words(chart: Chart) -> str:
-    """For those who do not see it: the median over time of each line."""
+    """Describe the chart in words for readers who do not see it: the median over time of each line."""
     parts = [
         f"{strip.name}: "
         + ", ".join(f"{name_of(line.target)} {_middle(line, strip)}" for line in strip.lines)

@@ -8,12 +8,12 @@ from ottla.bench.page.markup import Markup, tag
 from ottla.bench.page.ratios import ratio_words
 from ottla.bench.page.verdicts import verdict_html
 
-#: Widths of the first column and of each other one.
+#: The widths of the first column and of each other one.
 _FIRST_PX, _OTHER_PX = 260, 185
 
 
 def table_html(table: Table, palette: Palette) -> Markup:
-    """A table with a row for each figure."""
+    """Return a table with a row for each figure."""
     targets = [target for target in palette.targets if table.samples.get(target)]
     rows = [row for row in table.rows() if any(row.values(target) for target in targets)]
     if not rows:
@@ -77,6 +77,6 @@ def _cell(label: str, words: str, range_words: str = "") -> Markup:
 
 
 def _range(values: Sequence[float], unit: Unit) -> str:
-    """Of the runs; empty for a single one, and where they are all shown alike."""
+    """Return the range of the runs; empty for a single one, and where they are all shown alike."""
     least, most = unit.shown(min(values, default=None)), unit.shown(max(values, default=None))
     return f"{least} \N{EN DASH} {most}" if least != most else ""

@@ -1,4 +1,4 @@
-"""What is judged, in words: goals, the worst row, and whether every record arrived."""
+"""Verdicts in words: goals, the worst row, and whether every record arrived."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -8,7 +8,7 @@ from ottla.bench.page.markup import Markup, tag
 from ottla.bench.page.ratios import VERDICT_SIGNS, RatioRow, ratio_words, with_unit, worst_ratio
 from ottla.bench.report import Section
 
-#: Metrics of a phase whose sums are shown, in words.
+#: The metrics of a phase whose sums are shown, in words.
 _DELIVERY: Final = {
     "acknowledged": "records acknowledged",
     "to_read": "to be read",
@@ -22,7 +22,10 @@ _WRONG: Final = ("lost", "corrupt")
 
 
 def goals_html(section: Section, targets: Sequence[str], rows: Sequence[RatioRow]) -> Markup:
-    """How many goals are met, and the row that is furthest from its own; without goals, the row with the worst ratio."""
+    """Return how many goals are met, and the row that is furthest from its own.
+
+    Without goals, the row with the worst ratio.
+    """
     count = tally(section.rows())
     # What was lost is in `delivery_html`.
     row = worst(row for row in section.rows() if row.figure.metric not in _DELIVERY)
@@ -33,7 +36,8 @@ def goals_html(section: Section, targets: Sequence[str], rows: Sequence[RatioRow
     return tag(
         "p",
         tag("strong", f"{count.met} of {count.met + count.missed} goals met{unmeasured}."),
-        f" {'Furthest from its goal' if count.missed else 'Closest to its bound'}: {row.table.title}, {row.figure.title}: ",
+        f" {'Furthest from its goal' if count.missed else 'Closest to its bound'}: {row.table.title}, "
+        f"{row.figure.title}: ",
         row.cell(targets).replace("**", ""),
         f" (goal: {goal}).",
         class_="verdicts missed" if count.missed else "verdicts",
@@ -57,7 +61,7 @@ def _worst_html(rows: Sequence[Row], targets: Sequence[str]) -> Markup:
 
 
 def delivery_html(section: Section, targets: Sequence[str]) -> Markup:
-    """Whether consumers have read what was acknowledged, in all runs: each benchmark checks that, too."""
+    """Return whether consumers have read all acknowledged records, in all runs: each benchmark checks that, too."""
     totals = {target: found for target in targets if (found := _delivered(section, target))}
     if not any(metric in each for each in totals.values() for metric in _WRONG):
         return Markup()
@@ -84,7 +88,7 @@ def delivery_html(section: Section, targets: Sequence[str]) -> Markup:
 
 
 def _delivered(section: Section, target: str) -> dict[str, float]:
-    """Metric -> sum over all phases and runs, of what was checked."""
+    """Return metric -> sum over all phases and runs, of the checked ones."""
     rows = [row for row in section.rows() if row.figure.metric in _DELIVERY and row.values(target)]
     return {
         metric: sum(sum(row.values(target)) for row in rows if row.figure.metric == metric)
@@ -94,7 +98,7 @@ def _delivered(section: Section, target: str) -> dict[str, float]:
 
 
 def verdict_html(row: Row) -> Markup:
-    """Whether the goal is met, as a sign and in words; empty without a goal."""
+    """Return whether the goal is met, as a sign and in words; empty without a goal."""
     verdict, goal = row.verdict, row.figure.goal
     if verdict is None or goal is None:
         return Markup()

@@ -1,6 +1,7 @@
-"""`ottla bench run`: the command line, and what is printed.
+"""The command `ottla bench run`: its options, and its output.
 
-Exit status of `run`: 0; 1 if a load failed, records were lost, corrupt, twice or out of order, or nothing could be run; 130 after Ctrl-C. What was measured is written in each case.
+Exit status of `run`: 0; 1 if a load failed, records were lost, corrupt, twice or out of order, or nothing
+could be run; 130 after Ctrl-C. What was measured is written in each case.
 """
 
 import shlex
@@ -24,7 +25,7 @@ from ottla.bench.workloads.keys import WorkloadError
 from ottla.bench.workloads.model import Tier
 
 _FAILED: Final = 1
-#: What a shell reports for a process that Ctrl-C has ended.
+#: The exit status that a shell reports for a process that Ctrl-C has ended.
 _INTERRUPTED: Final = 130
 _RUNS: Final = 5
 _WARM_UP_ROUNDS: Final = 6
@@ -102,7 +103,8 @@ class _NamedTarget(click.ParamType[tuple[str, str]]):
     "--observe/--no-observe",
     "is_observed",
     default=None,
-    help="One more run of an Ottla of its own, if one is started: turns of its event loops above 5 ms. By default unless --runs is 1.",
+    help="One more run of an Ottla of its own, if one is started: turns of its event loops above 5 ms. By "
+    "default unless --runs is 1.",
 )
 @click.option(
     "--allow-dirty",
@@ -158,7 +160,7 @@ def run_workload(
 
 
 def _arguments() -> list[str]:
-    """What follows `run` on the command line."""
+    """Return the arguments behind `run` on the command line."""
     return sys.argv[sys.argv.index("run") + 1 :] if "run" in sys.argv else []
 
 
@@ -178,7 +180,10 @@ def _show(outcome: Outcome) -> None:
 
 
 def _wrong(report: Report) -> Iterator[str]:
-    """What may never be, of each target: goals are Ottla's, but a run of another one with a fault is no good one either."""
+    """Yield the faults of each target.
+
+    Goals are Ottla's, but a run of another target with a fault is no good one either.
+    """
     for row in (row for section in report.sections for row in section.rows() if row.figure.is_fault):
         goal = row.figure.goal
         for target in report.targets:

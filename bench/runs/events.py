@@ -18,10 +18,10 @@ class Happened:
 
     name: str
     action: str
-    #: Seconds after the start of the phase.
+    #: The seconds from the start of the phase.
     at_s: float
     until: str | None
-    #: From the action until the condition held; None without one.
+    #: The seconds from the action until the condition held; None without a condition.
     took_s: float | None
 
     def words(self) -> str:
@@ -34,15 +34,16 @@ class Happened:
 
 
 class Events:
-    """All events of one phase; an interrupt ends what waits."""
+    """The events of one phase; an interrupt ends their waits."""
 
     def __init__(
         self, events: Sequence[Event], target: Target, topics: Mapping[str, str], interrupts: Interrupts
     ) -> None:
         self.happened: list[Happened] = []
-        #: Why one of them could not be carried out; the later ones are not.
+        #: The reason why one of them could not be carried out; the later ones are not.
         self.failure: LoadFailed | None = None
-        #: In seconds since the epoch; the beginning of the preparations until `start` says it.
+        #: The start of the phase in seconds since the epoch; until `start` is called, that of the
+        #: preparations.
         self.phase_began_at_s = time.time()
         self._events = events
         self._target = target
@@ -52,11 +53,14 @@ class Events:
 
     @property
     def are_over(self) -> bool:
-        """Whether all have happened, or one has failed."""
+        """Whether all events have happened, or one has failed."""
         return self._thread is not None and not self._thread.is_alive()
 
     def start(self, phase_began_at_s: float, *, at_end: Callable[[], None] = lambda: None) -> None:
-        """Begin; the phase's start is in seconds since the epoch. `at_end` is called by the thread, also after a failure."""
+        """Begin; the phase's start is in seconds since the epoch.
+
+        `at_end` is called by the thread, also after a failure.
+        """
         self.phase_began_at_s = phase_began_at_s
 
         def carry_out_all() -> None:

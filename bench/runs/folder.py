@@ -1,4 +1,4 @@
-"""The folder of a result while it is written; `ottla.bench.aggregation` says what its files are."""
+"""The folder of a result while it is written; `ottla.bench.aggregation` describes its files."""
 
 import json
 from collections.abc import Sequence
@@ -15,11 +15,11 @@ from ottla.bench.targets.sampling import SCHEMA, SampleRow
 
 
 class ResultFolder:
-    """Each phase is added as it ends, so that a later failure loses nothing."""
+    """The folder of a result. Each phase is added as it ends, so that a later failure loses nothing."""
 
     def __init__(self, out: Path, workload: str) -> None:
         stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-        #: Also unique among streams of records.
+        #: The name of the folder, which is also unique among streams of records.
         self.name = f"{stamp}-{workload}"
         self.path = out / self.name
         self.path.mkdir(parents=True)
@@ -27,7 +27,7 @@ class ResultFolder:
         self._write_events()
 
     def add(self, result: PhaseResult, *, target: str, run: int, phase: str) -> None:
-        """What a phase has yielded."""
+        """Add the rows, samples and events of a phase."""
         write_rows(result.rows, self.path, target=target, run=run, phase=phase)
         self._add_samples(result.samples, target=target, run=run, phase=phase)
         self._add_events(result.events, target=target, run=run, phase=phase)

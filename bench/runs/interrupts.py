@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: at once while nothing is measured; while something is, they end it, and what there is is aggregated."""
+"""Ctrl-C and SIGTERM: they end a measurement, whose results so far are aggregated, or else the run at once."""
 
 import logging
 import signal
@@ -14,7 +14,10 @@ _SAME_S: Final = 1.0
 
 
 class Interrupts:
-    """KeyboardInterrupt by default; within `deferred`, the first signal sets `is_asked` instead, the second one raises."""
+    """The effect of Ctrl-C and SIGTERM: KeyboardInterrupt by default.
+
+    Within `deferred`, the first signal sets `is_asked` instead, the second one raises.
+    """
 
     def __init__(self) -> None:
         self._is_deferred = False
@@ -32,7 +35,7 @@ class Interrupts:
 
     @contextmanager
     def handled(self) -> Iterator[None]:
-        """Both signals are handled here; in the main thread only."""
+        """Handle both signals while the block runs; in the main thread only."""
         before = {
             number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)
         }
@@ -44,7 +47,7 @@ class Interrupts:
 
     @contextmanager
     def deferred(self) -> Iterator[None]:
-        """The first signal only sets `is_asked`."""
+        """Let the first signal only set `is_asked` while the block runs."""
         self._is_deferred = True
         try:
             yield

@@ -1,4 +1,4 @@
-"""What `ottla bench run` was asked for, and whether it can be: everything that can be known before anything is started."""
+"""The options of `ottla bench run`, and all checks of them that are possible before anything is started."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -6,31 +6,31 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Final
 
+from ottla.bench.runs.parse import load
+from ottla.bench.runs.workload_checks import check
 from ottla.bench.targets.fit import check_fit, slows_store
 from ottla.bench.targets.running import running
 from ottla.bench.targets.started import started
 from ottla.bench.targets.target import Target
-from ottla.bench.workloads.checks import check
 from ottla.bench.workloads.keys import Place
 from ottla.bench.workloads.model import Tier, Workload
-from ottla.bench.workloads.parse import load
 from ottla.bench.workloads.scaling import scaled
 
 MINIO: Final = "minio"
 
 
 class CannotRun(Exception):
-    """What was asked for does not fit together; one sentence says what to change."""
+    """Options do not fit together; the sentence says which one to change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """The command line."""
+    """The options of the command line."""
 
     workload: str
-    #: (name, bootstrap) of clusters that run already.
+    #: Name and bootstrap servers of clusters that run already.
     targets: Sequence[tuple[str, str]]
-    #: `ottla`, `kafka`, `minio`.
+    #: The targets to start: `ottla`, `kafka`, and `minio` for its store.
     start: Sequence[str]
     #: The store behind the brokers that are started; None for the workload's.
     store: Tier | None
@@ -38,18 +38,18 @@ class Options:
     runs: int
     seconds_factor: float
     out: Path
-    #: Where started brokers keep their files.
+    #: The folder in which started brokers keep their files.
     disk: Path
     warm_up_rounds: int
     #: Whether a run of its own watches the event loops of an Ottla that is started.
     is_observed: bool
     is_dirty_allowed: bool
-    #: The exact line.
+    #: The exact command line.
     command: str
 
 
 def workload_of(options: Options) -> Workload:
-    """The workload as it will be run. Raises WorkloadError, CannotRun."""
+    """Return the workload as it will be run. Raises WorkloadError, CannotRun."""
     workload = scaled(load(options.workload), options.seconds_factor)
     store = Tier.MINIO if MINIO in options.start else options.store
     if store is None:
@@ -62,7 +62,7 @@ def workload_of(options: Options) -> Workload:
 
 
 def check_out(out: Path) -> None:
-    """Raises CannotRun if no result can be written: else that is known after the warm-up only. Leaves nothing."""
+    """Raise CannotRun if no result can be written: else that is known after the warm-up only. Leaves nothing."""
     path = out.absolute()
     try:
         with TemporaryFile(dir=next(each for each in (path, *path.parents) if each.exists())):
@@ -72,7 +72,7 @@ def check_out(out: Path) -> None:
 
 
 def targets_of(options: Options, workload: Workload, folder: Path) -> list[Target]:
-    """The targets in the order of the command line; nothing is started. Raises TargetError, CannotRun."""
+    """Return the targets in the order of the command line; nothing is started. Raises TargetError, CannotRun."""
     names = [name for name, _ in options.targets]
     kinds = [kind for kind in options.start if kind != MINIO]
     for name in {*names, *kinds}:

@@ -1,4 +1,4 @@
-"""One phase on one target: its clients or jobs, its events, and what is seen of the target from outside, at the same time."""
+"""One phase on one target: its clients or jobs, its events, and the samples of the target from outside."""
 
 import math
 import time
@@ -25,7 +25,7 @@ _POLL_S: Final = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseResult:
-    """What a phase has yielded: after a failure, or when it was stopped, what there was until then."""
+    """The rows, samples and events of a phase; after a failure, or when it was stopped, those until then."""
 
     rows: Sequence[Row]
     samples: Sequence[SampleRow]
@@ -35,7 +35,7 @@ class PhaseResult:
 
 @dataclass(slots=True, kw_only=True)
 class PhaseRun:
-    """Runs one phase."""
+    """Runs one phase on one target, with its events and samples."""
 
     spark: SparkSession
     slots: int
@@ -44,12 +44,12 @@ class PhaseRun:
     #: Name in the workload -> in the cluster.
     topics: Mapping[str, str]
     phase: Phase
-    #: Of the names of streams: no other phase has it.
+    #: The prefix of the names of streams: no other phase has it.
     stream_prefix: str
     progress: PhaseProgress
 
     def run(self) -> PhaseResult:
-        """Until the end of all clients, jobs and events; earlier after a failure, or when it is interrupted."""
+        """Run until the end of all clients, jobs and events; earlier after a failure, or when it is interrupted."""
         events = Events(self.phase.events, self.target, self.topics, self.interrupts)
         rows: Sequence[Row] = ()
         failure: LoadFailed | None = None
@@ -127,7 +127,7 @@ class PhaseRun:
 
 
 def _ended_at_s(rows: Sequence[Row], events: Events) -> float:
-    """When the last client or event was done, in seconds since the epoch."""
+    """Return the end of the last client or event, in seconds since the epoch."""
     of_clients = [row.end_s for row in rows if row.kind is Kind.CLIENT and row.end_s is not None]
     of_events = [events.phase_began_at_s + each.at_s + (each.took_s or 0.0) for each in events.happened]
     return max([*of_clients, *of_events], default=math.inf)

@@ -1,4 +1,4 @@
-"""What a run shows while it runs, on the standard error: a bar on a terminal, a line for each phase elsewhere."""
+"""The display of a run while it runs, on the standard error: a bar on a terminal, a line for each phase elsewhere."""
 
 import sys
 import time
@@ -15,7 +15,7 @@ _MEGABYTE: Final = 1e6
 
 
 def words_of(seconds: float, *, records: int, payload_bytes: int, errors: int) -> str:
-    """What the clients of a phase have done in this time.
+    """Return a line about the work of a phase's clients in this time.
 
     >>> words_of(2.0, records=2000, payload_bytes=3_000_000, errors=1)
     '2,000 records, 1,000 a second, 1.5 MB/s, errors: 1'
@@ -27,7 +27,7 @@ def words_of(seconds: float, *, records: int, payload_bytes: int, errors: int) -
 
 
 class PhaseProgress:
-    """One phase: `update` as often as wanted."""
+    """The progress of one phase, shown at each `update`."""
 
     def __init__(self, shown: "RunProgress", title: str, phase: Phase) -> None:
         self._shown = shown
@@ -39,20 +39,20 @@ class PhaseProgress:
 
     @property
     def seconds(self) -> float:
-        """Since it began."""
+        """The seconds since the phase began."""
         return time.monotonic() - self._began
 
     def restart(self) -> None:
-        """The phase begins now: what was before were preparations."""
+        """Begin the phase now: what was before were preparations."""
         self._began = time.monotonic()
 
     def update(self, *, records: int, payload_bytes: int, errors: int) -> None:
-        """Show what its clients have done up to now."""
+        """Show the records of its clients up to now."""
         self._done = (records, payload_bytes, errors)
         self.tick()
 
     def tick(self) -> None:
-        """Show that time goes on."""
+        """Show the progress at this moment."""
         share = None
         if self._records:
             share = self._done[0] / self._records
@@ -61,7 +61,7 @@ class PhaseProgress:
         self._shown.show(self._title, self._words(), share)
 
     def line(self) -> str:
-        """The phase as it ended."""
+        """Return the line of the phase as it ended."""
         return f"{self._title}  {self.seconds:.1f} s  {self._words()}".rstrip()
 
     def _words(self) -> str:
@@ -72,10 +72,10 @@ class PhaseProgress:
 
 
 class RunProgress:
-    """All phases of all runs, and on top of them the one that runs."""
+    """The progress of all phases of all runs, and of the one that runs."""
 
     def __init__(self, phases: int) -> None:
-        """`phases`: of all runs on all targets."""
+        """Create the display; `phases` is the number of phases of all runs on all targets."""
         self._console = Console(file=sys.stderr, highlight=False)
         self._bars = Progress(
             TextColumn("{task.description}"),
@@ -92,13 +92,13 @@ class RunProgress:
 
     @contextmanager
     def shown(self) -> Iterator[None]:
-        """While the block runs."""
+        """Show the bars while the block runs."""
         with self._bars:
             yield
 
     @contextmanager
     def phase(self, title: str, phase: Phase, *, is_counted: bool) -> Iterator[PhaseProgress]:
-        """One phase: a line at its end. Those of the warm-up are not counted."""
+        """Show one phase while the block runs, and a line at its end. Those of the warm-up are not counted."""
         progress = PhaseProgress(self, title, phase)
         self._bars.reset(self._one, visible=True)
         progress.tick()
@@ -111,11 +111,11 @@ class RunProgress:
                 self._bars.advance(self._all)
 
     def show(self, title: str, words: str, share: float | None) -> None:
-        """The bar of the phase that runs; `share` is None where its end is not known."""
+        """Show the bar of the phase that runs; `share` is None where its end is not known."""
         completed = min(1.0, share) if share is not None else 0.0
         total = 1.0 if share is not None else None
         self._bars.update(self._one, description=title, words=words, completed=completed, total=total)
 
     def say(self, text: str) -> None:
-        """A line that stays."""
+        """Print a line that stays."""
         self._console.print(f"{time.monotonic() - self._began:5.0f} s  {text}", markup=False, soft_wrap=True)

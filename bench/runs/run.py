@@ -48,28 +48,29 @@ from ottla.bench.workloads.model import ClusterNeeds, Phase, Workload
 from ottla.bench.workloads.scaling import warm_up_of
 
 _SETTINGS: Final = "default"
-#: For each target: not longer than its runs take. What still falls then is a note of the report.
+#: The longest warm-up of each target: not longer than its runs take. If its CPU still falls then, the report
+#: notes it.
 _WARM_UP_S: Final = 35.0
 #: Brokers that are started here delete the files of a topic half a second after it (`log.segment.delete.delay.ms`).
 _DELETION_S: Final = 1.5
-#: The system counts processor time in such steps.
+#: The step in which the system counts processor time.
 _LEAST_CPU_S: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of a run."""
+    """The outcome of a run: its result, and the reason of its end."""
 
     folder: Path
     report: Report
     page: Path
-    #: Why it ended before its last phase, if it did not by a signal.
+    #: The failure that ended it before its last phase; None also after a signal.
     failure: LoadFailed | None
     was_interrupted: bool
 
 
 def run(options: Options) -> Outcome:
-    """Check, run, and write the result. Raises what each part of it raises when it cannot be done."""
+    """Check, run, and write the result. Raises the errors of each part that cannot be done."""
     workload = workload_of(options)
     check_clients(workload)
     check_out(options.out)
@@ -96,7 +97,7 @@ def run(options: Options) -> Outcome:
 
 @dataclass(slots=True, kw_only=True)
 class WorkloadRun:
-    """One workload with everything that it needs, once."""
+    """A run of a workload on all its targets, with everything that it needs."""
 
     spark: SparkSession
     options: Options
@@ -104,7 +105,7 @@ class WorkloadRun:
     targets: list[Target]
     environment: Environment
     interrupts: Interrupts
-    #: Of what targets write.
+    #: The folder of the files that targets write.
     folder: Path
     _began: float = field(default_factory=time.monotonic)
     _failure: LoadFailed | None = None
@@ -112,7 +113,7 @@ class WorkloadRun:
     _stopped: list[tuple[str, int, str]] = field(default_factory=list)
 
     def run(self) -> Outcome:
-        """Start, warm up, measure, aggregate."""
+        """Start, warm up, measure and aggregate; return the outcome."""
         phases = self.options.runs * len(self.targets) * len(self.workload.phases)
         progress = RunProgress(phases)
         with progress.shown():
@@ -149,7 +150,10 @@ class WorkloadRun:
         )
 
     def _warm_up_round(self, target: Target, progress: RunProgress) -> Mapping[str, float]:
-        """The brokers' CPU for each record of each phase that has some: that of waiting is an accident."""
+        """Run one round of the warm-up; return the brokers' CPU for each record, by phase.
+
+        Phases without records count only if there are no others: the CPU of waiting is an accident.
+        """
         workload = warm_up_of(self.workload)
         costs: dict[str, float] = {}
         waits: dict[str, float] = {}
@@ -177,7 +181,7 @@ class WorkloadRun:
         return costs or waits
 
     def _measure(self, harness: Harness[Target], folder: ResultFolder, progress: RunProgress) -> None:
-        """All runs; returns early after a failure or an interrupt."""
+        """Measure all runs; returns early after a failure or an interrupt."""
         try:
             for number in range(self.options.runs):
                 for target in harness.in_turn(number):
@@ -214,7 +218,7 @@ class WorkloadRun:
             target.restore()
 
     def _watched(self, progress: RunProgress) -> dict[str, list[Turn]]:
-        """Phase -> the turns of the event loops of an Ottla of its own; none without one that is started."""
+        """Return phase -> the turns of the event loops of an Ottla of its own; none without one that is started."""
         turns: dict[str, list[Turn]] = {}
         if OTTLA not in self.options.start:
             return turns
@@ -299,7 +303,7 @@ class WorkloadRun:
 
 
 def _properties(needs: ClusterNeeds) -> dict[str, str]:
-    """What nodes that are started get on top of what is always set."""
+    """Return the properties that started nodes get on top of those that are always set."""
     of_brokers = {
         f"{key} (broker {broker})": value
         for broker, own in needs.broker_properties.items()
@@ -309,5 +313,5 @@ def _properties(needs: ClusterNeeds) -> dict[str, str]:
 
 
 def _cpu_s(target: Target) -> float:
-    """What all nodes have used so far."""
+    """Return the processor time that all nodes have used so far."""
     return sum(used.cpu_s for _, used in used_by(target.node_pids()).values())

@@ -1,6 +1,7 @@
 """The topics of a run: checked before anything is measured, created for each run, deleted after it.
 
-Partition p is on the p-th broker, which leads it, and on those after it, in the order of their ids: the same on all targets.
+Partition p is on the p-th broker, which leads it, and on those after it, in the order of their ids: the same
+on all targets.
 """
 
 import time
@@ -24,7 +25,7 @@ _POLL_S: Final = 0.05
 
 
 def name_in_cluster(topic: TopicSpec, run: int | None) -> str:
-    """The topic's name in a run, which is counted from 0, or in the warm-up.
+    """Return the topic's name in a run, which is counted from 0, or in the warm-up.
 
     >>> name_in_cluster(TopicSpec(name="t"), 0), name_in_cluster(TopicSpec(name="t"), None)
     ('t-1', 't-warm-up')
@@ -54,13 +55,17 @@ def _check_existing(target: Target, topic: TopicSpec, found: TopicMetadata, name
         raise TargetError(f"{target.name}: {error}") from error
     if any(ends.values()):
         raise TargetError(
-            f"{target.name}: topic {name} exists and has records: delete the topic, or give it another name in the workload"
+            f"{target.name}: topic {name} exists and has records: delete the topic, or give it another name "
+            "in the workload"
         )
 
 
 @contextmanager
 def topics_of_run(target: Target, workload: Workload, run: int | None) -> Iterator[Mapping[str, str]]:
-    """Name in the workload -> in the cluster; those that are created here are deleted at the end. Raises TargetError."""
+    """Create the topics of a run, and delete them at the end. Raises TargetError.
+
+    Yields name in the workload -> name in the cluster.
+    """
     admin = _admin(target)
     names = {topic.name: name_in_cluster(topic, run) for topic in workload.topics}
     there = _topics_of(admin, target)
@@ -114,7 +119,7 @@ def _create(admin: AdminClient, target: Target, topics: Sequence[TopicSpec], run
 
 
 def assignment(topic: TopicSpec, brokers: Sequence[int]) -> list[list[int]]:
-    """The brokers of each partition.
+    """Return the brokers of each partition.
 
     >>> assignment(TopicSpec(name="t", partitions=4, replicas=2), [1, 2, 3])
     [[1, 2], [2, 3], [3, 1], [1, 2]]
@@ -140,7 +145,10 @@ def _is_led(found: TopicMetadata | None, topic: TopicSpec) -> bool:
 
 
 def _delete(admin: AdminClient, names: Sequence[str]) -> None:
-    """What fails is left: a cluster that has just lost brokers may not answer, and the figures are there already."""
+    """Delete the topics. A failure is ignored: a cluster that has just lost brokers may not answer.
+
+    The figures are there already.
+    """
     if names:
         for future in admin.delete_topics(list(names), operation_timeout=_DELETE_TIMEOUT_S).values():
             with suppress(TimeoutError):

@@ -1,14 +1,15 @@
-"""What goes wrong with Spark, in one line each."""
+"""Errors of Spark, in one line each."""
 
 import re
 from typing import Final
 
-#: `Caused by: java.net.BindException: Cannot assign requested address`, `ModuleNotFoundError: No module named 'numpy'`
+#: Lines such as `Caused by: java.net.BindException: Cannot assign requested address`, `ModuleNotFoundError:
+#: No module named 'numpy'`
 _REASON: Final = re.compile(r"(?:[\w$]+\.)*\w+(?:Error|Exception): (\S.*)")
 
 
 class SparkCannotStart(Exception):
-    """Why there is no Spark session, in one sentence with the remedy."""
+    """There is no Spark session; the message is the reason, in one sentence with the remedy."""
 
 
 def reason_of(*texts: str) -> str:

@@ -9,24 +9,24 @@ from typing import Final
 
 from ottla.bench.spark.errors import SparkCannotStart
 
-#: Spark 4 is compiled for it.
+#: The version for which Spark 4 is compiled.
 LEAST_JAVA: Final = 17
 _REMEDY: Final = (
     f"install Java {LEAST_JAVA} or newer (Debian: openjdk-17-jre-headless), or set JAVA_HOME to one"
 )
-#: `openjdk version "17.0.15" 2025-04-15`, `java version "1.8.0_402"`
+#: The output of `java -version`: `openjdk version "17.0.15" 2025-04-15`, `java version "1.8.0_402"`
 _VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
 _TIMEOUT_S: Final = 60
 
 
 def java_program() -> str | None:
-    """Found as Spark's own start script does: JAVA_HOME first, then the search path. None: there is none."""
+    """Find Java as Spark's own start script does: JAVA_HOME first, then the search path. None: there is none."""
     home = os.environ.get("JAVA_HOME")
     return str(Path(home, "bin", "java")) if home else shutil.which("java")
 
 
 def check_java() -> None:
-    """Raises SparkCannotStart if there is no Java for Spark, or too old a one."""
+    """Raise SparkCannotStart if there is no Java for Spark, or too old a one."""
     home, program = os.environ.get("JAVA_HOME"), java_program()
     if program is None:
         raise SparkCannotStart(f"Spark needs Java, and there is none in the search path: {_REMEDY}")

@@ -1,4 +1,4 @@
-"""Where Spark's tasks run, as `--master` says it: checked before Spark is started, which would try for minutes."""
+"""The place of Spark's tasks by `--master`, checked before Spark is started, which would try for minutes."""
 
 import ipaddress
 import re
@@ -32,7 +32,7 @@ class Master:
         return all(_is_loopback(host) for host, _ in self.addresses)
 
     def check(self) -> None:
-        """Raises SparkCannotStart if no master of the cluster accepts a connection."""
+        """Raise SparkCannotStart if no master of the cluster accepts a connection."""
         failures = [failure for address in self.addresses if (failure := _failure_at(address))]
         if self.addresses and len(failures) == len(self.addresses):
             raise SparkCannotStart(
@@ -41,7 +41,7 @@ class Master:
 
 
 def parse_master(text: str) -> Master:
-    """Raises SparkCannotStart.
+    """Parse the value of `--master`. Raises SparkCannotStart.
 
     >>> parse_master("local[2]").is_local
     True

@@ -1,7 +1,7 @@
-"""A Spark session for a run of the benchmarks: what it needs is checked before it starts, and what it leaves is removed.
+"""A Spark session for a run of the benchmarks: it is checked before it starts, and removes its files at the end.
 
-Each session has a JVM of its own, which ends with it. What the JVM and the Python processes of its tasks print goes to a file;
-the reason of a failed start is read from there, and nothing else is shown.
+Each session has a JVM of its own, which ends with it. What the JVM and the Python processes of its tasks
+print goes to a file; the reason of a failed start is read from there, and nothing else is shown.
 """
 
 import os
@@ -22,15 +22,15 @@ from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from ottla.bench.components import fetch
 from ottla.bench.spark.errors import SparkCannotStart, reason_of
 from ottla.bench.spark.java import check_java
 from ottla.bench.spark.master import Master, parse_master
-from tests.harness import fetch
 
 __all__ = ["SparkCannotStart", "slots", "spark_session"]
 
 _EXECUTORS_TIMEOUT_S: Final = 60.0
-#: The workers of a cluster offer their cores one after the other: these are all when none has come for so long.
+#: The workers of a cluster offer their cores one after the other: all have come when none has for so long.
 _QUIET_S: Final = 2.0
 _POLL_S: Final = 0.1
 _JVM_END_TIMEOUT_S: Final = 30.0
@@ -46,13 +46,13 @@ _SETTINGS: Final = {
     "spark.task.maxFailures": "1",
     "spark.locality.wait": "0s",
 }
-#: What tasks import, and this Python has: a cluster's workers need them too.
+#: The modules that tasks import, and this Python has: a cluster's workers need them too.
 _MODULES_OF_TASKS: Final = ("confluent_kafka", "hdrh", "numpy", "pandas", "psutil", "pyarrow")
 
 
 @contextmanager
 def spark_session(master: str, *, name: str, with_kafka: bool = False) -> Iterator[SparkSession]:
-    """A session at `local[N]` or `spark://HOST:PORT`; its tasks' Python is this one, or PYSPARK_PYTHON on other machines.
+    """Start a session at `local[N]` or `spark://HOST:PORT`, with this Python, or PYSPARK_PYTHON on other machines.
 
     `with_kafka`: with Spark's Kafka connector. One session at a time. Takes some 8 s. Raises SparkCannotStart.
     """
@@ -82,13 +82,13 @@ def spark_session(master: str, *, name: str, with_kafka: bool = False) -> Iterat
 
 
 def slots(spark: SparkSession) -> int:
-    """How many tasks run at the same time."""
+    """Return the number of tasks that may run at the same time."""
     context: Any = spark.sparkContext._jsc.sc()
     return int(context.maxNumConcurrentTasks(context.resourceProfileManager().defaultResourceProfile()))
 
 
 def _conf(where: Master, *, name: str, with_kafka: bool, folder: Path) -> SparkConf:
-    """The session's configuration; what Spark's start script reads from the environment is set there."""
+    """Return the session's configuration; the variables that Spark's start script reads are set there, too."""
     # Another Spark on this machine is not the one of this Python.
     os.environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
     settings = {
@@ -114,7 +114,10 @@ def _conf(where: Master, *, name: str, with_kafka: bool, folder: Path) -> SparkC
 
 @contextmanager
 def _jvm(conf: SparkConf, log: IO[bytes]) -> Iterator[Any]:
-    """A JVM with Spark, and PySpark's gateway to it; PySpark itself keeps the first one until this process ends."""
+    """Return a JVM with Spark, and PySpark's gateway to it.
+
+    PySpark itself keeps the first one until this process ends.
+    """
     # A signal to the whole group of processes is this one's: it still needs Spark for its result.
     try:
         gateway = launch_gateway(conf, {"stdout": log, "stderr": log, "start_new_session": True})
@@ -138,7 +141,7 @@ def _jvm(conf: SparkConf, log: IO[bytes]) -> Iterator[Any]:
 
 
 def _wait_for_executors(spark: SparkSession, where: Master) -> None:
-    """Until the workers of a cluster have offered their cores."""
+    """Wait until the workers of a cluster have offered their cores."""
     if where.is_local:
         return
     begin = changed = time.monotonic()
@@ -159,7 +162,7 @@ def _wait_for_executors(spark: SparkSession, where: Master) -> None:
 
 
 def _check_python(spark: SparkSession) -> None:
-    """A first job, which starts the tasks' Pythons, of the driver's version, with the modules that tasks import."""
+    """Run a first job, which starts the tasks' Pythons, and check their version and their modules."""
     names = _MODULES_OF_TASKS
 
     # A local function travels by value: the modules of this package are not there.

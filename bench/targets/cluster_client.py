@@ -1,4 +1,4 @@
-"""What a benchmark asks of a whole cluster: topics on several brokers, the leader of each partition and of the quorum."""
+"""Requests of a benchmark to a whole cluster: topics on several brokers, leaders of partitions and of the quorum."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -56,7 +56,7 @@ class ClusterClient:
         self._stack.close()
 
     def broker(self, node_id: int) -> WireClient:
-        """The connection to one broker."""
+        """Return the connection to one broker."""
         if node_id not in self._open:
             host, port = self._addresses[node_id]
             client = WireClient(port, host=host, timeout_s=90, versions=self._versions)
@@ -65,7 +65,7 @@ class ClusterClient:
 
     @property
     def any_broker(self) -> WireClient:
-        """The connection to one that runs."""
+        """Return the connection to a broker that runs."""
         return self.broker(min(self._addresses))
 
     # -- the cluster -------------------------------------------------------------------------------
@@ -79,7 +79,7 @@ class ClusterClient:
         )
 
     def quorum(self) -> PartitionDataResponse:
-        """DescribeQuorum's row. Raises RequestFailed."""
+        """Return DescribeQuorum's row of the metadata partition. Raises RequestFailed."""
         topic = QuorumTopic(topic_name="__cluster_metadata", partitions=[QuorumPartition()])
         request = DescribeQuorumRequest(topics=[topic])
         response = self.any_broker.request(ApiKey.DESCRIBE_QUORUM, request, DescribeQuorumResponse)
@@ -90,13 +90,13 @@ class ClusterClient:
     # -- topics ------------------------------------------------------------------------------------
 
     def create_topic(self, name: str, *, partitions: int, replication_factor: int = 3) -> None:
-        """Create it and wait until each broker sees all replicas in the ISRs."""
+        """Create the topic and wait until each broker sees all replicas in the ISRs."""
         self.ask_for_topic(name, partitions=partitions, replication_factor=replication_factor)
         for node_id in self._addresses:
             self.wait_for_isr(name, partitions=partitions, size=replication_factor, asking=node_id)
 
     def ask_for_topic(self, name: str, *, partitions: int, replication_factor: int = 3) -> None:
-        """Create it, no more. Raises RequestFailed."""
+        """Create the topic, without waiting for its leaders. Raises RequestFailed."""
         topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=replication_factor)
         request = CreateTopicsRequest(topics=[topic], timeout_ms=_TIMEOUT_MS)
         row = self.any_broker.request(ApiKey.CREATE_TOPICS, request, CreateTopicsResponse).topics[0]
@@ -104,7 +104,7 @@ class ClusterClient:
             raise RequestFailed(f"{name}: {ErrorCode(row.error_code).name} {row.error_message}")
 
     def delete_topic(self, name: str) -> None:
-        """Delete it, and wait until no broker knows it."""
+        """Delete the topic, and wait until no broker knows it."""
         request = DeleteTopicsRequest(topic_names=[name], timeout_ms=_TIMEOUT_MS)
         row = self.any_broker.request(ApiKey.DELETE_TOPICS, request, DeleteTopicsResponse).responses[0]
         if row.error_code:
@@ -114,7 +114,7 @@ class ClusterClient:
         )
 
     def partitions(self, name: str, *, asking: int | None = None) -> dict[int, MetadataResponsePartition]:
-        """The partitions as one broker sees them; none while it does not know the topic."""
+        """Return the partitions of a topic as one broker sees them; none while it does not know the topic."""
         request = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
         topic = self._ask_metadata(min(self._addresses) if asking is None else asking, request).topics[0]
         return {row.partition_index: row for row in topic.partitions}
@@ -124,7 +124,10 @@ class ClusterClient:
         return self.partitions(name)[index].leader_id
 
     def wait_for_isr(self, name: str, *, partitions: int, size: int, asking: int | None = None) -> None:
-        """Until one broker sees leaders, and so many replicas in each ISR. Raises TimeoutError."""
+        """Wait until a broker reports leaders for all partitions, and `size` replicas in each ISR.
+
+        Raises TimeoutError.
+        """
 
         def is_so() -> bool:
             rows = self.partitions(name, asking=asking).values()
@@ -135,7 +138,7 @@ class ClusterClient:
         _wait(is_so, f"{name}'s ISRs")
 
     def wait_until_served(self, name: str) -> None:
-        """Until every leader answers for its partitions: it has their logs. Raises TimeoutError."""
+        """Wait until every leader answers for its partitions, so that it has their logs. Raises TimeoutError."""
 
         def is_so() -> bool:
             try:
@@ -147,11 +150,11 @@ class ClusterClient:
         _wait(is_so, f"{name}'s leaders")
 
     def record_count(self, name: str) -> int:
-        """The sum of the high watermarks, as their leaders return them."""
+        """Return the sum of the high watermarks of a topic's partitions, as their leaders return them."""
         return sum(self.offsets(name, LATEST).values())
 
     def offsets(self, name: str, timestamp: int) -> dict[int, int]:
-        """What the leader of each partition returns for a special timestamp of ListOffsets. Raises RequestFailed."""
+        """Return the offset of each partition for a special timestamp of ListOffsets. Raises RequestFailed."""
         by_leader: dict[int, list[int]] = {}
         for index, row in self.partitions(name).items():
             by_leader.setdefault(row.leader_id, []).append(index)

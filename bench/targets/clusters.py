@@ -1,4 +1,4 @@
-"""Two clusters that are compared: three controllers and three brokers each, as processes of their own on this machine.
+"""The two clusters that are compared: three controllers and three brokers each, as processes on this machine.
 
     node-1, node-2, node-3         brokers, in the racks a, b and c
     node-101, node-102, node-103   controllers
@@ -16,16 +16,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from ottla.bench.components.processes import Child, StartFailed
 from ottla.bench.environment import REPOSITORY
 from ottla.bench.targets.cluster_client import ClusterClient
 from ottla.bench.targets.servers import Usage, kafka_command, ottla_environment, usage_of
 from ottla.bench.targets.wire import Address, WireClient
-from tests.harness.processes import Child, StartFailed
 
 _START_TIMEOUT_S: Final = 120
 _STOP_TIMEOUT_S: Final = 60
 _RACKS: Final = ("a", "b", "c")
-#: As in `ottla.bench.targets.servers`: old topics go quickly, so that the next load has the page cache for itself.
+#: The properties of all nodes; like those of `ottla.bench.targets.servers`, they delete old topics quickly,
+#: so that the next load has the page cache for itself.
 _SETTINGS: Final = {
     "min.insync.replicas": "2",
     "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
@@ -37,10 +38,10 @@ _SETTINGS: Final = {
 
 
 class Node:
-    """Where a node of a cluster is."""
+    """The place of a node of a cluster: its id, role, rack, port, and files."""
 
     def __init__(self, fields: Mapping[str, Any]) -> None:
-        """Take what `ottla.bench.internals.cluster_folders` prints of it."""
+        """Take one node of the description that `ottla.bench.internals.cluster_folders` prints."""
         self.node_id: int = fields["node_id"]
         self.is_broker: bool = fields["is_broker"]
         self.rack: str | None = fields["rack"]
@@ -61,9 +62,9 @@ def _make_folders(
 
 
 class Cluster:
-    """All nodes of one kind; a node can be killed and started again."""
+    """A cluster of nodes of one kind; a node can be killed and started again."""
 
-    #: How it is called in tables and results.
+    #: The name of the cluster in tables and results.
     name: str
 
     def __init__(
@@ -74,16 +75,16 @@ class Cluster:
         brokers: int = 3,
         controllers: int = 3,
     ) -> None:
-        """Write and format the directories."""
+        """Write and format the directories of the nodes."""
         self.folder = folder
         self.settings: Mapping[str, str] = {**_SETTINGS, **settings}
-        #: Controllers first, as they are started.
+        #: The nodes in the order in which they are started: controllers first.
         self.nodes = self._make_nodes(brokers=brokers, controllers=controllers)
         self._children: dict[int, Child] = {}
 
     @property
     def bootstrap(self) -> str:
-        """`bootstrap.servers`."""
+        """The addresses of all brokers, as a client's `bootstrap.servers`."""
         return ",".join(f"127.0.0.1:{port}" for port in self.broker_ports.values())
 
     @property
@@ -93,11 +94,11 @@ class Cluster:
 
     @property
     def broker_ports(self) -> dict[int, int]:
-        """Broker id -> port."""
+        """The port of each broker, by broker id."""
         return {node.node_id: node.port for node in self.brokers}
 
     def addresses(self) -> Mapping[int, Address]:
-        """Of the brokers that run."""
+        """Return the addresses of the brokers that run, by broker id."""
         return {
             node_id: Address("127.0.0.1", port)
             for node_id, port in self.broker_ports.items()
@@ -105,19 +106,19 @@ class Cluster:
         }
 
     def client(self) -> ClusterClient:
-        """Connections to all brokers that run; a context manager."""
+        """Return connections to all brokers that run, as a context manager."""
         return ClusterClient(self.addresses())
 
     def node(self, node_id: int) -> Node:
-        """Where a node is."""
+        """Return the node of this id."""
         return next(node for node in self.nodes if node.node_id == node_id)
 
     def data_dir(self, node_id: int) -> Path:
-        """Where a node has its logs."""
+        """Return the directory in which the node has its logs."""
         return self.node(node_id).data_dir
 
     def log_file(self, node_id: int) -> Path:
-        """Where a node's process writes what it logs."""
+        """Return the file to which the node's process writes its log lines."""
         return self.node(node_id).log_file
 
     def start(self) -> float:
@@ -141,7 +142,7 @@ class Cluster:
         self._children[node_id] = Child(self._command(node), log=node.log_file, env=ottla_environment())
 
     def wait_until_answering(self, node_id: int) -> None:
-        """Until the node answers ApiVersions."""
+        """Wait until the node answers ApiVersions."""
         port = self.node(node_id).port
         self._children[node_id].wait_until(
             lambda: WireClient.answers(port), timeout_s=_START_TIMEOUT_S, interval_s=0.005
@@ -153,21 +154,21 @@ class Cluster:
         self.wait_until_answering(node_id)
 
     def kill_node(self, node_id: int) -> None:
-        """SIGKILL."""
+        """Kill the node's process (SIGKILL)."""
         self._children[node_id].kill()
 
     def stop_node(self, node_id: int) -> None:
-        """SIGTERM, and wait."""
+        """Stop the node's process (SIGTERM), and wait until it has ended."""
         self._children[node_id].stop(timeout_s=_STOP_TIMEOUT_S)
 
     def kill(self) -> None:
-        """SIGKILL to all that run."""
+        """Kill the processes of all nodes that run (SIGKILL)."""
         for node_id, child in self._children.items():
             if self._is_running(node_id):
                 child.kill()
 
     def usage(self) -> Usage:
-        """Of all brokers that run. Differences say nothing across a start."""
+        """Return the usage of all brokers that run. A difference across a start has no meaning."""
         return usage_of(*self._brokers())
 
     def broker_pids(self) -> Sequence[int]:
@@ -183,7 +184,7 @@ class Cluster:
         }
 
     def node_usage(self, node_id: int) -> Usage:
-        """Of one node."""
+        """Return the usage of one node's process and its children."""
         return usage_of(self._children[node_id])
 
     def _brokers(self) -> list[Child]:
@@ -200,7 +201,7 @@ class Cluster:
 
 
 class KafkaCluster(Cluster):
-    """Apache Kafka from its jars."""
+    """A cluster of Apache Kafka, run from its jars."""
 
     name = "kafka"
 
@@ -209,7 +210,7 @@ class KafkaCluster(Cluster):
 
 
 class OttlaCluster(Cluster):
-    """This project."""
+    """A cluster of this project's brokers and controllers."""
 
     name = "ottla"
 
@@ -217,8 +218,8 @@ class OttlaCluster(Cluster):
         return [sys.executable, "-m", *self._program(), "broker", str(node.properties_file)]
 
     def _program(self) -> list[str]:
-        """What `python -m` runs."""
-        return ["broker"]
+        """The program that `python -m` runs, with its arguments."""
+        return ["ottla"]
 
 
 CLUSTERS: Final[dict[str, type[Cluster]]] = {"kafka": KafkaCluster, "ottla": OttlaCluster}

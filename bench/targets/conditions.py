@@ -1,4 +1,4 @@
-"""What events wait for (`workloads.model.Condition`), and how it is seen: by requests, and by the leaders' files."""
+"""Conditions that events wait for (`workloads.model.Condition`), seen by requests and in the leaders' files."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -16,9 +16,9 @@ from ottla.protocol.special_timestamps import EARLIEST_LOCAL, LATEST, LATEST_TIE
 _POLL_S: Final = 0.01
 #: With many partitions an answer takes a while: the next request is sent this many times as long afterwards.
 _IDLE_SHARE: Final = 9
-#: Longer than a rejoin or an upload of some gigabytes takes.
+#: The longest wait for a condition: longer than a rejoin or an upload of some gigabytes takes.
 _PATIENCE_S: Final = 900
-#: They look at the files of the leader.
+#: The conditions that are seen in the files of the leader.
 NEEDS_FILES: Final = (Condition.TIERED, Condition.LOCAL_ACTIVE_ONLY)
 
 
@@ -30,7 +30,10 @@ def wait_for(
     is_over: Callable[[], bool],
     patience_s: float = _PATIENCE_S,
 ) -> bool:
-    """Until it holds; False if `is_over` does before. Raises TargetError when that takes too long."""
+    """Wait until the condition holds; return False if `is_over` does before.
+
+    Raises TargetError if it takes too long.
+    """
     deadline = time.monotonic() + patience_s
     while not is_over():
         # A broker that is killed or starts answers late or with errors: then the condition does not hold.
@@ -59,7 +62,10 @@ def _versions(condition: Condition) -> Mapping[ApiKey, int]:
 
 
 def _is_in_sync(client: ClusterClient, target: Target, topic: str) -> bool:
-    """As all brokers see it: one that has just started is out of all ISRs by its own registration at the latest."""
+    """Whether all replicas are in their ISRs, as all brokers see it.
+
+    A broker that has just started is out of all ISRs by its own registration at the latest.
+    """
     for broker in _serving(target):
         rows = client.partitions(topic, asking=broker).values()
         if not rows or any(row.leader_id < 0 or set(row.isr_nodes) != set(row.replica_nodes) for row in rows):
@@ -68,7 +74,7 @@ def _is_in_sync(client: ClusterClient, target: Target, topic: str) -> bool:
 
 
 def _is_led(client: ClusterClient, target: Target, topic: str) -> bool:
-    """All leaders answer; a leader that has been killed does not."""
+    """Whether all leaders answer; a leader that has been killed does not."""
     rows = client.partitions(topic)
     if not rows or any(row.leader_id not in _serving(target) for row in rows.values()):
         return False
@@ -89,7 +95,10 @@ def _is_local_active_only(client: ClusterClient, target: Target, topic: str) -> 
 
 
 def _active_base_offsets(client: ClusterClient, target: Target, topic: str) -> dict[int, int]:
-    """Where the leader's active segment begins, of each partition. Raises RequestFailed where there is no log yet."""
+    """Return the base offset of the leader's active segment of each partition.
+
+    Raises RequestFailed where there is no log yet.
+    """
     assert target.nodes is not None, "the files of a cluster that the bench has not started are unknown"
     found = {}
     for index, row in client.partitions(topic).items():

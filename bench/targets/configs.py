@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from ottla.bench.targets.wire import RequestFailed, WireClient
+from ottla.config.config_def import AlterOperation
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.config_def import AlterOperation
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -42,7 +42,7 @@ def alter_configs(client: WireClient, resource_type: int, name: str, configs: Ma
 
 
 def config_of_broker(client: WireClient, broker_id: int, key: str) -> str | None:
-    """A configuration of the broker that is asked; None if it has none of that name. Raises RequestFailed."""
+    """Return a configuration of the broker that is asked; None if it has none of that name. Raises RequestFailed."""
     resource = DescribeConfigsResource(
         resource_type=BROKER, resource_name=str(broker_id), configuration_keys=[key]
     )

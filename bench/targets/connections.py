@@ -1,11 +1,11 @@
-"""Bytes on the connections that others have opened to some ports of this machine, counted by the kernel: sock_diag(7), Linux only.
+"""Bytes on the connections that others have opened to ports of this machine, counted by Linux (sock_diag(7)).
 
     dump            connections that are open: what each of them has carried so far
     destroy events  connections that have ended since: their last count
 
-Both are from TCP's own counters, so no packet is captured and no process is touched; they count the end of a connection as a
-byte. A connection counts at the port that listens; what a broker exchanges on connections that it has opened is counted at the
-other end's port.
+Both are from TCP's own counters, so no packet is captured and no process is touched; they count the end of a
+connection as a byte. A connection counts at the port that listens; what a broker exchanges on connections
+that it has opened is counted at the other end's port.
 """
 
 import errno
@@ -18,28 +18,29 @@ from typing import Final, NamedTuple
 
 _NETLINK_SOCK_DIAG: Final = 4
 _SOCK_DIAG_BY_FAMILY: Final = 20
-#: Multicast groups of sockets that are destroyed: TCP on IPv4, on IPv6.
+#: The multicast groups of sockets that are destroyed: TCP on IPv4, on IPv6.
 _DESTROYED: Final = (1, 3)
 _REQUEST, _DUMP = 0x1, 0x300
 _DONE, _ERROR = 3, 2
 _INET_DIAG_INFO: Final = 2
 _INET_DIAG_REQ_BYTECODE: Final = 1
 _ALL_STATES: Final = 0xFFFFFFFF
-#: nlmsghdr: length, type, flags, sequence, port.
+#: The header nlmsghdr: length, type, flags, sequence, port.
 _HEADER: Final = struct.Struct("=IHHII")
-#: inet_diag_req_v2 up to the states; the rest is the id of a single socket.
+#: The request inet_diag_req_v2 up to the states; the rest is the id of a single socket.
 _QUESTION: Final = struct.Struct("=BBBxI48x")
-#: inet_diag_msg: family, state, timer, retransmits, then the id: ports, addresses, interface, cookie; five counters.
+#: The answer inet_diag_msg: family, state, timer, retransmits, then the id: ports, addresses, interface,
+#: cookie; five counters.
 _ANSWER: Final = struct.Struct("=4B2s2s16s16sI8s20x")
 _ATTRIBUTE: Final = struct.Struct("=HH")
-#: Where tcp_info has bytes_acked and bytes_received.
+#: The counters bytes_acked and bytes_received of tcp_info.
 _COUNTERS: Final = struct.Struct("=120xQQ")
 _BUFFER_BYTES: Final = 256 << 10
 _EVENT_BUFFER_BYTES: Final = 16 << 20
 _SO_RCVBUFFORCE: Final = 33
 #: How long the end of a connection may take to be reported.
 _ENDING_S: Final = 5.0
-#: inet_diag_bc_op: a local port at least, or at most, as much as that of the next one.
+#: Codes of inet_diag_bc_op: a local port at least, or at most, as much as that of the next one.
 _PORT_GE, _PORT_LE = 2, 3
 _OPERATION: Final = struct.Struct("=BBH")
 
@@ -52,7 +53,7 @@ class Carried(NamedTuple):
 
 
 class Connection(NamedTuple):
-    """One of them, with what it has carried since it was opened."""
+    """A connection to one of the ports, with the bytes that it has carried since it was opened."""
 
     cookie: bytes
     port: int
@@ -60,13 +61,13 @@ class Connection(NamedTuple):
 
 
 class Connections:
-    """What the connections of all ports have carried since the first `carried`; closed by `close`."""
+    """Counts the bytes on all connections to some ports since the first `carried`; `close` ends it."""
 
     def __init__(self, ports: Sequence[int]) -> None:
-        """Raises OSError where the kernel has no such counters for this user."""
+        """Begin to count. Raises OSError where the kernel has no such counters for this user."""
         self._ports = frozenset(ports)
         self._before: dict[bytes, Carried] = {}
-        #: Of connections that are not open any more: the kernel reports their end a moment later.
+        #: The connections that are not open any more: the kernel reports their end a moment later.
         self._ending: dict[bytes, tuple[float, Carried]] = {}
         self._is_first = True
         self._events = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG)
@@ -80,11 +81,11 @@ class Connections:
             raise
 
     def close(self) -> None:
-        """No more is asked."""
+        """End the subscription to the kernel's events."""
         self._events.close()
 
     def carried(self) -> dict[int, Carried]:
-        """By port, since the last call, or since the object was made."""
+        """Return the bytes by port since the last call, or since the object was made."""
         open_now = {each.cookie: each for port in self._ports for each in _dump(port)}
         # A connection that ended in the meantime may be in both: the event's count is the later one.
         ended = {each.cookie: each for each in self._destroyed() if each.port in self._ports}
@@ -132,7 +133,10 @@ class Connections:
 
 
 def _enlarge_buffer(events: socket.socket) -> None:
-    """For thousands of connections that end at the same time: beyond the system's bound, if this user may."""
+    """Enlarge the event buffer, beyond the system's bound if this user may.
+
+    Thousands of connections may end at the same time.
+    """
     try:
         events.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _EVENT_BUFFER_BYTES)
     except PermissionError:
@@ -140,7 +144,7 @@ def _enlarge_buffer(events: socket.socket) -> None:
 
 
 def _dump(port: int) -> Iterator[Connection]:
-    """All sockets with this local port."""
+    """Yield the connections with this local port."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as asked:
         for family in (socket.AF_INET, socket.AF_INET6):
             asked.send(_question(family, port))
@@ -171,7 +175,7 @@ def _answers(asked: socket.socket) -> Iterator[Connection]:
 
 
 def _messages(data: bytes) -> Iterator[tuple[int, memoryview]]:
-    """(type, body) of each one in a datagram."""
+    """Yield (type, body) of each message in a datagram."""
     at, view = 0, memoryview(data)
     while at < len(data):
         length, kind, *_ = _HEADER.unpack_from(data, at)
@@ -180,7 +184,10 @@ def _messages(data: bytes) -> Iterator[tuple[int, memoryview]]:
 
 
 def _connection(body: memoryview) -> Iterator[Connection]:
-    """The one that a message is about; none for sockets that have no counters: listening ones, and those in TIME_WAIT."""
+    """Yield the connection that a message is about.
+
+    None for sockets that have no counters: listening ones, and those in TIME_WAIT.
+    """
     *_, local_port, _, _, _, _, cookie = _ANSWER.unpack_from(body)
     at = _ANSWER.size
     while at < len(body):

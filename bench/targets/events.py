@@ -1,7 +1,7 @@
-"""Carries out what happens to a cluster in a phase (`workloads.model.Event`), and how long it takes until it has recovered.
+"""Carries out the events of a phase (`workloads.model.Event`), and times the recovery of the cluster from them.
 
-Brokers are killed, wiped and started, and stores slowed down, only where the bench has started them: `fit.py` refuses other
-events before any load.
+Brokers are killed, wiped and started, and stores slowed down, only where the bench has started them: `fit.py`
+refuses other events before any load.
 """
 
 import time
@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import assert_never
 
+from ottla.bench.components.processes import StartFailed
 from ottla.bench.targets.cluster_client import ClusterClient
 from ottla.bench.targets.clusters import wipe
 from ottla.bench.targets.conditions import wait_for
@@ -16,17 +17,16 @@ from ottla.bench.targets.configs import TOPIC, alter_configs
 from ottla.bench.targets.target import Nodes, Target, TargetError
 from ottla.bench.targets.wire import RequestFailed
 from ottla.bench.workloads.model import Action, Event
-from tests.harness.processes import StartFailed
 
 
 def carry_out(
     event: Event, target: Target, topics: Mapping[str, str], *, is_over: Callable[[], bool] = lambda: False
 ) -> float | None:
-    """Do what the event says; returns the seconds from its beginning until its condition holds.
+    """Carry out the event; return the seconds from its beginning until its condition holds.
 
-    `topics` has the name in the cluster of each name in the workload. None without a condition, or if `is_over` holds before.
-    A broker that is stopped hands over its partitions first, and ends a while later: that is waited for, and does not count.
-    Raises TargetError.
+    `topics` has the name in the cluster of each name in the workload. None without a condition, or if
+    `is_over` holds before. A broker that is stopped hands over its partitions first, and ends a while later:
+    that is waited for, and does not count. Raises TargetError.
     """
     took_s = None
     began = time.perf_counter()
@@ -45,7 +45,7 @@ def carry_out(
 
 
 def _act(event: Event, target: Target, topics: Mapping[str, str], beside: Executor) -> Future[None] | None:
-    """Returns what goes on meanwhile."""
+    """Begin the action of the event; return the part of it that goes on meanwhile, if any."""
     match event.action:
         case Action.KILL:
             broker = _broker(event, target, topics)
@@ -85,7 +85,7 @@ def _nodes(target: Target) -> Nodes:
 
 
 def _broker(event: Event, target: Target, topics: Mapping[str, str]) -> int:
-    """The one that is to go down. Raises TargetError if it is down, or there is no leader."""
+    """Return the broker that is to go down. Raises TargetError if it is down, or there is no leader."""
     if event.broker is not None:
         broker = event.broker
     else:
@@ -98,7 +98,7 @@ def _broker(event: Event, target: Target, topics: Mapping[str, str]) -> int:
 
 
 def _broker_that_is_down(event: Event, target: Target) -> int:
-    """The one that the event names. Raises TargetError if no event has taken it down."""
+    """Return the broker that the event names. Raises TargetError if no event has taken it down."""
     assert event.broker is not None, f"{event.name}: which broker?"
     if event.broker not in target.down:
         raise TargetError(

@@ -11,7 +11,7 @@ _OF_PROCESSES: Final = (Action.KILL, Action.STOP, Action.WIPE, Action.START)
 
 
 def slows_store(workload: Workload) -> bool:
-    """Whether the store has to be one that can be slow."""
+    """Whether an event of the workload needs a store that can be slow."""
     return any(event.action is Action.SLOW_STORE for event in _events(workload))
 
 
@@ -26,7 +26,8 @@ def check_fit(workload: Workload, target: Target) -> None:
     for phase in workload.phases:
         if any(job.job is Job.TIER_READ for job in phase.jobs) and target.store is None:
             raise TargetError(
-                f"{target.name} does not fit {workload.name}: tier-read reads a store that the bench has started, with --start"
+                f"{target.name} does not fit {workload.name}: tier-read reads a store that the bench has started, "
+                "with --start"
             )
     up: set[int | None] = {broker.broker_id for broker in target.brokers}
     for event in _events(workload):
@@ -37,7 +38,7 @@ def check_fit(workload: Workload, target: Target) -> None:
 
 
 def _events(workload: Workload) -> Iterator[Event]:
-    """In the order in which they are carried out."""
+    """Yield the events in the order in which they are carried out."""
     for phase in workload.phases:
         yield from phase.events
 
@@ -45,7 +46,8 @@ def _events(workload: Workload) -> Iterator[Event]:
 def _check_means(event: Event, target: Target, where: str) -> None:
     if target.nodes is None and event.action in _OF_PROCESSES:
         raise TargetError(
-            f"{where} would {event.action.value} a broker, and only brokers that were started by --start may be disturbed"
+            f"{where} would {event.action.value} a broker, and only brokers that were started by --start "
+            "may be disturbed"
         )
     if event.action is Action.SLOW_STORE and (target.store is None or not target.store.can_be_slow):
         raise TargetError(f"{where} slows the store down, which works with --start ottla --store minio only")
@@ -56,7 +58,10 @@ def _check_means(event: Event, target: Target, where: str) -> None:
 
 
 def _check_broker(event: Event, target: Target, up: set[int | None], where: str) -> None:
-    """Follow which brokers are up; no more once a leader goes down that is unknown before the run."""
+    """Check a broker's event, and follow which brokers are up.
+
+    The check ends once a leader goes down that is unknown before the run.
+    """
     known = [broker.broker_id for broker in target.brokers]
     if event.broker is not None and event.broker not in known:
         raise TargetError(f"{where} concerns broker {event.broker}; there are {', '.join(map(str, known))}")
@@ -68,7 +73,8 @@ def _check_broker(event: Event, target: Target, up: set[int | None], where: str)
     goes_down = event.action in (Action.KILL, Action.STOP)
     if None not in up and goes_down != (event.broker in up):
         raise TargetError(
-            f"{where} would {event.action.value} broker {event.broker}, which {'is down' if goes_down else 'runs'} by then"
+            f"{where} would {event.action.value} broker {event.broker}, "
+            f"which {'is down' if goes_down else 'runs'} by then"
         )
     if goes_down:
         up.discard(event.broker)

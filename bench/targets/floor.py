@@ -1,7 +1,8 @@
-"""The floor of a load, beside the brokers: a process that does only what any broker in Python has to (`ottla.bench.internals.floor`).
+"""The floor of a load: a process that does only the necessary part of a broker's work
+(`ottla.bench.internals.floor`).
 
-It takes the loads that one broker takes, with the same socket buffers and its files in the same place. With replicas it is three
-processes: a leader, which clients know, and two followers.
+It takes the loads that one broker takes, with the same socket buffers and its files in the same place. With
+replicas it is three processes: a leader, which clients know, and two followers.
 """
 
 import sys
@@ -9,10 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from ottla.bench.components.processes import Child, steady_ports
 from ottla.bench.figures import FLOOR
 from ottla.bench.targets.clusters import Cluster, Node
 from ottla.bench.targets.servers import Server, ottla_environment
-from tests.harness.processes import Child, steady_ports
 
 _LEADER: Final = 1
 _REPLICAS: Final = 3
@@ -26,7 +27,7 @@ def _command(
 
 
 class FloorServer(Server):
-    """The floor of one broker."""
+    """One process that does only the necessary part of a broker's work: the floor of its figures."""
 
     name = FLOOR
 
@@ -39,12 +40,12 @@ class FloorServer(Server):
 
 
 class FloorCluster(Cluster):
-    """The floor of three replicas, acks=all."""
+    """Three processes that do only the necessary part of replication with acks=all: a cluster's floor."""
 
     name = FLOOR
 
     def _make_nodes(self, *, brokers: int, controllers: int) -> Sequence[Node]:
-        """Nodes without a file; only the leader is a broker to clients."""
+        """Return nodes without a file; only the leader is a broker to clients."""
         self.folder.mkdir(parents=True)
         return [
             Node(
@@ -62,7 +63,7 @@ class FloorCluster(Cluster):
         ]
 
     def _brokers(self) -> list[Child]:
-        """All of them are measured."""
+        """Return the processes that are measured: all of them."""
         return list(self._children.values())
 
     def _command(self, node: Node) -> list[str]:

@@ -7,24 +7,26 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from ottla.bench.figures import MEGABYTES, Figure, Goal, Sample, Table
-from ottla.bench.report import MEMORY_TABLE
+from ottla.bench.figures import MEGABYTES, MEMORY_TABLE, Figure, Goal, Sample, Table
 
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 #: One sample of a process takes some 20 us: paced loads are not affected.
 _INTERVAL_S: Final = 0.25
-#: Of a broker under load, unless a program has another one.
+#: The goal for a broker's memory under load, unless a program has another one.
 LOADED_GOAL_BYTES: Final = 80e6
 
 
 def memory_of(pid: int) -> tuple[int, int]:
-    """(resident bytes, those of them that are not shared with files). Raises OSError when the process has ended."""
+    """Return (resident bytes, those of them that are not shared with files).
+
+    Raises OSError if the process has ended.
+    """
     _, resident, shared, *_ = Path(f"/proc/{pid}/statm").read_bytes().split()
     return int(resident) * _PAGE_BYTES, (int(resident) - int(shared)) * _PAGE_BYTES
 
 
 class PeakMemory:
-    """The most that any one of some processes holds while the block runs."""
+    """Watches some processes while the block runs, and keeps the largest memory that any one of them has held."""
 
     def __init__(self, pids: Sequence[int]) -> None:
         self.resident_bytes = self.private_bytes = 0
@@ -57,17 +59,17 @@ class PeakMemory:
                 return
 
     def sample(self) -> Sample:
-        """As metrics of `memory_table`."""
+        """Return the peak as metrics of `memory_table`."""
         return {"private_bytes": float(self.private_bytes), "resident_bytes": float(self.resident_bytes)}
 
 
 def memory_table(samples: dict[str, list[Sample]], *, goal_bytes: float = LOADED_GOAL_BYTES) -> Table:
-    """The table of these samples, one for each run."""
+    """Make the table of these samples, one for each run."""
     return Table(
         name=MEMORY_TABLE,
         title="Memory of the largest broker under load",
-        note="The most that one broker holds during any load. Mapped segments are page cache; on tmpfs all of them count "
-        "as resident.",
+        note="The most that one broker holds during any load. Mapped segments are page cache; on tmpfs all of them "
+        "count as resident.",
         figures=(
             Figure(
                 metric="private_bytes",

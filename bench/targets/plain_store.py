@@ -1,4 +1,4 @@
-"""What a store delivers and takes without a broker: the same objects through its usual client, one after the other."""
+"""The speed of a store without a broker: the same objects through its usual client, one after the other."""
 
 import os
 import time
@@ -13,10 +13,10 @@ _PIECE_BYTES: Final = 1 << 20
 
 
 class PlainStore(Protocol):
-    """The objects of a tier, for the client."""
+    """Reads and writes the objects of a store without a broker."""
 
     def has_any_of(self, topic: str) -> bool:
-        """Whether something of the topic has arrived."""
+        """Whether an object of the topic has arrived."""
 
     def get_s(self, topic: str) -> tuple[float, int]:
         """Read all segments of a topic: (seconds, bytes)."""
@@ -25,11 +25,11 @@ class PlainStore(Protocol):
         """Store these files durably, and remove them again; seconds for storing."""
 
     def cpu_s(self) -> float:
-        """What processes of the store's own have used so far."""
+        """Return the CPU seconds that processes of the store's own have used so far."""
 
 
 class PlainDirectory:
-    """A directory, in the layout of LocalTieredStorage: `read(2)`, `copy_file_range(2)` and `fsync(2)`."""
+    """A directory in the layout of LocalTieredStorage, by `read(2)`, `copy_file_range(2)` and `fsync(2)`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -38,15 +38,15 @@ class PlainDirectory:
         return self._folder.glob(f"*/{topic}-0-*/*.log")
 
     def has_any_of(self, topic: str) -> bool:
-        """See PlainStore."""
+        """Whether a file of the topic has arrived."""
         return any(True for _ in self._folder.glob(f"*/{topic}-0-*/*"))
 
     def segment_count(self, topic: str) -> int:
-        """The segments that have arrived, or begin to."""
+        """Return the number of segments that have arrived, or begin to."""
         return sum(1 for _ in self._files(topic))
 
     def get_s(self, topic: str) -> tuple[float, int]:
-        """See PlainStore."""
+        """Read all segments of a topic: (seconds, bytes)."""
         buffer = bytearray(_PIECE_BYTES)
         size_bytes, began = 0, time.perf_counter()
         for path in sorted(self._files(topic)):
@@ -56,7 +56,7 @@ class PlainDirectory:
         return time.perf_counter() - began, size_bytes
 
     def put_s(self, paths: Sequence[Path]) -> float:
-        """See PlainStore."""
+        """Store these files durably, and remove them again; seconds for storing."""
         copies = [self._folder / f"plain-{path.name}" for path in paths]
         began = time.perf_counter()
         for path, copy in zip(paths, copies, strict=True):
@@ -70,15 +70,15 @@ class PlainDirectory:
         return took_s
 
     def cpu_s(self) -> float:
-        """See PlainStore: there are none."""
+        """Return 0 CPU seconds: a directory has no processes of its own."""
         return 0.0
 
 
 class PlainBucket:
-    """A bucket, by boto3 with its defaults."""
+    """A bucket of an object store, by boto3 with its defaults."""
 
     def __init__(self, settings: dict[str, object], *, cpu_s: Callable[[], float]) -> None:
-        """The settings of remote/stores/s3_settings.py, and the CPU of the server."""
+        """Connect by the settings of remote/stores/s3_settings.py; `cpu_s` returns the CPU seconds of the server."""
         self._cpu_s = cpu_s
         self._bucket = str(settings["bucket"])
         self._client: Any = boto3.session.Session().client(
@@ -99,11 +99,11 @@ class PlainBucket:
         ]
 
     def has_any_of(self, topic: str) -> bool:
-        """See PlainStore."""
+        """Whether an object of the topic has arrived."""
         return bool(self._list(topic))
 
     def get_s(self, topic: str) -> tuple[float, int]:
-        """See PlainStore."""
+        """Read all segments of a topic: (seconds, bytes)."""
         keys = [key for key in self._list(topic) if key.endswith(".log")]
         size_bytes, began = 0, time.perf_counter()
         for key in keys:
@@ -113,7 +113,7 @@ class PlainBucket:
         return time.perf_counter() - began, size_bytes
 
     def put_s(self, paths: Sequence[Path]) -> float:
-        """See PlainStore."""
+        """Store these files durably, and remove them again; seconds for storing."""
         began = time.perf_counter()
         for path in paths:
             with path.open("rb") as file:
@@ -124,5 +124,5 @@ class PlainBucket:
         return took_s
 
     def cpu_s(self) -> float:
-        """See PlainStore."""
+        """Return the CPU seconds that the server has used so far."""
         return self._cpu_s()

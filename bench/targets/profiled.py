@@ -1,4 +1,4 @@
-"""Ottla with a sampler of processor time in each node, which runs while a load measures (`bench/internals/profiled_broker.py`)."""
+"""Ottla with a sampler of CPU time in each node (`bench/internals/profiled_broker.py`), on while a load measures."""
 
 import json
 import os
@@ -29,7 +29,7 @@ class Samplers:
         self._taken: list[list[NodeSamples]] = []
 
     def switch(self, pids: Sequence[int]) -> None:
-        """On; or off, and read what they have. Raises TimeoutError."""
+        """Switch the samplers on; or off, and read their samples. Raises TimeoutError."""
         for pid in pids:
             os.kill(pid, signal.SIGUSR2)
         self._is_on = not self._is_on
@@ -37,7 +37,7 @@ class Samplers:
             self._taken.append([self._read(pid) for pid in pids])
 
     def taken(self) -> list[list[NodeSamples]]:
-        """Since the last call: for each time that they were on, of each node."""
+        """Return the samples since the last call: for each time that the samplers were on, those of each node."""
         found, self._taken = self._taken, []
         return found
 
@@ -60,7 +60,7 @@ class ProfiledServer(Ottla):
         self.samplers = Samplers(folder.absolute() / "profiles")
 
     def usage(self) -> Usage:
-        """See Server."""
+        """Return the usage of the broker, and switch its sampler on or off."""
         used = super().usage()
         self.samplers.switch(self.broker_pids())
         return used
@@ -70,14 +70,14 @@ class ProfiledServer(Ottla):
 
 
 class ProfiledCluster(OttlaCluster):
-    """Three brokers, and controllers, whose samplers stay off. See ProfiledServer."""
+    """A cluster in which `usage` switches the samplers of the three brokers; those of controllers stay off."""
 
     def __init__(self, folder: Path, settings: Mapping[str, str]) -> None:
         super().__init__(folder, settings)
         self.samplers = Samplers(folder.absolute() / "profiles")
 
     def usage(self) -> Usage:
-        """See Cluster."""
+        """Return the usage of the brokers, and switch their samplers on or off."""
         used = super().usage()
         self.samplers.switch(self.broker_pids())
         return used

@@ -16,7 +16,7 @@ from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersions
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
 
 _TIMEOUT_S: Final = 5.0
-#: They listen in the name of a server that is elsewhere: what they use is not the broker's.
+#: Programs that listen in the name of a server that is elsewhere: their usage is not the broker's.
 _FORWARDERS: Final = {"docker-proxy", "rootlessport", "ssh", "sshd", "kubectl"}
 
 
@@ -42,7 +42,7 @@ def _addresses_of(name: str, bootstrap: str) -> list[Address]:
 
 
 def _ask(name: str, address: Address) -> tuple[list[Broker], str, bool]:
-    """The brokers, what is known of its version, and whether it has a remote tier. Raises OSError, MalformedMessage."""
+    """Return the brokers, the known version, and whether there is a remote tier. Raises OSError, MalformedMessage."""
     with WireClient(address.port, host=address.host, timeout_s=_TIMEOUT_S) as client:
         request = ApiVersionsRequest(client_software_name="ottla-bench", client_software_version="1")
         features = client.request(ApiKey.API_VERSIONS, request, ApiVersionsResponse).finalized_features
@@ -60,7 +60,7 @@ def _ask(name: str, address: Address) -> tuple[list[Broker], str, bool]:
 
 
 def _has_tier(name: str, broker: Broker) -> bool:
-    """Ask the broker itself, so that each of them has answered. Raises TargetError."""
+    """Whether a broker has a remote tier, by its own answer, so that each of them has answered. Raises TargetError."""
     host, port = broker.address
     try:
         with WireClient(port, host=host, timeout_s=_TIMEOUT_S) as client:
@@ -81,7 +81,7 @@ def _words(error: Exception) -> str:
 
 
 class RunningTarget:
-    """See `Target`."""
+    """A cluster that runs already, as a target: it is never started, stopped or killed."""
 
     def __init__(
         self, name: str, bootstrap: str, brokers: Sequence[Broker], version: str, has_tier: bool
@@ -98,26 +98,26 @@ class RunningTarget:
 
     @property
     def bootstrap(self) -> str:
-        """See Target."""
+        """The addresses of all brokers, as a client's `bootstrap.servers`."""
         return self._bootstrap
 
     @property
     def brokers(self) -> Sequence[Broker]:
-        """See Target."""
+        """All brokers of the cluster, by their ids."""
         return self._brokers
 
     def start(self) -> None:
-        """See Target: it runs."""
+        """Do nothing: the cluster runs."""
 
     def kill(self) -> None:
-        """See Target: it is left running."""
+        """Do nothing: the cluster is left running."""
 
     def broker_pids(self) -> Sequence[int]:
-        """See Target."""
+        """Return the processes of the brokers that run on this machine."""
         return list(self.node_pids().values())
 
     def node_pids(self) -> Mapping[str, int]:
-        """See Target: brokers that listen on this machine, where this user may see their processes.
+        """Return the processes of the brokers that listen on this machine, where this user may see them.
 
         Found once: it takes a look at the files of all processes.
         """
@@ -142,21 +142,21 @@ class RunningTarget:
         return {name: pid for name, pid in found.items() if psutil.Process(pid).name() not in _FORWARDERS}
 
     def ports(self) -> Mapping[str, int]:
-        """See Target."""
+        """Return the ports of the brokers on this machine, by the names of `node_pids`."""
         here = self.node_pids()
         names = {f"broker-{broker.broker_id}": broker.address.port for broker in self._brokers}
         return {name: port for name, port in names.items() if name in here}
 
     def addresses(self) -> Mapping[int, Address]:
-        """See Target."""
+        """Return the addresses of all brokers, by broker id."""
         return {broker.broker_id: broker.address for broker in self._brokers}
 
     def restore(self) -> None:
-        """See Target: nothing was done to it."""
+        """Do nothing: no event has changed the cluster."""
 
 
 def _is_here(host: str) -> bool:
-    """Whether it is an address of this machine."""
+    """Whether the host is an address of this machine."""
     own = {each.address for addresses in psutil.net_if_addrs().values() for each in addresses}
     try:
         found = {str(each[4][0]) for each in socket.getaddrinfo(host, None)}

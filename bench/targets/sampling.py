@@ -1,10 +1,11 @@
-"""What the processes of a target use, seen from outside, once a second: processor, memory, disk and network of each node.
+"""Samples what the nodes of a target use, from outside, once a second: processor, memory, disk and network.
 
     with Sampler(target) as sampler:
         ...
     sampler.rows(began_s)
 
-A node is a process with its children. What it has used between its last sample and its end (a kill, a crash) is not known.
+A node is a process with its children. What it has used between its last sample and its end (a kill, a crash)
+is not known.
 """
 
 import math
@@ -24,39 +25,40 @@ from ottla.bench.targets.memory import memory_of
 from ottla.bench.targets.stores import STORE_NODE
 from ottla.bench.targets.target import Target
 
-#: Spark's own language for schemas. The driver adds target, run and phase.
+#: The schema in Spark's own language. The driver adds target, run and phase.
 SCHEMA: Final = (
-    "node string, second int, cpu_s double, resident_bytes long, private_bytes long, read_bytes long, written_bytes long, "
-    "received_bytes long, sent_bytes long, tiered_bytes long"
+    "node string, second int, cpu_s double, resident_bytes long, private_bytes long, read_bytes long, "
+    "written_bytes long, received_bytes long, sent_bytes long, tiered_bytes long"
 )
 _INTERVAL_S: Final = 1.0
-#: The most of the time that is spent on looking at the files of a store.
+#: The maximum share of the time that is spent on reading the sizes of a store's files.
 _WALK_SHARE: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleRow:
-    """What a node did in one second, and what it had at its end; fields in the order of SCHEMA. None: not known."""
+    """The use of resources by a node in one second; fields in the order of SCHEMA. None: not known."""
 
-    #: `broker-1`, `controller-101`, `store`.
+    #: The node by role and id: `broker-1`, `controller-101`, `store`.
     node: str
-    #: Whole seconds since the phase began.
+    #: The whole seconds since the phase began.
     second: int
     cpu_s: float | None = None
     resident_bytes: int | None = None
-    #: Resident, without pages shared with files.
+    #: The resident memory without pages shared with files.
     private_bytes: int | None = None
-    #: From and to block devices: what the page cache serves is not in it.
+    #: The bytes from and to block devices: reads that the page cache serves are not in it.
     read_bytes: int | None = None
     written_bytes: int | None = None
-    #: On the connections that others have opened to the node: clients, other brokers, or of the store, brokers.
+    #: The bytes on connections that others have opened to the node: clients and other brokers; of a store,
+    #: brokers.
     received_bytes: int | None = None
     sent_bytes: int | None = None
-    #: Of the store: the size of all its files.
+    #: The size of all files of the store; None for other nodes.
     tiered_bytes: int | None = None
 
     def values(self) -> tuple[object, ...]:
-        """For a DataFrame of SCHEMA."""
+        """Return the values for a DataFrame of SCHEMA."""
         return tuple(asdict(self).values())
 
 
@@ -64,7 +66,10 @@ assert [field.name for field in fields(SampleRow)] == [column.split()[0] for col
 
 
 class Used(NamedTuple):
-    """By a process and its children since it was started; a child that has ended counts in its parent."""
+    """The use of resources by a process and its children since it was started.
+
+    A child that has ended counts in its parent.
+    """
 
     cpu_s: float
     read_bytes: int
@@ -74,9 +79,9 @@ class Used(NamedTuple):
 
 
 class _Sample(NamedTuple):
-    """Of one interval; a node that was started or has ended in it has no `used`."""
+    """A sample of a node in one interval; a node that was started or has ended in it has no `used`."""
 
-    #: In seconds since the epoch.
+    #: The bounds of the interval, in seconds since the epoch.
     begin_s: float
     end_s: float
     node: str
@@ -87,7 +92,7 @@ class _Sample(NamedTuple):
 
 
 class Sampler:
-    """A thread that samples while the block runs."""
+    """A thread that samples the nodes of a target while the block runs."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -113,10 +118,11 @@ class Sampler:
             self._connections.close()
 
     def rows(self, began_s: float, ended_s: float = math.inf) -> list[SampleRow]:
-        """All of them between these times (seconds since the epoch), with the whole intervals in which they are.
+        """Return all rows between these times (seconds since the epoch), with the whole intervals in which they are.
 
-        Nodes do little before clients begin; without that interval a part of the load would be missing. After the end clients
-        report for a second or two, in which nodes, JVMs above all, use processor time for nothing.
+        Nodes do little before clients begin; without that interval a part of the load would be missing. After
+        the end clients report for a second or two, in which nodes, JVMs above all, use processor time for
+        nothing.
         """
         by_second: dict[tuple[str, int], list[_Sample]] = {}
         for sample in self._samples:
@@ -162,7 +168,7 @@ _NOTHING: Final = Used(0.0, 0, 0, 0, 0)
 
 
 def _before(before: tuple[object, Used] | None, new: tuple[object, Used]) -> Used:
-    """What the same process had used before; nothing if it is a new one."""
+    """Return the earlier use of the same process; nothing if it is a new process."""
     return before[1] if before is not None and before[0] == new[0] else _NOTHING
 
 
@@ -189,7 +195,7 @@ def _row(node: str, second: int, samples: Iterable[_Sample]) -> SampleRow:
 
 
 def used_by(pids: Mapping[str, int]) -> dict[str, tuple[object, Used]]:
-    """Of each node that runs: its process's identity, and what it has used."""
+    """Return, for each node that runs, the identity of its process, and its use of resources."""
     children: dict[int, list[int]] = {}
     for process in psutil.process_iter(["ppid"]):
         children.setdefault(process.info["ppid"], []).append(process.pid)
@@ -238,7 +244,10 @@ class FolderSize:
         self._next_s = 0.0
 
     def bytes(self, *, is_exact: bool = False) -> int:
-        """As of now, or of a while ago unless it is to be exact: fifty times as long ago as reading it has taken."""
+        """Return the size now, or with many files, the one of a while ago unless it is to be exact.
+
+        It is read again after fifty times as long as reading it has taken.
+        """
         began_s = self._clock()
         if is_exact or began_s >= self._next_s:
             self._bytes = sum(_sizes(str(self._folder)))

@@ -15,14 +15,15 @@ from typing import Final, NamedTuple
 
 import psutil
 
+from ottla.bench.components import fetch
+from ottla.bench.components.processes import Child, StartFailed, free_port
 from ottla.bench.environment import REPOSITORY
 from ottla.bench.targets.memory import memory_of
 from ottla.bench.targets.settings import SETTINGS
 from ottla.bench.targets.wire import WireClient
-from tests.harness import fetch
-from tests.harness.processes import Child, StartFailed, free_port
 
-#: kafka-run-class.sh's KAFKA_JVM_PERFORMANCE_OPTS, kafka-server-start.sh's KAFKA_HEAP_OPTS.
+#: The JVM's options: KAFKA_JVM_PERFORMANCE_OPTS of kafka-run-class.sh, KAFKA_HEAP_OPTS of
+#: kafka-server-start.sh.
 _JVM_FLAGS: Final = [
     "-server",
     "-XX:+UseG1GC",
@@ -34,8 +35,9 @@ _JVM_FLAGS: Final = [
     "-Xms1G",
 ]
 
-#: Both get these beside the chosen settings: internal topics of one replica on one node, no wait for more members of a
-#: group, and deleted files gone quickly, so that the next load has the page cache for itself.
+#: The properties that both get beside the chosen settings: internal topics of one replica on one node, no
+#: wait for more members of a group, and deleted files gone quickly, so that the next load has the page cache
+#: for itself.
 _COMMON: Final = {
     "offsets.topic.replication.factor": "1",
     "offsets.topic.num.partitions": "5",
@@ -50,25 +52,25 @@ _STOP_TIMEOUT_S: Final = 30
 
 
 class Usage(NamedTuple):
-    """What a process has used so far, or holds now."""
+    """The use of resources by a process: CPU so far, memory now."""
 
     cpu_s: float
     resident_bytes: int
-    #: Resident, without pages shared with files: the broker's own memory, page cache aside.
+    #: The resident memory without pages shared with files: the broker's own memory, page cache aside.
     private_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartUp:
-    """How long it took until a first ApiVersions was answered."""
+    """The duration of a start, until a first ApiVersions was answered."""
 
-    #: Writing the files of a new data folder, where that is a command of its own.
+    #: The duration of writing the files of a new data folder, where that is a command of its own.
     format_s: float
     start_s: float
 
 
 def usage_of(*roots: Child) -> Usage:
-    """Of these processes and their children, all together."""
+    """Return the usage of these processes and their children, all together."""
     cpu_s = 0.0
     resident = private = 0
     for child in roots:
@@ -85,12 +87,12 @@ def usage_of(*roots: Child) -> Usage:
 
 
 def kafka_command(properties: Path) -> list[str]:
-    """What starts a node of Apache Kafka as its own script does."""
+    """Return the command that starts a node of Apache Kafka as its own script does."""
     return [fetch.java(), *_JVM_FLAGS, "-cp", f"{fetch.kafka_jars()}/*", "kafka.Kafka", str(properties)]
 
 
 def ottla_environment() -> dict[str, str]:
-    """For processes of this repository."""
+    """Return the environment for processes of this repository."""
     # Compiled modules are kept, as they are for users: a start that compiles everything is another figure.
     path = os.environ.get("PYTHONPATH", "")
     return {
@@ -102,25 +104,25 @@ def ottla_environment() -> dict[str, str]:
 class Server:
     """One broker: started once, measured through its process."""
 
-    #: How it is called in tables and results.
+    #: The name of the broker in tables and results.
     name: str
 
     def __init__(self, folder: Path, settings: Mapping[str, str] = SETTINGS["default"]) -> None:
         folder.mkdir(parents=True)
         self.folder = folder
         self.port = free_port()
-        #: All that is configured, where it listens and keeps its files aside.
+        #: The whole configuration but for its listeners and folders.
         self.settings: Mapping[str, str] = {**_COMMON, **settings}
         self._child: Child | None = None
 
     @property
     def log_file(self) -> Path:
-        """Where its process writes what it logs."""
+        """The file to which the broker's process writes its log lines."""
         return self.folder / "broker.log"
 
     @property
     def bootstrap(self) -> str:
-        """`bootstrap.servers`."""
+        """The address of the broker, as a client's `bootstrap.servers`."""
         return f"127.0.0.1:{self.port}"
 
     def start(self) -> StartUp:
@@ -133,28 +135,28 @@ class Server:
         return StartUp(format_s=formatted - began, start_s=time.perf_counter() - formatted)
 
     def stop(self) -> None:
-        """SIGTERM, and wait."""
+        """Stop the broker's process (SIGTERM), and wait until it has ended."""
         assert self._child is not None
         self._child.stop(timeout_s=_STOP_TIMEOUT_S)
 
     def kill(self) -> None:
-        """SIGKILL, if it runs."""
+        """Kill the broker's process (SIGKILL), if it runs."""
         if self.is_running:
             assert self._child is not None
             self._child.kill()
 
     @property
     def is_running(self) -> bool:
-        """Whether its process runs."""
+        """Whether the broker's process runs."""
         return self._child is not None and self._child.is_running
 
     def usage(self) -> Usage:
-        """Of the broker's process and its children."""
+        """Return the usage of the broker's process and its children."""
         assert self._child is not None
         return usage_of(self._child)
 
     def broker_pids(self) -> Sequence[int]:
-        """The broker's process."""
+        """Return the process id of the broker."""
         assert self._child is not None
         return [self._child.pid]
 
@@ -207,12 +209,12 @@ class Ottla(Server):
 
     @property
     def overrides(self) -> list[str]:
-        """What `--set` says: all settings, since those of a broker without a file are not Kafka's defaults."""
+        """The arguments of `--set`: all settings, since those of a broker without a file are not Kafka's defaults."""
         return [f"{key}={value}" for key, value in self.settings.items()]
 
     def _program(self) -> list[str]:
-        """What `python -m` runs."""
-        return ["broker"]
+        """The program that `python -m` runs, with its arguments."""
+        return ["ottla"]
 
     def _command(self) -> list[str]:
         command = [sys.executable, "-m", *self._program(), "--port", str(self.port)]

@@ -1,4 +1,4 @@
-"""What both sides are configured with, and where their logs are: the dimensions of a comparison.
+"""The settings with which both sides are configured, and the places of their logs: the dimensions of a comparison.
 
 Kafka's defaults are named in full, because `ottla broker` without a file and `ottla cluster up` have others.
 """
@@ -33,14 +33,14 @@ class WrongPlace(Exception):
 
 
 def file_system_of(folder: Path) -> str:
-    """The type of its file system, as `df` names it."""
+    """Return the type of a folder's file system, as `df` names it."""
     command = ["df", "--output=fstype", str(folder)]
     _, found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
     return found
 
 
 def place_of(file_system: str) -> str:
-    """Which of PLACES is on such a file system."""
+    """Return the one of PLACES on which such a file system is."""
     return TMPFS if file_system in _IN_MEMORY else DISK
 
 

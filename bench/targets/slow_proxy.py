@@ -1,12 +1,12 @@
-"""Makes a server slow: a TCP proxy in front of it, in a process of its own, that delays answers and bounds the rate.
+"""A TCP proxy in front of a server, in a process of its own, that delays the server's answers and bounds its rate.
 
 python -m ottla.bench.targets.slow_proxy HOST:PORT
 
-It prints its port. Each line that it reads, `DELAY_S BYTES_PER_S`, is in force from then on and is answered by `ok`; it ends
-with its standard input.
+It prints its port. Each line that it reads, `DELAY_S BYTES_PER_S`, is in force from then on and is answered
+by `ok`; it ends with its standard input.
 
-An answer is what the server sends after the client has sent something: its first bytes are delayed. The rate is one for all
-connections together, in each direction.
+An answer is what the server sends after the client has sent something: its first bytes are delayed. The rate
+is one for all connections together, in each direction.
 """
 
 import asyncio
@@ -18,14 +18,14 @@ from typing import Final
 
 from ottla.bench.environment import REPOSITORY
 
-#: Small enough for a bounded rate to be an even one.
+#: The size of the pieces that are passed on: small enough for a bounded rate to be an even one.
 _CHUNK_BYTES: Final = 64 << 10
-#: What a bounded rate lets through at once.
+#: The seconds of traffic that a bounded rate lets through at once.
 _BURST_S: Final = 0.05
 
 
 class SlowProxy:
-    """The process, as the bench sees it."""
+    """The process of the proxy, as the bench sees it."""
 
     def __init__(self, target: str) -> None:
         """Start it in front of `target`, which need not listen yet."""
@@ -49,7 +49,7 @@ class SlowProxy:
         assert self._read_line() == "ok"
 
     def stop(self) -> None:
-        """End it."""
+        """End the process of the proxy."""
         self._process.kill()
         self._process.communicate()
 
@@ -62,22 +62,22 @@ class SlowProxy:
 
 
 class Slowness:
-    """What is in force; one for all connections."""
+    """The delay and the bound of the rate in force, which all connections share."""
 
     def __init__(self) -> None:
         self.delay_s = 0.0
         self._bytes_per_s = 0.0
-        #: When the next bytes may be sent, for each direction.
+        #: The time at which the next bytes may be sent, for each direction.
         self._next_s = {"in": 0.0, "out": 0.0}
 
     def set(self, *, delay_s: float, bytes_per_s: float) -> None:
-        """From now on."""
+        """Set the delay and the rate that are in force from now on."""
         self.delay_s = delay_s
         self._bytes_per_s = bytes_per_s
         self._next_s = dict.fromkeys(self._next_s, 0.0)
 
     def wait_s(self, direction: str, size_bytes: int, *, now_s: float) -> float:
-        """How long these bytes have to wait until they may be sent."""
+        """Return the seconds that these bytes have to wait until they may be sent."""
         if not self._bytes_per_s:
             return 0.0
         begin_s = max(self._next_s[direction], now_s - _BURST_S)
@@ -86,7 +86,7 @@ class Slowness:
 
 
 class _Connection:
-    """One connection, and its other half."""
+    """A connection of a client, and the one to the server to which its bytes are passed on."""
 
     def __init__(self, slowness: Slowness) -> None:
         self._slowness = slowness
@@ -114,7 +114,7 @@ class _Connection:
 async def _relay(
     slowness: Slowness, target: tuple[str, int], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
-    """Until either side ends the connection; the other one's ends then, too."""
+    """Pass bytes on until either side ends its connection; then the other one is ended, too."""
     with suppress(OSError):
         there = await asyncio.open_connection(*target, limit=_CHUNK_BYTES)
         connection = _Connection(slowness)
@@ -133,7 +133,7 @@ async def _relay(
 
 
 async def serve(target: str) -> None:
-    """Until the standard input ends."""
+    """Run the proxy until the standard input ends."""
     host, _, port = target.rpartition(":")
     slowness = Slowness()
     server = await asyncio.start_server(

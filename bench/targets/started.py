@@ -9,6 +9,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
+from ottla.bench.components.fetch import KAFKA_VERSION
+from ottla.bench.components.processes import StartFailed
 from ottla.bench.targets.clusters import CLUSTERS, Cluster
 from ottla.bench.targets.servers import SERVERS, Server
 from ottla.bench.targets.settings import SETTINGS
@@ -17,10 +19,8 @@ from ottla.bench.targets.target import Broker, Nodes, TargetError
 from ottla.bench.targets.tiering_clusters import TIER_PROPERTIES, metadata_topic
 from ottla.bench.targets.wire import Address
 from ottla.bench.workloads.model import ClusterNeeds, Tier
-from tests.harness.fetch import KAFKA_VERSION
-from tests.harness.processes import StartFailed
 
-#: What `--start` takes, with the version that is started.
+#: The names that `--start` takes, with the version that is started.
 STARTABLE: Final[Mapping[str, str]] = {
     "ottla": f"Ottla {version('ottla')}",
     "kafka": f"Apache Kafka {KAFKA_VERSION}",
@@ -29,7 +29,7 @@ _ONE_BROKER: Final = 1
 
 
 def started(name: str, needs: ClusterNeeds, folder: Path, *, can_be_slow: bool = False) -> "StartedTarget":
-    """A target of STARTABLE that is started by its `start`, with all its files in `folder`, which it makes.
+    """Make a target of STARTABLE, which its `start` starts, with all its files in `folder`, which is created.
 
     `can_be_slow`: events will slow its store down, which needs a proxy in front of it. Raises TargetError.
     """
@@ -68,7 +68,7 @@ def _tier_properties(store: Store | None, brokers: int) -> Mapping[str, str]:
 
 
 def _internal_topics(brokers: int) -> Mapping[str, str]:
-    """Kafka's defaults want three brokers."""
+    """Return the replication of internal topics for fewer than three brokers, as Kafka's defaults want three."""
     factor, in_sync = str(min(3, brokers)), str(min(2, brokers))
     return {
         "offsets.topic.replication.factor": factor,
@@ -87,7 +87,7 @@ def _brokers_of(cluster: Cluster) -> list[Broker]:
 
 
 class StartedTarget:
-    """See `Target`."""
+    """A cluster that the bench starts on this machine, as a target, with the store behind it."""
 
     def __init__(self, name: str, nodes: Nodes, brokers: Sequence[Broker], store: Store | None) -> None:
         self.name = name
@@ -101,16 +101,16 @@ class StartedTarget:
 
     @property
     def bootstrap(self) -> str:
-        """See Target."""
+        """The addresses of all brokers, as a client's `bootstrap.servers`."""
         return ",".join(str(broker.address) for broker in self._brokers)
 
     @property
     def brokers(self) -> Sequence[Broker]:
-        """See Target."""
+        """All brokers of the cluster, by their ids."""
         return self._brokers
 
     def start(self) -> None:
-        """See Target."""
+        """Start the store and the nodes, and wait until all brokers serve. Raises TargetError."""
         try:
             if self.store is not None:
                 self.store.start()
@@ -120,31 +120,34 @@ class StartedTarget:
             raise TargetError(f"--start {self.name}: {error}") from error
 
     def kill(self) -> None:
-        """See Target."""
+        """Kill the nodes and the store (SIGKILL)."""
         self._nodes.kill()
         if self.store is not None:
             self.store.kill()
 
     def broker_pids(self) -> Sequence[int]:
-        """See Target."""
+        """Return the processes of the brokers that run."""
         return self._nodes.broker_pids()
 
     def node_pids(self) -> Mapping[str, int]:
-        """See Target."""
+        """Return the processes that run by their part in the cluster: `broker-1`, `controller-101`, `store`."""
         of_store = {} if self.store is None else self.store.pids()
         return {**self._nodes.node_pids(), **of_store}
 
     def ports(self) -> Mapping[str, int]:
-        """See Target."""
+        """Return the ports on which brokers and the store listen, by the names of `node_pids`."""
         of_store = {} if self.store is None else self.store.ports()
         return {**{f"broker-{each.broker_id}": each.address.port for each in self._brokers}, **of_store}
 
     def addresses(self) -> Mapping[int, Address]:
-        """See Target."""
+        """Return the addresses of the brokers that run, by broker id."""
         return self._nodes.addresses()
 
     def restore(self) -> None:
-        """See Target."""
+        """Undo the effects of events: all nodes run, and the store is as quick as it can be.
+
+        Raises TargetError if a broker has ended by itself.
+        """
         if self.store is not None and self.store.can_be_slow:
             self.store.slow_down(delay_s=0, bytes_per_s=0)
         for broker_id in self.down - self.addresses().keys():
@@ -165,52 +168,52 @@ class StartedTarget:
 
 
 class OneNode:
-    """A server as the only node of its cluster; see `Nodes`."""
+    """A server as the only node of its cluster; implements `Nodes`."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
 
     def start(self) -> None:
-        """See Nodes."""
+        """Start the broker and wait until it serves."""
         self.server.start()
 
     def kill(self) -> None:
-        """See Nodes."""
+        """Kill the broker's process (SIGKILL)."""
         self.server.kill()
 
     def broker_pids(self) -> Sequence[int]:
-        """See Nodes."""
+        """Return the broker's process, if it runs."""
         return self.server.broker_pids() if self.server.is_running else []
 
     def node_pids(self) -> Mapping[str, int]:
-        """See Nodes."""
+        """Return the broker's process, if it runs, as `broker-1`."""
         return {"broker-1": self.server.broker_pids()[0]} if self.server.is_running else {}
 
     def addresses(self) -> Mapping[int, Address]:
-        """See Nodes."""
+        """Return the broker's address, if it runs, by its id."""
         return {_ONE_BROKER: Address("127.0.0.1", self.server.port)} if self.server.is_running else {}
 
     def start_node(self, node_id: int) -> None:
-        """See Nodes."""
+        """Start the broker and wait until it answers."""
         assert node_id == _ONE_BROKER
         self.server.start()
 
     def stop_node(self, node_id: int) -> None:
-        """See Nodes."""
+        """Stop the broker's process (SIGTERM), and wait until it has ended."""
         assert node_id == _ONE_BROKER
         self.server.stop()
 
     def kill_node(self, node_id: int) -> None:
-        """See Nodes."""
+        """Kill the broker's process (SIGKILL)."""
         assert node_id == _ONE_BROKER
         self.server.kill()
 
     def data_dir(self, node_id: int) -> Path:
-        """See Nodes."""
+        """Return the directory in which the broker has its logs."""
         assert node_id == _ONE_BROKER
         return self.server.folder / "data"
 
     def log_file(self, node_id: int) -> Path:
-        """See Nodes."""
+        """Return the file to which the broker's process writes its log lines."""
         assert node_id == _ONE_BROKER
         return self.server.log_file

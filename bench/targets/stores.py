@@ -8,42 +8,42 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Protocol
 
+from ottla.bench.components.minio import MinioServer
 from ottla.bench.targets.plain_store import PlainBucket
 from ottla.bench.targets.slow_proxy import SlowProxy
-from tests.harness.minio import MinioServer
 
 DIRECTORY_MANAGER: Final = "org.apache.kafka.server.log.remote.storage.LocalTieredStorage"
 _S3_MANAGER: Final = "ottla.remote.stores.s3.S3Storage"
 _BUCKET: Final = "ottla-bench"
-#: The part of the store in results.
+#: The name of the store's node in results.
 STORE_NODE: Final = "store"
 
 
 class Store(Protocol):
-    """Where the segments of a cluster are copied to."""
+    """A store to which the segments of a cluster are copied."""
 
-    #: What objects are in, as files of this machine.
+    #: The folder that holds the store's objects, as files of this machine.
     folder: Path
     #: Whether `slow_down` has an effect.
     can_be_slow: bool
 
     def properties(self) -> Mapping[str, str]:
-        """What brokers are configured with."""
+        """Return the properties with which brokers are configured for this store."""
 
     def start(self) -> None:
-        """Start its processes, if it has any."""
+        """Start the store's processes, if it has any."""
 
     def kill(self) -> None:
-        """End them."""
+        """End the store's processes, if it has any."""
 
     def pids(self) -> Mapping[str, int]:
-        """The processes that store, by their part."""
+        """Return the store's processes by their part."""
 
     def ports(self) -> Mapping[str, int]:
-        """Where these listen."""
+        """Return the ports on which the store's processes listen, by their part."""
 
     def slow_down(self, *, delay_s: float, bytes_per_s: float) -> None:
-        """Answer so much later, and send and take no more than that in each second; 0 is no bound."""
+        """Delay each answer, and bound the rate in each direction; 0 is no bound."""
 
 
 class DirectoryStore:
@@ -55,28 +55,28 @@ class DirectoryStore:
         self.folder = folder.absolute()
 
     def properties(self) -> Mapping[str, str]:
-        """See Store."""
+        """Return the properties with which brokers are configured for this directory."""
         return {
             "remote.log.storage.manager.class.name": DIRECTORY_MANAGER,
             "rsm.config.dir": str(self.folder),
         }
 
     def start(self) -> None:
-        """See Store: brokers make the directory."""
+        """Do nothing: brokers make the directory."""
 
     def kill(self) -> None:
-        """See Store."""
+        """Do nothing: a directory has no processes."""
 
     def pids(self) -> Mapping[str, int]:
-        """See Store."""
+        """Return no processes: a directory has none."""
         return MappingProxyType({})
 
     def ports(self) -> Mapping[str, int]:
-        """See Store."""
+        """Return no ports: a directory has none."""
         return MappingProxyType({})
 
     def slow_down(self, *, delay_s: float, bytes_per_s: float) -> None:
-        """See Store."""
+        """Raise AssertionError: a directory cannot be slowed down."""
         raise AssertionError("a directory cannot be slowed down")
 
 
@@ -93,21 +93,21 @@ class MinioStore:
         self._proxy = SlowProxy(self._server.endpoint.removeprefix("http://")) if can_be_slow else None
 
     def settings(self) -> dict[str, object]:
-        """Of remote/stores/s3_settings.py: how the store is reached."""
+        """Return the settings by which the store is reached, those of remote/stores/s3_settings.py."""
         settings = self._server.settings(_BUCKET)
         if self._proxy is not None:
             settings["endpoint"] = f"http://{self._proxy.address}"
         return settings
 
     def properties(self) -> Mapping[str, str]:
-        """See Store."""
+        """Return the properties with which brokers are configured for this bucket."""
         return {
             "remote.log.storage.manager.class.name": _S3_MANAGER,
             **{f"rsm.config.{key}": str(value) for key, value in self.settings().items()},
         }
 
     def start(self) -> None:
-        """See Store; the bucket is made, too."""
+        """Start the server, and make the bucket."""
         if self._is_up:
             return
         self._server.__enter__()
@@ -115,7 +115,7 @@ class MinioStore:
         self._server.make_bucket(_BUCKET)
 
     def kill(self) -> None:
-        """See Store."""
+        """End the server, and the proxy in front of it, if there is one."""
         if self._proxy is not None:
             self._proxy.stop()
         if self._is_up:
@@ -123,18 +123,18 @@ class MinioStore:
             self._server.__exit__()
 
     def pids(self) -> Mapping[str, int]:
-        """See Store."""
+        """Return the server's process, if it runs."""
         return {STORE_NODE: self._server.pid} if self._is_up else {}
 
     def ports(self) -> Mapping[str, int]:
-        """See Store."""
+        """Return the port on which the server listens."""
         return {STORE_NODE: int(self._server.endpoint.rpartition(":")[2])}
 
     def slow_down(self, *, delay_s: float, bytes_per_s: float) -> None:
-        """See Store."""
+        """Delay each answer, and bound the rate in each direction, in the proxy in front of the server."""
         assert self._proxy is not None, "a store that can be slow was not asked for"
         self._proxy.slow_down(delay_s=delay_s, bytes_per_s=bytes_per_s)
 
     def plain(self) -> PlainBucket:
-        """The bucket for a client without a broker."""
+        """Return the bucket for a client without a broker."""
         return PlainBucket(self._server.settings(_BUCKET), cpu_s=self._server.cpu_seconds)

@@ -23,49 +23,49 @@ class Broker:
 
 
 class Nodes(Protocol):
-    """The processes of a cluster that the bench has started. Nodes are named by the id that they have in the cluster."""
+    """The processes of a cluster that the bench has started. A node is named by its id in the cluster."""
 
     def start(self) -> object:
         """Start all nodes and wait until the brokers serve."""
 
     def kill(self) -> None:
-        """SIGKILL to all that run."""
+        """Kill the processes of all nodes that run (SIGKILL)."""
 
     def broker_pids(self) -> Sequence[int]:
-        """The processes of the brokers that run."""
+        """Return the processes of the brokers that run."""
 
     def node_pids(self) -> Mapping[str, int]:
-        """The processes of all nodes that run, by role and id: `broker-1`, `controller-101`."""
+        """Return the processes of all nodes that run, by role and id: `broker-1`, `controller-101`."""
 
     def addresses(self) -> Mapping[int, Address]:
-        """Of the brokers that run."""
+        """Return the addresses of the brokers that run, by broker id."""
 
     def start_node(self, node_id: int) -> None:
-        """Start it and wait until it answers."""
+        """Start the node and wait until it answers."""
 
     def stop_node(self, node_id: int) -> None:
-        """SIGTERM, and wait."""
+        """Stop the node's process (SIGTERM), and wait until it has ended."""
 
     def kill_node(self, node_id: int) -> None:
-        """SIGKILL."""
+        """Kill the node's process (SIGKILL)."""
 
     def data_dir(self, node_id: int) -> Path:
-        """Where the node has its logs."""
+        """Return the directory in which the node has its logs."""
 
     def log_file(self, node_id: int) -> Path:
-        """Where its process writes what it logs."""
+        """Return the file to which the node's process writes its log lines."""
 
 
 class Target(Protocol):
-    """A subject of `ottla.bench.measures`, and what workloads need beyond that."""
+    """A cluster that `ottla.bench.measures` measures and on which workloads run."""
 
-    #: How it is called in results.
+    #: The name of the target in results.
     name: str
     #: Name and version, or what a running cluster reports.
     version: str
     #: Whether topics may be tiered.
     has_tier: bool
-    #: None for a cluster that the bench has not started.
+    #: The nodes that the bench has started; None for a cluster that it has not started.
     nodes: Nodes | None
     #: The remote tier's store, if the bench has started it.
     store: Store | None
@@ -74,32 +74,32 @@ class Target(Protocol):
 
     @property
     def bootstrap(self) -> str:
-        """`bootstrap.servers`."""
+        """The addresses of all brokers, as a client's `bootstrap.servers`."""
 
     @property
     def brokers(self) -> Sequence[Broker]:
         """All brokers, by their ids."""
 
     def start(self) -> object:
-        """Start what the bench has to start, and wait until all brokers serve. Raises TargetError."""
+        """Start the nodes that the bench has to start, and wait until all brokers serve. Raises TargetError."""
 
     def kill(self) -> None:
-        """SIGKILL to all that the bench has started."""
+        """Kill all processes that the bench has started (SIGKILL)."""
 
     def broker_pids(self) -> Sequence[int]:
-        """The processes of the brokers that run on this machine."""
+        """Return the processes of the brokers that run on this machine."""
 
     def node_pids(self) -> Mapping[str, int]:
-        """The processes on this machine by their part in the cluster: `broker-1`, `controller-101`, `store`."""
+        """Return the processes on this machine by their part in the cluster: `broker-1`, `controller-101`, `store`."""
 
     def ports(self) -> Mapping[str, int]:
-        """Where brokers and the store listen on this machine, by the same names."""
+        """Return the ports on which brokers and the store listen on this machine, by the names of `node_pids`."""
 
     def addresses(self) -> Mapping[int, Address]:
-        """Of the brokers that run."""
+        """Return the addresses of the brokers that run, by broker id."""
 
     def restore(self) -> None:
-        """Undo what events have left: all nodes run, and the store is as quick as it can be.
+        """Undo the effects of events: all nodes run, and the store is as quick as it can be.
 
         Raises TargetError if a broker has ended by itself.
         """

@@ -1,4 +1,4 @@
-"""Clusters with a remote tier (KIP-405): three brokers and one controller of each kind, and a directory that its brokers share.
+"""Clusters with a remote tier (KIP-405): three brokers and a controller, and a directory that the brokers share.
 
     broker 1        leads every topic of a benchmark
     brokers 2, 3    follow, where a topic has followers: they are wiped and rejoin
@@ -47,7 +47,8 @@ from ottla.protocol.messages.list_offsets import (
 from ottla.protocol.special_timestamps import EARLIEST_LOCAL, LATEST_TIERED
 
 LEADER: Final = 1
-#: Everything periodic is often, so that a load does not wait for it; equal on both sides.
+#: The properties by which everything periodic is frequent, so that a load does not wait for it; equal on both
+#: sides.
 TIER_PROPERTIES: Final[Mapping[str, str]] = {
     "remote.log.storage.system.enable": "true",
     "remote.log.metadata.manager.listener.name": "PLAINTEXT",
@@ -56,7 +57,7 @@ TIER_PROPERTIES: Final[Mapping[str, str]] = {
     "log.retention.check.interval.ms": "500",
     "log.initial.task.delay.ms": "500",
 }
-#: Of a topic that is tiered: closed segments are removed from the local tier once they are copied.
+#: The configuration of a tiered topic: closed segments are removed from the local tier once they are copied.
 TIERED: Final[Mapping[str, str]] = {"remote.storage.enable": "true", "local.retention.bytes": "1"}
 _POLL_S: Final = 0.005
 _PATIENCE_S: Final = 300
@@ -71,14 +72,14 @@ def _tier_of(folder: Path) -> Mapping[str, str]:
 
 
 class TieredKafka(KafkaCluster):
-    """Apache Kafka with LocalTieredStorage."""
+    """A cluster of Apache Kafka with LocalTieredStorage."""
 
     def __init__(self, folder: Path, settings: Mapping[str, str]) -> None:
         super().__init__(folder, {**settings, **_tier_of(folder)}, controllers=1)
 
 
 class TieredOttla(OttlaCluster):
-    """This project with its local directory."""
+    """A cluster of this project with its local directory as remote tier."""
 
     def __init__(self, folder: Path, settings: Mapping[str, str]) -> None:
         super().__init__(folder, {**settings, **_tier_of(folder)}, controllers=1)
@@ -89,7 +90,7 @@ TIERED_CLUSTERS: Final[dict[str, type[Cluster]]] = {"kafka": TieredKafka, "ottla
 
 @contextmanager
 def cluster_on_minio(folder: Path, *, brokers: int) -> Iterator[tuple[OttlaCluster, PlainBucket]]:
-    """A cluster of this project that tiers to a MinIO server of its own, and its bucket."""
+    """Start a cluster of this project that tiers to a MinIO server of its own; yields it with its bucket."""
     with TemporaryDirectory(prefix="minio-", dir=folder) as name:
         store = MinioStore(Path(name))
         properties = {**TIER_PROPERTIES, **metadata_topic(brokers), **store.properties()}
@@ -105,7 +106,7 @@ def cluster_on_minio(folder: Path, *, brokers: int) -> Iterator[tuple[OttlaClust
 
 
 def metadata_topic(brokers: int) -> Mapping[str, str]:
-    """How the topic of the remote log metadata is replicated on so many brokers."""
+    """Return the properties that replicate the topic of the remote log metadata on so many brokers."""
     return {
         "rlmm.config.remote.log.metadata.topic.replication.factor": str(min(3, brokers)),
         "rlmm.config.remote.log.metadata.topic.min.isr": "1",
@@ -113,7 +114,7 @@ def metadata_topic(brokers: int) -> Mapping[str, str]:
 
 
 def poll_until(is_so: Callable[[], bool], what: str) -> float:
-    """Wait, give or take 5 ms; the time (`perf_counter`) at which it was so. Raises TimeoutError."""
+    """Wait, give or take 5 ms; return the time (`perf_counter`) at which the condition held. Raises TimeoutError."""
     deadline = time.monotonic() + _PATIENCE_S
     while not is_so():
         if time.monotonic() > deadline:
@@ -128,7 +129,7 @@ class TieredTopic:
     def __init__(
         self, cluster: Cluster, load: str, configs: Mapping[str, str], *, followers: Sequence[int] = ()
     ) -> None:
-        """Create it, and wait for its replicas."""
+        """Create the topic, and wait for its replicas."""
         self.name = f"{load}-{next(_topic_numbers)}"
         self.cluster = cluster
         self.replicas = [LEADER, *followers]
@@ -150,16 +151,16 @@ class TieredTopic:
 
     @property
     def port(self) -> int:
-        """Of the leader."""
+        """The port of the leader."""
         return self.cluster.node(LEADER).port
 
     def delete(self) -> None:
-        """Delete it; its copies go later."""
+        """Delete the topic; its copies go later."""
         with self.cluster.client() as client:
             client.delete_topic(self.name)
 
     def alter(self, configs: Mapping[str, str]) -> None:
-        """Set these configurations. Raises RequestFailed."""
+        """Set these configurations of the topic. Raises RequestFailed."""
         with WireClient(self.port) as client:
             alter_configs(client, TOPIC, self.name, configs)
 
@@ -185,34 +186,34 @@ class TieredTopic:
     # -- tiers -------------------------------------------------------------------------------------
 
     def segments(self, node_id: int = LEADER) -> list[Path]:
-        """The files of the local segments, the active one last. One that is being deleted is left out."""
+        """Return the files of the leader's local segments, the active one last; not those that are being deleted."""
         return sorted((self.cluster.node(node_id).data_dir / f"{self.name}-0").glob("*.log"))
 
     def active_base_offset(self) -> int:
-        """Where the leader's active segment begins."""
+        """Return the base offset of the leader's active segment."""
         return int(self.segments()[-1].stem)
 
     def local_bytes(self, node_id: int) -> int:
-        """The batches that a broker has on its disk."""
+        """Return the bytes of the batches that a broker has on its disk."""
         return sum(path.stat().st_size for path in self.segments(node_id))
 
     def wait_until_copied(self) -> float:
-        """Until all closed segments are in the remote tier; when it was so."""
+        """Wait until all closed segments are in the remote tier; return the time at which it was so."""
         last = self.active_base_offset() - 1
         return poll_until(lambda: self._offset(LATEST_TIERED) == last, f"the copies of {self.name}")
 
     def wait_until_tail_is_local(self) -> None:
-        """Until nothing but the active segment is in the leader's local tier."""
+        """Wait until only the active segment is in the leader's local tier."""
         start = self.active_base_offset()
         poll_until(lambda: self._offset(EARLIEST_LOCAL) == start, f"local retention of {self.name}")
 
     def wait_until_files_are_gone(self) -> None:
-        """Until the leader has removed the files of local segments that it does not have any more."""
+        """Wait until the leader has removed the files of local segments that it does not have any more."""
         folder = self.cluster.node(LEADER).data_dir / f"{self.name}-0"
         poll_until(lambda: not any(folder.glob("*.deleted")), f"removed files of {self.name}")
 
     def local_log_start_offset(self, node_id: int) -> int:
-        """Where the local log of the broker that leads starts. Raises RequestFailed."""
+        """Return the local log start offset of the broker that leads. Raises RequestFailed."""
         return self._offset(EARLIEST_LOCAL, asking=node_id)
 
     def _offset(self, timestamp: int, *, asking: int = LEADER) -> int:
@@ -237,7 +238,7 @@ def configure_brokers(cluster: Cluster, configs: Mapping[str, str]) -> None:
 
 @contextmanager
 def tiered_topic(cluster: Cluster, load: str, configs: Mapping[str, str]) -> Iterator[TieredTopic]:
-    """A topic for one load, deleted behind it."""
+    """Make a topic for one load, deleted behind it."""
     topic = TieredTopic(cluster, load, configs)
     yield topic
     topic.delete()

@@ -4,7 +4,8 @@
         ...
         READER.new()            the turns of all nodes since the last call
 
-The watch takes 3 % of a processor where a node is idle, and 5 to 10 % of what small requests take. So no run that is timed has it.
+The watch takes 3 % of a processor where a node is idle, and 5 to 10 % of what small requests take. So no run
+that is timed has it.
 """
 
 import os
@@ -13,10 +14,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from ottla.bench.components.processes import Child
 from ottla.bench.turns import BOUND_MS, Turn, turns_in
-from tests.harness.processes import Child
 
-#: As in `runtime/stalls.py`.
+#: The environment variable of `runtime/stalls.py`.
 BOUND_VARIABLE: Final = "OTTLA_LOOP_STALL_MS"
 
 
@@ -51,11 +52,11 @@ class TurnReader:
             self._read[log] = len(text)
 
     def new(self, *, log: Path | None = None) -> list[Turn]:
-        """All since the last call, of all nodes or of the one with this log."""
+        """Return all reports since the last call, of all nodes or of the one with this log."""
         self.note()
         found, self._found = self._found, []
         return [turn for where, turn in found if log is None or where == log]
 
 
-#: One for the process, as are the logs.
+#: The reader of the process, whose nodes write these logs.
 READER: Final = TurnReader()

@@ -1,7 +1,7 @@
 """A broker that loses its disk: topics that it follows, and how long it takes to rejoin their ISRs.
 
-The topics are filled while the follower is down, by requests of one batch each: what they have is of no importance. The broker
-is wiped and started: from when it has created a replica until that is in the ISR.
+The topics are filled while the follower is down, by requests of one batch each: what they have is of no
+importance. The broker is wiped and started: from when it has created a replica until that is in the ISR.
 """
 
 import time
@@ -18,7 +18,8 @@ from ottla.protocol.messages.produce import ProduceResponse
 
 _SEGMENT_BYTES: Final = 32 << 20
 _BATCH_BYTES: Final = 1_000_000
-#: A new segment for the tail: more than 99 % of the data are tiered, whatever their size.
+#: The segment size of the tail, which gets a new segment: more than 99 % of the data are tiered, whatever
+#: their size.
 _TAIL_SEGMENT_BYTES: Final = 1 << 20
 _TAIL_BATCHES: Final = 500
 _TAIL_BATCH_BYTES: Final = 1024
@@ -34,7 +35,7 @@ def filled(
     others: Sequence[int] = (),
     configs: Mapping[str, str] | None = None,
 ) -> dict[str, TieredTopic]:
-    """Topics of these sizes in bytes; their follower is stopped when this returns, other ones are in sync."""
+    """Make topics of these sizes in bytes; their follower is stopped when this returns, other ones are in sync."""
     configs = {"segment.bytes": str(_SEGMENT_BYTES), "min.insync.replicas": "1", **(configs or {})}
     followers = [follower, *others]
     topics = {name: TieredTopic(cluster, name, configs, followers=followers) for name in sizes}
@@ -58,7 +59,7 @@ def _fill(cluster: Cluster, topic: TieredTopic, size_bytes: int) -> None:
 
 
 def _produce(topic: TieredTopic, count: int, *, batch_bytes: int) -> None:
-    """Batches of one record each, two under way. Raises RequestFailed."""
+    """Produce batches of one record each, two under way. Raises RequestFailed."""
     message = produce_message(topic.name, batch_bytes=batch_bytes)
     with WireClient(topic.port) as one, WireClient(topic.port) as other:
         clients = [one, other]
@@ -82,7 +83,7 @@ def stop(cluster: Cluster, node_id: int, topics: Mapping[str, TieredTopic]) -> N
 
 
 def rejoined(cluster: Cluster, node_id: int, topics: Mapping[str, TieredTopic]) -> dict[str, float]:
-    """Wipe and start a broker that is stopped: the seconds of each topic."""
+    """Wipe and start a broker that is stopped; return the seconds of each topic from its folder to its ISR."""
     wipe(cluster.data_dir(node_id))
     deadline = time.monotonic() + _PATIENCE_S
     folders = {name: cluster.node(node_id).data_dir / f"{topic.name}-0" for name, topic in topics.items()}

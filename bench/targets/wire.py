@@ -47,15 +47,15 @@ _VERSIONS: Final = {
     ApiKey.ELECT_LEADERS: 2,
 }
 
-#: ListOffsets: the first one with the offset of the last record that is copied (KIP-1005).
+#: The version of ListOffsets from which the offset of the last copied record can be requested (KIP-1005).
 TIER_VERSIONS: Final = {ApiKey.LIST_OFFSETS: 9}
 
-#: Those that name topics by their ids, as current clients do (KIP-516).
+#: The versions that name topics by their ids, as current clients do (KIP-516).
 TOPIC_ID_VERSIONS: Final = {ApiKey.METADATA: 12, ApiKey.FETCH: 16}
 
 
 class Address(NamedTuple):
-    """Where a broker listens."""
+    """The address at which a broker listens."""
 
     host: str
     port: int
@@ -80,7 +80,7 @@ class RequestFailed(Exception):
 
 
 class WireClient:
-    """One connection; requests and their answers, one after the other."""
+    """A connection to one broker; requests and their answers, one after the other."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class WireClient:
         timeout_s: float = 30,
         versions: Mapping[ApiKey, int] = _VERSIONS,
     ) -> None:
-        """Connect; `versions` are those that differ from what any broker serves."""
+        """Connect; `versions` are those that differ from the ones that any broker serves."""
         self._versions = {**_VERSIONS, **versions}
         self._socket = socket.create_connection((host, port), timeout_s)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -103,7 +103,7 @@ class WireClient:
 
     @staticmethod
     def answers(port: int) -> bool:
-        """Whether ApiVersions is answered at this port."""
+        """Whether the broker at this port answers ApiVersions."""
         with contextlib.suppress(OSError), WireClient(port, timeout_s=5) as client:
             return not client.request(
                 ApiKey.API_VERSIONS, API_VERSIONS_REQUEST, ApiVersionsResponse
@@ -116,19 +116,19 @@ class WireClient:
         return self.receive(api_key, answer)
 
     def fileno(self) -> int:
-        """For `select`."""
+        """Return the socket's file descriptor, for `select`."""
         return self._socket.fileno()
 
     def send(self, api_key: ApiKey, message: Request) -> None:
-        """Send a message; `receive` its answer later."""
+        """Send a message, whose answer `receive` returns later."""
         self.send_frame(request_frame(api_key, message, version=self._versions[api_key]))
 
     def send_frame(self, frame: bytes) -> None:
-        """Send what is encoded already."""
+        """Send a frame that is encoded already."""
         self._socket.sendall(frame)
 
     def receive(self, api_key: ApiKey, answer: type[_R]) -> _R:
-        """Wait for the answer of what was sent, and decode it. Raises OSError if the connection ends instead."""
+        """Wait for the answer to the last message, and decode it. Raises OSError if the connection ends instead."""
         version = self._versions[api_key]
         frame = self._receive()
         _, body_at = parse_response_header(api_key, version, memoryview(frame))
@@ -141,7 +141,7 @@ class WireClient:
         return self._read(int.from_bytes(size, "big"))
 
     def _read(self, count: int) -> bytes:
-        """So many bytes, fewer if the stream ends; none behind them, which `select` would not show any more."""
+        """Read so many bytes, fewer if the stream ends; none behind them, which `select` would not show any more."""
         pieces: list[bytes] = []
         while count and (piece := self._socket.recv(count)):
             pieces.append(piece)
@@ -149,7 +149,7 @@ class WireClient:
         return b"".join(pieces)
 
     def create_topic(self, name: str, *, partitions: int) -> None:
-        """Create it and wait until every partition is served."""
+        """Create the topic and wait until every partition is served."""
         topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
         request = CreateTopicsRequest(topics=[topic], timeout_ms=10_000)
         deadline = time.monotonic() + _PATIENCE_S
@@ -171,19 +171,19 @@ class WireClient:
         return len(rows) == partitions and all(row.leader_id >= 0 for row in rows)
 
     def _is_served(self, name: str, partitions: int) -> bool:
-        """Whether the leader has the logs: Kafka's names itself in Metadata before."""
+        """Whether the leader has the partition's logs: Kafka's names itself in Metadata before."""
         with contextlib.suppress(RequestFailed):
             self.record_count(name, partitions=partitions)
             return True
         return False
 
     def delete_topic(self, name: str) -> None:
-        """Delete it; its files go when the broker's delay is over."""
+        """Delete the topic; its files go when the broker's delay is over."""
         request = DeleteTopicsRequest(topic_names=[name], timeout_ms=10_000)
         _raise_on_error(self.request(ApiKey.DELETE_TOPICS, request, DeleteTopicsResponse).responses[0])
 
     def record_count(self, name: str, *, partitions: int) -> int:
-        """The sum of the log end offsets."""
+        """Return the sum of the log end offsets of the topic's partitions."""
         asked = [
             ListOffsetsPartition(partition_index=index, timestamp=_LATEST) for index in range(partitions)
         ]
@@ -202,19 +202,19 @@ def _raise_on_error(row: _Row) -> None:
 
 
 def request_frame(api_key: ApiKey, message: Request, *, version: int | None = None) -> bytes:
-    """A whole frame, length included."""
+    """Return a whole frame of a request, length included."""
     version = _VERSIONS[api_key] if version is None else version
     header = request_header(api_key, version, _CORRELATION_ID, _CLIENT_ID)
     return framed(header, encode_request(api_key, version, message))
 
 
 def produce_frame(topic: str, *, batch_bytes: int, acks: int = -1) -> bytes:
-    """A Produce of one record in a batch of exactly `batch_bytes`, to partition 0."""
+    """Return the frame of a Produce of one record in a batch of exactly `batch_bytes`, to partition 0."""
     return request_frame(ApiKey.PRODUCE, produce_message(topic, batch_bytes=batch_bytes, acks=acks))
 
 
 def produce_message(topic: str, *, batch_bytes: int, acks: int = -1) -> ProduceRequest:
-    """The same, not encoded yet."""
+    """Return a Produce of one record in a batch of exactly `batch_bytes`, to partition 0, not encoded yet."""
     value_bytes = batch_bytes
     while True:
         now_ms = int(time.time() * 1000)

@@ -1,7 +1,8 @@
-"""Reads a table of TOML into a dataclass of `ottla.bench.workloads.model` by its fields: names, types and defaults are theirs.
+"""Reads a table of TOML into a dataclass of `ottla.bench.workloads.model`: the fields define names, types and
+defaults.
 
-A key is a field's name without its `is_`. Two fields have a short form: a record's size is a number of bytes, connections are
-their number.
+A key is a field's name without its `is_`. Two fields have a short form: a record's size is a number of bytes,
+connections are their number.
 """
 
 import difflib
@@ -16,7 +17,7 @@ from ottla.bench.workloads.model import IdleConnections, RecordSize
 T = TypeVar("T")
 
 _NEAREST: Final = 3
-#: What TOML's types are called in messages.
+#: The words for TOML's types in messages.
 _WORDS: Final[Mapping[type, str]] = {
     bool: "true or false",
     int: "a whole number",
@@ -33,7 +34,7 @@ class WorkloadError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where something stands: the file, and the keys that lead to it."""
+    """The place of a key or value: the file, and the keys that lead to it."""
 
     file: str
     keys: tuple[str, ...] = ()
@@ -42,7 +43,8 @@ class Place:
         return Place(self.file, (*self.keys, key))
 
     def error(self, sentence: str) -> WorkloadError:
-        """
+        """Return the error of this place, with a sentence about it.
+
         >>> str((Place("a.toml") / "topics 1" / "partitions").error("must be 1 or more"))
         'a.toml: topics 1, partitions: must be 1 or more'
         """
@@ -50,7 +52,7 @@ class Place:
 
 
 def read_table(kind: type[T], table: object, place: Place, **known: object) -> T:
-    """An instance of `kind`, whose fields `known` are given already. Raises WorkloadError."""
+    """Read a table into an instance of `kind`, whose fields `known` are given already. Raises WorkloadError."""
     assert is_dataclass(kind)
     if not isinstance(table, dict):
         raise place.error(f"must be a table, and is {_word_of(table)}")
@@ -81,7 +83,7 @@ def _unknown(key: str, known: Iterable[str]) -> str:
 
 
 def _value(kind: Any, value: object, place: Place) -> object:  # noqa: ANN401 - a type, or an alias such as X | None
-    """What a key's value is as a field's."""
+    """Return a key's value as the value of a field of this type. Raises WorkloadError."""
     if isinstance(kind, UnionType):
         (kind,) = (each for each in get_args(kind) if each is not NoneType)
     origin = get_origin(kind)
@@ -125,14 +127,14 @@ def _numbered(key: str, number: int, table: object) -> str:
 
 
 def _tables(value: object, place: Place) -> dict[str, dict[str, str]]:
-    """Configurations for each of some names."""
+    """Return configurations for each of some names."""
     if not isinstance(value, dict):
         raise place.error(f"must be a table of tables, and is {_word_of(value)}")
     return {key: _properties(each, place / key) for key, each in value.items()}
 
 
 def _properties(value: object, place: Place) -> dict[str, str]:
-    """Configurations: texts, whatever they look like in the file."""
+    """Return configurations: texts, whatever they look like in the file."""
     if not isinstance(value, dict):
         raise place.error(f"must be a table, and is {_word_of(value)}")
     properties = {}

@@ -1,4 +1,4 @@
-"""The shapes of a workload: immutable, without behaviour, equal for every target. `bench/workloads/*.toml` are read into them.
+"""The shapes of a workload, into which `bench/workloads/*.toml` are read: immutable, and equal for every target.
 
 workload
     cluster                 what `--start` starts: brokers, remote tier, properties
@@ -18,21 +18,21 @@ class Tier(Enum):
     """The store behind the brokers that `--start` starts."""
 
     NONE = "none"
-    #: A directory in the layout of LocalTieredStorage: Kafka and Ottla.
+    #: A directory in the layout of LocalTieredStorage, for Kafka and Ottla.
     DIRECTORY = "directory"
-    #: A MinIO server on this machine: Ottla only.
+    #: A MinIO server on this machine, for Ottla only.
     MINIO = "minio"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterNeeds:
-    """What a workload needs of a cluster that the bench starts. Targets that run already are taken as they are."""
+    """The shape of a cluster that the bench starts for a workload. Targets that run already are taken as they are."""
 
     brokers: int = 1
     tier: Tier = Tier.NONE
-    #: Of all nodes, over Kafka's defaults.
+    #: The properties of all nodes, over Kafka's defaults.
     properties: Mapping[str, str] = field(default_factory=dict)
-    #: Of single brokers of a cluster, by their id, on top.
+    #: The properties of single brokers of a cluster, by their id, on top.
     broker_properties: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
@@ -52,7 +52,7 @@ class TopicSpec:
 
 
 class SizeLaw(Enum):
-    """How the sizes of records are distributed."""
+    """The distribution of the sizes of records."""
 
     FIXED = "fixed"
     UNIFORM = "uniform"
@@ -61,27 +61,27 @@ class SizeLaw(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordSize:
-    """Sizes of values in bytes, the stamp of `generators.records` included (least: its size)."""
+    """The sizes of values in bytes, the stamp of `generators.records` included (least: its size)."""
 
     law: SizeLaw = SizeLaw.FIXED
     #: The size, or the mean.
     mean: int = 1024
-    #: Bounds; equal to `mean` for FIXED.
+    #: The bounds of the size; equal to `mean` for FIXED.
     least: int = 1024
     most: int = 1024
-    #: Standard deviation of the logarithm, of LOGNORMAL.
+    #: The standard deviation of the logarithm, for LOGNORMAL.
     sigma: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Producers:
-    """Some equal producers."""
+    """A group of equal producers."""
 
     topic: str
     count: int = 1
-    #: Records a second of all of them together, sent by the clock; None for as fast as possible.
+    #: Records per second of all of them together, sent by the clock; None for as fast as possible.
     rate: float | None = None
-    #: Records of all of them together, after which they are done; None for the whole phase.
+    #: The records of all of them together, after which they are done; None for the whole phase.
     records: int | None = None
     size: RecordSize = field(default_factory=RecordSize)
     compression: str = "none"
@@ -91,24 +91,24 @@ class Producers:
 
 
 class Start(Enum):
-    """Where a consumer begins."""
+    """The offset at which a consumer begins."""
 
     #: The end at the start of the phase: a consumer at the tail.
     END = "end"
     BEGINNING = "beginning"
-    #: `Consumers.offset` of each partition.
+    #: The offset in `Consumers.offset` for each partition.
     OFFSET = "offset"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consumers:
-    """Some equal consumers; together they read each partition once, unless `is_each_all`."""
+    """A group of equal consumers; together they read each partition once, unless `is_each_all`."""
 
     topic: str
     count: int = 1
     start: Start = Start.END
     offset: int = 0
-    #: `client.rack` (KIP-392).
+    #: The consumer's `client.rack` (KIP-392).
     rack: str = ""
     is_each_all: bool = False
     isolation: str = "read_committed"
@@ -145,7 +145,7 @@ class SparkJob:
 
 
 class Action(Enum):
-    """What an event does. All but the last three need a cluster that the bench itself started."""
+    """The action of an event. All but the last three need a cluster that the bench itself started."""
 
     KILL = "kill"
     STOP = "stop"
@@ -155,14 +155,14 @@ class Action(Enum):
     #: The object store answers later, and no faster than some rate; a rate of zero is no bound.
     SLOW_STORE = "slow_store"
     ELECT_PREFERRED = "elect_preferred"
-    #: Configurations of a topic.
+    #: Alter configurations of a topic.
     ALTER_TOPIC = "alter_topic"
-    #: Nothing: only `until` is of interest.
+    #: Do nothing: only `until` is of interest.
     WAIT = "wait"
 
 
 class Condition(Enum):
-    """What an event waits for; the time from the action until it holds is a figure of the phase."""
+    """The condition that an event waits for; the time from the action until it holds is a figure of the phase."""
 
     #: All replicas of the topic are in sync.
     IN_SYNC = "in_sync"
@@ -176,21 +176,21 @@ class Condition(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Something that happens in a phase."""
+    """An event in a phase: an action on the cluster, and the condition that is waited for."""
 
     #: Seconds after the start of the phase; events of one phase are carried out in their order, one at a time.
     at_s: float
     action: Action
-    #: Marks it in the report, and names its figure if `until` is set.
+    #: The name of the event's mark in the report, and of its figure if `until` is set.
     name: str
-    #: A broker's id; or None with `leader_of`.
+    #: The id of the broker; or None with `leader_of`.
     broker: int | None = None
-    #: The leader of this topic's first partition, when the event happens.
+    #: A topic; the broker is the leader of its first partition when the event happens.
     leader_of: str | None = None
-    #: Of SLOW_STORE: seconds before each answer, and bytes a second.
+    #: For SLOW_STORE: seconds before each answer, and bytes per second.
     delay_s: float = 0.0
     bytes_per_s: float = 0.0
-    #: Of ALTER_TOPIC, and of `until`.
+    #: The topic of ALTER_TOPIC, and of `until`.
     topic: str | None = None
     configs: Mapping[str, str] = field(default_factory=dict)
     until: Condition | None = None
@@ -200,9 +200,10 @@ class Event:
 class PhaseGoal:
     """A bound for one figure of a phase: of the ratio Ottla / Kafka, or of Ottla's own figure if `is_absolute`."""
 
-    #: As in the result: `producer_p99_s`, `consumer_1_bytes_per_s`, `event_in_sync_s` (`ottla.bench.aggregation.tables`).
+    #: The figure's name in the result: `producer_p99_s`, `consumer_1_bytes_per_s`, `event_in_sync_s`
+    #: (`ottla.bench.aggregation.tables`).
     figure: str
-    #: One of both; an absolute one in base units: seconds, bytes.
+    #: One of these two is set; an absolute one in base units: seconds, bytes.
     at_least: float | None = None
     at_most: float | None = None
     is_absolute: bool = False
@@ -212,9 +213,9 @@ class PhaseGoal:
 class Phase:
     """Clients that run at the same time.
 
-    It ends when all producers are done (their records, or `seconds`), all consumers have read up to the end offsets that
-    then hold, and all events have happened. Consumers that do not start at the end, in a phase without producers, read up to the
-    end and are done.
+    It ends when all producers are done (their records, or `seconds`), all consumers have read up to the end
+    offsets that then hold, and all events have happened. Consumers that do not start at the end, in a phase
+    without producers, read up to the end and are done.
     """
 
     name: str
@@ -229,12 +230,12 @@ class Phase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """A whole file."""
+    """A workload as its file describes it."""
 
     #: The file's name without its ending.
     name: str
     title: str
-    #: What question it answers, and its source.
+    #: The question that it answers, and its source.
     about: str
     phases: Sequence[Phase]
     cluster: ClusterNeeds = field(default_factory=ClusterNeeds)

@@ -1,4 +1,4 @@
-"""The same workload, shorter: `--seconds-factor`, and the rounds of a warm-up."""
+"""Shorter versions of the same workload: `--seconds-factor`, and the rounds of a warm-up."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -6,23 +6,23 @@ from typing import Final
 
 from ottla.bench.workloads.model import Action, Event, Phase, Producers, SparkJob, Start, Workload
 
-#: Of the producers in a round of a warm-up.
+#: The seconds of the producers in a round of a warm-up.
 _ROUND_S: Final = 2.0
-#: Of what is produced by number instead of by time, in a round.
+#: The factor, in a round, of records that are produced by number instead of by time.
 _RECORDS_FACTOR: Final = 0.1
-#: What changes topics only; it is a part of what is warmed up, and brokers are left alone.
+#: The actions that change topics only; they are a part of the warm-up, and brokers are left alone.
 _HARMLESS: Final = {Action.ALTER_TOPIC, Action.WAIT}
 #: The option of Spark jobs that says how many records they write.
 _RECORDS: Final = "records"
 
 
 def scaled(workload: Workload, factor: float) -> Workload:
-    """All times and numbers of records times `factor`."""
+    """Return the workload with all times and numbers of records times `factor`."""
     return replace(workload, phases=[_scaled(phase, factor) for phase in workload.phases])
 
 
 def warm_up_of(workload: Workload) -> Workload:
-    """One round, of few seconds: everything that clients do, at the same time where that is possible.
+    """Return one round, of few seconds: everything that clients do, at the same time where that is possible.
 
     Producers and what reads at the tail; changes of topics, and what they wait for; each job; what reads a whole topic.
     """

@@ -43,16 +43,17 @@ _USUAL: Final = (
     ApiKey.OFFSET_COMMIT, ApiKey.LEAVE_GROUP,
 )  # fmt: skip
 
-#: APIs whose import would take more than 5 ms at once, in steps of 1 to 1.5 ms: 10 ms for Fetch. Others take 3 ms at most.
+#: APIs whose import would take more than 5 ms at once, in steps of 1 to 1.5 ms: 10 ms for Fetch. The import
+#: of any other API takes 3 ms at most.
 _IMPORTED_IN_STEPS: Final[Mapping[int, tuple[str, ...]]] = {
     ApiKey.FETCH: (
         "ottla.remote.reading.settings",
-        "ottla.remote.index_cache",
+        "ottla.remote.reading.index_cache",
         "ottla.remote.reading.segment_reads",
-        "ottla.remote.reader",
+        "ottla.remote.reading.reader",
         "ottla.remote.reading.chunk_reads",
-        "ottla.broker.reads.fetch_params",
-        "ottla.broker.reads.read_from_log",
+        "ottla.broker.replicas.reading.fetch_params",
+        "ottla.broker.replicas.reading.read_from_log",
         "ottla.broker.api.current_leader",
         "ottla.broker.api.k01_fetch",
     ),
@@ -60,13 +61,13 @@ _IMPORTED_IN_STEPS: Final[Mapping[int, tuple[str, ...]]] = {
 
 
 class Repeated(NamedTuple):
-    """What one request of a connection says of the next one, if its body begins with the same bytes."""
+    """The way to handle the next requests of a connection whose bodies begin with the same bytes as the one before."""
 
-    #: So many bytes, of the body's beginning.
+    #: The number of bytes at the beginning of the body that have to be the same.
     size_bytes: int
-    #: `Api.handle_raw` for such bodies: it does not parse these bytes.
+    #: Handles a request with such a body, like `Api.handle_raw`, without parsing these bytes.
     handle: Callable[[memoryview, RequestContext, BrokerServices], Reply]
-    #: Called once when no such request follows: another kind does, or the connection is closed.
+    #: Called once when no such request follows: a request of another kind does, or the connection is closed.
     close: Callable[[], None] = lambda: None
 
 
@@ -84,17 +85,20 @@ class Api:
     versions: range
     handle: Callable[[Any, RequestContext, BrokerServices], Any] | None = None
     handle_raw: Callable[[memoryview, RequestContext, BrokerServices], Reply] | None = None
-    #: `repeated(version, body)` of a hot API whose requests begin with the same bytes; None for another body.
+    #: Returns, for version and body, how a hot API handles the next requests that begin with the same bytes;
+    #: None for other bodies.
     repeated: Callable[[int, memoryview], Repeated | None] | None = None
     #: The response to a request that failed as a whole, for APIs whose response has no error code of its own.
     refuse: Callable[[Any, KafkaError], Any] | None = None
-    #: What else the response depends on, beside the request and its listener; None: on more, or the handler does more
-    #: than to respond. Responses that did not wait are kept while it is equal (`ottla.broker.api.kept_answers`).
+    #: Returns the state, beside the request and its listener, that determines the response; None if the
+    #: response depends on more, or the handler has effects. Responses that did not wait are kept while the
+    #: state is equal (`ottla.broker.api.kept_answers`).
     depends_on: Callable[[BrokerServices], object] | None = None
     #: Whether a response that is awaited may be long, so that it is encoded in turns of the loop: its handler returns
     #: only short ones at once (`ottla.broker.api.long_answers`).
     is_encoded_in_turns: bool = False
-    #: Whether a response that is awaited takes work that changes nothing: it ends with the connection.
+    #: Whether a response that is awaited takes work that changes nothing: the work is cancelled when the
+    #: connection is closed.
     only_reads: bool = False
 
     def __post_init__(self) -> None:
@@ -103,7 +107,7 @@ class Api:
 
 @cache
 def modules() -> dict[int, str]:
-    """API key -> module name, from the file names of this folder."""
+    """Return API key -> module name, from the file names of this folder."""
     names = (module.name for module in pkgutil.iter_modules(__path__))
     return {int(name[1:3]): f"{__name__}.{name}" for name in names if name[0] == "k" and name[1:3].isdigit()}
 

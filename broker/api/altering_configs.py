@@ -14,9 +14,9 @@ from ottla.broker.api.long_answers import ROWS_OF_STEP
 from ottla.broker.membership.controller_channel import RequestHandler
 from ottla.broker.request_context import RequestContext
 from ottla.broker.services import BrokerServices
+from ottla.metadata.image import ConfigResource, ConfigResourceType
 from ottla.protocol.errors import ErrorCode, InvalidRequest, KafkaError
 from ottla.protocol.messages import alter_configs, incremental_alter_configs
-from ottla.protocol.metadata.image import ConfigResource, ConfigResourceType
 from ottla.protocol.steps import Step, counted, listed
 from ottla.runtime.turns import FreedInTurns, HasTurns, result_in_turns
 
@@ -49,11 +49,11 @@ class AltersConfigs(Protocol):
 
     @property
     def controller(self) -> RequestHandler:
-        """The channel of forwarded requests."""
+        """The channel over which requests are forwarded to the active controller."""
 
     @property
     def runtime(self) -> HasTurns:
-        """The turns of the loop."""
+        """The runtime with the turns of the node's event loop."""
 
 
 async def alter(
@@ -64,7 +64,7 @@ async def alter(
     *,
     check: Callable[[Resource], bool],
 ) -> list[R]:
-    """Check each resource here, forward the remaining ones, and return an `outcome` of each in the order of the request.
+    """Check each resource here, forward the remaining ones, and return the `outcome` of each in the request's order.
 
     `check` validates one resource: it returns True if the resource is done, False if it is forwarded to
     the controller, and raises KafkaError for an invalid one.

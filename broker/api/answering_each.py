@@ -25,7 +25,10 @@ def answer_each(
     *,
     is_distinct: bool = False,
 ) -> S | Awaitable[S]:
-    """`convert` of the answers to all names, in order; with `is_distinct`, to each once. Those of a long request are not of one moment."""
+    """Return `convert` of the answers to all names, in order. The answers to a long request are not of one moment.
+
+    With `is_distinct`, a name that occurs several times is answered once.
+    """
     work = _answer(names, answer, convert, is_distinct=is_distinct)
     return at_once_or_in_turns(work, broker.runtime, broker.long_answers)
 

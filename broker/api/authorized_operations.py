@@ -5,7 +5,7 @@ Without an authorizer all operations of a resource type are allowed, as in Kafka
 
 from typing import Final
 
-from ottla.protocol.metadata.acls import AclOperation
+from ottla.metadata.acls import AclOperation
 
 #: The value in a response if the request did not include the operations.
 NOT_ASKED: Final = -(2**31)

@@ -40,7 +40,7 @@ def name_leaders(
 
 
 def _leader_of(broker: BrokerServices, topic: str | UUID, index: int) -> tuple[int, int]:
-    """Leader and leader epoch as on the wire: -1 for none."""
+    """Return leader and leader epoch as on the wire: -1 for none."""
     hosted = broker.replicas.hosted.get((topic, index))
     if hosted is not None:
         return -1 if hosted.leader_id is None else hosted.leader_id, hosted.leader_epoch

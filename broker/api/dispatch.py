@@ -134,7 +134,7 @@ class Dispatcher:
     async def _handle_long(
         self, served: Api, body: bytes, header: RequestHeader, context: RequestContext
     ) -> Reply:
-        """As `_handle`; decodes in turns of the loop, in which other requests are handled."""
+        """Decode a long request in turns of the event loop, in which other requests are handled, and respond."""
         parts = FreedInTurns(self._broker.runtime)
         decoding = decode_request_in_steps(header.api_key, header.api_version, body, parts)
         message = await result_in_turns(decoding, self._broker.runtime)
@@ -151,7 +151,11 @@ class Dispatcher:
         *,
         parts: FreedInTurns | None = None,
     ) -> Reply:
-        """Handle the message. `asked`: keep the answer, as one that depends on `state`; `parts`: those of a message of many rows."""
+        """Handle the decoded message, and respond.
+
+        With `asked`, the answer is kept for equal requests, as one that depends on `state`. `parts` are the
+        parts of a message of many rows.
+        """
         assert served.handle is not None
         key, version = header.api_key, header.api_version
         try:

@@ -6,9 +6,10 @@ leader's address (KIP-951), v11-12 transactions' second version (KIP-890), v13 t
 Differs from Kafka: never throttles; every error has a message, not only those of records; a partition named
 twice is appended to twice (Kafka keeps the last); a row without records gets INVALID_RECORD (Kafka 4.3.1 never
 responds to such a request); transactions are not served: transactional batches get INVALID_TXN_STATE.
-Touches: ottla.broker.replicas. Waits with acks=all for the in-sync replicas (Kafka's DelayedProduce), with flush.messages
-for the flush, and for the validation in a thread of a batch that must be opened (few records in a codec, a compacted topic,
-another codec), if it is large or others have spent the turn of the loop; other requests are served meanwhile.
+Touches: ottla.broker.replicas. Waits with acks=all for the in-sync replicas (Kafka's DelayedProduce), with
+flush.messages for the flush, and for the validation in a thread of a batch that must be opened (few records
+in a codec, a compacted topic, another codec), if it is large or others have spent the turn of the loop; other
+requests are served meanwhile.
 
 The usual and the general way of each step are side by side:
 
@@ -17,13 +18,14 @@ The usual and the general way of each step are side by side:
     append    `_append_rows`: ottla.storage.usual_append    `_append`, `_append_deferred`    test_usual_append
     response  codec.encode_appended                   codec.encode_response            test_hot
 
-What a connection's requests begin with (acks and timeout, the topic of a single row) is recognised by its bytes. No more
-than what these bytes say is kept from one request to the next: partition, role, topic configuration and log directory are
-looked up for each row, and so will be permissions and quotas, as both ways meet in `_produce`. So no change of these has
-to invalidate anything.
+What a connection's requests begin with (acks and timeout, the topic of a single row) is recognised by its
+bytes. No more than what these bytes say is kept from one request to the next: partition, role, topic
+configuration and log directory are looked up for each row, and so will be permissions and quotas, as both
+ways meet in `_produce`. So no change of these has to invalidate anything.
 
-Many rows are appended in turns of the event loop (`_produce_in_turns`), between which other connections' requests are handled. Each row
-is looked up in its own turn, so that it answers for itself whatever happens in between.
+Many rows are appended in turns of the event loop (`_produce_in_turns`), between which other connections'
+requests are handled. Each row is looked up in its own turn, so that it answers for itself whatever happens in
+between.
 """
 
 from collections.abc import Generator, Iterator, Sequence
@@ -44,10 +46,15 @@ from ottla.broker.api.produce_rows import (
     with_error_fields,
 )
 from ottla.broker.network import ReplyInTurns
-from ottla.broker.replicas.delayed_produce import FlushPartitionStatus, PartitionStatus, ProducePartitionStatus
+from ottla.broker.replicas.leading.delayed_produce import (
+    FlushPartitionStatus,
+    PartitionStatus,
+    ProducePartitionStatus,
+)
 from ottla.broker.replicas.partition import Partition
 from ottla.broker.request_context import RequestContext
 from ottla.broker.services import BrokerServices
+from ottla.config.log_config import LogConfig
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import (
     InvalidRecord,
@@ -67,26 +74,26 @@ from ottla.protocol.steps import Step, at_once
 from ottla.protocol.topic_names import INTERNAL_TOPICS
 from ottla.runtime import Pool
 from ottla.runtime.turns import FreedInTurns, LoopTurns, in_turns, result_in_turns
-from ottla.storage.log_config import LogConfig
 from ottla.storage.validation import NeedsThread, ValidatedRecords, validate
 
 #: The client id by which Kafka lets its own tools write to internal topics.
 ADMIN_CLIENT_ID = "__admin_client"
 
-#: The `acks` that there are.
+#: The valid values of `acks`.
 _ACKS: Final = (-1, 0, 1)
-#: The first version of which a batch may have any codec.
+#: The first version whose batches may have any codec.
 _ZSTD_VERSION: Final = 7
 _FLEXIBLE_VERSION: Final = 9
 _ACKS_AND_TIMEOUT = Struct(">hi")
 
 #: The rows of a request that is handled in one turn of the loop, a millisecond; a connection may have sent several.
 MAX_ROWS_AT_ONCE: Final = 100
-#: More are long work (`ottla.runtime.turns`): behind them, others wait where such work has had its part of the turn.
+#: More rows than these are long work (`ottla.runtime.turns`): behind them, others wait where such work has
+#: had its part of the turn.
 _FEW_ROWS: Final = 10
 #: The rows of one step of a turn: each may have a megabyte, which takes half a millisecond.
 ROWS_OF_STEP: Final = 4
-#: An index, a length and no tagged fields.
+#: The size of the smallest row: an index, a length and no tagged fields.
 _SMALLEST_ROW_BYTES: Final = 6
 
 _new_tuple = tuple.__new__
@@ -124,7 +131,7 @@ def handle_raw(body: memoryview, context: RequestContext, broker: BrokerServices
 
 
 async def _decode_and_produce(body: memoryview, context: RequestContext, broker: BrokerServices) -> Reply:
-    """As `handle_raw`, of many rows, also if they are thousands of topics."""
+    """Decode a request of many rows, possibly of thousands of topics, in turns of the loop, and append its batches."""
     parts = FreedInTurns(broker.runtime)
     request = await result_in_turns(codec.decode_in_steps(context.version, body, parts), broker.runtime)
     topics = await result_in_turns(_topics(request, context.version, parts), broker.runtime)
@@ -152,7 +159,10 @@ def _topics(
 
 
 def repeated(version: int, body: memoryview) -> Repeated | None:
-    """What precedes the topics: no transactional id, acks and timeout; None for a transactional producer."""
+    """Return how requests with the same acks and timeout are handled; None for a transactional producer.
+
+    The bytes that are compared precede the topics: no transactional id, acks and timeout.
+    """
     no_id = b"\0" if version >= _FLEXIBLE_VERSION else b"\xff\xff"
     size_bytes = len(no_id) + _ACKS_AND_TIMEOUT.size
     if body[: len(no_id)] != no_id or len(body) < size_bytes:
@@ -177,7 +187,10 @@ def _produce(
     context: RequestContext,
     broker: BrokerServices,
 ) -> Reply:
-    """Append the batches of these topics, then respond; of `request`, whose body has this size, its other fields are used."""
+    """Append the batches of these topics, then respond.
+
+    Of `request`, whose body has `size_bytes`, everything but its topics is used.
+    """
     now_ms = broker.runtime.now_ms()
     # Nearly all requests have one topic of a few rows, also those of many bytes: counting would take 1.6 us.
     if size_bytes > _FEW_ROWS * _SMALLEST_ROW_BYTES and (len(topics) != 1 or len(topics[0][1]) > _FEW_ROWS):
@@ -200,13 +213,16 @@ def _produce(
         return [codec.encode_appended(context.version, context.correlation_id, answers)]  # type: ignore[arg-type]
     if deferred:
         return ReplyInTurns(_append_deferred(deferred, request, answers, context, broker, pending))
-    # Batches that have all been appended in this turn: nothing can have ended the wait of any yet. One that was not may have:
-    # its disk fails, and all partitions of that directory are offline.
+    # Batches that have all been appended in this turn: nothing can have ended the wait of any yet. One that
+    # was not may have: its disk fails, and all partitions of that directory are offline.
     return _respond(request, answers, context, broker, pending, is_pending=are_appended)
 
 
 def _copied(topics: Sequence[ProducedTopic]) -> list[ProducedTopic]:
-    """The same rows, without the frame: the connection receives its next requests into the same memory. Cost: 0.7 ms a megabyte."""
+    """Copy the rows out of the frame, in whose memory the connection receives its next requests.
+
+    Cost: 0.7 ms a megabyte.
+    """
     copy = memoryview(
         bytearray().join([records for _, batches in topics for _, records in batches if records])
     )
@@ -228,7 +244,10 @@ async def _produce_in_turns(
     context: RequestContext,
     broker: BrokerServices,
 ) -> Reply:
-    """As `_produce`, of many rows: other requests are handled in between. The connection waits."""
+    """Append a request of many rows in turns of the loop, between which other requests are handled.
+
+    The connection waits.
+    """
     answers: list[AnsweredTopic] = []
     pending: list[PendingRow] = []
     deferred: list[DeferredBatch] = []
@@ -358,7 +377,7 @@ def _respond(
     *,
     is_pending: bool,
 ) -> Reply:
-    """Respond, or wait for `pending` rows; `is_pending` is known to be so."""
+    """Respond, or wait for the `pending` rows; with `is_pending`, all of them are known to wait still."""
     if request.acks == 0:
         close_on_error(answers)
         return None
@@ -448,7 +467,10 @@ def _append(
     at: int,
     turns: LoopTurns,
 ) -> Row:
-    """Append the batch as sent, or the result of its validation; returns its row, to be `rows[at]`. Raises NeedsThread."""
+    """Append the batch as sent, or the result of its validation, and return its row, which becomes `rows[at]`.
+
+    Raises NeedsThread.
+    """
     acks = request.acks
     try:
         info = partition.as_leader().append_records(records, required_acks=acks, now_ms=now_ms, turns=turns)

@@ -22,13 +22,15 @@ The usual and the general way of the steps that have two are side by side:
     response  codec.encode_usual_response          codec.encode_response              test_usual_fetch, test_hot_fetch
 
 Usual is a request of a fetch session that says where some of its partitions go on, a partition that is led here in the
-epoch that its row names, one of the newest batches, and a response without errors. What a connection's requests begin and
-end with (session id, limits, replica) is recognised by its bytes. No more than that is kept from one request to the next:
-the session is looked up, and its epoch, leadership and everything else is checked each time, as both ways meet in `_fetch_in`.
-So no change of these has to invalidate anything. A consumer without fetch sessions has one of its connection, which keeps its
-rows (`ottla.broker.reads.repeated_fetches`), and which every change of their partitions reaches as those of other sessions.
+epoch that its row names, one of the newest batches, and a response without errors. What a connection's
+requests begin and end with (session id, limits, replica) is recognised by its bytes. No more than that is
+kept from one request to the next: the session is looked up, and its epoch, leadership and everything else is
+checked each time, as both ways meet in `_fetch_in`. So no change of these has to invalidate anything. A
+consumer without fetch sessions has one of its connection, which keeps its rows
+(`ottla.broker.replicas.reading.repeated_fetches`), and which every change of their partitions reaches as
+those of other sessions.
 
-Many rows are read in turns of the event loop (`ottla.broker.reads.fetch`).
+Many rows are read in turns of the event loop (`ottla.broker.replicas.reading.fetch`).
 """
 
 from collections.abc import Generator, Iterable, Iterator
@@ -39,14 +41,13 @@ from ottla.broker.api import Api, Buffers, Repeated, Reply
 from ottla.broker.api.current_leader import name_leaders
 from ottla.broker.api.long_answers import ROWS_OF_STEP
 from ottla.broker.network import ReplyInTurns
-from ottla.broker.reads.fetch import fetch
-from ottla.broker.reads.fetch_contexts import FetchContext, new_context
-from ottla.broker.reads.fetch_params import FetchParams
-from ottla.broker.reads.fetch_sessions import RequestRow
-from ottla.broker.reads.repeated_fetches import RepeatedFetches
-from ottla.broker.reads.response_rows import ResponseRows, count_and_group
 from ottla.broker.replicas.hosted_partitions import PartitionKey
-from ottla.broker.replication.replica_selector import ClientMetadata
+from ottla.broker.replicas.reading.fetch import fetch
+from ottla.broker.replicas.reading.fetch_contexts import FetchContext, new_context
+from ottla.broker.replicas.reading.fetch_params import FetchParams
+from ottla.broker.replicas.reading.fetch_sessions import RequestRow
+from ottla.broker.replicas.reading.repeated_fetches import RepeatedFetches
+from ottla.broker.replicas.reading.response_rows import ResponseRows, count_and_group
 from ottla.broker.request_context import RequestContext
 from ottla.broker.services import BrokerServices
 from ottla.protocol.api_keys import ApiKey
@@ -69,6 +70,7 @@ from ottla.protocol.messages.fetch import (
     PartitionData,
 )
 from ottla.protocol.steps import Step
+from ottla.replication.replica_selector import ClientMetadata
 from ottla.runtime.turns import FreedInTurns, result_in_turns
 
 READ_COMMITTED: Final = 1
@@ -101,7 +103,7 @@ def handle_raw(body: memoryview, context: RequestContext, broker: BrokerServices
 
 
 async def _decode_and_fetch(body: bytes, context: RequestContext, broker: BrokerServices) -> Reply:
-    """As `handle_raw`, of many rows: these are decoded in turns of the loop."""
+    """Decode a fetch of many rows in turns of the event loop, then fetch its partitions."""
     parts = FreedInTurns(broker.runtime)
     decoding = codec.decode_in_steps(context.version, memoryview(body), parts)
     request = await result_in_turns(decoding, broker.runtime)
@@ -117,7 +119,11 @@ async def _decode_and_fetch(body: bytes, context: RequestContext, broker: Broker
 
 
 def repeated(version: int, body: memoryview) -> Repeated | None:
-    """What precedes the session epoch: limits and session id; None for a fetch that opens a session, and in old versions."""
+    """Return how requests with the same limits and session id are handled.
+
+    The bytes that are compared precede the session epoch. None for a fetch that opens a session, and in old
+    versions.
+    """
     if codec.is_full(version, body):
         return _repeated_in_full(version)
     if not codec.is_incremental(version, body):
@@ -135,7 +141,7 @@ def repeated(version: int, body: memoryview) -> Repeated | None:
 
 
 def _repeated_in_full(version: int) -> Repeated:
-    """Of a consumer that uses no sessions: the same, and the session epoch."""
+    """Return how a consumer's fetches without session are handled while limits and session epoch are the same."""
     requests, fetches = codec.FullRequests(version), RepeatedFetches()
 
     def handle(body: memoryview, context: RequestContext, broker: BrokerServices) -> Reply:
@@ -166,7 +172,10 @@ def _fetch(
     context: RequestContext,
     broker: BrokerServices,
 ) -> Reply:
-    """Fetch these rows, and forget others; of `request`, its other fields are used."""
+    """Fetch the `requested` rows and remove the `forgotten` ones from the session.
+
+    Everything but the rows is in `request`.
+    """
     version = context.version
     now_ms = broker.replicas.runtime.now_ms()
     replica_id = request.replica_state.replica_id if version >= 15 else request.replica_id
@@ -195,7 +204,7 @@ def _fetch_in(
     *,
     now_ms: int,
 ) -> Reply:
-    """Fetch the partitions of `fetch_context`; of `request`, everything but its rows is used."""
+    """Fetch the partitions of `fetch_context`. Everything but the rows is in `request`."""
     version, replicas = context.version, broker.replicas
     replica_id = request.replica_state.replica_id if version >= 15 else request.replica_id
     is_follower = replica_id >= 0

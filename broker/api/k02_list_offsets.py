@@ -5,18 +5,19 @@ Versions: v1-11. v2 isolation level, v4 leader epochs (KIP-320), v6 flexible, v7
 earliest local (-4), v9 latest tiered (-5), v10 timeout (KIP-1075), v11 earliest pending upload (-6).
 Differs from Kafka: never throttles; -3 is the largest timestamp of both tiers.
 Touches: broker.partition (read only). Searches a timestamp in threads, since that decompresses records; the result
-is valid only if leader and leader epoch are still the same afterwards. What is in the remote tier only is waited for in the
-purgatory (Kafka's DelayedRemoteListOffsets). Either takes timeout_ms or remote.list.offsets.request.timeout.ms at most: then
-the row has REQUEST_TIMED_OUT, and the next request continues. Many rows take several turns of the loop.
+is valid only if leader and leader epoch are still the same afterwards. What is in the remote tier only is
+waited for in the purgatory (Kafka's DelayedRemoteListOffsets). Either takes timeout_ms or
+remote.list.offsets.request.timeout.ms at most: then the row has REQUEST_TIMED_OUT, and the next request
+continues. Many rows take several turns of the loop.
 """
 
 from typing import Final, NamedTuple
 
 from ottla.broker.api import Api
 from ottla.broker.api.long_answers import ROWS_OF_STEP
-from ottla.broker.reads.delayed_remote_list_offsets import OffsetLookUp
-from ottla.broker.reads.list_offsets import is_searched, offset_for_timestamp, search
 from ottla.broker.replicas.partition import Partition
+from ottla.broker.replicas.reading.delayed_remote_list_offsets import OffsetLookUp
+from ottla.broker.replicas.reading.list_offsets import is_searched, offset_for_timestamp, search
 from ottla.broker.request_context import RequestContext
 from ottla.broker.services import BrokerServices
 from ottla.protocol.api_keys import ApiKey
@@ -97,7 +98,7 @@ async def _find_locally(
     pending: "_Pending",
     deadline_s: float,
 ) -> list[ListOffsetsTopicResponse]:
-    """Begin all look-ups of the remote tier, which are added to `pending`, and answer the other rows until `deadline_s`."""
+    """Begin the look-ups of the remote tier, added to `pending`, and answer the other rows until `deadline_s`."""
     rows_of_all = ((topic.name, row.partition_index) for topic in request.topics for row in topic.partitions)
     named = await result_in_turns(counted(rows_of_all), broker.runtime)
     topics = []
@@ -135,10 +136,10 @@ class _Row(NamedTuple):
 
     partition: Partition
     timestamp: int
-    #: None: any.
+    #: The leader epoch that the sender expects; None: any.
     current_leader_epoch: int | None
     must_lead: bool
-    #: None: a replica asks.
+    #: Whether the offset must be below the last stable offset; None: the sender is a replica.
     is_read_committed: bool | None
 
 
@@ -149,7 +150,10 @@ _Pending = list[tuple[ListOffsetsPartitionResponse, _Row, OffsetLookUp]]
 def _row(
     topic: str, asked: ListOffsetsPartition, request: ListOffsetsRequest, version: int, broker: BrokerServices
 ) -> _Row:
-    """Raises UnsupportedVersion, and what `Partition.local_log` and `ReplicaManager.partition` raise."""
+    """Check a row and return it with its partition. Raises UnsupportedVersion, KafkaError.
+
+    The errors are those of `Partition.local_log` and `ReplicaManager.partition`.
+    """
     if asked.timestamp < 0 and version < SPECIAL.get(asked.timestamp, version + 1):
         raise UnsupportedVersion(f"ListOffsets v{version} does not know the timestamp {asked.timestamp}")
     row = _Row(
@@ -168,7 +172,7 @@ def _row(
 def _fill(
     response: ListOffsetsPartitionResponse, row: _Row, found: TimestampOffset | None
 ) -> ListOffsetsPartitionResponse:
-    """Offset and timestamp stay -1 if there is no such offset."""
+    """Fill in offset and timestamp of a row; both stay -1 if there is no such offset."""
     answer = offset_for_timestamp(
         row.partition, row.timestamp, found=found, is_read_committed=row.is_read_committed
     )

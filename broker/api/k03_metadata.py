@@ -6,8 +6,8 @@ operations of the cluster, v10 topic ids, v12 topics by id, v13 top-level error 
 Differs from Kafka: the response contains a topic that the request has created, where Kafka returns
 UNKNOWN_TOPIC_OR_PARTITION and the client retries. If all brokers are fenced, all are listed; Kafka lists none,
 and librdkafka (since 2.10) then drops the brokers that it knows and sends no request for five minutes.
-Touches: broker.metadata (read only); the controller, to create a topic. Many names and partitions take several turns of the
-loop; all are described as of one of them.
+Touches: broker.metadata (read only); the controller, to create a topic. Many names and partitions take
+several turns of the loop; all are described as of one of them.
 """
 
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
@@ -21,6 +21,7 @@ from ottla.broker.api.long_answers import ROWS_OF_STEP, Work, at_once_or_in_turn
 from ottla.broker.metadata_cache import ListenerBrokers
 from ottla.broker.request_context import RequestContext
 from ottla.broker.services import BrokerServices
+from ottla.metadata.image import PartitionImage, TopicImage
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode, InvalidRequest, InvalidTopic, KafkaError
 from ottla.protocol.messages.metadata import (
@@ -31,12 +32,12 @@ from ottla.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from ottla.protocol.metadata.image import PartitionImage, TopicImage
 from ottla.protocol.steps import NAMES_OF_STEP
 from ottla.protocol.topic_names import INTERNAL_TOPICS, check_topic_name
 from ottla.protocol.types import ZERO_UUID
 
-#: Topics that one request creates at most; the others are unknown in its answer, and created when the client asks again.
+#: Topics that one request creates at most; the others are unknown in its answer, and created when the client
+#: asks again.
 MOST_CREATED: Final = 1000
 
 #: A topic's name or id.
@@ -73,7 +74,7 @@ def _create_or_describe(
 
 
 def _keys(request: MetadataRequest, version: int) -> Generator[None, None, _Keys | None]:
-    """What the request names, each once: ids, or names; None for all topics. Raises InvalidRequest."""
+    """Return the requested ids, or else names, each once; None for all topics. Raises InvalidRequest."""
     if request.topics is None or (version == 0 and not request.topics):
         return None
     ids = yield from distinct(request.topics, _topic_id)
@@ -157,7 +158,11 @@ def _describe(
 
 
 def _found(asked: _Keys | None, broker: BrokerServices) -> Iterable[_Asked]:
-    """The requested topics, as they are now: all that exist are looked up in one turn, which are no more than the cluster has."""
+    """Look up the requested topics in one turn of the loop.
+
+    All rows show the same moment. The cost is bounded by the topics that exist, not by those that are
+    requested.
+    """
     image = broker.metadata.image
     # Partitions are copied: the image's own are replaced one by one.
     if asked is None:
@@ -169,7 +174,7 @@ def _found(asked: _Keys | None, broker: BrokerServices) -> Iterable[_Asked]:
 
 
 def _describe_topic(asked: str | UUID, topic: TopicImage | None) -> MetadataResponseTopic:
-    """A topic without its partitions, or the error of one that does not exist."""
+    """Describe a topic without its partitions, or the error of one that does not exist."""
     if topic is not None:
         return MetadataResponseTopic(
             name=topic.name, topic_id=topic.topic_id, is_internal=topic.name in INTERNAL_TOPICS
@@ -211,7 +216,7 @@ def _describe_partition(
 
 
 def refuse(request: MetadataRequest, error: KafkaError) -> MetadataResponse:
-    """The error in every requested topic; versions before 13 have no other field for it."""
+    """Return a response with the error in every requested topic; versions before 13 have no other field for it."""
     return MetadataResponse(
         error_code=error.code,
         topics=[
@@ -222,7 +227,10 @@ def refuse(request: MetadataRequest, error: KafkaError) -> MetadataResponse:
 
 
 def depends_on(broker: BrokerServices) -> object:
-    """The metadata, and a tenth of a second: a client that cannot reach the broker whose id is the controller's asks again."""
+    """Return the last applied offset of the metadata, and a time in tenths of a second.
+
+    The time is there for a client that cannot reach the broker whose id is the controller's: it asks again.
+    """
     return broker.metadata.last_applied_offset, int(broker.runtime.monotonic() * 10)
 
 

@@ -99,7 +99,7 @@ def _resolve(
 
 
 def refuse(request: OffsetCommitRequest, error: KafkaError) -> OffsetCommitResponse:
-    """The whole request failed."""
+    """Return a response with the error in every requested row: the whole request failed."""
     return commit_error(request, error.code)
 
 

@@ -6,7 +6,7 @@ require_stable (KIP-447), v8 several groups (KIP-709), v9 member (ignored for cl
 Differs from Kafka: while commits of the group wait for replicas, every OffsetFetch waits with them; Kafka returns
 the offsets before them if require_stable is not set. The offset of a deleted topic is not returned for a new one of
 the same name, in any version. Duplicates in the request are answered once.
-Touches: broker.metadata (read only), ottla.broker.groups. Waits for the replication of commits, also of those that a
+Touches: broker.metadata (read only), broker.groups. Waits for the replication of commits, also of those that a
 former leader has appended and this one has loaded. Many rows take several turns of the loop, and are then of several
 moments.
 """
@@ -48,7 +48,7 @@ _Wanted = dict[tuple[UUID, str], dict[int, None]]
 def handle(
     request: OffsetFetchRequest, context: RequestContext, broker: BrokerServices
 ) -> OffsetFetchResponse | Awaitable[OffsetFetchResponse]:
-    """One row for each group; up to v7 there is one group, and the response is its row."""
+    """Return a row for each group; up to v7 there is one group, and the response is its row."""
     return at_once_or_in_turns(_answer(request, context, broker), broker.runtime, broker.long_answers)
 
 
@@ -86,7 +86,9 @@ def _row_count(answer: Answer[OffsetFetchResponseGroup]) -> int:
 def _distinct(
     groups: list[OffsetFetchRequestGroup], parts: FreedInTurns
 ) -> Generator[None, None, list[OffsetFetchRequestGroup]]:
-    """Each group once, and in it each partition once: a short request must not cause a multiple of a long response.
+    """Return each group once, and in it each partition once.
+
+    A short request must not cause a multiple of a long response.
 
     A request for some partitions of a group and for all of them returns all.
     """
@@ -170,7 +172,7 @@ def _fetch(
 
 
 def _add_ids(fetched: OffsetFetchResponseGroup, broker: BrokerServices) -> Iterator[None]:
-    """All topics by id; a deleted topic has no id, and is omitted."""
+    """Name all topics by id; a deleted topic has no id, and is omitted."""
     topics = []
     for number, row in enumerate(fetched.topics):
         if number % ROWS_OF_STEP == ROWS_OF_STEP - 1:

@@ -87,7 +87,7 @@ def _answer(
 
 
 def _find(key: str, key_type: int, context: RequestContext, broker: BrokerServices) -> Coordinator:
-    """One row; without a coordinator, node -1, port -1 and an empty host."""
+    """Return the row of one key; without a coordinator, node -1, port -1 and an empty host."""
     row = Coordinator(key=key, node_id=-1, port=-1)
     try:
         if key_type == _TRANSACTION:

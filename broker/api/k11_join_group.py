@@ -33,7 +33,7 @@ def handle(
 
 
 def _of_version(response: JoinGroupResponse, version: int) -> JoinGroupResponse:
-    """No protocol is "" up to v6, null from v7 on."""
+    """Return the response as its version has it: no protocol is "" up to v6, null from v7 on."""
     response.protocol_name = response.protocol_name or (None if version >= 7 else "")
     return response
 

@@ -41,7 +41,7 @@ def handle(
 def _leave_in_steps(
     request: LeaveGroupRequest, broker: BrokerServices
 ) -> Generator[None, None, LeaveGroupResponse]:
-    """As many members in each step as leave together; an error of the group is that of the whole request."""
+    """Remove the members in steps of those that leave together; an error of the group is that of the whole request."""
     answer = LeaveGroupResponse()
     for at in range(0, len(request.members), MEMBERS_OF_STEP):
         if at:

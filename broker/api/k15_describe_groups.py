@@ -15,13 +15,17 @@ from ottla.broker.api.answering_each import answer_each
 from ottla.broker.request_context import RequestContext
 from ottla.broker.services import BrokerServices
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
+from ottla.protocol.messages.describe_groups import (
+    DescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
 
 
 def handle(
     request: DescribeGroupsRequest, context: RequestContext, broker: BrokerServices
 ) -> DescribeGroupsResponse | Awaitable[DescribeGroupsResponse]:
-    """One row for each distinct name: a short request must not cause a multiple of a long response."""
+    """Return a row for each distinct name: a short request must not cause a multiple of a long response."""
 
     def describe(group_id: str) -> DescribedGroup:
         group = broker.groups.describe(group_id, version=context.version)

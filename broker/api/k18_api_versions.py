@@ -15,6 +15,7 @@ from ottla.broker.api import Api, modules
 from ottla.broker.membership.envelope import FORWARDABLE
 from ottla.broker.request_context import RequestContext
 from ottla.broker.services import BrokerServices
+from ottla.metadata.features import SERVED_FEATURES
 from ottla.protocol.api_keys import KAFKA_VERSIONS, ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.api_versions import (
@@ -24,7 +25,6 @@ from ottla.protocol.messages.api_versions import (
     FinalizedFeatureKey,
     SupportedFeatureKey,
 )
-from ottla.protocol.metadata.features import SERVED_FEATURES
 
 #: KIP-511: valid names and versions of a client's software.
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
@@ -70,7 +70,7 @@ def unsupported_version() -> ApiVersionsResponse:
 
 
 def served(controller: Mapping[int, range] | None = None) -> list[ApiVersion]:
-    """A row for each module of `ottla.broker.api`.
+    """Return a row for each module of `ottla.broker.api`.
 
     Forwarded APIs are limited to the versions that the controller also serves, if these are known: an older
     controller would refuse the request in the envelope.
@@ -92,7 +92,10 @@ def served(controller: Mapping[int, range] | None = None) -> list[ApiVersion]:
 
 @cache
 def _own_rows() -> Mapping[int, ApiVersion]:
-    """By key, in its order. Kept: each connection asks, and a thousand may be opened at a time."""
+    """Return the rows by API key, in the key's order.
+
+    Kept: each connection asks, and a thousand may be opened at a time.
+    """
     rows = {}
     for key in sorted(modules()):
         versions = KAFKA_VERSIONS[ApiKey(key)]

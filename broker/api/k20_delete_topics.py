@@ -25,7 +25,7 @@ async def handle(
 
 
 def in_version(response: DeleteTopicsResponse, version: int) -> DeleteTopicsResponse:
-    """The same response with errors that this version has."""
+    """Replace, in the response, errors that this version does not have."""
     if version < 3:
         for row in response.responses:
             if row.error_code == ErrorCode.topic_deletion_disabled:

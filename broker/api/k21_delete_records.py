@@ -12,7 +12,7 @@ from typing import Final
 
 from ottla.broker.api import Api
 from ottla.broker.api.long_answers import ROWS_OF_STEP, at_once_or_in_turns
-from ottla.broker.replicas.delayed_produce import DeleteRecordsPartitionStatus
+from ottla.broker.replicas.leading.delayed_produce import DeleteRecordsPartitionStatus
 from ottla.broker.request_context import RequestContext
 from ottla.broker.services import BrokerServices
 from ottla.protocol.api_keys import ApiKey
@@ -29,7 +29,8 @@ from ottla.protocol.types import TopicPartition
 
 HIGH_WATERMARK = -1
 
-#: The number of partitions of one step, and so of a request that is handled at once: each rewrites a checkpoint of its log, in 0.5 to 1.5 ms.
+#: The number of partitions of one step, and so of a request that is handled at once: each rewrites a
+#: checkpoint of its log, in 0.5 to 1.5 ms.
 _DELETIONS_OF_STEP: Final = 2
 
 

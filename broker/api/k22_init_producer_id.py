@@ -24,7 +24,7 @@ UNKNOWN = -1
 def handle(
     request: InitProducerIdRequest, context: RequestContext, broker: BrokerServices
 ) -> InitProducerIdResponse | Awaitable[InitProducerIdResponse]:
-    """A new id with epoch 0, also if the producer had one before: without transactions there is no fencing."""
+    """Return a new id with epoch 0, also if the producer had one before: without transactions there is no fencing."""
     if request.transactional_id is not None:
         # An empty transactional id is invalid, unlike null.
         is_named = bool(request.transactional_id)

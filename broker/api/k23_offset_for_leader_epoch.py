@@ -19,7 +19,7 @@ from typing import Final
 
 from ottla.broker.api import Api
 from ottla.broker.api.long_answers import ROWS_OF_STEP, at_once_or_in_turns
-from ottla.broker.reads.list_offsets import check_high_watermark_is_known
+from ottla.broker.replicas.reading.list_offsets import check_high_watermark_is_known
 from ottla.broker.request_context import RequestContext
 from ottla.broker.services import BrokerServices
 from ottla.protocol.api_keys import ApiKey
@@ -40,7 +40,7 @@ CONSUMER: Final = -1
 def handle(
     request: OffsetForLeaderEpochRequest, context: RequestContext, broker: BrokerServices
 ) -> OffsetForLeaderEpochResponse | Awaitable[OffsetForLeaderEpochResponse]:
-    """Handle each partition separately."""
+    """Look up the end of the requested epoch, for each partition separately."""
     # Followers, which replicate nothing meanwhile, do not wait for other long answers.
     return at_once_or_in_turns(_answer(request, broker), broker.runtime)
 
@@ -68,7 +68,7 @@ def _answer(
 def answer_partition(
     topic: str, asked: OffsetForLeaderPartition, broker: BrokerServices, *, is_consumer: bool
 ) -> EpochEndOffset:
-    """One row: the largest known epoch up to the requested one, with its end offset; -1 for both if there is none."""
+    """Return the largest known epoch up to the requested one, with its end offset; -1 for both if there is none."""
     row = EpochEndOffset(partition=asked.partition)
     current = asked.current_leader_epoch
     try:

@@ -9,16 +9,16 @@ Touches: broker.metadata (read only); SECURITY_DISABLED without an authorizer. A
 from ottla.broker.api import Api
 from ottla.broker.request_context import RequestContext
 from ottla.broker.services import BrokerServices
+from ottla.metadata.acls import describe
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import SecurityDisabled
 from ottla.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
-from ottla.protocol.metadata.acls import describe
 
 
 def handle(
     request: DescribeAclsRequest, context: RequestContext, broker: BrokerServices
 ) -> DescribeAclsResponse:
-    """A row for each resource pattern, with its ACLs."""
+    """Return a row for each resource pattern, with its ACLs."""
     if not broker.config.get("authorizer.class.name"):
         raise SecurityDisabled("No Authorizer is configured on the broker")
     return describe(request, broker.metadata.image.acls.values())

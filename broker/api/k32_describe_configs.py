@@ -4,7 +4,7 @@ Who asks: admin clients (kafka-configs, web consoles), per topic, broker, group,
 Versions: v1-4. v1 sources and synonyms, v3 types and documentation, v4 flexible.
 Differs from Kafka: the documentation is our own; configurations of a logger are those of Python's logging;
 a resource that is named twice is described once.
-Touches: ottla.broker.config, broker.metadata (read only). Requests for many resources take several turns of the loop.
+Touches: ottla.config, broker.metadata (read only). Requests for many resources take several turns of the loop.
 """
 
 from collections.abc import Callable, Collection, Generator, Iterable
@@ -14,8 +14,11 @@ from typing import Final, Protocol
 
 from ottla.broker.api import Api
 from ottla.broker.api.altering_configs import BROKER_LOGGER
-from ottla.broker.config import BrokerConfig
-from ottla.broker.config.describe import (
+from ottla.broker.metadata_cache import MetadataCache
+from ottla.broker.request_context import RequestContext
+from ottla.config.broker_config import BrokerConfig
+from ottla.config.config_def import ConfigSource
+from ottla.config.describe import (
     ConfigRow,
     describe_broker,
     describe_client_metrics,
@@ -23,12 +26,10 @@ from ottla.broker.config.describe import (
     describe_group,
     describe_topic,
 )
-from ottla.broker.config.loggers import check_logger_resource, logger_levels
-from ottla.broker.config.names import node_id_of
-from ottla.broker.metadata_cache import MetadataCache
-from ottla.broker.request_context import RequestContext
+from ottla.config.loggers import check_logger_resource, logger_levels
+from ottla.config.names import node_id_of
+from ottla.metadata.image import ConfigResource, ConfigResourceType
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.config_def import ConfigSource
 from ottla.protocol.errors import InvalidRequest, KafkaError, UnknownTopicOrPartition
 from ottla.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -38,7 +39,6 @@ from ottla.protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-from ottla.protocol.metadata.image import ConfigResource, ConfigResourceType
 from ottla.protocol.steps import ROWS_OF_STEP, Step
 from ottla.protocol.topic_names import check_topic_name
 from ottla.runtime.turns import FreedInTurns, HasTurns, result_in_turns
@@ -47,7 +47,7 @@ _LOGGER_TYPE = 0
 #: The number of resources that are described in one turn of the loop: a millisecond for topics.
 RESOURCES_A_TURN: Final = 20
 
-#: By a resource's type and name: the names of the requested configurations; None: all.
+#: The resources by type and name, with the names of the requested configurations of each; None: all of them.
 _Wanted = dict[tuple[int, str], set[str] | None]
 _MakeResult = Callable[[ConfigRow], DescribeConfigsResourceResult]
 
@@ -57,25 +57,25 @@ class DescribesConfigs(Protocol):
 
     @property
     def node_id(self) -> int:
-        """Its node id."""
+        """The id of the node that handles the request."""
 
     @property
     def config(self) -> BrokerConfig:
-        """Its configuration."""
+        """The effective configuration of this node."""
 
     @property
     def metadata(self) -> MetadataCache:
-        """Its metadata cache."""
+        """The node's image of the cluster metadata."""
 
     @property
     def runtime(self) -> HasTurns:
-        """The turns of its loop."""
+        """The runtime with the turns of the node's event loop."""
 
 
 async def handle(
     request: DescribeConfigsRequest, context: RequestContext, broker: DescribesConfigs
 ) -> DescribeConfigsResponse:
-    """A result for each resource; an error of one does not affect the others."""
+    """Return a result for each resource; an error of one does not affect the others."""
     results: list[DescribeConfigsResult] = []
     parts = FreedInTurns(broker.runtime)
     resources = await result_in_turns(
@@ -94,7 +94,7 @@ async def handle(
 def _distinct(
     resources: Iterable[DescribeConfigsResource], parts: FreedInTurns
 ) -> Generator[None, None, _Wanted]:
-    """Each resource once: a short request must not cause a multiple of a long response."""
+    """Return each resource once: a short request must not cause a multiple of a long response."""
     distinct: _Wanted = {}
     step = Step()
     for resource in resources:

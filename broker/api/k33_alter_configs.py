@@ -8,9 +8,9 @@ Touches: broker.metadata (read only); the controller.
 
 from ottla.broker.api import Api
 from ottla.broker.api.altering_configs import Resource, alter, is_forwarded
-from ottla.broker.config.dynamic import validate_broker_alter
 from ottla.broker.request_context import RequestContext
 from ottla.broker.services import BrokerServices
+from ottla.config.dynamic import validate_broker_alter
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import InvalidRequest
 from ottla.protocol.messages.alter_configs import (

@@ -18,7 +18,12 @@ from ottla.broker.api.long_answers import ROWS_OF_STEP, at_once_or_in_turns
 from ottla.broker.request_context import RequestContext
 from ottla.broker.services import BrokerServices
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.errors import KafkaError, NotLeaderOrFollower, ReplicaNotAvailable, UnknownTopicOrPartition
+from ottla.protocol.errors import (
+    KafkaError,
+    NotLeaderOrFollower,
+    ReplicaNotAvailable,
+    UnknownTopicOrPartition,
+)
 from ottla.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
     AlterReplicaLogDirsRequest,

@@ -3,8 +3,8 @@
 Who asks: admin clients (kafka-log-dirs.sh); sent to each broker for its own directories.
 Versions: v1-5. v2 flexible, v3 a top-level error, v4 sizes of the volume (KIP-827), v5 is_cordoned (KIP-1066).
 Differs from Kafka: never throttles.
-Touches: ottla.storage.manager.log_manager (read only). Many replicas take several turns of the loop: which there are, and where,
-is of one moment, their sizes are not.
+Touches: ottla.storage.manager.log_manager (read only). Many replicas take several turns of the loop: which
+there are, and where, is of one moment, their sizes are not.
 """
 
 from collections.abc import Awaitable, Generator, Iterable, Mapping
@@ -30,14 +30,14 @@ from ottla.protocol.types import TopicPartition
 from ottla.storage.log import Log
 from ottla.storage.manager.log_manager import LogDirInfo
 
-#: By the path of a log directory and the name of a topic.
+#: The rows of topics by the path of a log directory and the name of a topic.
 _Topics = dict[str, dict[str, DescribeLogDirsTopic]]
 
 
 def handle(
     request: DescribeLogDirsRequest, context: RequestContext, broker: BrokerServices
 ) -> DescribeLogDirsResponse | Awaitable[DescribeLogDirsResponse]:
-    """Every directory, with the requested partitions that are in it (null topics: all)."""
+    """Describe every directory, with the requested partitions that are in it (null topics: all)."""
     return at_once_or_in_turns(_describe(request, broker), broker.runtime, broker.long_answers)
 
 
@@ -81,7 +81,7 @@ def _describe(
 def _wanted(
     topics: Iterable[DescribableLogDirTopic], logs: Mapping[TopicPartition, Log]
 ) -> Generator[None, None, dict[TopicPartition, Log]]:
-    """Those that are requested."""
+    """Return the requested topics and partitions."""
     wanted: dict[TopicPartition, Log] = {}
     step = Step(NAMES_OF_STEP)
     for topic in topics if logs else ():  # usually there are no future logs
@@ -99,7 +99,7 @@ def _wanted(
 def answer_directory(
     info: LogDirInfo, topics: Mapping[str, DescribeLogDirsTopic], *, is_cordoned: bool
 ) -> DescribeLogDirsResult:
-    """One directory; only KAFKA_STORAGE_ERROR if it is offline."""
+    """Describe one directory; only KAFKA_STORAGE_ERROR if it is offline."""
     path = str(info.path.absolute())
     if info.error is not None:
         return DescribeLogDirsResult(error_code=ErrorCode.kafka_storage_error, log_dir=path)

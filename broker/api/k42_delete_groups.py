@@ -21,7 +21,7 @@ from ottla.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGro
 def handle(
     request: DeleteGroupsRequest, context: RequestContext, broker: BrokerServices
 ) -> DeleteGroupsResponse | Awaitable[DeleteGroupsResponse]:
-    """One row for each distinct name."""
+    """Delete the groups; one row for each distinct name."""
     return answer_each(
         request.groups_names,
         broker.groups.delete,

@@ -10,13 +10,13 @@ from typing import cast
 
 from ottla.broker.api import Api
 from ottla.broker.api.altering_configs import BROKER_LOGGER, Resource, alter, is_forwarded, stored_overrides
-from ottla.broker.config.definitions import BROKER_CONFIGS
-from ottla.broker.config.dynamic import validate_broker_alter
-from ottla.broker.config.loggers import alter_loggers, check_logger_resource, validate_logger_alter
 from ottla.broker.request_context import RequestContext
 from ottla.broker.services import BrokerServices
+from ottla.config.config_def import AlterOperation, ConfigOperation, merge_operations
+from ottla.config.definitions import BROKER_CONFIGS
+from ottla.config.dynamic import validate_broker_alter
+from ottla.config.loggers import alter_loggers, check_logger_resource, validate_logger_alter
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.config_def import AlterOperation, ConfigOperation, merge_operations
 from ottla.protocol.errors import InvalidRequest
 from ottla.protocol.messages.incremental_alter_configs import (
     AlterableConfig,

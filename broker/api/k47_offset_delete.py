@@ -3,7 +3,8 @@
 Who asks: admin clients (kafka-consumer-groups.sh --delete-offsets); sent to the group's coordinator.
 Versions: v0.
 Differs from Kafka: nothing; the throttle time is 0.
-Touches: broker.metadata (read only), ottla.broker.groups, the offsets topic. Waits for the replication of the tombstones.
+Touches: broker.metadata (read only), ottla.broker.groups, the offsets topic. Waits for the replication of the
+tombstones.
 """
 
 from collections.abc import Awaitable, Generator

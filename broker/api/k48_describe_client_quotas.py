@@ -9,19 +9,19 @@ Touches: broker.metadata (read only).
 from ottla.broker.api import Api
 from ottla.broker.request_context import RequestContext
 from ottla.broker.services import BrokerServices
+from ottla.metadata.client_quotas import QuotaFilter, describe
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.messages.describe_client_quotas import (
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
 )
-from ottla.protocol.metadata.client_quotas import QuotaFilter, describe
 from ottla.protocol.refusals import refuse
 
 
 def handle(
     request: DescribeClientQuotasRequest, context: RequestContext, broker: BrokerServices
 ) -> DescribeClientQuotasResponse:
-    """A row for each entity that matches all components, and with `strict` has no other component."""
+    """Return a row for each entity that matches all components, and with `strict` has no other component."""
     return describe(QuotaFilter.of(request), broker.metadata.image.client_quotas)
 
 

@@ -27,7 +27,7 @@ from ottla.runtime.turns import FreedInTurns
 def handle(
     request: DescribeUserScramCredentialsRequest, context: RequestContext, broker: BrokerServices
 ) -> DescribeUserScramCredentialsResponse | Awaitable[DescribeUserScramCredentialsResponse]:
-    """A row for each requested user; an empty or null list means all users."""
+    """Return a row for each requested user; an empty or null list means all users."""
     return at_once_or_in_turns(_answer(request, broker), broker.runtime, broker.long_answers)
 
 

@@ -12,6 +12,7 @@ from ottla.broker.api import Api
 from ottla.broker.api.long_answers import ROWS_OF_STEP, at_once_or_in_turns
 from ottla.broker.request_context import RequestContext
 from ottla.broker.services import BrokerServices
+from ottla.metadata.image import ConfigResourceType, MetadataImage
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.error_code import ErrorCode
 from ottla.protocol.messages.list_config_resources import (
@@ -19,9 +20,8 @@ from ottla.protocol.messages.list_config_resources import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
-from ottla.protocol.metadata.image import ConfigResourceType, MetadataImage
 
-#: In the order of Kafka's response.
+#: The listed types of resources, in the order of Kafka's response.
 _LISTED = (
     ConfigResourceType.GROUP,
     ConfigResourceType.CLIENT_METRICS,

@@ -18,6 +18,7 @@ from ottla.broker.api.long_answers import ROWS_OF_STEP, at_once_or_in_turns, dis
 from ottla.broker.metadata_cache import ListenerBrokers
 from ottla.broker.request_context import RequestContext
 from ottla.broker.services import BrokerServices
+from ottla.metadata.image import PartitionImage, TopicImage
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode, InvalidRequest, InvalidTopic, KafkaError
 from ottla.protocol.messages.describe_topic_partitions import (
@@ -28,13 +29,12 @@ from ottla.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
     TopicRequest,
 )
-from ottla.protocol.metadata.image import PartitionImage, TopicImage
 from ottla.protocol.steps import NAMES_OF_STEP
 from ottla.protocol.topic_names import INTERNAL_TOPICS, check_topic_name
 
 _name: Callable[[TopicRequest], str] = attrgetter("name")
 
-#: Before all topics.
+#: The cursor before all topics.
 _FIRST: Final = Cursor(topic_name="", partition_index=0)
 #: A topic with the partitions that are described, and the index of the one after them, if there is one.
 _Page: TypeAlias = tuple[TopicImage, list[tuple[int, PartitionImage]], int | None]
@@ -43,7 +43,7 @@ _Page: TypeAlias = tuple[TopicImage, list[tuple[int, PartitionImage]], int | Non
 def handle(
     request: DescribeTopicPartitionsRequest, context: RequestContext, broker: BrokerServices
 ) -> DescribeTopicPartitionsResponse | Awaitable[DescribeTopicPartitionsResponse]:
-    """Topics sorted by name, from the cursor on, up to the limit of partitions."""
+    """Describe topics sorted by name, from the cursor on, up to the limit of partitions."""
     return at_once_or_in_turns(_answer(request, context, broker), broker.runtime, broker.long_answers)
 
 
@@ -98,7 +98,7 @@ def _answer(
 
 
 def _check_cursor(request: DescribeTopicPartitionsRequest, asked: Container[str]) -> None:
-    """Raises InvalidRequest."""
+    """Check that the cursor names a requested topic and a valid partition. Raises InvalidRequest."""
     cursor = request.cursor
     if cursor is None:
         return
@@ -111,7 +111,7 @@ def _check_cursor(request: DescribeTopicPartitionsRequest, asked: Container[str]
 def _pages(
     topics: Mapping[str, TopicImage], names: list[str], cursor: Cursor, limit: int
 ) -> dict[str, _Page]:
-    """By name, those of these topics that are described: from the cursor on, up to the limit of partitions."""
+    """Return, by name, the page of each topic that is described: from the cursor on, up to the limit of partitions."""
     pages: dict[str, _Page] = {}
     for name in names:
         topic = topics.get(name)
@@ -169,7 +169,7 @@ def _describe_partition(
 
 
 def refuse(request: DescribeTopicPartitionsRequest, error: KafkaError) -> DescribeTopicPartitionsResponse:
-    """The error in every requested topic: the response has no other field for it."""
+    """Return a response with the error in every requested topic: the response has no other field for it."""
     return DescribeTopicPartitionsResponse(
         topics=[
             DescribeTopicPartitionsResponseTopic(error_code=error.code, name=asked.name)

@@ -3,12 +3,15 @@
     request -> Api.depends_on(broker) --as when it was kept--> the kept bytes
                                       '--else--> decode -> handle -> encode -> keep
 
-Every client asks Metadata when it connects and every five minutes: equal requests, a thousand at a time after a restart, about
-metadata that has not changed in between. A kept answer of one topic takes the broker 17 us less (`time.thread_time`), of more topics
-more. ApiVersions is not kept: that is 11 us once in a connection, and clients' names and versions would push out the others.
-Invalidation: none to forget. An API says what its answers depend on beside the request and its listener (`Api.depends_on`); an
-answer is used while that is equal. No client's identity is part of it: once answers depend on the client's rights, so must this.
-Bounds: `MOST_ANSWERS` of at most `MOST_REQUEST_BYTES` and `MOST_ANSWER_BYTES`, the oldest is dropped; only answers that did not wait.
+Every client asks Metadata when it connects and every five minutes: equal requests, a thousand at a time after a
+restart, about metadata that has not changed in between. A kept answer of one topic takes the broker 17 us less
+(`time.thread_time`), of more topics more. ApiVersions is not kept: that is 11 us once in a connection, and clients'
+names and versions would push out the others.
+Invalidation: none to forget. An API says what its answers depend on beside the request and its listener
+(`Api.depends_on`); an answer is used while that is equal. No client's identity is part of it: once answers
+depend on the client's rights, so must this.
+Bounds: `MOST_ANSWERS` of at most `MOST_REQUEST_BYTES` and `MOST_ANSWER_BYTES`, the oldest is dropped; only
+answers that did not wait.
 Source: none in Kafka.
 """
 
@@ -29,7 +32,7 @@ class Asked(NamedTuple):
 
 
 class KeptAnswers:
-    """Those of one broker."""
+    """The encoded answers that one broker keeps, each with the state of which it was made."""
 
     def __init__(self) -> None:
         self._answers: dict[Asked, tuple[object, bytes]] = {}

@@ -25,7 +25,7 @@ H = TypeVar("H", bound=Hashable)
 
 #: The number of rows of one step, and so of an answer that is given at once: 0.1 to 0.5 ms.
 ROWS_OF_STEP: Final = 100
-#: What these count as, of the steps of a turn.
+#: The number of steps of a turn that `NAMES_OF_STEP` answers count as.
 _STEPS_OF_NAMES: Final = 10
 
 #: Yields between two steps, and returns the answer, which may have to be waited for.
@@ -35,11 +35,14 @@ Work: TypeAlias = Generator[None, None, R | Awaitable[R]]
 def at_once_or_in_turns(
     work: Work[R], runtime: HasTurns, lock: asyncio.Lock | None = None
 ) -> R | Awaitable[R]:
-    """The answer if the work is done in one step; else the rest is done in turns of the loop. Raises what a step raises.
+    """Return the answer if the work is done in one step; otherwise do the rest in turns of the loop.
 
-    Where other long work has had its part of this turn, the first step is done in a later one. `lock` is held for the others
-    (`BrokerServices.long_answers`): of a hundred answers that were made at the same time, none would be
-    complete before nearly all are, and each would hold its rows for as long. It is free while the answer is waited for.
+    Raises any error that a step raises.
+
+    Where other long work has had its part of this turn, the first step is done in a later one. `lock` is held
+    for the others (`BrokerServices.long_answers`): of a hundred answers that were made at the same time, none
+    would be complete before nearly all are, and each would hold its rows for as long. It is free while the
+    answer is waited for.
     """
     if runtime.turns.is_spent:
         return _all_in_turns(work, runtime, lock)
@@ -65,7 +68,7 @@ def distinct(rows: Collection[T], key: Callable[[T], H]) -> Generator[None, None
 
 
 def in_order(names: Collection[str]) -> Generator[None, None, list[str]]:
-    """All names, sorted in steps."""
+    """Return all names, sorted in steps."""
     if len(names) <= NAMES_OF_STEP:
         return sorted(names)
     parts: list[list[str]] = []
@@ -79,7 +82,7 @@ def in_order(names: Collection[str]) -> Generator[None, None, list[str]]:
 def when_all(
     answers: Sequence[Answer[A]], convert: Callable[[list[A]], R], runtime: HasTurns
 ) -> R | Awaitable[R]:
-    """All answers in their order, converted when the last of them is available; many are collected in turns of the loop."""
+    """Convert all answers, in their order, when the last one is available; many are collected in turns of the loop."""
     if len(answers) <= ROWS_OF_STEP:
         return after_all(answers, convert)
     return _one_after_the_other(answers, convert, runtime)
@@ -98,7 +101,10 @@ async def _one_after_the_other(
 
 
 async def _all_in_turns(work: Work[R], runtime: HasTurns, lock: asyncio.Lock | None) -> R:
-    """The first step waits for its turn only, not for the lock: a short answer does not wait until a long one is complete."""
+    """Do the work in turns of the loop, the first step without the lock.
+
+    So a short answer does not wait until a long one is complete.
+    """
     answers: list[R | Awaitable[R]] = []
 
     def first_step() -> Iterator[None]:

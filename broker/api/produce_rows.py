@@ -125,7 +125,7 @@ def with_error_fields(row: Row) -> PartitionProduceResponse:
 
 
 def _without_errors(answers: list[AnsweredTopic]) -> list[tuple[str | UUID, list[AppendedRow]]] | None:
-    """The same, if every row is appended; else None."""
+    """Return the same answers if every row is appended, else None."""
     for _, rows in answers:
         for row in rows:
             if type(row) is not AppendedRow:
@@ -134,7 +134,7 @@ def _without_errors(answers: list[AnsweredTopic]) -> list[tuple[str | UUID, list
 
 
 def close_on_error(answers: list[AnsweredTopic]) -> None:
-    """With acks=0. Raises UnansweredError if a row has an error."""
+    """Raise UnansweredError if a row of a Produce with acks=0 has an error: its connection has to be closed."""
     failures = (
         f"{key}-{row.index}: {ErrorCode(row.error_code).name}"
         for key, rows in answers
@@ -146,7 +146,7 @@ def close_on_error(answers: list[AnsweredTopic]) -> None:
 
 
 def encode(answers: list[AnsweredTopic], context: RequestContext, broker: BrokerServices) -> Buffers:
-    """Header and body of the response."""
+    """Encode header and body of the response at once."""
     appended = _without_errors(answers)
     if appended is not None:
         return [codec.encode_appended(context.version, context.correlation_id, appended)]
@@ -156,7 +156,7 @@ def encode(answers: list[AnsweredTopic], context: RequestContext, broker: Broker
 def encode_in_steps(
     answers: list[AnsweredTopic], context: RequestContext, broker: BrokerServices
 ) -> Generator[None, None, Buffers]:
-    """The same bytes, of any number of rows in short steps."""
+    """Encode header and body of a response with any number of rows, in short steps."""
     response = ProduceResponse()
     refused: list[tuple[PartitionKey, PartitionProduceResponse]] = []
     step = Step(ROWS_OF_STEP)

@@ -6,11 +6,11 @@
 A producer sends its requests with the same client id, acks and timeout: they differ in the correlation id and in what
 follows the head.
 
-Life: it is made of a request that was parsed and handled (`Api.repeated`), is kept in the connection's `session`, and is
-replaced by that of the next request that has to be parsed, or ends with the connection: then it is closed. A connection has
-one, of at most `MAX_BYTES`.
-Invalidation: it says what bytes mean, nothing else, so that no event can make it wrong. What `handle` knows besides is its own to
-keep right (`ottla.broker.reads.repeated_fetches`).
+Life: it is made of a request that was parsed and handled (`Api.repeated`), is kept in the connection's
+`session`, and is replaced by that of the next request that has to be parsed, or ends with the connection:
+then it is closed. A connection has one, of at most `MAX_BYTES`.
+Invalidation: it says what bytes mean, nothing else, so that no event can make it wrong. What `handle` knows
+besides is its own to keep right (`ottla.broker.replicas.reading.repeated_fetches`).
 
 Source: none in Kafka.
 """
@@ -25,13 +25,13 @@ from ottla.protocol.framing import RequestHeader
 #: Heads that are larger are not kept: a client id may have 32,767 bytes, and a broker has many connections.
 MAX_BYTES: Final = 512
 
-#: API key and version, and the correlation id.
+#: The beginning of each request: API key and version, and the correlation id.
 _BEFORE: Final = ">ii"
 _BEFORE_BYTES: Final = 8
 
 
 class RequestHead:
-    """See the module."""
+    """The first bytes of a connection's last request, and how a request that begins with the same ones is handled."""
 
     __slots__ = (
         "_first",
@@ -55,7 +55,7 @@ class RequestHead:
         repeated: Repeated,
         counter: RequestCounter,
     ) -> None:
-        """Of a frame whose body begins at `body_at`; `counter` counts the requests of this API and version."""
+        """Make the head of a frame whose body begins at `body_at`; `counter` counts such requests."""
         self.key, self.version, _, self.client_id = header
         self.body_at = body_at
         self.counter = counter
@@ -75,7 +75,7 @@ class RequestHead:
 def request_head(
     served: Api, frame: memoryview, header: RequestHeader, body_at: int, counter: RequestCounter
 ) -> RequestHead | None:
-    """The head of a request that was handled; None if the next one has to be parsed, too."""
+    """Return the head of a request that was handled; None if the next one has to be parsed, too."""
     assert served.repeated is not None, served.key
     repeated = served.repeated(header.api_version, frame[body_at:])
     if repeated is None or body_at + repeated.size_bytes > MAX_BYTES:

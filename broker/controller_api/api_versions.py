@@ -8,6 +8,7 @@ Differs from Kafka: the security APIs and delegation tokens, which are not serve
 from ottla.broker.api.k18_api_versions import is_plausible_client
 from ottla.broker.controller_api.services import QUORUM_REQUESTS, ControllerServices
 from ottla.broker.request_context import RequestContext
+from ottla.metadata.features import UNDERSTOOD_FEATURES
 from ottla.protocol.api_keys import KAFKA_VERSIONS, ApiKey, ApiListener, listeners
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.api_versions import (
@@ -17,7 +18,6 @@ from ottla.protocol.messages.api_versions import (
     FinalizedFeatureKey,
     SupportedFeatureKey,
 )
-from ottla.protocol.metadata.features import UNDERSTOOD_FEATURES
 
 _OWN = frozenset({ApiKey.API_VERSIONS, ApiKey.ENVELOPE, ApiKey.DESCRIBE_CLUSTER, ApiKey.DESCRIBE_CONFIGS})
 

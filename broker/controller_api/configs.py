@@ -13,14 +13,17 @@ from typing import Final, cast
 from ottla.broker.api import k32_describe_configs
 from ottla.broker.api.altering_configs import BROKER_LOGGER, Resource, alter
 from ottla.broker.api.k44_incremental_alter_configs import operation_of
-from ottla.broker.config.definitions import BROKER_CONFIGS
-from ottla.broker.config.loggers import alter_loggers, check_logger_resource, validate_logger_alter
 from ottla.broker.controller_api.services import ControllerServices
 from ottla.broker.request_context import RequestContext
-from ottla.protocol.config_def import merge_operations
+from ottla.config.config_def import merge_operations
+from ottla.config.definitions import BROKER_CONFIGS
+from ottla.config.loggers import alter_loggers, check_logger_resource, validate_logger_alter
+from ottla.metadata.image import ConfigResource, ConfigResourceType
 from ottla.protocol.errors import InvalidConfig
 from ottla.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
-from ottla.protocol.messages.alter_configs import AlterConfigsResourceResponse as ReplacedConfigsResourceResponse
+from ottla.protocol.messages.alter_configs import (
+    AlterConfigsResourceResponse as ReplacedConfigsResourceResponse,
+)
 from ottla.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from ottla.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -28,7 +31,6 @@ from ottla.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from ottla.protocol.metadata.image import ConfigResource, ConfigResourceType
 
 _CORDONED: Final = "cordoned.log.dirs"
 
@@ -36,14 +38,14 @@ _CORDONED: Final = "cordoned.log.dirs"
 async def describe(
     request: DescribeConfigsRequest, context: RequestContext, services: ControllerServices
 ) -> DescribeConfigsResponse:
-    """As a broker's handler, for this node."""
+    """Describe configurations in the same way as a broker, with this node's own configuration and metadata."""
     return await k32_describe_configs.handle(request, context, services)
 
 
 async def alter_incrementally(
     request: IncrementalAlterConfigsRequest, context: RequestContext, services: ControllerServices
 ) -> IncrementalAlterConfigsResponse:
-    """Alter loggers here, and everything else by the active controller."""
+    """Alter the loggers of this node here, and all other configurations at the active controller."""
 
     def check(resource: Resource) -> bool:
         operations = [operation_of(cast("AlterableConfig", config)) for config in resource.configs]
@@ -67,7 +69,7 @@ async def alter_incrementally(
 async def replace(
     request: AlterConfigsRequest, context: RequestContext, services: ControllerServices
 ) -> AlterConfigsResponse:
-    """Replace configurations by the active controller."""
+    """Replace configurations at the active controller."""
 
     def check(resource: Resource) -> bool:
         if resource.resource_type == ConfigResourceType.BROKER:
@@ -85,7 +87,10 @@ def _stored(broker: str, services: ControllerServices) -> dict[str, str]:
 
 
 def _check_cordoned(before: Mapping[str, str | None], after: Mapping[str, str | None]) -> None:
-    """Only removal is accepted: a broker validates added directories before it forwards them. Raises InvalidConfig."""
+    """Check that cordoned.log.dirs only loses entries. Raises InvalidConfig.
+
+    A broker validates added directories before it forwards them.
+    """
     if not _entries(after.get(_CORDONED)) <= _entries(before.get(_CORDONED)):
         raise InvalidConfig(
             f"A controller can only take entries away from {_CORDONED}; ask the broker itself."

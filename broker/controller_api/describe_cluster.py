@@ -8,13 +8,13 @@ Differs from Kafka: nothing known.
 from ottla.broker.api import authorized_operations as operations
 from ottla.broker.controller_api.services import ControllerServices
 from ottla.broker.request_context import RequestContext
+from ottla.metadata.features import CONTROLLER_REGISTRATION_3_7_IV0
 from ottla.protocol.errors import ErrorCode, UnsupportedVersion
 from ottla.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
-from ottla.protocol.metadata.features import CONTROLLER_REGISTRATION_3_7_IV0
 
 _BROKERS, _CONTROLLERS = 1, 2
 

@@ -40,12 +40,12 @@ from ottla.runtime.turns import FreedInTurns, result_in_turns
 
 logger = logging.getLogger(__name__)
 
-#: Handled at once, from this node's own state.
+#: The APIs that are handled at once, from this node's own state.
 _LOCAL: Final[Mapping[int, Callable[[Any, RequestContext, ControllerServices], Any]]] = {
     ApiKey.API_VERSIONS: api_versions.handle,
     ApiKey.DESCRIBE_CLUSTER: describe_cluster.handle,
 }
-#: Checked here before the controller decides, or handled here by a coroutine.
+#: The APIs whose requests are checked here before the controller decides, or are handled here by a coroutine.
 _CONFIG_HANDLERS: Final[Mapping[int, Callable[[Any, RequestContext, ControllerServices], Awaitable[Any]]]] = {
     ApiKey.DESCRIBE_CONFIGS: configs.describe,
     ApiKey.ALTER_CONFIGS: configs.replace,
@@ -124,7 +124,7 @@ class ControllerDispatcher:
         context: RequestContext,
         _parts: FreedInTurns | None,
     ) -> Buffers:
-        """The response; `_parts` are those of a request of many rows, and are held as long as it is."""
+        """Respond when the response is available; `_parts` of a request of many rows are held until then."""
         message = await self._decide(request, context)
         if header.api_key in _WITH_RECORDS:
             return _encoded(header, message)
@@ -132,7 +132,7 @@ class ControllerDispatcher:
         return [head, await self._encode(header, message)]
 
     async def _encode(self, header: RequestHeader, message: Any) -> bytes:  # noqa: ANN401
-        """A response of any number of rows, in turns of the loop if they are many."""
+        """Encode a response of any number of rows, in turns of the loop if they are many."""
         parts = FreedInTurns(self._services.runtime)
         encoding = encode_response_in_steps(header.api_key, header.api_version, message, parts)
         encoded = at_once_or_in_turns(encoding, self._services.runtime)
@@ -149,8 +149,14 @@ class ControllerDispatcher:
         except Exception as error:  # noqa: BLE001 a handler's bug must not end the connections of others
             return self._refusal(message, context, error)
 
-    async def _decide(self, message: Any, context: RequestContext, *, is_forwarded: bool = False) -> Any:  # noqa: ANN401
-        """The response of the controller or the quorum, or the one that refuses the request as a whole."""
+    async def _decide(
+        self,
+        message: Any,  # noqa: ANN401
+        context: RequestContext,
+        *,
+        is_forwarded: bool = False,
+    ) -> Any:  # noqa: ANN401
+        """Return the response of the controller or the quorum, or the one that refuses the request as a whole."""
         try:
             # A broker has checked the requests that it forwards, and has removed its loggers from them.
             if not is_forwarded and (handle := _CONFIG_HANDLERS.get(context.api_key)) is not None:

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from ottla.broker.config import BrokerConfig
 from ottla.broker.membership.controller_channel import LeaderWatch, LocalController
 from ottla.broker.metadata_cache import MetadataCache
+from ottla.config.broker_config import BrokerConfig
 from ottla.protocol.api_keys import ApiKey
 from ottla.runtime import Runtime
 

@@ -7,10 +7,10 @@
 | `joining`, `syncing`, `leaving`, `sessions` | the effects of each request, and of timers, on a group |
 | `rebalance` | the join phase, which all of them may start or end |
 | `storing` | the continuation after a group's record is committed or could not be written |
-| `offsets`, `offset_manager` | committed offsets: look-up, open transactions; requests about them, expiry (OffsetMetadataManager) |
-| `shard` | groups and offsets of one partition of `__consumer_offsets`: requests in, records out (GroupCoordinatorShard) |
-| `log_state`, `loader`, `group_restoring`, `resuming` | the replay of a partition, and its groups (CoordinatorLoaderImpl) |
-| `shard_runtime`, `record_writer`, `cleanup`, `timers` | the shell of a shard: actions, appends, expiry, timers (CoordinatorContext) |
+| `offsets`, `offset_manager` | committed offsets, also of open transactions; requests, expiry (OffsetMetadataManager) |
+| `shard` | one partition of `__consumer_offsets`: requests in, records out (GroupCoordinatorShard) |
+| `log_state`, `loader`, `group_restoring`, `resuming` | the replay of a partition (CoordinatorLoaderImpl) |
+| `shard_runtime`, `record_writer`, `cleanup`, `timers` | the shell of a shard (CoordinatorContext) |
 | `coordinator_runtime` | the shards that this broker leads: loads and unloads them (CoordinatorRuntime) |
 | `delayed_join` | JoinGroup and SyncGroup requests that wait for other members |
 | `coordinator` | the service: finds a group's shard, maps errors to responses (GroupCoordinatorService) |

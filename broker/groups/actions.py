@@ -30,7 +30,7 @@ class JoinPhaseExpired:
 
     @property
     def slot(self) -> TimerSlot:
-        """The join phase has one timer."""
+        """The slot of the join phase, which has one timer."""
         return JOIN_SLOT
 
 
@@ -43,7 +43,7 @@ class InitialDelayExpired:
 
     @property
     def slot(self) -> TimerSlot:
-        """The join phase has one timer."""
+        """The slot of the join phase, which has one timer."""
         return JOIN_SLOT
 
 
@@ -55,7 +55,7 @@ class SyncPhaseExpired:
 
     @property
     def slot(self) -> TimerSlot:
-        """The sync phase has one timer."""
+        """The slot of the sync phase, which has one timer."""
         return SYNC_SLOT
 
 
@@ -67,7 +67,7 @@ class SessionExpired:
 
     @property
     def slot(self) -> TimerSlot:
-        """One timer for each member."""
+        """The slot of the member's session timer: one timer for each member."""
         return session_slot(self.member_id)
 
 
@@ -76,7 +76,7 @@ Timer = JoinPhaseExpired | InitialDelayExpired | SyncPhaseExpired | SessionExpir
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class AssignmentStored:
-    """The leader's assignment of this generation."""
+    """A record to be stored: it has the leader's assignment of this generation."""
 
     generation_id: int
     assignments: dict[str, bytes]
@@ -84,7 +84,10 @@ class AssignmentStored:
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class StaticMemberStored:
-    """A static member's new id, in the same generation (KIP-345); the old values are restored if the write fails."""
+    """A record to be stored: it has a static member's new id, in the same generation (KIP-345).
+
+    The old values are restored if the write fails.
+    """
 
     group_instance_id: str
     member_id: str
@@ -98,14 +101,14 @@ class StaticMemberStored:
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class EmptyGenerationStored:
-    """The generation without members. No request waits for it."""
+    """A record to be stored: it has the generation without members. No request waits for it."""
 
     generation_id: int
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class NewGroupStored:
-    """The first record of a group, written before it has a generation."""
+    """A record to be stored: the first one of a group, written before it has a generation."""
 
 
 Stored = AssignmentStored | StaticMemberStored | EmptyGenerationStored | NewGroupStored
@@ -113,7 +116,7 @@ Stored = AssignmentStored | StaticMemberStored | EmptyGenerationStored | NewGrou
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class AnswerJoin:
-    """Answer a JoinGroup."""
+    """Answer the JoinGroup whose sender waits at `waiter`."""
 
     waiter: object
     response: JoinGroupResponse
@@ -121,7 +124,7 @@ class AnswerJoin:
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class AnswerSync:
-    """Answer a SyncGroup."""
+    """Answer the SyncGroup whose sender waits at `waiter`."""
 
     waiter: object
     response: SyncGroupResponse

@@ -14,7 +14,7 @@ Answer: TypeAlias = A | Future[A]
 
 
 def after(answer: "Answer[A]", convert: Callable[[A], B]) -> "Answer[B]":
-    """The converted response, when it is available. `convert` must not raise: errors are responses, too."""
+    """Convert the response when it is available. `convert` must not raise: errors are responses, too."""
     if not isinstance(answer, Future):
         return convert(answer)
     if answer.done():
@@ -28,7 +28,9 @@ def after(answer: "Answer[A]", convert: Callable[[A], B]) -> "Answer[B]":
 def later(
     loop: AbstractEventLoop, when: Callable[[Callable[[], None]], None], make: "Callable[[], Answer[A]]"
 ) -> "Future[A]":
-    """The response that `make` returns when `when` calls back, or the error that it raises; not made if this is cancelled before.
+    """Make the response when `when` calls back; return its future, which also gets an error that `make` raises.
+
+    `make` is not called if the future is cancelled before.
 
     What is called back never raises: others wait behind it.
     """
@@ -52,7 +54,7 @@ def later(
 
 
 def after_all(answers: "Sequence[Answer[A]]", convert: Callable[[list[A]], B]) -> "Answer[B]":
-    """All responses in their order, converted when the last of them is available."""
+    """Convert all responses, in their order, when the last of them is available."""
     waiting = [answer for answer in answers if isinstance(answer, Future) and not answer.done()]
 
     def collect() -> B:
@@ -76,7 +78,9 @@ def after_all(answers: "Sequence[Answer[A]]", convert: Callable[[list[A]], B]) -
 
 
 def _complete(response: "Future[B]", make: Callable[[], B]) -> None:
-    """Set what `make` returns, raises, or is cancelled by; nothing if the response is not awaited, as its connection is closed.
+    """Set the response to the result of `make`, to its error, or cancel it; nothing if the response is not awaited.
+
+    A response is not awaited any more when its connection is closed.
 
     Called by what completes a future, so it never raises: the response would never be set, and others wait behind it.
     """
@@ -91,7 +95,7 @@ def _complete(response: "Future[B]", make: Callable[[], B]) -> None:
 
 
 def error_of(done: "Future[None]") -> KafkaError | None:
-    """Why an append was not committed; None if it was."""
+    """Return the reason why an append was not committed; None if it was."""
     if done.cancelled():
         return NotCoordinator("the broker is stopping")
     error = done.exception()

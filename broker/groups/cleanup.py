@@ -33,7 +33,11 @@ _TOO_LARGE: Final = (ErrorCode.message_too_large, ErrorCode.record_list_too_larg
 
 
 class Cleanup:
-    """See the module. The shard must be loaded."""
+    """Appends tombstones to one shard's partition, for offsets and groups that have expired or whose topics
+    are deleted.
+
+    The shard must be loaded.
+    """
 
     def __init__(self, shard: Shard, writer: RecordWriter, topic_partition: TopicPartition) -> None:
         self._shard = shard
@@ -60,8 +64,8 @@ class Cleanup:
     def delete_lost_topics(self) -> Iterator[None]:
         """Delete the offsets of topics that were deleted while no broker led this partition.
 
-        Not while an open transaction has written the same offset, perhaps of a new topic with that name: a tombstone would
-        remove that one, too.
+        Not while an open transaction has written the same offset, perhaps of a new topic with that name: a
+        tombstone would remove that one, too.
         """
         found: list[GroupRecord] = []
         #: The ids of topics that exist; an offset without an id may be of any topic.
@@ -100,7 +104,7 @@ class Cleanup:
         self._write(records)
 
     def _write(self, records: list[GroupRecord]) -> bool:
-        """Append and replay records without waiting for followers; whether the log accepts more.
+        """Append and replay records without waiting for followers; return whether the log accepts more.
 
         A batch that is too large for the topic is halved. Any other error ends the loop: the next batch would probably
         fail, too, and expired offsets are found again by the next run.

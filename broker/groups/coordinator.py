@@ -71,7 +71,11 @@ class GroupCoordinator:
         is_named: Callable[[int], bool],
         topics: Topics,
     ) -> None:
-        """`is_named`: whether clients take this broker for the leader of a partition of the offsets topic, by the metadata."""
+        """Create the coordinator.
+
+        `is_named` returns whether the metadata names this broker as the leader of a partition of the offsets
+        topic: then clients send requests here.
+        """
         self.config = config
         self._runtime = runtime
         self._partition_count = partition_count
@@ -101,15 +105,21 @@ class GroupCoordinator:
         return self.shards.shard(self.partition_for(group_id))
 
     def _members_shard_of(self, group_id: str) -> ShardRuntime:
-        """As `_shard_of`, for requests of members; the group with an empty id has no members, only offsets."""
+        """Return the group's shard for a request of a member; the group with an empty id has no members, only
+        offsets.
+
+        Raises InvalidGroupId, NotCoordinator, CoordinatorNotAvailable.
+        """
         self._check_members_group(group_id)
         return self._shard_of(group_id)
 
     def _when_ready(self, group_id: str, make: "Callable[[], Answer[T]]") -> "Answer[T]":
-        """What `make` returns, at once or when the group's partition is loaded, if this broker is its coordinator.
+        """Return the result of `make`, at once or when the group's partition is loaded, if this broker is its
+        coordinator.
 
-        FindCoordinator names the leader as soon as the metadata does. The replica becomes leader a moment later, of fifty new
-        partitions some hundred ms; a request that arrives meanwhile waits (at most `LOAD_WAIT_S`) instead of being refused.
+        FindCoordinator names the leader as soon as the metadata does. The replica becomes leader a moment
+        later, of fifty new partitions some hundred ms; a request that arrives meanwhile waits (at most
+        `LOAD_WAIT_S`) instead of being refused.
         """
         if not self._has_to_load(group_id):
             return make()
@@ -132,7 +142,7 @@ class GroupCoordinator:
     def join(
         self, request: JoinGroupRequest, *, version: int, client_id: str, client_host: str
     ) -> Answer[JoinGroupResponse]:
-        """JoinGroup: answered when the group's next generation begins."""
+        """Handle JoinGroup: it is answered when the group's next generation begins."""
 
         def answer() -> Answer[JoinGroupResponse]:
             try:
@@ -173,7 +183,7 @@ class GroupCoordinator:
         return waiter.answer()
 
     def sync(self, request: SyncGroupRequest) -> Answer[SyncGroupResponse]:
-        """SyncGroup: answered when the leader's assignment is in the log."""
+        """Handle SyncGroup: it is answered when the leader's assignment is in the log."""
         try:
             shard_runtime = self._members_shard_of(request.group_id)
             group = shard_runtime.shard.groups.get(request.group_id)
@@ -186,7 +196,7 @@ class GroupCoordinator:
         return waiter.answer()
 
     def heartbeat(self, request: HeartbeatRequest) -> HeartbeatResponse:
-        """Heartbeat: never waits."""
+        """Handle Heartbeat: restart the member's session timer, and answer at once."""
         try:
             shard_runtime = self._members_shard_of(request.group_id)
             group = shard_runtime.shard.groups.get(request.group_id)
@@ -202,7 +212,7 @@ class GroupCoordinator:
         return HeartbeatResponse(error_code=error)
 
     def leave(self, request: LeaveGroupRequest) -> LeaveGroupResponse:
-        """LeaveGroup: never waits, although the group may append its empty generation."""
+        """Handle LeaveGroup: it is answered at once, although the group may append its empty generation."""
         try:
             shard_runtime = self._members_shard_of(request.group_id)
             group = shard_runtime.shard.groups.get(request.group_id)
@@ -225,14 +235,17 @@ class GroupCoordinator:
     # Groups
 
     def describe(self, group_id: str, *, version: int) -> DescribedGroup:
-        """One row of DescribeGroups; also of the group with an empty id."""
+        """Describe a group as one row of DescribeGroups; also the group with an empty id."""
         try:
             return self._shard_of(group_id).shard.describe(group_id, version=version)
         except KafkaError as error:
             return DescribedGroup(group_id=group_id, error_code=client_error_code(error))
 
     def list_groups(self, states: Collection[str] = (), types: Collection[str] = ()) -> ListGroupsResponse:
-        """ListGroups: the groups that this broker coordinates, filtered as by `Shard.list_groups`. An error while any partition is loaded."""
+        """List the groups that this broker coordinates, filtered as by `Shard.list_groups`.
+
+        The response has an error while any partition is being loaded.
+        """
         if not self.shards.is_active:
             return ListGroupsResponse(error_code=ErrorCode.coordinator_not_available)
         response = ListGroupsResponse()
@@ -246,7 +259,7 @@ class GroupCoordinator:
         return response
 
     def delete(self, group_id: str) -> Answer[DeletableGroupResult]:
-        """One row of DeleteGroups: an empty group and all its offsets."""
+        """Delete an empty group and all its offsets, as one row of DeleteGroups."""
 
         def answer(error: KafkaError | None) -> DeletableGroupResult:
             code = ErrorCode.none if error is None else client_error_code(error)
@@ -261,7 +274,7 @@ class GroupCoordinator:
     # Offsets
 
     def commit_offsets(self, request: OffsetCommitRequest, *, version: int) -> Answer[OffsetCommitResponse]:
-        """OffsetCommit of existing topics, with their names and ids."""
+        """Handle OffsetCommit of existing topics, with their names and ids."""
         return self._when_ready(request.group_id, lambda: self._commit_offsets(request, version))
 
     def _commit_offsets(self, request: OffsetCommitRequest, version: int) -> Answer[OffsetCommitResponse]:
@@ -289,11 +302,12 @@ class GroupCoordinator:
         require_stable: bool,
         complete: "Callable[[OffsetFetchResponseGroup], Iterator[None]]",
     ) -> Generator[None, None, Answer[OffsetFetchResponseGroup]]:
-        """One group of OffsetFetch; its topics have names. An error applies to the whole group. In steps.
+        """Handle one group of OffsetFetch, whose topics have names, in steps. An error applies to the whole group.
 
         The response waits until all earlier commits, of this leader or another, are below the high watermark: a
         consumer that resumes from an offset must never see it decrease. Kafka waits like this with `require_stable`
-        only, and otherwise responds with what the high watermark has passed. `complete` changes the rows in steps before.
+        only, and otherwise responds with what the high watermark has passed. `complete` changes the rows in
+        steps before.
         """
         fetching = self._fetch_offsets(asked, require_stable, complete)
         if not self._has_to_load(asked.group_id):
@@ -340,7 +354,7 @@ class GroupCoordinator:
         return ensure_future(rest())
 
     def delete_offsets(self, request: OffsetDeleteRequest) -> Answer[OffsetDeleteResponse]:
-        """OffsetDelete of existing topics (KIP-496)."""
+        """Handle OffsetDelete of existing topics (KIP-496)."""
 
         def refuse(error: KafkaError) -> OffsetDeleteResponse:
             return OffsetDeleteResponse(error_code=client_error_code(error))
@@ -356,7 +370,7 @@ class GroupCoordinator:
 
 
 def _named_in_refusal(request: JoinGroupRequest, error: KafkaError) -> str:
-    """The member id of a JoinGroup's response: none where the shard cannot be used, as in Kafka."""
+    """Return the member id for the response to a refused JoinGroup: none if the shard cannot be used, as in Kafka."""
     return "" if isinstance(error, NotCoordinator | CoordinatorLoadInProgress) else request.member_id
 
 

@@ -24,7 +24,7 @@ class Appended(Protocol):
 
 
 class CoordinatorLog(Protocol):
-    """The offsets topic's partitions on this broker."""
+    """The partitions of the offsets topic on this broker, as their coordinator uses them."""
 
     def append_as_coordinator(
         self, topic_partition: TopicPartition, batch: bytes | bytearray | memoryview
@@ -34,7 +34,7 @@ class CoordinatorLog(Protocol):
     def committed(
         self, topic_partition: TopicPartition, end_offset: int, *, timeout_ms: int
     ) -> "Future[None] | None":
-        """A future that completes when the high watermark reaches `end_offset`; None if it has.
+        """Return a future that completes when the high watermark reaches `end_offset`; None if it has.
 
         The future fails with KafkaError.
         """

@@ -1,7 +1,7 @@
-"""Coordinator runtime: the shards that this broker leads, loaded and unloaded as leadership of their partitions changes.
+"""Coordinator runtime: loads and unloads the shards of this broker as the leadership of their partitions changes.
 
-    no shard --on_election--> loading, one partition after the other --> active --on_resignation--> kept for `KEPT_S` --> discarded
-                                      ^------------------ on_election ---------------------------------'
+    no shard --on_election--> loading, one by one --> active --on_resignation--> kept for `KEPT_S` --> discarded
+                                   ^------------------ on_election ------------------'
 
 Source: CoordinatorRuntime (scheduleLoadOperation, scheduleUnloadOperation) of Kafka 4.3.
 """
@@ -31,7 +31,10 @@ LOAD_WAIT_S: Final = 1.0
 
 
 class CoordinatorRuntime:
-    """See the module. A `LeadershipListener`, for the partitions of the offsets topic."""
+    """Holds the shards of all partitions of the offsets topic that this broker leads, and loads and unloads them.
+
+    Implements `LeadershipListener`.
+    """
 
     def __init__(self, *, config: GroupConfig, log: CoordinatorLog, runtime: Runtime, topics: Topics) -> None:
         self._config = config
@@ -48,7 +51,8 @@ class CoordinatorRuntime:
         #: One partition is unloaded at a time: fifty tasks together would block the loop for a tenth of a second.
         self._unloads = Lock()
         self.is_active = False
-        #: Partition -> what waits for its shard to be loaded; at most one request of each connection.
+        #: Partition -> callbacks of the requests that wait for its shard to be loaded; at most one of each
+        #: connection.
         self._waiting: dict[int, list[Callable[[], None]]] = {}
 
     def start(self) -> None:
@@ -71,7 +75,10 @@ class CoordinatorRuntime:
         self.resumables.clear()
 
     def shard(self, partition: int) -> ShardRuntime:
-        """The shard of a partition of the offsets topic. Raises NotCoordinator; CoordinatorNotAvailable before `start`."""
+        """Return the shard of a partition of the offsets topic.
+
+        Raises NotCoordinator; CoordinatorNotAvailable before `start`.
+        """
         if not self.is_active:
             raise CoordinatorNotAvailable("the coordinator does not run")
         shard = self.by_partition.get(partition)
@@ -93,7 +100,7 @@ class CoordinatorRuntime:
         waiting.append(wake)
 
     def _wake(self, partition: int, waiting: list[Callable[[], None]] | None = None) -> None:
-        """Wake what waits for the partition, in turns of the loop; with `waiting` only if that is what waits still."""
+        """Wake the callbacks that wait for the partition, in turns of the loop; with `waiting`, only these."""
         current = self._waiting.get(partition)
         if current and (waiting is None or waiting is current):
             del self._waiting[partition]
@@ -186,7 +193,10 @@ class CoordinatorRuntime:
             self._runtime.create_task(self.expire_all(), name="expire committed offsets")
 
     async def expire_all(self) -> None:
-        """Delete expired offsets and groups, and offsets of topics that are gone, of all shards; schedule the next run."""
+        """Clean up all shards, and schedule the next run.
+
+        Deletes expired offsets and groups, and offsets of deleted topics.
+        """
         try:
             for shard in list(self.by_partition.values()):
                 await shard.expire()

@@ -16,7 +16,7 @@ from asyncio import AbstractEventLoop
 from typing import TypeVar
 
 from ottla.broker.groups.answers import Answer
-from ottla.broker.purgatory.delayed_response import DelayedResponse
+from ottla.broker.replicas.waiting.delayed_response import DelayedResponse
 
 T = TypeVar("T")
 
@@ -31,7 +31,7 @@ class DelayedGroupResponse(DelayedResponse[T]):
         self._response: T | None = None
 
     def complete_with(self, response: T) -> None:
-        """The group returns the waiter, with its response."""
+        """Complete the waiter with the response that the group returns for it."""
         assert self._response is None, "a group returns each waiter once"
         self._response = response
         self.force_complete()
@@ -45,6 +45,6 @@ class DelayedGroupResponse(DelayedResponse[T]):
         return self._response is not None
 
     def respond(self) -> T:
-        """The group's response."""
+        """Return the response that the group has returned for this waiter."""
         assert self._response is not None
         return self._response

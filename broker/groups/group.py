@@ -35,7 +35,7 @@ _LAST_GENERATION: Final = 2**31 - 1
 
 
 class ClassicGroup:
-    """See the module."""
+    """A consumer group of the classic protocol: its members, generation, protocols and delayed requests."""
 
     def __init__(
         self,
@@ -56,9 +56,9 @@ class ClassicGroup:
         #: When the group entered its state; None if an old record does not have it.
         self.state_timestamp_ms = state_timestamp_ms
         self.generation_id = generation_id
-        #: None for a group that only keeps offsets.
+        #: The type of the members' protocol; None for a group that only keeps offsets.
         self.protocol_type = protocol_type
-        #: Chosen for this generation; None without members.
+        #: The protocol that was chosen for this generation; None without members.
         self.protocol_name = protocol_name
         self.leader_id = leader_id
         self.members: dict[str, Member] = {}
@@ -70,9 +70,9 @@ class ClassicGroup:
         self.pending_sync: dict[str, None] = {}
         #: The topics that this generation's members subscribe to; None if they cannot be determined.
         self.subscribed_topics: frozenset[str] | None = None
-        #: A member joined during the initial delay, which may be extended.
+        #: Whether a member joined during the initial delay, which may then be extended.
         self.is_new_member_added = False
-        #: The join phase was restarted, because no member joined within the rebalance timeout.
+        #: Whether the join phase was restarted, because no member joined within the rebalance timeout.
         self.has_restarted_join_phase = False
         #: Invariant: the number of members with a join_waiter.
         self.awaiting_join_count = 0
@@ -96,7 +96,7 @@ class ClassicGroup:
 
     @property
     def is_consumer_group(self) -> bool:
-        """Whether its members use the embedded consumer protocol."""
+        """Whether the group's members use the embedded consumer protocol."""
         return self.protocol_type == CONSUMER_PROTOCOL_TYPE
 
     # Members
@@ -199,7 +199,7 @@ class ClassicGroup:
 
     @property
     def has_all_members_joined(self) -> bool:
-        """Whether all members wait for the next generation, and no assigned id is pending."""
+        """Whether all members wait for the next generation, and no assigned member id is pending."""
         return len(self.members) == self.awaiting_join_count and not self.pending_join
 
     @property
@@ -241,7 +241,8 @@ class ClassicGroup:
 
     def start_next_generation(self, *, now_ms: int) -> None:
         """Start the next generation with the present members: select the protocol, await the leader's assignment."""
-        # After the last one that a message can hold (only a record that no coordinator wrote gets there) the first one follows.
+        # After the last one that a message can hold (only a record that no coordinator wrote gets there) the
+        # first one follows.
         self.generation_id = self.generation_id + 1 if self.generation_id < _LAST_GENERATION else 0
         self.protocol_name = self.select_protocol() if self.members else None
         self.subscribed_topics = self.compute_subscribed_topics()
@@ -251,7 +252,7 @@ class ClassicGroup:
         )
 
     def compute_subscribed_topics(self) -> frozenset[str] | None:
-        """All topics that members subscribe to; None for another protocol or an unreadable subscription."""
+        """Return all topics that members subscribe to; None for another protocol or an unreadable subscription."""
         if not self.is_consumer_group:
             return None
         if not self.members:
@@ -259,7 +260,8 @@ class ClassicGroup:
         if self.protocol_name is None:
             return None
         topics: set[str] = set()
-        # Members of one application have the same subscription, and reading it takes longer than all else of a generation.
+        # Members of one application have the same subscription, and reading it takes longer than all else of
+        # a generation.
         for subscription in {member.subscription(self.protocol_name) for member in self.members.values()}:
             subscribed = subscribed_topics(subscription)
             if subscribed is None:

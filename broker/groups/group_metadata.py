@@ -44,11 +44,12 @@ def new_group_value(group: ClassicGroup) -> GroupMetadataValue:
 
 
 def group_from_value(group_id: str, value: GroupMetadataValue, config: GroupConfig) -> ClassicGroup:
-    """The group of a record value: Stable if it has members, else Empty.
+    """Restore the group of a record value: Stable if it has members, else Empty.
 
     The record has only the selected one of a member's protocols. A rejoining member names others, too, which counts
-    as a change and rebalances the group. Raises MalformedMessage if two members have the same id or instance id; what else no
-    coordinator writes (members without a protocol, a leader that is no member, a negative generation) is put right.
+    as a change and rebalances the group. Raises MalformedMessage if two members have the same id or instance
+    id; what else no coordinator writes (members without a protocol, a leader that is no member, a negative
+    generation) is put right.
     """
     ids = [member.member_id for member in value.members]
     instances = [member.group_instance_id for member in value.members if member.group_instance_id is not None]

@@ -71,7 +71,7 @@ def _add(shard: Shard, group: ClassicGroup | None) -> None:
 def _groups_of_offsets(
     shard: Shard, state: LogState, *, now_ms: int, is_wanted: Callable[[], bool]
 ) -> Iterator[None]:
-    """Consumers with manual assignment have a group without members, only for its offsets."""
+    """Create a group without members for offsets without a group, as consumers with manual assignment commit them."""
     for group_id in state.offsets.group_ids:
         if not is_wanted():
             return

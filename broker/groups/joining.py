@@ -10,7 +10,14 @@ Source: GroupMetadataManager.classicGroupJoin of Kafka 4.3.
 from dataclasses import dataclass
 from typing import assert_never
 
-from ottla.broker.groups.actions import Action, AnswerJoin, SessionExpired, SetTimer, StaticMemberStored, Store
+from ottla.broker.groups.actions import (
+    Action,
+    AnswerJoin,
+    SessionExpired,
+    SetTimer,
+    StaticMemberStored,
+    Store,
+)
 from ottla.broker.groups.group import ClassicGroup
 from ottla.broker.groups.group_metadata import group_value
 from ottla.broker.groups.group_state import GroupState
@@ -70,7 +77,10 @@ def join(group: ClassicGroup, request: JoinGroupRequest, joiner: Joiner, *, now_
 
 
 def _has_room_for(group: ClassicGroup, member_id: str) -> bool:
-    """group.max.size (KIP-389). In a join phase the members that have joined count, so the last to join are refused."""
+    """Whether a member with this id fits into the group by group.max.size (KIP-389).
+
+    In a join phase the members that have joined count, so the last to join are refused.
+    """
     member = group.members.get(member_id)
     match group.state:
         case GroupState.PREPARING_REBALANCE:
@@ -171,7 +181,7 @@ def _update_member(
 def _replace_static_member(
     group: ClassicGroup, request: JoinGroupRequest, joiner: Joiner, member_id: str, *, now_ms: int
 ) -> list[Action]:
-    """A static member's process has restarted: replace its member id, without a rebalance if possible."""
+    """Replace the member id of a static member whose process has restarted, without a rebalance if possible."""
     instance_id = request.group_instance_id
     assert instance_id is not None
     old_member_id, old_leader_id = group.static_members[instance_id], group.leader_id

@@ -34,17 +34,17 @@ class ReplicaLog(Protocol):
 
     @property
     def log_start_offset(self) -> int:
-        """The first offset."""
+        """The log start offset of the replica."""
 
     @property
     def log_end_offset(self) -> int:
-        """The end, exclusive."""
+        """The log end offset of the replica, exclusive."""
 
     def epoch_for_offset(self, offset: int) -> int | None:
         """The leader epoch in which `offset` was written."""
 
     def read_for_replay(self, offset: int, *, max_bytes: int) -> bytes:
-        """Batches from the one that contains `offset` on; see `ottla.storage.log_reader.LogReader`. [any thread]"""
+        """Read batches from the one that contains `offset` on, as `LogReader.read_for_replay` does. [any thread]"""
 
 
 async def load(
@@ -142,13 +142,13 @@ class _Piece:
         yield
 
     def take_large(self) -> tuple[BatchHeader, memoryview] | None:
-        """The batch at which `small_batches` has stopped; None at the end."""
+        """Take the batch at which `small_batches` has stopped; None at the end."""
         large, self._large = self._large, None
         return large if self.is_wanted() else None
 
 
 def _small_payload(header: BatchHeader, batch: memoryview) -> bytes | None:
-    """The batch's records, or None if a thread has to decompress them. Raises KafkaError."""
+    """Return the batch's records decompressed, or None if a thread has to decompress them. Raises KafkaError."""
     if header.records_count == 0:
         return b""  # compaction has removed its records
     if not header.is_compressed:

@@ -21,23 +21,28 @@ from ottla.protocol.types import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-#: Replayed without a pause: a tenth of a millisecond.
+#: The number of records that are replayed without a pause: a tenth of a millisecond.
 _RECORDS_A_STEP: Final = 16
 #: Records and batches that are skipped with a line of their own in the log; the others are counted.
 _SKIPPED_LINES: Final = 10
 
 
 class LogState:
-    """See the module. `next_offset` is the end of the replay so far (exclusive); None before the first batch."""
+    """The result of replaying one partition of the offsets topic up to an offset: committed offsets and group
+    records.
+
+    `next_offset` is the end of the replay so far (exclusive); None before the first batch.
+    """
 
     def __init__(self, topic_partition: TopicPartition) -> None:
         self.topic_partition = topic_partition
         self.offsets = OffsetStore()
         #: Group -> the encoded value of its newest record: only a group's last generation is ever decoded.
         self.groups: dict[str, bytes] = {}
-        #: Every record before it is replayed, while `is_complete`.
+        #: While `is_complete`, every record before this offset is replayed.
         self.next_offset: int | None = None
-        #: False once records were appended after one that is not replayed: then there is a gap before `next_offset`.
+        #: Whether there is no gap before `next_offset`; False once records were appended after one that is
+        #: not replayed.
         self.is_complete = True
         #: The end offset of the batch whose replay was started last.
         self._begun_end = 0
@@ -46,7 +51,7 @@ class LogState:
 
     @property
     def end_offset(self) -> int:
-        """No record from this offset on is replayed; beyond `next_offset` if the replay of a batch was interrupted."""
+        """The offset from which on no record is replayed; beyond `next_offset` after an interrupted batch."""
         return max(self._begun_end, self.next_offset or 0)
 
     def replay_batch(self, header: BatchHeader, payload: bytes) -> Iterator[None]:
@@ -82,7 +87,7 @@ class LogState:
             )
 
     def report_skipped(self) -> None:
-        """A part of the log is replayed: log how many records and batches were skipped without a line of their own."""
+        """Log how many records and batches of the replayed part were skipped without a line of their own."""
         if self._skipped_count > _SKIPPED_LINES:
             logger.warning(
                 "%s: %d more records or batches before offset %d are skipped",

@@ -9,7 +9,7 @@ Protocols = tuple[tuple[str, bytes], ...]
 
 @dataclass(slots=True, kw_only=True)
 class Member:
-    """A member: its identity, protocols, assignment and delayed requests."""
+    """A member of a classic group: its identity, protocols, assignment and delayed requests."""
 
     member_id: str
     #: Set for a static member (KIP-345): its membership survives a restart of its process.
@@ -24,7 +24,8 @@ class Member:
     join_waiter: object | None = None
     #: The SyncGroup that waits for the leader's assignment.
     sync_waiter: object | None = None
-    #: It has received no JoinGroup response yet, so it does not know its id and cannot send heartbeats.
+    #: Whether it has received no JoinGroup response yet, so that it does not know its id and cannot send
+    #: heartbeats.
     is_new: bool = False
 
     @property
@@ -38,18 +39,18 @@ class Member:
 
     @property
     def protocol_names(self) -> frozenset[str]:
-        """The names of its protocols."""
+        """The names of the protocols that the member supports."""
         return frozenset(name for name, _ in self.protocols)
 
     def subscription(self, protocol: str | None) -> bytes:
-        """Its subscription for this protocol, which must be one of its own."""
+        """Return the member's subscription for this protocol, which must be one of its own."""
         for name, metadata in self.protocols:
             if name == protocol:
                 return metadata
         raise AssertionError(f"member {self.member_id} does not support protocol {protocol!r}")
 
     def vote(self, candidates: Container[str]) -> str:
-        """The candidate that it prefers; at least one of its protocols must be a candidate."""
+        """Return the candidate that the member prefers; at least one of its protocols must be a candidate."""
         for name, _ in self.protocols:
             if name in candidates:
                 return name

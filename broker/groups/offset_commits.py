@@ -27,11 +27,14 @@ class TopicCommit(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetCommits:
-    """See the module. Its length is the number of records, which have the order of the rows."""
+    """The offsets of one OffsetCommit request.
+
+    Its length is the number of records, which have the order of the rows.
+    """
 
     group_id: str
     commit_timestamp_ms: int
-    #: -1: as long as the group's retention says.
+    #: The time at which the offsets expire; -1: when the group's retention ends.
     expire_timestamp_ms: int
     topics: Sequence[TopicCommit]
 

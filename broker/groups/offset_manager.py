@@ -53,11 +53,11 @@ _FIRST_COMMIT_VERSION_WITH_GROUP_ID_NOT_FOUND: Final = 9
 
 
 class Topic(Protocol):
-    """A topic of the cluster."""
+    """A topic of the cluster, as its offsets refer to it."""
 
     @property
     def topic_id(self) -> UUID:
-        """Its id (KIP-516)."""
+        """The topic's id (KIP-516)."""
 
 
 class Topics(Protocol):
@@ -71,7 +71,7 @@ class Topics(Protocol):
 
 
 class OffsetManager:
-    """See the module."""
+    """Handles OffsetCommit, OffsetFetch and OffsetDelete of one shard's groups, and finds their expired offsets."""
 
     def __init__(self, config: GroupConfig, store: OffsetStore, topics: Topics) -> None:
         self._config = config
@@ -83,7 +83,9 @@ class OffsetManager:
     def commit(
         self, group: ClassicGroup | None, request: OffsetCommitRequest, *, version: int, now_ms: int
     ) -> tuple[OffsetCommits, OffsetCommitResponse, list[Action]]:
-        """What is committed; its topics exist and have names. A commit restarts the member's session timer.
+        """Return the commits, the response and the actions of an OffsetCommit, whose topics exist and have names.
+
+        A commit restarts the member's session timer.
 
         Raises what `ClassicGroup.check_offset_commit` does, and for a group that does not exist
         GroupIdNotFound, or IllegalGeneration for clients that do not know that error.
@@ -136,10 +138,10 @@ class OffsetManager:
     def fetch(
         self, asked: OffsetFetchRequestGroup, *, require_stable: bool
     ) -> Generator[None, None, OffsetFetchResponseGroup]:
-        """Committed offsets of the requested partitions, or of all if `topics` is null; read in steps.
+        """Return the committed offsets of the requested partitions, or of all if `topics` is null; reads in steps.
 
-        Those of one step are of one moment. The offset of a topic that was deleted is none of a new topic with the same name, also
-        where the request names no id. Kafka returns it up to v9 until its coordinator has deleted it.
+        Those of one step are of one moment. The offset of a topic that was deleted is none of a new topic with the
+        same name, also where the request names no id. Kafka returns it up to v9 until its coordinator has deleted it.
         """
         response = OffsetFetchResponseGroup(group_id=asked.group_id)
         step = Step(_FETCHED_OF_STEP)
@@ -162,7 +164,7 @@ class OffsetManager:
         return response
 
     def _committed(self, group_id: str) -> Iterator[OffsetFetchRequestTopics]:
-        """All partitions for which the group has offsets; those of topics that have none any more when they are read are omitted."""
+        """Yield all partitions for which the group has offsets; topics that have none any more are omitted."""
         for name in list(self._store.of_group(group_id)):
             if indexes := list(self._store.of_group(group_id).get(name, ())):
                 yield OffsetFetchRequestTopics(name=name, partition_indexes=indexes)
@@ -172,7 +174,10 @@ class OffsetManager:
     def delete(
         self, group: ClassicGroup, request: OffsetDeleteRequest
     ) -> tuple[list[GroupRecord], OffsetDeleteResponse]:
-        """Tombstones for offsets of topics without subscription (KIP-496). Raises GroupIdNotFound, NonEmptyGroup."""
+        """Return tombstones for offsets of topics without subscription (KIP-496).
+
+        Raises GroupIdNotFound, NonEmptyGroup.
+        """
         group.check_offset_delete()
         records: list[GroupRecord] = []
         response = OffsetDeleteResponse()
@@ -195,7 +200,7 @@ class OffsetManager:
         ]
 
     def delete_all(self, group_id: str) -> list[GroupRecord]:
-        """Tombstones for all offsets of a group, those of open transactions included."""
+        """Return tombstones for all offsets of a group, those of open transactions included."""
         committed = [
             OffsetAt(group_id, topic, partition)
             for topic, partitions in self._store.of_group(group_id).items()
@@ -206,12 +211,12 @@ class OffsetManager:
     def delete_topics(
         self, group_id: str, topics: Iterable[tuple[UUID, str]], *, limit: int
     ) -> list[GroupRecord]:
-        """Tombstones for the group's offsets of deleted topics (id, name); at most `limit`."""
+        """Return tombstones for at most `limit` of the group's offsets of deleted topics (id, name)."""
         found = (at for topic_id, name in topics for at in self._store.of_topic(group_id, name, topic_id))
         return [tombstone(at) for at in islice(dict.fromkeys(found), limit)]
 
     def expire(self, group: ClassicGroup, *, now_ms: int, limit: int) -> list[GroupRecord]:
-        """Tombstones for the group's expired offsets; at most `limit`, the first ones."""
+        """Return tombstones for the group's expired offsets; at most `limit`, the first ones."""
         return [tombstone(at) for at in islice(self._expired(group, now_ms=now_ms), limit)]
 
     def has_offsets_besides(self, group_id: str, deleted: list[GroupRecord]) -> bool:
@@ -220,7 +225,9 @@ class OffsetManager:
         return kept > 0 or self._store.has_pending(group_id)
 
     def _expired(self, group: ClassicGroup, *, now_ms: int) -> Iterator[OffsetAt]:
-        """Retention counts from the commit; in a group whose members have all left, from when it became empty.
+        """Find the expired offsets of the group. Retention counts from the commit.
+
+        In a group whose members have all left, it counts from the time when the group became empty.
 
         In a group with members only offsets of topics without subscription expire, which requires a stable consumer
         group: the subscriptions of others are unknown.

@@ -21,17 +21,17 @@ class CommittedOffset(NamedTuple):
     offset: int
     commit_timestamp_ms: int
     leader_epoch: int | None = None
-    #: Client-defined text.
+    #: The text that the client has stored with the offset.
     metadata: str = ""
-    #: Set by OffsetCommit v2-4 with a retention time of the client.
+    #: The time at which the offset expires; set by OffsetCommit v2-4 with a retention time of the client.
     expire_timestamp_ms: int | None = None
-    #: `UUID.int`; None in records of brokers before 4.3.
+    #: The topic's id, `UUID.int`; None in records of brokers before 4.3.
     topic_id: int | None = None
     #: The offset of its record in the offsets topic.
     record_offset: int | None = None
 
     def is_for(self, topic_id: UUID) -> bool:
-        """Whether it is of this topic, not of a deleted one with the same name; True if either id is unknown."""
+        """Whether the offset is of this topic, not of a deleted one with the same name; True if an id is unknown."""
         return self.topic_id is None or topic_id.int in (ZERO_UUID.int, self.topic_id)
 
 
@@ -56,7 +56,7 @@ class OffsetStore:
         self._pending: dict[int, dict[OffsetAt, CommittedOffset]] = {}
 
     def of_group(self, group_id: str) -> Offsets:
-        """All committed offsets of the group."""
+        """Return all committed offsets of the group."""
         return self._by_group.get(group_id, {})
 
     def count_of(self, group_id: str) -> int:
@@ -64,7 +64,7 @@ class OffsetStore:
         return sum(map(len, self._by_group.get(group_id, {}).values()))
 
     def get(self, at: OffsetAt) -> CommittedOffset | None:
-        """The committed offset, or None."""
+        """Return the committed offset, or None."""
         return self._by_group.get(at.group_id, {}).get(at.topic, {}).get(at.partition)
 
     def is_pending(self, at: OffsetAt) -> bool:
@@ -124,7 +124,10 @@ class OffsetStore:
         return list(dict.fromkeys([*self._by_group, *pending]))
 
     def each(self) -> Iterator[tuple[OffsetAt, CommittedOffset]]:
-        """Every committed offset; of a topic whose offsets change meanwhile as they were when the iterator reached it."""
+        """Iterate over every committed offset.
+
+        A topic whose offsets change meanwhile is read as it was when the iterator reached it.
+        """
         for group_id in list(self._by_group):
             for topic in list(self.of_group(group_id)):
                 for partition, offset in list(self.of_group(group_id).get(topic, {}).items()):

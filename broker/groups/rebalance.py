@@ -36,7 +36,7 @@ _MAX_REASON: Final = 255
 
 
 def truncated_reason(reason: str | None) -> str:
-    """A client's reason for joining or leaving (KIP-800), truncated for the log."""
+    """Return a client's reason for joining or leaving (KIP-800), truncated for the log."""
     return (reason or "no reason given")[:_MAX_REASON]
 
 

@@ -22,7 +22,7 @@ from ottla.runtime import Runtime
 
 A = TypeVar("A")
 
-#: What is appended at once: records, or those of an OffsetCommit, which may be thousands.
+#: The records of one append: single ones, or those of an OffsetCommit, which may be thousands.
 Appendable: TypeAlias = Sequence[GroupRecord] | OffsetCommits
 
 
@@ -30,11 +30,11 @@ class Replay(Protocol):
     """Applies appended records to the shard."""
 
     def __call__(self, records: Appendable, *, first_offset: int) -> None:
-        """`first_offset` is that of the first one in the offsets topic."""
+        """Apply the records; `first_offset` is the offset of the first one in the offsets topic."""
 
 
 class RecordWriter:
-    """See the module; for the time that this broker leads the shard's partition."""
+    """Appends the records of one shard while this broker leads its partition, and responds on their commit."""
 
     def __init__(
         self, state: LogState, *, config: GroupConfig, log: CoordinatorLog, runtime: Runtime, replay: Replay
@@ -53,11 +53,11 @@ class RecordWriter:
         self._uncommitted: dict[str, int] = {}
 
     def on_loaded(self) -> None:
-        """The state was loaded up to its `next_offset`, which need not be committed yet."""
+        """Note the end of the loaded state, its `next_offset`, which need not be committed yet."""
         self._loaded_end = self._state.next_offset
 
     def close(self) -> None:
-        """The leadership has ended: what waits is answered with NOT_COORDINATOR when its append completes."""
+        """End the leadership: responses that wait for an append become NOT_COORDINATOR when it completes."""
         self._is_closed = True
 
     def append(self, records: Appendable) -> tuple[int, "Future[None] | None"]:
@@ -86,7 +86,7 @@ class RecordWriter:
         return appended.first_offset, pending
 
     def append_and_replay(self, records: Appendable) -> tuple[int, "Future[None] | None"]:
-        """The same, and replay them: (end offset, a future of the commit or None). Raises KafkaError."""
+        """Append the records and replay them: (end offset, a future of the commit or None). Raises KafkaError."""
         first_offset, pending = self.append(records)
         self._replay(records, first_offset=first_offset)
         return first_offset + len(records), pending

@@ -51,7 +51,7 @@ def heartbeat(group: ClassicGroup, request: HeartbeatRequest) -> tuple[ErrorCode
 
 
 def on_timer(group: ClassicGroup, timer: Timer, *, now_ms: int) -> list[Action]:
-    """A timer that the group has set has expired."""
+    """Apply a timer of the group that has expired."""
     if group.state is GroupState.DEAD:
         return []
     match timer:
@@ -103,7 +103,7 @@ def _expire_pending_sync(group: ClassicGroup, timer: SyncPhaseExpired, *, now_ms
 
 
 def on_loaded(group: ClassicGroup, *, now_ms: int) -> list[Action]:
-    """The group was loaded from the log: restart all sessions, since members may have had no coordinator meanwhile."""
+    """Restart all sessions of a loaded group, since its members may have had no coordinator meanwhile."""
     actions: list[Action] = [restart_session_timer(member) for member in group.members.values()]
     if len(group.members) > group.config.max_size:
         actions += prepare_rebalance(group, "group.max.size is smaller than before", now_ms=now_ms)

@@ -43,7 +43,7 @@ class Shard:
         self._offset_manager = OffsetManager(config, self.offsets, topics)
 
     def group(self, group_id: str) -> ClassicGroup:
-        """The group, or GroupIdNotFound."""
+        """Return the group. Raises GroupIdNotFound."""
         group = self.groups.get(group_id)
         if group is None:
             raise GroupIdNotFound(f"Group {group_id} not found.")
@@ -81,24 +81,27 @@ class Shard:
     def commit_offsets(
         self, request: OffsetCommitRequest, *, version: int, now_ms: int
     ) -> tuple[OffsetCommits, OffsetCommitResponse, list[Action]]:
-        """See `OffsetManager.commit`."""
+        """Return the records, the response and the actions of an OffsetCommit (`OffsetManager.commit`)."""
         group = self.groups.get(request.group_id)
         return self._offset_manager.commit(group, request, version=version, now_ms=now_ms)
 
     def fetch_offsets(
         self, asked: OffsetFetchRequestGroup, *, require_stable: bool
     ) -> Generator[None, None, OffsetFetchResponseGroup]:
-        """See `OffsetManager.fetch`."""
+        """Return the committed offsets for one group of an OffsetFetch (`OffsetManager.fetch`)."""
         return self._offset_manager.fetch(asked, require_stable=require_stable)
 
     def delete_offsets(self, request: OffsetDeleteRequest) -> tuple[list[GroupRecord], OffsetDeleteResponse]:
-        """See `OffsetManager.delete`. Raises GroupIdNotFound, NonEmptyGroup."""
+        """Return tombstones and the response of an OffsetDelete (`OffsetManager.delete`).
+
+        Raises GroupIdNotFound, NonEmptyGroup.
+        """
         return self._offset_manager.delete(self.group(request.group_id), request)
 
     def delete_topics(
         self, group_id: str, topics: Iterable[tuple[UUID, str]], *, limit: int
     ) -> list[GroupRecord]:
-        """See `OffsetManager.delete_topics`."""
+        """Return tombstones for at most `limit` of the group's offsets of deleted topics (id, name)."""
         return self._offset_manager.delete_topics(group_id, topics, limit=limit)
 
     def has_topic(self, topic_id: UUID) -> bool:
@@ -108,12 +111,12 @@ class Shard:
     # Ends of groups
 
     def delete_group(self, group_id: str) -> list[GroupRecord]:
-        """Tombstones for a group and its offsets. Raises GroupIdNotFound, NonEmptyGroup."""
+        """Return tombstones for a group and its offsets. Raises GroupIdNotFound, NonEmptyGroup."""
         self.group(group_id).check_delete()
         return [*self._offset_manager.delete_all(group_id), _group_tombstone(group_id)]
 
     def expire(self, group: ClassicGroup, *, now_ms: int, limit: int) -> list[GroupRecord]:
-        """Tombstones for the group's expired offsets, and for an empty group without other offsets.
+        """Return tombstones for the group's expired offsets, and for an empty group without other offsets.
 
         At most `limit` of them, the first ones.
         """
@@ -144,7 +147,10 @@ class Shard:
         ]
 
     def describe(self, group_id: str, *, version: int) -> DescribedGroup:
-        """A group and its members. A group that does not exist is Dead, with an error code from version 6 on."""
+        """Describe a group and its members.
+
+        A group that does not exist is Dead, with an error code from version 6 on.
+        """
         try:
             group = self.group(group_id)
         except KafkaError as error:

@@ -54,20 +54,21 @@ from ottla.runtime.turns import in_turns
 
 logger = logging.getLogger(__name__)
 
-#: Session timers set in one step.
+#: The number of session timers that are set in one step.
 _ACTIONS_A_STEP: Final = 100
 #: How long after the load this broker's metadata may lack a topic that the former leader knew, in seconds.
 #:
-#: Every offset that was loaded was committed while another broker, or this one, led in an earlier epoch; its metadata was then
-#: older than what this broker has applied, except that a leader may resign some turns after its metadata says so. What
-#: is not in the metadata by then was deleted.
+#: Every offset that was loaded was committed while another broker, or this one, led in an earlier epoch; its
+#: metadata was then older than what this broker has applied, except that a leader may resign some turns after
+#: its metadata says so. What is not in the metadata by then was deleted.
 METADATA_LAG_S: Final = 60
-#: Members that are answered in one turn: each response is converted, encoded and sent, some 20 us in all.
+#: The number of members that are answered in one turn: each response is converted, encoded and sent, some 20
+#: us in all.
 ANSWERS_OF_TURN: Final = 20
 
 
 class ShardRuntime:
-    """See the module; for the time that this broker leads the shard's partition."""
+    """Runs one shard while this broker leads its partition: loads it, executes its groups' actions and timers."""
 
     def __init__(
         self,
@@ -91,13 +92,15 @@ class ShardRuntime:
         self._is_loaded = False
         #: The monotonic time, in seconds, when the partition was loaded.
         self._loaded_at = 0.0
-        #: Led by another broker, or the log could not be read.
+        #: Whether another broker leads the partition, or its log could not be read.
         self.is_closed = False
         #: Topics that were deleted while the partition was loading.
         self._deleted_topics: list[tuple[UUID, str]] = []
-        #: Answers of later turns, the next one first; at most one for each request that waits.
+        #: Responses that are sent in later turns, the next one first; at most one for each request that
+        #: waits.
         self._answers: deque[AnswerJoin | AnswerSync] = deque()
-        #: How many more answers this turn has; as many as any turn if it has had none yet.
+        #: The number of responses that this turn may still send; that of a whole turn if it has sent none
+        #: yet.
         self._answers_left = ANSWERS_OF_TURN
         #: Groups whose last append was refused: logged once, since members retry at once, hundreds of times a second.
         self._refused: set[str] = set()
@@ -113,15 +116,15 @@ class ShardRuntime:
 
     @property
     def is_loading(self) -> bool:
-        """Whether `shard` raises CoordinatorLoadInProgress."""
+        """Whether the groups are being loaded: then `shard` raises CoordinatorLoadInProgress."""
         return not (self._is_loaded or self.is_closed)
 
     def loaded_groups(self) -> list[ClassicGroup]:
-        """The groups; none while they are being loaded, or after the leadership has ended."""
+        """The loaded groups; none while they are being loaded, or after the leadership has ended."""
         return list(self._shard.groups.values()) if self._is_loaded else []
 
     async def load(self) -> None:
-        """Replay the partition; until then `shard` raises CoordinatorLoadInProgress."""
+        """Replay the partition; until that is done, `shard` raises CoordinatorLoadInProgress."""
         started, resumed_at = self._runtime.monotonic(), self.state.next_offset
         try:
             records_count = await load(
@@ -185,7 +188,7 @@ class ShardRuntime:
         await in_turns(self._runtime, while_open())
 
     def close(self) -> Iterator[None]:
-        """The leadership has ended. The iterator answers delayed requests with NOT_COORDINATOR, one group per step."""
+        """End the leadership. The iterator answers delayed requests with NOT_COORDINATOR, one group per step."""
         self._is_loaded = False
         self.is_closed = True
         self.writer.close()
@@ -201,7 +204,7 @@ class ShardRuntime:
         yield from self._timers.cancel_each()
 
     def resumable(self) -> Resumable | None:
-        """The present replay, for the next leadership of this broker; to be called right after `close`."""
+        """Return the present replay for the next leadership of this broker; to be called right after `close`."""
         try:
             return resumable(self.state, self._log.replica_log(self.topic_partition))
         except KafkaError:
@@ -210,10 +213,12 @@ class ShardRuntime:
     # Actions
 
     def carry_out(self, group: ClassicGroup, actions: Sequence[Action]) -> None:
-        """Execute the group's actions, and those that follow from them; of many answers most follow in later turns.
+        """Execute the group's actions, and those that follow from them; most of many responses are sent in
+        later turns.
 
-        The group has changed as a whole before: a member that is answered later gets the generation that it has joined, also
-        if the group is in a later one by then, as if its response had been delayed in the network.
+        The group has changed as a whole before: a member that is answered later gets the generation that it
+        has joined, also if the group is in a later one by then, as if its response had been delayed in the
+        network.
         """
         queue = deque(actions)  # at most the actions of one event, and those that follow from them
         while queue:
@@ -245,12 +250,12 @@ class ShardRuntime:
             self._answer(self._answers.popleft())
 
     def answering(self) -> Iterator[None]:
-        """Empty steps while there are answers of later turns."""
+        """Yield while responses of later turns are left."""
         while self._answers:
             yield
 
     def answer_at_once(self) -> None:
-        """Give the answers of later turns now: there may be none."""
+        """Send all responses of later turns now, if there are any."""
         while self._answers:
             _complete(self._answers.popleft())
 
@@ -308,7 +313,7 @@ class ShardRuntime:
             self._timers.cancel((group.group_id, slot))
 
     def _replay(self, records: Appendable, *, first_offset: int) -> None:
-        """Apply records of this leadership; a deleted group loses its timers."""
+        """Apply records that were appended in this leadership; a deleted group loses its timers."""
         shard = self._shard
         if isinstance(records, OffsetCommits):
             shard.replay_commits(records, first_offset=first_offset, now_ms=self._runtime.now_ms())

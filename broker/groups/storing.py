@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 def on_stored(group: ClassicGroup, stored: Stored, error: ErrorCode | None, *, now_ms: int) -> list[Action]:
-    """The record is on the whole ISR, or failed with `error`; the group's state may have changed meanwhile."""
+    """Continue after the record is on the whole ISR, or failed with `error`; the state may have changed meanwhile."""
     match stored:
         case AssignmentStored():
             return _on_assignment_stored(group, stored, error, now_ms=now_ms)
@@ -101,7 +101,10 @@ def _on_static_member_stored(
 
 
 def end_group(group: ClassicGroup, error: ErrorCode, *, now_ms: int) -> list[Action]:
-    """Make the group Dead here (deleted, or coordinated by another broker), and answer delayed requests with `error`."""
+    """Make the group Dead on this broker, as it is deleted or has another coordinator.
+
+    Delayed requests are answered with `error`.
+    """
     group.transition_to(GroupState.DEAD, now_ms=now_ms)
     actions: list[Action] = []
     for member in group.members.values():

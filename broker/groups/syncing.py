@@ -84,7 +84,7 @@ def _store_assignment(group: ClassicGroup, request: SyncGroupRequest) -> Store:
 
 
 def assignment_response(group: ClassicGroup, member: Member) -> SyncGroupResponse:
-    """A member's assignment in the current generation."""
+    """Return a member's assignment in the current generation."""
     return SyncGroupResponse(
         protocol_type=group.protocol_type, protocol_name=group.protocol_name, assignment=member.assignment
     )

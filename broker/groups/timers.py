@@ -12,17 +12,17 @@ class Clock(Protocol):
     """The part of a Runtime that timers use."""
 
     def monotonic(self) -> float:
-        """Seconds of a clock that never goes back."""
+        """Return the seconds of a clock that never goes back."""
 
     def call_later(self, delay_s: float, callback: Callable[..., object], *args: object) -> "Handle":
         """Call `callback` once, after `delay_s` seconds."""
 
 
 class Handle(Protocol):
-    """A scheduled call."""
+    """A scheduled call, which can be cancelled."""
 
     def cancel(self) -> None:
-        """Cancel the call."""
+        """Cancel the scheduled call."""
 
 
 #: A call that is early by up to this many seconds counts as due: the loop reads the clock before it sleeps.
@@ -38,7 +38,7 @@ class _Running:
 
 
 class Timers:
-    """At most one timer for each name.
+    """Timers by name, with at most one for each name.
 
     Setting a running timer to a later time only stores the new deadline: the scheduled call finds that it is
     early, and schedules another one. So a heartbeat costs no entry in the loop's queue.
@@ -49,7 +49,7 @@ class Timers:
         self._running: dict[Hashable, _Running] = {}
 
     def set(self, name: Hashable, delay_ms: int, callback: Callable[[], object]) -> None:
-        """Call once in `delay_ms`; replaces the timer of this name."""
+        """Call `callback` once in `delay_ms`; this replaces the timer of the same name."""
         deadline = self._clock.monotonic() + delay_ms / 1000
         running = self._running.get(name)
         if running is not None and running.wakes_at <= deadline:

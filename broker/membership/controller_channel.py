@@ -1,9 +1,10 @@
 """Node-to-controller channel: requests to the active controller, in this process or at the quorum's leader.
 
-A broker's own requests are sent as they are, clients' requests in an envelope (`ottla.broker.membership.envelope`). A request is
-retried, after a pause or as soon as the leader changes, while no leader is known, the leader is unreachable, or
-the node that received it is no longer the leader; until its timeout. A retried request may therefore be carried
-out twice, or once although the response reports a failure; Kafka's brokers do the same.
+A broker's own requests are sent as they are, clients' requests in an envelope
+(`ottla.broker.membership.envelope`). A request is retried, after a pause or as soon as the leader changes,
+while no leader is known, the leader is unreachable, or the node that received it is no longer the leader;
+until its timeout. A retried request may therefore be carried out twice, or once although the response reports
+a failure; Kafka's brokers do the same.
 Source: NodeToControllerRequestThread, ForwardingManager, RaftControllerNodeProvider of Kafka 4.3.1.
 """
 
@@ -40,7 +41,7 @@ _CONTROLLER: Final = "the active controller"
 
 
 class RequestHandler(Protocol):
-    """A controller, local or remote."""
+    """A controller that handles requests, in this process or on another node."""
 
     async def request(self, api_key: int, message: Any, context: RequestContext | None = None) -> Any:  # noqa: ANN401
         """Send a request and wait for its response; `context` is that of the forwarded client's request, if any."""
@@ -66,7 +67,7 @@ class LocalController(Protocol):
     """The controller of this process; raises NotController while it is not the active one."""
 
     async def request(self, api_key: int, message: Any, context: RequestContext | None = None) -> Any:  # noqa: ANN401
-        """Decide, commit, respond."""
+        """Decide the request, commit its records, and return the response."""
 
 
 class QuorumView(Protocol):
@@ -74,11 +75,11 @@ class QuorumView(Protocol):
 
     @property
     def node_id(self) -> int:
-        """This node."""
+        """The id of this node."""
 
     @property
     def leader(self) -> tuple[int | None, int]:
-        """The leader's id, None while no leader is known, and its epoch."""
+        """The leader's id (None while no leader is known) and the leader epoch."""
 
     def leader_address(self) -> Address | None:
         """The leader's address on the controllers' listeners."""
@@ -98,12 +99,12 @@ class LeaderWatch:
 
     @property
     def is_here(self) -> bool:
-        """Whether this node leads."""
+        """Whether this node leads the metadata quorum."""
         return self.leader_id == self._quorum.node_id
 
     @property
     def node_id(self) -> int:
-        """This node."""
+        """The id of this node."""
         return self._quorum.node_id
 
     @property
@@ -116,15 +117,15 @@ class LeaderWatch:
         return _wait_for(self._changed, timeout_s)  # the event of this moment, although it is awaited later
 
     def on_leader(self, leader: object) -> None:
-        """A new epoch, or its leader, is known."""
+        """Set the event of a change: the quorum has a new leader epoch, or its leader has become known."""
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
     def on_commit(self, records: object, base_offset: int, end_offset: int) -> None:
-        """Ignored: records do not contain the leader."""
+        """Ignore committed records: they do not contain the leader."""
 
     def on_snapshot(self, batches: object, snapshot: object) -> None:
-        """Ignored: snapshots do not contain the leader."""
+        """Ignore a snapshot: it does not contain the leader."""
 
 
 async def _wait_for(event: asyncio.Event, timeout_s: float) -> None:
@@ -134,7 +135,11 @@ async def _wait_for(event: asyncio.Event, timeout_s: float) -> None:
 
 
 class QuorumChannel:
-    """See the module. One for each purpose: requests of one channel queue behind each other at the controller."""
+    """Sends requests to the active controller, in this process or at the quorum's leader, and retries until a
+    timeout.
+
+    There is one channel for each purpose: requests of one channel queue behind each other at the controller.
+    """
 
     def __init__(
         self,
@@ -165,11 +170,14 @@ class QuorumChannel:
 
     @property
     def controller_versions(self) -> Mapping[int, range] | None:
-        """See `ControllerChannel`."""
+        """The versions that the last contacted controller serves, by API key; None if local or unknown."""
         return None if self._leader.is_here else self._controller_versions
 
     async def request(self, api_key: int, message: Any, context: RequestContext | None = None) -> Any:  # noqa: ANN401
-        """See `ControllerChannel`."""
+        """Send a request to the active controller and wait for its response; a change of controller causes a retry.
+
+        `context` is that of a forwarded client's request. Raises RequestTimedOut.
+        """
         deadline = self._runtime.monotonic() + self._timeout_s
         while True:
             is_here, address = self._leader.is_here, self._leader.address

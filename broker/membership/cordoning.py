@@ -9,10 +9,10 @@ Source: DynamicLogConfig, LogManager.nextLogDirs, BrokerLifecycleManager of Kafk
 
 from pathlib import Path
 
-from ottla.broker.config import BrokerConfig
-from ottla.broker.config.parsed_config import absolute_path
-from ottla.protocol.metadata.features import CORDONED_DIRECTORIES_4_3_IV0
-from ottla.protocol.metadata.image import MetadataImage
+from ottla.config.broker_config import BrokerConfig
+from ottla.config.parsed_config import absolute_path
+from ottla.metadata.features import CORDONED_DIRECTORIES_4_3_IV0
+from ottla.metadata.image import MetadataImage
 
 
 def cordoned_paths(config: BrokerConfig) -> frozenset[Path]:

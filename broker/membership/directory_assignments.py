@@ -1,4 +1,4 @@
-"""Assignments of replicas to log directories: reported to the controller where the metadata names another one (KIP-858).
+"""Assignments of replicas to log directories, reported where the controller's metadata has another one (KIP-858).
 
     a partition is new or changed --> the metadata names another directory than this broker --> pending
     pending --AssignReplicasToDirs, many in one request--> the metadata names this directory --> done
@@ -16,6 +16,8 @@ from typing import Final
 from uuid import UUID
 
 from ottla.broker.membership.controller_channel import ControllerChannel
+from ottla.metadata.features import DIRECTORIES_3_7_IV2
+from ottla.metadata.image import MetadataDelta, MetadataImage
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.assign_replicas_to_dirs import (
@@ -25,8 +27,6 @@ from ottla.protocol.messages.assign_replicas_to_dirs import (
     PartitionData,
     TopicData,
 )
-from ottla.protocol.metadata.features import DIRECTORIES_3_7_IV2
-from ottla.protocol.metadata.image import MetadataDelta, MetadataImage
 from ottla.protocol.types import TopicPartition
 from ottla.runtime import Runtime
 from ottla.runtime.turns import in_turns
@@ -37,13 +37,14 @@ logger = logging.getLogger(__name__)
 MAX_PER_REQUEST: Final = 2250
 FIRST_BACKOFF_S: Final = 0.1
 MAX_BACKOFF_S: Final = 10.0
-#: Up to this many replicas are checked at once, at 4 us each, more in turns of the loop; and how many in one step.
+#: The number of replicas that are checked at once, at 4 us each; more are checked in turns of the loop,
+#: `_STEP` in one step.
 _AT_ONCE: Final = 100
 _STEP: Final = 10
 #: Maximum exponent of the backoff. The pause reaches its maximum long before; without it a float would overflow.
 _MAX_DOUBLINGS: Final = 30
 
-#: (topic id, index).
+#: A partition: topic id and index.
 TopicIdPartition = tuple[UUID, int]
 
 
@@ -54,7 +55,9 @@ def misplaced(
     node_id: int,
     located: Callable[[TopicPartition], UUID | None],
 ) -> dict[TopicIdPartition, UUID]:
-    """The partitions with a replica here whose directory in the metadata differs from the actual one, with the latter.
+    """Return the partitions with a replica here whose directory in the metadata differs from the actual one.
+
+    The value is the id of the actual directory.
 
     `located` returns the directory of a log; None if there is no log, or its directory is offline.
     """
@@ -73,7 +76,7 @@ def misplaced(
 
 
 class DirectoryAssignments:
-    """See the module."""
+    """Reports to the controller the log directories of this broker's replicas (KIP-858)."""
 
     def __init__(
         self,
@@ -94,7 +97,7 @@ class DirectoryAssignments:
         #: Replicas that may have to be reported, at most all that this broker has. Ordered, so that a simulation is
         #: reproducible.
         self._pending: dict[TopicIdPartition, None] = {}
-        #: Replicas that are to be checked, likewise.
+        #: Replicas that are to be checked, ordered for the same reason.
         self._unchecked: dict[TopicIdPartition, None] = {}
         self._sending: asyncio.Task[None] | None = None
         self._failures = 0
@@ -135,7 +138,7 @@ class DirectoryAssignments:
             self._sending = self._runtime.supervise(self._send_pending, name="directory-assignments")
 
     def _check(self) -> Iterator[None]:
-        """Find the misplaced among the unchecked, a few in each step."""
+        """Find the misplaced replicas among the unchecked ones, a few in each step."""
         while self._unchecked:
             some = list(islice(self._unchecked, _STEP))
             for place in some:

@@ -71,7 +71,7 @@ _PRINCIPAL_VERSION: Final = 0
 _VERSION_BYTES: Final = 2
 _IP_ADDRESS_BYTES: Final = (4, 16)
 _NO_ADDRESS: Final = bytes(4)
-#: A response may have hundreds of thousands of rows.
+#: The number of rows of a list that are checked for the error: a response may have hundreds of thousands.
 _CHECKED_ROWS: Final = 10
 
 
@@ -86,7 +86,10 @@ class Forwarded(NamedTuple):
 def wrap_request(
     message: Request, context: RequestContext, parts: list[Any]
 ) -> Generator[None, None, EnvelopeRequest]:
-    """The envelope around a client's request, in the version in which the client sent it; encoded in steps, as `unwrap_request`."""
+    """Wrap a client's request in an envelope, in the version in which the client sent it; encoded in steps.
+
+    The parts of the message are appended to `parts`, so that they can be freed in steps, too.
+    """
     head = request_header(context.api_key, context.version, context.correlation_id, context.client_id)
     body = yield from encode_request_in_steps(context.api_key, context.version, message, parts)
     return EnvelopeRequest(
@@ -99,7 +102,9 @@ def wrap_request(
 def unwrap_request(
     envelope: EnvelopeRequest, listener_name: str, parts: list[Any]
 ) -> Generator[None, None, Forwarded]:
-    """The request that an envelope holds, decoded in steps; `parts`: see `ottla.protocol.codec.stepwise_decoder`.
+    """Return the request that an envelope holds, decoded in steps.
+
+    The parts of the message are appended to `parts`, so that they can be freed in steps, too.
 
     Raises PrincipalDeserializationFailure, InvalidRequest for an invalid envelope, and
     UnsupportedVersion for a request in it that cannot be parsed.
@@ -133,7 +138,7 @@ def wrap_response(header: RequestHeader, encoded: bytes) -> bytes:
 def unwrap_response(
     data: bytes | None, context: RequestContext, parts: list[Any]
 ) -> Generator[None, None, Response]:
-    """The response to a client's request, out of its envelope; decoded in steps. Raises MalformedMessage."""
+    """Return the response to a client's request out of its envelope, decoded in steps. Raises MalformedMessage."""
     frame = memoryview(data or b"")
     correlation_id, body_at = parse_response_header(context.api_key, context.version, frame)
     if correlation_id != context.correlation_id:
@@ -189,7 +194,7 @@ def _principal(data: bytes | None) -> str:
 
 
 def _address_bytes(host: str) -> bytes:
-    """Four or sixteen bytes; 0.0.0.0 for a simulated host, which has a name only."""
+    """Return the address as four or sixteen bytes; 0.0.0.0 for a simulated host, which has a name only."""
     try:
         return ip_address(host.partition("%")[0]).packed
     except ValueError:

@@ -20,9 +20,9 @@ from contextlib import suppress
 from typing import Final
 from uuid import UUID
 
-from ottla.broker.config import BrokerConfig
-from ottla.broker.config.listeners import Listener
 from ottla.broker.membership.controller_channel import ControllerChannel
+from ottla.config.broker_config import BrokerConfig
+from ottla.config.listeners import Listener
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import broker_registration as registration
@@ -32,7 +32,8 @@ from ottla.runtime.rate_limited_log import RateLimitedLog
 
 logger = logging.getLogger(__name__)
 
-#: The heartbeat interval of a starting broker, or one in a controlled shutdown; a running one uses broker.heartbeat.interval.ms.
+#: The heartbeat interval of a starting broker, or one in a controlled shutdown; a running one uses
+#: broker.heartbeat.interval.ms.
 _SHORT_HEARTBEAT_INTERVAL_S: Final = 0.01
 #: The pause before a refused registration is retried, where the controller may accept it later.
 _REGISTRATION_BACKOFF_S: Final = 0.5
@@ -193,7 +194,7 @@ class BrokerLifecycle:
         await asyncio.shield(self._caught_up)
 
     async def serve(self) -> None:
-        """This broker is ready: wait until the controller has unfenced it."""
+        """Report that this broker is ready, and wait until the controller has unfenced it."""
         self._wants_fence = False
         self.send_heartbeat_soon()
         await asyncio.shield(self._unfenced)
@@ -239,7 +240,7 @@ class BrokerLifecycle:
         )
 
     async def stop(self) -> None:
-        """Send no more heartbeats."""
+        """Stop: send no more heartbeats."""
         if self._communication is not None:
             self._communication.cancel()
             await asyncio.wait([self._communication])
@@ -283,7 +284,7 @@ class BrokerLifecycle:
         return self._caught_up.done() and self._wants_fence
 
     async def _try_to_register(self) -> ErrorCode:
-        """One registration attempt; `ErrorCode.none` if it succeeded."""
+        """Make one attempt to register; `ErrorCode.none` if it succeeded."""
         self._request.features = [
             registration.Feature(
                 name=name, min_supported_version=levels.start, max_supported_version=levels.stop - 1
@@ -313,7 +314,7 @@ class BrokerLifecycle:
         return error_code
 
     async def _try_to_send_heartbeat(self) -> BrokerHeartbeatResponse | None:
-        """One heartbeat; None if it failed, and a later one may succeed."""
+        """Send one heartbeat and return its response; None if it failed, and a later one may succeed."""
         # Before it has caught up, the broker does not know its dynamic configuration.
         cordoned = self._cordoned_log_dirs() if self._caught_up.done() else None
         sent_at = self._runtime.monotonic()
@@ -369,7 +370,7 @@ class BrokerLifecycle:
 
 
 def _meaning(refusal: ErrorCode) -> str:
-    """The meaning of a refusal that may be temporary."""
+    """Return the meaning of a refusal that may be temporary."""
     if refusal is ErrorCode.duplicate_broker_registration:
         return (
             "a process with the same node.id has a session (DUPLICATE_BROKER_REGISTRATION). If this broker was "

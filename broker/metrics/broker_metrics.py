@@ -9,8 +9,8 @@ from typing import Final
 
 from ottla.broker.metrics.families import Family, Read, Reading, kafka, one
 from ottla.broker.network import NetworkServer
-from ottla.broker.purgatory.delayed_operation import DelayedOperationPurgatory
-from ottla.broker.reads.fetch_session_cache import FetchSessionCache
+from ottla.broker.replicas.reading.fetch_session_cache import FetchSessionCache
+from ottla.broker.replicas.waiting.delayed_operation import DelayedOperationPurgatory
 
 #: Kinds of delayed operations that are shown also while none has waited yet, as in Kafka.
 _KINDS: Final = ("Produce", "Fetch", "DeleteRecords", "RemoteFetch", "RemoteListOffsets")
@@ -24,7 +24,7 @@ _EXPIRIES: Final = (
 
 
 def purgatory_families(purgatories: Callable[[], Iterable[DelayedOperationPurgatory]]) -> Sequence[Family]:
-    """Requests that wait, and those that have waited until their deadline."""
+    """Return the metrics of requests that wait in a purgatory, and of those that have waited until their deadline."""
 
     def waiting() -> Iterable[Reading]:
         every = list(purgatories())
@@ -50,14 +50,15 @@ def purgatory_families(purgatories: Callable[[], Iterable[DelayedOperationPurgat
               "deadline.", expired_fetches, attribute="Count"),
         *(
             kafka(f"kafka.server:type={kafka_type},name=ExpiresPerSec",
-                  f"Delayed {kind} operations that have waited until their deadline.", expiries(kind), attribute="Count")
+                  f"Delayed {kind} operations that have waited until their deadline.", expiries(kind),
+                  attribute="Count")
             for kafka_type, kind in _EXPIRIES
         ),
     ]  # fmt: skip
 
 
 def session_families(sessions: FetchSessionCache) -> Sequence[Family]:
-    """Fetch sessions (KIP-227)."""
+    """Return the metrics of the fetch sessions (KIP-227)."""
     cache = "kafka.server:type=FetchSessionCache,name="
     return [
         kafka(f"{cache}NumIncrementalFetchSessions", "Fetch sessions.", one(lambda: len(sessions))),
@@ -69,7 +70,7 @@ def session_families(sessions: FetchSessionCache) -> Sequence[Family]:
 
 
 def connection_families(servers: Callable[[], Iterable[NetworkServer]]) -> Sequence[Family]:
-    """Connections of all listeners, the controller's included."""
+    """Return the metrics of the connections of all listeners, the controller's included."""
 
     def count(attribute: str) -> Read:
         def read() -> Iterable[Reading]:
@@ -89,7 +90,7 @@ def connection_families(servers: Callable[[], Iterable[NetworkServer]]) -> Seque
 
 
 def state_family(state: Callable[[], int]) -> Family:
-    """What the broker does."""
+    """Return the metric of the broker's state: starting, joining the cluster, serving, or stopping."""
     return kafka(
         "kafka.server:type=KafkaServer,name=BrokerState",
         "1 while the broker starts, 2 while its logs are opened and it joins the cluster, 3 while it serves clients, "

@@ -1,7 +1,8 @@
 """Collector: the tables of this node as metrics of prometheus-client, for its registry and its text formats.
 
-A metric's samples are an iterable that reads the node as it is consumed, so that `exposition` can write a page in turns of
-the loop. The registry adds what prometheus-client itself knows of the process: CPU, memory, descriptors, collections.
+A metric's samples are an iterable that reads the node as it is consumed, so that `exposition` can write a
+page in turns of the loop. The registry adds what prometheus-client itself knows of the process: CPU, memory,
+descriptors, collections.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -64,11 +65,11 @@ class NodeCollector(Collector):
         self.prepare = prepare
 
     def collect(self) -> Iterator[Metric]:
-        """All metrics. Their samples are read when they are iterated over."""
+        """Yield all metrics. Their samples are read when they are iterated over."""
         for _ in self.prepare():
             pass
         yield from self.metrics()
 
     def metrics(self) -> Iterator[Metric]:
-        """As `collect`, after `prepare`."""
+        """Yield all metrics without preparing them, for a caller that has consumed `prepare`."""
         return map(FamilyMetric, self.families)

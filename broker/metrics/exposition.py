@@ -1,7 +1,7 @@
 """Exposition: metrics of prometheus-client as text, in pieces, for a page that is written in turns of the loop.
 
-Prometheus-client's own `generate_latest` writes the same metrics, which the tests hold equal, but in one turn: 100 ms for
-5,000 partitions. Sources: Prometheus' text format 0.0.4, OpenMetrics 1.0.
+Prometheus-client's own `generate_latest` writes the same metrics, which the tests hold equal, but in one
+turn: 100 ms for 5,000 partitions. Sources: Prometheus' text format 0.0.4, OpenMetrics 1.0.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,7 +13,7 @@ from typing import Final
 from prometheus_client.core import Metric
 from prometheus_client.samples import Sample
 
-#: Samples of a piece: some 50 µs.
+#: The number of samples that one piece of a page has: some 50 µs.
 SAMPLES_PER_PIECE: Final = 25
 
 

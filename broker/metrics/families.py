@@ -14,7 +14,8 @@ from ottla.broker.metrics.names import Kind, metric_name
 from ottla.runtime.histogram import Histogram
 
 Labels = Mapping[str, str]
-#: Labels beside the family's fixed ones, and the value; a histogram's value is itself.
+#: One sample: its labels beside the family's fixed ones, and the value; for a histogram, the histogram
+#: itself.
 Reading = tuple[Labels, float | Histogram]
 Read = Callable[[], Iterable[Reading]]
 
@@ -25,7 +26,10 @@ NO_LABELS: Labels = {}
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class Family:
-    """See the module. A counter's name ends with _total."""
+    """One metric of a table: its name, its meaning, and the function that reads it.
+
+    A counter's name ends with _total.
+    """
 
     name: str
     kind: Kind
@@ -33,12 +37,12 @@ class Family:
     read: Read
     #: Kafka's MBean and its attribute; None for a metric that Kafka does not have.
     source: tuple[str, str] | None = None
-    #: Labels of every reading.
+    #: The fixed labels that every reading has.
     labels: tuple[tuple[str, str], ...] = ()
 
 
 def kafka(mbean: str, documentation: str, read: Read, *, attribute: str = "Value") -> Family:
-    """A metric of Kafka, under the name that `ottla.broker.metrics.names` gives it."""
+    """Make the family of a metric of Kafka, under the name that `ottla.broker.metrics.names` gives it."""
     name, kind, labels = metric_name(mbean, attribute)
     return Family(
         name=name,
@@ -51,12 +55,12 @@ def kafka(mbean: str, documentation: str, read: Read, *, attribute: str = "Value
 
 
 def own(name: str, kind: Kind, documentation: str, read: Read) -> Family:
-    """A metric that Kafka does not have: `ottla_` and its name."""
+    """Make the family of a metric that Kafka does not have: its name begins with `ottla_`."""
     return Family(name=f"ottla_{name}", kind=kind, documentation=documentation, read=read)
 
 
 def one(read: Callable[[], float | None]) -> Read:
-    """Reads a single value without labels; None: there is none at present."""
+    """Make a reader of a single value without labels; None: there is no value at present."""
 
     def read_one() -> Iterable[Reading]:
         value = read()

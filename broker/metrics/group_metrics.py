@@ -12,7 +12,7 @@ from ottla.broker.metrics.families import Family, kafka, one
 
 
 class GroupTable:
-    """The families, and the counts that they read."""
+    """The metrics of the group coordinator, and the counts that they show."""
 
     def __init__(self, coordinator: GroupCoordinator) -> None:
         self._coordinator = coordinator
@@ -31,7 +31,7 @@ class GroupTable:
         self._by_state, self._offsets_count = by_state, offsets_count
 
     def families(self) -> Sequence[Family]:
-        """The rows of the table."""
+        """Return the metrics of the group coordinator."""
         mbean = "kafka.coordinator.group:type=GroupMetadataManager,name="
 
         def in_state(state: GroupState) -> Family:

@@ -6,8 +6,8 @@
     reading ---- a head that is refused --> writing --> closed
     any     ---- its deadline ------------> aborted
 
-A peer that sends slowly does not move the deadline: it is that of the whole head. While a request is answered nothing is
-read, so that a connection holds the bytes of one read at most, and one response.
+A peer that sends slowly does not move the deadline: it is that of the whole head. While a request is answered
+nothing is read, so that a connection holds the bytes of one read at most, and one response.
 """
 
 # ruff: noqa: D102 (the methods that the transport calls are those of asyncio.Protocol)
@@ -26,13 +26,13 @@ from ottla.runtime import Runtime
 
 logger = logging.getLogger(__name__)
 
-#: A connection without a request: more than Prometheus' usual interval.
+#: How long a connection may stay open without a request: more than Prometheus' usual interval.
 IDLE_S: Final = 120.0
-#: From the first byte of a head to its end.
+#: The time limit for a head, from its first byte to its end.
 HEAD_S: Final = 10.0
-#: For computing a response, which waits for nothing but turns of the loop.
+#: The time limit for computing a response, which waits for nothing but turns of the loop.
 ANSWER_S: Final = 60.0
-#: For a peer that reads a response.
+#: The time limit for a peer to read a response.
 WRITE_S: Final = 30.0
 
 TEXT: Final = "text/plain; charset=utf-8"
@@ -57,17 +57,17 @@ class ConnectionOwner(Protocol):
 
     @property
     def runtime(self) -> Runtime:
-        """The node's loop and clock."""
+        """The runtime with the node's loop and clock."""
 
     @property
     def respond(self) -> Respond:
-        """Responds to one request."""
+        """The function that responds to a request."""
 
     def opened(self, connection: "HttpConnection") -> None:
-        """The connection is open."""
+        """Register the connection, which was opened."""
 
     def closed(self, connection: "HttpConnection") -> None:
-        """The connection is closed."""
+        """Forget the connection, which is closed."""
 
 
 class _State(Enum):
@@ -79,20 +79,20 @@ class _State(Enum):
 
 
 class HttpConnection(asyncio.Protocol):
-    """See the module."""
+    """One connection of the HTTP server: reads one request at a time, and writes its response before the next one."""
 
     _transport: asyncio.Transport
 
     def __init__(self, owner: ConnectionOwner) -> None:
         self._owner = owner
         self._state = _State.WAITING
-        #: At most the bytes of a head and of one read.
+        #: The bytes that have arrived, at most those of a head and of one read.
         self._received = bytearray()
         self._deadline: asyncio.TimerHandle | None = None
         self._is_write_paused = False
         self._closes_after_response = False
         self._is_head = False
-        #: When it began to wait for a request, in seconds of the monotonic clock.
+        #: The monotonic time, in seconds, at which the connection began to wait for a request.
         self.waiting_since = owner.runtime.monotonic()
         self._answer: asyncio.Future[HttpResponse] | None = None
 
@@ -139,11 +139,11 @@ class HttpConnection(asyncio.Protocol):
     # Called by the server
 
     def abort(self) -> None:
-        """Close now."""
+        """Close the connection at once."""
         self._transport.abort()
 
     def finish(self) -> None:
-        """Close; after the response, if one is owed."""
+        """Close the connection; if a response is owed, after it."""
         self._closes_after_response = True
         if self.is_idle:
             self._transport.close()

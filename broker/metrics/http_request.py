@@ -33,7 +33,7 @@ class HttpRequest:
     """A request without a body."""
 
     path: str
-    #: HEAD: the response has no body.
+    #: Whether the method is HEAD: the response then has no body.
     is_head: bool
     accept: str
     #: Whether the connection stays open after the response.

@@ -1,7 +1,8 @@
 """HTTP server: the listeners of `metrics.listeners`, and their connections, on the node's own loop.
 
-At most `MAX_CONNECTIONS` are open: a further one takes the place of the one that has been idle longest, so that peers which
-connect and ask for nothing do not keep a scraper out. If none is idle, the new one is closed.
+At most `MAX_CONNECTIONS` are open: a further one takes the place of the one that has been idle longest, so
+that peers which connect and ask for nothing do not keep a scraper out. If none is idle, the new one is
+closed.
 """
 
 import asyncio
@@ -15,18 +16,18 @@ from ottla.runtime import Listening, Runtime, SocketOptions
 logger = logging.getLogger(__name__)
 
 MAX_CONNECTIONS: Final = 32
-#: For the responses that are owed when the server stops.
+#: The time limit for the responses that are owed when the server stops.
 STOP_S: Final = 1.0
 
 
 class HttpServer:
-    """See the module."""
+    """The HTTP server of a node's metrics: its listeners, and at most `MAX_CONNECTIONS` connections."""
 
     def __init__(self, runtime: Runtime, respond: Respond) -> None:
         self.runtime = runtime
         self.respond = respond
         self._listenings: list[Listening] = []
-        #: In the order of their opening; at most MAX_CONNECTIONS.
+        #: The open connections in the order of their opening; at most MAX_CONNECTIONS.
         self._connections: dict[HttpConnection, None] = {}
         self._all_closed: asyncio.Future[None] | None = None
 
@@ -40,11 +41,11 @@ class HttpServer:
 
     @property
     def connection_count(self) -> int:
-        """Open connections."""
+        """The number of open connections."""
         return len(self._connections)
 
     def opened(self, connection: HttpConnection) -> None:
-        """See `ConnectionOwner`."""
+        """Register an open connection; if there are too many, the one that has been idle longest is closed."""
         if len(self._connections) >= MAX_CONNECTIONS:
             idle = [each for each in self._connections if each.is_idle]
             excess = min(idle, key=lambda each: each.waiting_since, default=connection)
@@ -55,7 +56,7 @@ class HttpServer:
         self._connections[connection] = None
 
     def closed(self, connection: HttpConnection) -> None:
-        """See `ConnectionOwner`."""
+        """Forget a closed connection."""
         self._connections.pop(connection, None)
         if self._all_closed is not None and not self._connections and not self._all_closed.done():
             self._all_closed.set_result(None)

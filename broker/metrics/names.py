@@ -49,7 +49,7 @@ _NOT_ALLOWED: Final = re.compile(r"[^a-zA-Z0-9_]+|__+")
 
 
 def metric_name(mbean: str, attribute: str) -> MetricName:
-    """The name, the type and the labels of an MBean's attribute.
+    """Return the name, the type and the labels of an MBean's attribute.
 
     >>> metric_name("kafka.server:type=BrokerTopicMetrics,name=MessagesInPerSec", "Count").name
     'kafka_server_brokertopicmetrics_messagesin_total'

@@ -1,4 +1,4 @@
-"""What a node is and does besides Kafka's metrics: background tasks, turns of the loop, threads.
+"""Metrics of the node that Kafka does not have: background tasks, turns of the loop, threads.
 
 Kafka has no metric of a failed task or a blocked loop; their names begin with `ottla_`.
 """
@@ -11,7 +11,7 @@ from ottla.runtime import Pool, Runtime
 
 
 def families(runtime: Runtime) -> Sequence[Family]:
-    """The rows of the table."""
+    """Return the metrics of the node that Kafka does not have."""
 
     def task_failures() -> Iterable[Reading]:
         return [({"task": name}, count) for name, count in list(runtime.task_failures.items())]

@@ -25,7 +25,7 @@ _INDEX = b"Ottla. Pages: /metrics, /healthz, /readyz\n"
 
 
 class Pages:
-    """See the module."""
+    """Answers the requests for the pages of the HTTP server: /metrics, /healthz, /readyz, and an index."""
 
     def __init__(
         self,

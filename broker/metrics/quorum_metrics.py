@@ -1,4 +1,4 @@
-"""raft-metrics, broker-metadata-metrics and KafkaController: the metadata quorum, and the cluster as its controller sees it.
+"""Metrics of the metadata quorum (raft-metrics, broker-metadata-metrics) and of its controller (KafkaController).
 
 The controller's counts are shown by the active controller and by standby ones, from the image that each of them has.
 
@@ -9,19 +9,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 from ottla.broker.metrics.families import Family, Reading, kafka, one
-from ottla.protocol.metadata.image import MetadataImage
+from ottla.metadata.image import MetadataImage
 
 
 class Quorum(Protocol):
-    """This node's replica of the metadata log (`ottla.controller.quorum.raft_client`)."""
+    """This node's replica of the metadata log, `ottla.controller.quorum.raft_client`, as the metrics read it."""
 
     @property
     def leader(self) -> tuple[int | None, int]:
-        """The leader's id, None while none is known, and its epoch."""
+        """The leader's id (None while none is known) and the leader epoch."""
 
     @property
     def role_name(self) -> str:
-        """The present role in Raft."""
+        """The present role of this node in Raft, by its name."""
 
     @property
     def is_voter(self) -> bool:
@@ -29,31 +29,31 @@ class Quorum(Protocol):
 
     @property
     def high_watermark(self) -> int | None:
-        """Everything before it is committed; None: not known yet."""
+        """The high watermark of the metadata log; None: not known yet."""
 
     @property
     def end_offset(self) -> int:
-        """The log end offset."""
+        """The log end offset of the metadata log, exclusive."""
 
     @property
     def applied_offset(self) -> int:
-        """The end of what this node's listeners were notified of, exclusive."""
+        """The end offset of the records of which this node's listeners were notified, exclusive."""
 
 
 class ActiveController(Protocol):
-    """The controller of this node (`ottla.controller.controller`)."""
+    """The controller of this node, `ottla.controller.controller`, as the metrics read it."""
 
     @property
     def is_active(self) -> bool:
-        """Whether it leads the quorum."""
+        """Whether the controller leads the quorum."""
 
     @property
     def image(self) -> MetadataImage:
-        """The image that it decides on."""
+        """The image of the metadata on which the controller decides."""
 
 
 def quorum_families(quorum: Quorum) -> Sequence[Family]:
-    """The rows of raft-metrics."""
+    """Return the metrics of Raft, and of the metadata that this node has applied."""
     raft, metadata = "kafka.server:type=raft-metrics", "kafka.server:type=broker-metadata-metrics"
 
     def state() -> Iterable[Reading]:
@@ -78,7 +78,7 @@ def quorum_families(quorum: Quorum) -> Sequence[Family]:
 
 
 class ControllerTable:
-    """KafkaController: the families, and the counts that they read."""
+    """The metrics of KafkaController, and the counts that they show."""
 
     def __init__(self, quorum: Quorum, controller: ActiveController) -> None:
         self._quorum = quorum
@@ -97,7 +97,7 @@ class ControllerTable:
         self._partitions, self._offline, self._unpreferred = partitions, offline, unpreferred
 
     def families(self) -> Sequence[Family]:
-        """The rows of the table."""
+        """Return the metrics of the cluster as its controller sees it."""
         mbean = "kafka.controller:type=KafkaController,name="
 
         def brokers(*, is_fenced: bool) -> int:

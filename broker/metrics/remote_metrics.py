@@ -1,4 +1,4 @@
-"""Metrics of the remote tier (KIP-405, "New metrics"; KIP-956): copies, reads and deletions, and what is still to be done.
+"""Metrics of the remote tier (KIP-405, "New metrics"; KIP-956): copies, reads, deletions and their backlog.
 
     store is down --> RemoteCopyErrors grow, RemoteCopyLagBytes and kafka_log_log_size grow: the disk fills
     store is back --> the lag shrinks to 0
@@ -35,18 +35,20 @@ _COUNTERS: Final = (
     ("BuildRemoteLogAuxStateErrorsPerSec", "build_remote_log_aux_state_errors",
      "Epochs and producers that followers could not read from the remote tier."),
 )  # fmt: skip
-#: (Kafka's name, the attribute of RemotePartitionGauges, what it says): of a topic and of all, the sum over partitions
+#: (Kafka's name, the attribute of RemotePartitionGauges, the documentation): of a topic and of all, the sum
+#: over partitions
 _GAUGES: Final = (
     ("RemoteCopyLagBytes", "remote_copy_lag_bytes", "Bytes of closed segments that are in the local tier only."),
     ("RemoteCopyLagSegments", "remote_copy_lag_segments", "Closed segments that are in the local tier only."),
     ("RemoteDeleteLagBytes", "remote_delete_lag_bytes", "Bytes of copies that are to be deleted."),
-    ("RemoteDeleteLagSegments", "remote_delete_lag_segments", "Copies that are to be deleted; at most 500 expire at a time."),
+    ("RemoteDeleteLagSegments", "remote_delete_lag_segments",
+     "Copies that are to be deleted; at most 500 expire at a time."),
     ("RemoteLogMetadataCount", "remote_log_metadata_count", "Copies in any state."),
     ("RemoteLogSizeBytes", "remote_log_size_bytes", "Bytes of finished copies, and of those that are being deleted."),
     ("RemoteLogSizeComputationTime", "remote_log_size_computation_ms",
      "Milliseconds that the last computations of these sizes took."),
 )  # fmt: skip
-#: (Kafka's name, the attribute of RemotePartitionGauges, what it says): of each partition
+#: (Kafka's name, the attribute of RemotePartitionGauges, the documentation): of each partition
 _PARTITION_GAUGES: Final = (
     ("RetentionSizeInPercent", "retention_size_in_percent", "The log's size in percent of retention.bytes."),
     ("LocalRetentionSizeInPercent", "local_retention_size_in_percent",
@@ -55,7 +57,7 @@ _PARTITION_GAUGES: Final = (
 
 
 class RemoteTable:
-    """The families, and the sums that they read."""
+    """The metrics of the remote tier, and the sums that they show."""
 
     def __init__(self, metrics: RemoteStorageMetrics, reads: ReadSlots) -> None:
         self._metrics = metrics
@@ -75,7 +77,7 @@ class RemoteTable:
         self._by_topic, self._all = by_topic, every
 
     def families(self) -> Sequence[Family]:
-        """The rows of the table."""
+        """Return the metrics of the remote tier."""
         metrics = self._metrics
         return [
             *(
@@ -95,7 +97,8 @@ class RemoteTable:
             kafka(f"{_MANAGER}RemoteLogReaderFetchRateAndTimeMs",
                   "Milliseconds of reads from the remote tier for consumers.",
                   lambda: [(NO_LABELS, metrics.fetch_times)], attribute="Count"),
-            kafka(f"{_READERS}RemoteLogReaderTaskQueueSize", "Reads from the remote tier that wait for a slot (remote.log.reader.threads).",
+            kafka(f"{_READERS}RemoteLogReaderTaskQueueSize",
+                  "Reads from the remote tier that wait for a slot (remote.log.reader.threads).",
                   one(lambda: self._reads.waiting_count)),
             kafka(f"{_READERS}RemoteLogReaderAvgIdlePercent",
                   "The idle part of these slots, from 0 to 1, at this moment.",
@@ -140,7 +143,8 @@ def _throttle(what: str, time: Callable[[], ThrottleTime]) -> Sequence[Family]:
         kafka(mbean, f"Milliseconds that a remote {what} has waited for its quota, on average since the start.",
               one(lambda: time().total_ms / time().count if time().count else 0.0),
               attribute=f"remote-{what}-throttle-time-avg"),
-        kafka(mbean, f"The longest time that a remote {what} has waited for its quota since the last page, in milliseconds.",
+        kafka(mbean,
+              f"The longest time that a remote {what} has waited for its quota since the last page, in milliseconds.",
               one(lambda: time().take_max_ms()), attribute=f"remote-{what}-throttle-time-max"),
         own(f"remote_{what}_throttle_milliseconds_total", Kind.COUNTER,
             f"Milliseconds that remote {what} transfers have waited for their quota.", one(lambda: time().total_ms)),

@@ -27,7 +27,7 @@ class LogSizes(NamedTuple):
 
 
 class PartitionPass:
-    """What one pass over all partitions has found."""
+    """The counts that one pass over all hosted partitions has made."""
 
     __slots__ = (
         "at_min_isr", "leaders", "logs", "max_lag", "online", "producer_ids", "reassigning", "under_min_isr",
@@ -41,7 +41,7 @@ class PartitionPass:
 
 
 class ReplicaTable:
-    """The families, and the pass that they read."""
+    """The metrics of replicas and logs, and the pass over the partitions that they show."""
 
     def __init__(self, replicas: ReplicaManager, lag_of: Callable[[Partition], int | None]) -> None:
         """`lag_of` returns how many offsets a followed partition is behind its leader; None: unknown."""
@@ -50,7 +50,7 @@ class ReplicaTable:
         self.found = PartitionPass()
 
     def prepare(self) -> Iterator[None]:
-        """Pass over all partitions."""
+        """Pass over all partitions, in steps, and count."""
         found = PartitionPass()
         for partition in list(self._replicas.partitions()):
             if not partition.is_deleted:
@@ -87,7 +87,7 @@ class ReplicaTable:
         found.at_min_isr += in_sync == leader.effective_min_isr
 
     def families(self) -> Sequence[Family]:
-        """The rows of the table."""
+        """Return the metrics of replicas, replica fetchers and logs."""
         manager = "kafka.server:type=ReplicaManager,name="
         log = "kafka.log:type=Log,name="
         replicas = self._replicas

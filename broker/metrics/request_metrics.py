@@ -19,12 +19,15 @@ Fetches = Callable[[], Mapping[str, RequestCounter]]
 
 
 def fetches_of(stats: BrokerTopicStats) -> Fetches:
-    """Those of a broker."""
+    """Return the reader of a broker's counters of Fetch: of consumers, and of followers."""
     return lambda: {"FetchConsumer": stats.consumer_fetches, "FetchFollower": stats.follower_fetches}
 
 
 def families(dispatchers: Callable[[], Iterable[RequestStats]], fetches: Fetches = dict) -> Sequence[Family]:
-    """The rows of the table; `dispatchers` returns the broker's and the controller's, as far as the node is both."""
+    """Return the metrics of requests.
+
+    `dispatchers` returns the statistics of the broker and of the controller, as far as the node is both.
+    """
 
     def requests() -> Iterable[Reading]:
         counts: Counter[tuple[str, int]] = Counter()

@@ -1,7 +1,7 @@
 """BrokerTopicMetrics: what clients and followers have appended and fetched, of each topic and of all.
 
-As in Kafka the sum over all topics has the same name, without the label `topic`. Message conversions are counted as 0 in
-Kafka, too: no client of its supported versions needs one.
+As in Kafka the sum over all topics has the same name, without the label `topic`. Message conversions are
+counted as 0 in Kafka, too: no client of its supported versions needs one.
 
 Source: BrokerTopicMetrics of Kafka 4.3.1.
 """
@@ -27,7 +27,7 @@ _OF_ALL_TOPICS: Final = (
     ("ReplicationBytesInPerSec", "replication_bytes_in", "Bytes of the records copied from leaders."),
     ("ReplicationBytesOutPerSec", "replication_bytes_out", "Bytes of the records sent to followers."),
 )
-#: Of kafka.server:type=ReplicaManager.
+#: (Kafka's name in kafka.server:type=ReplicaManager, the attribute of TopicStats, the documentation)
 _ISR_CHANGES: Final = (
     (
         "IsrShrinksPerSec",
@@ -44,19 +44,19 @@ _ISR_CHANGES: Final = (
 
 
 class TopicTable:
-    """The families, and the sums that they read."""
+    """The metrics of topics, and the sums over all topics that they show."""
 
     def __init__(self, stats: BrokerTopicStats) -> None:
         self._stats = stats
         self._all = TopicStats()
 
     def prepare(self) -> Iterator[None]:
-        """Sum over all topics."""
+        """Sum up the counters of all topics."""
         self._all = self._stats.all_topics()
         yield
 
     def families(self) -> Sequence[Family]:
-        """The rows of the table."""
+        """Return the metrics of topics and of ISR changes."""
         mbean = "kafka.server:type=BrokerTopicMetrics,name="
         return [
             *(

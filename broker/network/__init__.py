@@ -23,9 +23,9 @@ before it was parked needs nothing. Reply buffers are not copied either: they mu
 they are sent (without a notification), so a reply consists of bytes, or of views of immutable memory.
 
 The bytes that one peer can make the node hold are bounded: one frame (`socket.request.max.bytes`, and
-at most twice the bytes of it that have arrived) and a copy of it (`ReplyInTurns`), `PIPELINED_BYTES` of further requests while one is
-parked, and `WRITE_HIGH_WATER_BYTES` plus one reply that it does not read. Beyond that its socket is not
-read. Source: SocketServer, Processor and Selector of Kafka 4.3.1.
+at most twice the bytes of it that have arrived) and a copy of it (`ReplyInTurns`), `PIPELINED_BYTES` of
+further requests while one is parked, and `WRITE_HIGH_WATER_BYTES` plus one reply that it does not read.
+Beyond that its socket is not read. Source: SocketServer, Processor and Selector of Kafka 4.3.1.
 """
 
 from ottla.broker.network.connection import Buffers, Connection, Dispatch, Reply, ReplyInTurns, ReplyOfReads

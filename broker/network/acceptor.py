@@ -22,7 +22,7 @@ _LOG_INTERVAL_S: Final = 10.0
 
 
 class Acceptor:
-    """See the module; one for each listener."""
+    """Decides when the connections of one listener are accepted, by the limits on their number and rate."""
 
     #: Set when the socket is open.
     listening: Listening
@@ -30,7 +30,7 @@ class Acceptor:
     def __init__(
         self, name: str, *, runtime: Runtime, limits: ConnectionLimits, waiting: "dict[Acceptor, None]"
     ) -> None:
-        """`waiting`: the node's acceptors that wait for a slot, in order."""
+        """Create the acceptor of one listener; `waiting` are the node's acceptors that wait for a slot, in order."""
         self._name = name
         self._runtime = runtime
         self._limits = limits
@@ -64,6 +64,6 @@ class Acceptor:
         return True
 
     def _resume(self) -> None:
-        """The delay is over. A timer may be early by the clock's resolution."""
+        """Continue when the delay is over. A timer may be early by the clock's resolution."""
         self._due_at = self._runtime.monotonic()
         self.listening.resume()

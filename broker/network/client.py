@@ -21,10 +21,10 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from ottla.broker import VERSION
-from ottla.broker.config import BrokerConfig
+from ottla import VERSION
 from ottla.broker.network.outgoing import SHARED_BYTES, Disconnected, OutgoingConnection
 from ottla.broker.network.response_buffer import ResponseBuffer
+from ottla.config.broker_config import BrokerConfig
 from ottla.protocol.api_keys import KAFKA_VERSIONS, ApiKey
 from ottla.protocol.codec import (
     decode_response,
@@ -42,7 +42,7 @@ __all__ = ["Address", "ClientSettings", "Disconnected", "NodeClient"]
 
 logger = logging.getLogger(__name__)
 
-#: Host and port.
+#: The address of a node: host and port.
 Address = tuple[str, int]
 T = TypeVar("T")
 
@@ -56,7 +56,7 @@ _MAX_DOUBLINGS: Final = 30
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class ClientSettings:
-    """How connections are opened and closed; the defaults are those of Kafka's clients between nodes."""
+    """The settings by which connections to other nodes are opened and closed; the defaults are Kafka's."""
 
     #: The largest response that is accepted, in bytes.
     response_max_bytes: int = 100 * 1024 * 1024
@@ -67,12 +67,12 @@ class ClientSettings:
     connect_timeout_max_ms: int = 30_000
     #: The maximum wait of a request for a connection, attempts and backoff included; None: the request's timeout.
     ready_timeout_ms: int | None = None
-    #: None: the system's (self-tuning) size.
+    #: The size of the socket's receive buffer; None: the system's (self-tuning) size.
     receive_buffer_bytes: int | None = None
     #: Whether a request waits while reconnecting backs off; otherwise it fails at once, for callers that can
     #: send it to another node.
     waits_for_reconnect: bool = True
-    #: None: idle connections are not closed by this side.
+    #: The time after which an idle connection is closed; None: it is not closed by this side.
     max_idle_ms: int | None = 540_000
 
     @classmethod
@@ -88,7 +88,10 @@ class ClientSettings:
 
 
 class NodeClient:
-    """See the module. One for each purpose, since requests on one connection wait for each other."""
+    """Sends requests to other nodes over one connection for each address, opened when it is needed.
+
+    There is one client for each purpose, since requests on one connection wait for each other.
+    """
 
     def __init__(self, runtime: Runtime, *, client_id: str, settings: ClientSettings | None = None) -> None:
         self._runtime = runtime
@@ -137,10 +140,14 @@ class NodeClient:
         versions: range | None = None,
         buffer: ResponseBuffer | None = None,
     ) -> T:
-        """As `request`, by a codec of the caller: `encode(version)` returns the body, `decode(version, body)` reads one; both may be work in steps.
+        """Send a request and wait for its response, both in the caller's codec.
 
-        `decode` may keep slices of the body, as `request` does; of `buffer`, until the caller calls `release`, if it passes
-        one. Where it raises MalformedMessage, the connection is closed.
+        `encode(version)` returns the body, `decode(version, body)` reads one; both may be work in steps.
+        `versions` restricts the versions that may be used. Raises Disconnected, TimeoutError after
+        `timeout_s` (connecting included), and UnsupportedVersion.
+
+        `decode` may keep slices of the body, as `request` does; of `buffer`, until the caller calls
+        `release`, if it passes one. Where it raises MalformedMessage, the connection is closed.
         """
         peer = self._peer(address)
         deadline = self._runtime.monotonic() + timeout_s
@@ -170,7 +177,7 @@ class NodeClient:
         return result
 
     async def served(self, address: Address, *, timeout_s: float) -> Mapping[int, range]:
-        """The versions that a peer serves, by API key. Raises as `request`."""
+        """Return the versions that a peer serves, by API key. Raises Disconnected, TimeoutError."""
         peer = self._peer(address)
         if peer.connection is not None:
             return peer.connection.served
@@ -236,7 +243,7 @@ class _Peer:
             self._options = SocketOptions(receive_buffer_bytes=settings.receive_buffer_bytes)
         self._connection: OutgoingConnection | None = None
         self._connecting: asyncio.Task[OutgoingConnection] | None = None
-        #: By connection whose transport is not closed yet: done when it is.
+        #: Connection whose transport is not closed yet -> a future that is done when it is.
         self._alive: dict[OutgoingConnection, asyncio.Future[None]] = {}
         self._failures = 0
         self._last_failure = ""
@@ -249,12 +256,16 @@ class _Peer:
 
     @property
     def connection(self) -> OutgoingConnection | None:
-        """The open connection, or None."""
+        """The open connection to the peer, or None."""
         known = self._connection
         return None if known is None or known.is_closed else known
 
     async def connected_by(self, deadline: float) -> OutgoingConnection:
-        """As `connected`; raises TimeoutError at the deadline, or Disconnected if `ready_timeout_ms` ends before."""
+        """Return the open connection, or a new one by the deadline.
+
+        Raises TimeoutError at the deadline, or Disconnected if connecting fails or `ready_timeout_ms` ends
+        before.
+        """
         ready_timeout_ms = self._settings.ready_timeout_ms
         ready_by = deadline
         if ready_timeout_ms is not None:
@@ -270,7 +281,7 @@ class _Peer:
             ) from None
 
     async def connected(self) -> OutgoingConnection:
-        """The open connection, or a new one. Raises Disconnected; waits while reconnecting backs off."""
+        """Return the open connection, or a new one. Raises Disconnected; waits while reconnecting backs off."""
         if (known := self.connection) is not None:
             return known
         if self._connecting is None:
@@ -318,7 +329,7 @@ class _Peer:
             connecting.exception()  # marks it as retrieved: there may be no request that still waits
 
     async def _connect(self) -> OutgoingConnection:
-        """One attempt to connect, after the rest of the backoff."""
+        """Make one attempt to connect, after the rest of the backoff."""
         pause_s = self._next_attempt_at - self._runtime.monotonic()
         if pause_s > 0:
             await asyncio.sleep(pause_s)
@@ -359,7 +370,7 @@ class _Peer:
         return backoff_ms / 1000 * self._runtime.random.uniform(1 - _JITTER, 1 + _JITTER)
 
     def _connect_timeout_s(self) -> float:
-        """The timeout of the next attempt: exponential with jitter, except the first (in Kafka it has jitter, too).
+        """Return the timeout of the next attempt: exponential with jitter, except the first (Kafka jitters it, too).
 
         With the jitter, many nodes that wait for a restarted one do not time out and retry at the same moment.
         """
@@ -387,7 +398,10 @@ class _Peer:
 
 
 async def _negotiate(connection: OutgoingConnection, deadline: float) -> dict[int, range]:
-    """The versions that the peer serves: ApiVersions in our highest version, or in one that it offers (KIP-511)."""
+    """Return the versions that the peer serves.
+
+    Sends ApiVersions in this client's highest version, then in one that the peer offers (KIP-511).
+    """
     request = _api_versions_request()
     highest = KAFKA_VERSIONS[ApiKey.API_VERSIONS].stop - 1
     response = await _api_versions(connection, request, version=highest, deadline=deadline)
@@ -415,7 +429,7 @@ async def _api_versions(
 
 
 def _choose(served: Mapping[int, range], api_key: int, versions: range | None) -> int:
-    """The highest version that both sides know. Raises UnsupportedVersion."""
+    """Choose the highest version that both sides know. Raises UnsupportedVersion."""
     own, theirs = versions or KAFKA_VERSIONS[ApiKey(api_key)], served.get(api_key, range(0))
     chosen = min(own.stop, theirs.stop) - 1
     if chosen < max(own.start, theirs.start) or not theirs:

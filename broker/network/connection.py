@@ -7,13 +7,15 @@
     open ---- long work has taken its turn --------> yielding --- in the order of arrival ---> open
     any  ---- finish(), close(), bad frame, failure, end of stream --> ending --> closed
 
-The reply of a parked request is sent by what completes it, a delayed response in a purgatory mostly, in the same turn of
-the loop. Requests that wait behind it are dispatched in a later turn: a follower's Fetch may complete the requests of a hundred
-producers, whose replies are all sent before any of their next requests is handled, and no dispatch is part of another one.
+The reply of a parked request is sent by what completes it, a delayed response in a purgatory mostly, in the
+same turn of the loop. Requests that wait behind it are dispatched in a later turn: a follower's Fetch may
+complete the requests of a hundred producers, whose replies are all sent before any of their next requests is
+handled, and no dispatch is part of another one.
 
 Requests are dispatched only while the connection is open. While it is parked, clogged or yielding (or several of
-these) bytes are still read, up to `PIPELINED_BYTES` and one read, so that a disconnect of the peer is noticed; beyond that the
-socket is not read until the connection is open again. `request_memory.py` has the bounds of all connections together.
+these) bytes are still read, up to `PIPELINED_BYTES` and one read, so that a disconnect of the peer is
+noticed; beyond that the socket is not read until the connection is open again. `request_memory.py` has the
+bounds of all connections together.
 Source: Processor and KafkaChannel of Kafka 4.3.1.
 """
 
@@ -42,7 +44,7 @@ Buffers = list[bytes | memoryview]
 
 
 class DelayedReply(Awaitable[Any], Protocol):
-    """A reply that is not known yet: a delayed response (`ottla.broker.purgatory.delayed_response`), a future, a task.
+    """A reply that is not known yet: a delayed response of a purgatory, a future or a task.
 
     Its result may be another one: a Fetch that has waited, and whose many rows are then read in turns of the loop.
     """
@@ -51,17 +53,17 @@ class DelayedReply(Awaitable[Any], Protocol):
         """Call `callback(self)` once it is done, not within this call. A delayed response calls it as it completes."""
 
     def result(self) -> "Reply":
-        """The reply. Raises the error of the request, or CancelledError. Precondition: it is done."""
+        """Return the reply. Raises the error of the request, or CancelledError. Precondition: it is done."""
 
     def cancel(self) -> object:
-        """No reply is wanted any more: it is done, and the callback is called."""
+        """Cancel the reply, which is not wanted any more: it is done, and the callback is called."""
 
 
 class ReplyInTurns(NamedTuple):
-    """A reply that takes several turns of the loop, in which its task keeps a copy of its frame, and waits for no other request.
+    """A reply that takes several turns of the loop, and waits for no other request.
 
-    The frame counts in `RequestMemory` until the task is done. Those that wait for other requests do not count: these might wait
-    for the memory. Awaited, it is its work.
+    Its task keeps a copy of the frame, which counts in `RequestMemory` until the task is done. Replies that
+    wait for other requests do not count: these might wait for the memory. Awaited, it is its work.
     """
 
     work: Coroutine[Any, Any, "Reply"]
@@ -79,7 +81,8 @@ class ReplyOfReads(NamedTuple):
         return self.work.__await__()
 
 
-#: A coroutine is run as a task. Its result may be another reply, as a delayed one's.
+#: The reply to a frame. A coroutine is run as a task; its result may be another reply, like a delayed
+#: reply's.
 Reply = Buffers | DelayedReply | ReplyInTurns | ReplyOfReads | Coroutine[Any, Any, "Reply"] | None
 Dispatch = Callable[[memoryview, "Connection"], Reply]
 
@@ -97,7 +100,8 @@ REPLY_BYTES_PER_TURN = 64 * 1024
 #: Frames of this size are long work (`ottla.runtime.turns`): several connections may have received some at once, and a
 #: megabyte written to new pages of the page cache takes 0.5 to 2.4 ms.
 LARGE_FRAME_BYTES = 128 * 1024
-#: Frames of this size may have many rows: they wait where long work, of whatever connection, has taken its part of the turn.
+#: Frames of this size may have many rows: they wait where long work, of whatever connection, has taken its
+#: part of the turn.
 MANY_ROWS_BYTES = 1024
 
 #: Replies of one turn are joined into one piece up to this size: uvloop sends one piece by send(),
@@ -109,26 +113,26 @@ _PREFIX_BYTES = _PREFIX.size
 
 
 class DispatchSession(Protocol):
-    """What `dispatch` keeps for one connection."""
+    """The state that `dispatch` keeps for one connection."""
 
     def close(self) -> None:
-        """No further request comes."""
+        """Free the state: no further request comes."""
 
 
 class ConnectionOwner(Protocol):
-    """The server, as its connections use it."""
+    """The network server, as its connections use it."""
 
     @property
     def runtime(self) -> Runtime:
-        """The node's loop and clock."""
+        """The runtime with the node's loop and clock."""
 
     @property
     def dispatch(self) -> Dispatch:
-        """Handles one request."""
+        """The function that handles a request."""
 
     @property
     def settings(self) -> NetworkSettings:
-        """The settings in effect."""
+        """The network settings in effect."""
 
     @property
     def pool(self) -> BufferPool:
@@ -136,11 +140,11 @@ class ConnectionOwner(Protocol):
 
     @property
     def memory(self) -> RequestMemory:
-        """The bounds of all connections together."""
+        """The memory and the queue of requests, bounded for all connections together."""
 
     @property
     def turns(self) -> LoopTurns:
-        """In which long requests are dispatched."""
+        """The turns of the loop in which long requests are dispatched."""
 
     @property
     def activity_clock(self) -> float:
@@ -150,20 +154,20 @@ class ConnectionOwner(Protocol):
         """Whether an accepted connection may stay open."""
 
     def begin(self, work: Coroutine[Any, Any, "Reply"]) -> "asyncio.Task[Reply]":
-        """The task of a request, which runs to its end though its connection be lost."""
+        """Begin the task of a request, which runs to its end even if its connection is lost."""
 
     def forget(self, connection: "Connection") -> None:
-        """A connection, admitted or not, is closed."""
+        """Forget a connection, admitted or not, that is closed."""
 
     def log_closing(self, connection: "Connection", reason: str) -> None:
         """Log why a connection is closed; a bounded number of times."""
 
     def on_unreadable(self) -> None:
-        """The kernel could not read the memory of a reply, a page of a mapped file (`ottla.storage.lending`)."""
+        """Report that the kernel could not read the memory of a reply, a page of a mapped file."""
 
 
 class Connection(asyncio.BufferedProtocol):
-    """See the module. Created by `NetworkServer` for each accepted connection."""
+    """A client's connection: parses frames from its bytes and sends the replies in order, one request at a time."""
 
     __slots__ = (
         "_buffer",
@@ -203,7 +207,7 @@ class Connection(asyncio.BufferedProtocol):
         self._max_bytes = server.settings.request_max_bytes
         self._buffer = ReceiveBuffer(server.pool)
         self._parked: DelayedReply | None = None
-        #: Whether the parked reply is that of a `ReplyOfReads`.
+        #: Whether the parked reply is the task of a `ReplyOfReads`.
         self._only_reads = False
         self._is_working = False  # inside `_work`: a transport may call back from within write()
         self._is_clogged = False
@@ -302,7 +306,7 @@ class Connection(asyncio.BufferedProtocol):
     # Called by the server, and by `dispatch`
 
     def on_memory(self) -> None:
-        """See `Receiver`."""
+        """Continue to read a frame whose memory was granted."""
         self._has_memory = True
         if not (self._is_ending or self._is_at_end or self._is_reading):
             self._buffer.prepare(self._granted_bytes)
@@ -315,7 +319,7 @@ class Connection(asyncio.BufferedProtocol):
             self.close()
 
     def time_reply(self, histogram: Histogram) -> None:
-        """The reply that is about to be returned by `dispatch` waits: observe how long."""
+        """Observe how long the next reply that `dispatch` returns waits."""
         self._timed = histogram, self._server.runtime.monotonic()
 
     def close(self) -> None:
@@ -326,19 +330,19 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.close()
 
     def abort(self) -> None:
-        """Close now."""
+        """Close the connection at once."""
         self._is_ending = self._is_closed = True
         self._transport.abort()
 
     def on_queue_changed(self) -> None:
-        """`RequestMemory.is_queue_full` has changed: start or stop reading ahead."""
+        """Start or stop reading ahead, since `RequestMemory.is_queue_full` has changed."""
         if self._is_blocked() and not (self._is_ending or self._is_at_end):
             is_wanted = self._may_read_ahead()
             if is_wanted != self._is_reading:
                 self._read(is_wanted)
 
     def sweep(self, idle_since: float, *, used_since: float) -> None:
-        """Once a sweep: close if idle since `idle_since`; release the buffer if not used since `used_since`.
+        """Close the connection if idle since `idle_since`; release its buffer if not used since `used_since`.
 
         A peer that reads bytes of a long reply is not idle, nor is one whose request is parked or waits for memory. A
         peer that reads none is disconnected also while the connection closes: it would hold its slot indefinitely.
@@ -424,12 +428,13 @@ class Connection(asyncio.BufferedProtocol):
             self._prepare_next_read(needed_bytes, is_next_frame=start != first)
 
     def _is_at_rest(self) -> bool:
-        """Whether the next read, if nothing is unread, needs no preparation: it is as the last one, into the shared buffer.
+        """Whether the next read needs no preparation if nothing is unread: like the last one, into the shared buffer.
 
         Not with a buffer of its own, which may be kept or released; not while it is counted as queued, since its place
         is free now; not while the queue is full: if it is blocked, it is not read.
-        Otherwise no frame has begun, whose bytes would be in a buffer of its own, and the connection is read: reading pauses
-        for such a frame, for bytes read ahead, which are in an own buffer, too, and for the full queue.
+        Otherwise no frame has begun, whose bytes would be in a buffer of its own, and the connection is read:
+        reading pauses for such a frame, for bytes read ahead, which are in an own buffer, too, and for the
+        full queue.
         """
         return not (self._buffer.is_own or self._is_queued or self._server.memory.is_queue_full)
 
@@ -452,7 +457,7 @@ class Connection(asyncio.BufferedProtocol):
         self._work()
 
     def _receive_frame(self, size_bytes: int) -> None:
-        """A frame of this size, prefix included, is being received; the prefix's size: none. The former one has no memory."""
+        """Receive a frame of this size, prefix included (the prefix alone: none), after releasing the one before."""
         granted_bytes, self._granted_bytes = self._granted_bytes, 0
         self._frame_bytes = size_bytes
         self._has_memory = True
@@ -485,7 +490,8 @@ class Connection(asyncio.BufferedProtocol):
     def _prepare_next_read(self, needed_bytes: int, *, is_next_frame: bool) -> None:
         """Prepare the next read; a blocked connection that has read enough ahead pauses reading."""
         if self._is_blocked():
-            # A large frame that has been received, and waits for a turn, keeps its memory; not that of a peer that reads no replies.
+            # A large frame that has been received, and waits for a turn, keeps its memory; not that of a peer
+            # that reads no replies.
             if self._frame_bytes != _PREFIX_BYTES and (self._is_clogged or not self._waits_for_turn):
                 self._receive_frame(_PREFIX_BYTES)
             self._buffer.prepare(PIPELINED_BYTES, is_enough=True)
@@ -552,7 +558,7 @@ class Connection(asyncio.BufferedProtocol):
             parked.cancel()
 
     def _on_reply(self, parked: DelayedReply) -> None:
-        """The parked request is done: send its reply. Dispatches nothing, and completes nothing: see the module."""
+        """Send the reply of the parked request, which is done. Dispatches nothing, and completes nothing else."""
         self._parked = None
         self.active_at = self._server.activity_clock
         self._is_working = True  # see `resume_writing`
@@ -580,7 +586,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._work()  # nothing to dispatch: prepare the next read, or close
 
     def _failed(self, error: BaseException) -> None:
-        """A request has failed: close, as Kafka does. The only place where it is logged."""
+        """Close the connection of a request that has failed, as Kafka does. The failure is logged only here."""
         self._is_ending = True
         if isinstance(error, KafkaError):  # malformed, or an error for which the response has no field
             self._server.log_closing(self, str(error))

@@ -26,7 +26,7 @@ class Gate:
         return not self._dispatch.done()
 
     def __call__(self, frame: memoryview, connection: Connection) -> Reply:
-        """See `Dispatch`."""
+        """Dispatch the frame, or hold a copy of it until the gate is open."""
         if self._dispatch.done():
             connection.dispatch = dispatch = self._dispatch.result()
             return dispatch(frame, connection)

@@ -56,14 +56,14 @@ class ConnectionLimits:
         self.overrides = settings.max_connections_per_ip_overrides
         self.total = 0
         self.by_listener: Counter[str] = Counter()
-        #: Connections since the start, for metrics.
+        #: Listener -> the connections accepted since the start, for metrics.
         self.accepted_by_listener: Counter[str] = Counter()
         self.by_host: Counter[str] = Counter()
         self._rate = CreationRate()
         self._rates: dict[str, CreationRate] = {}
 
     def change(self, settings: NetworkSettings) -> None:
-        """Replace the settings."""
+        """Replace the limits, which apply from now on."""
         if settings.max_connections_per_ip_overrides != self.settings.max_connections_per_ip_overrides:
             self.overrides = settings.max_connections_per_ip_overrides
         self.settings = settings
@@ -73,7 +73,7 @@ class ConnectionLimits:
         self._rates[name] = CreationRate()
 
     def is_protected(self, listener: str) -> bool:
-        """Whether it is the inter-broker listener and not the only one."""
+        """Whether the listener is the inter-broker listener and not the only one."""
         return listener == self.settings.inter_broker_listener and len(self._rates) > 1
 
     @property
@@ -108,23 +108,23 @@ class ConnectionLimits:
         return None
 
     def add(self, listener: str) -> None:
-        """A connection to a listener was accepted."""
+        """Count a connection to a listener that was accepted."""
         self.total += 1
         self.by_listener[listener] += 1
         self.accepted_by_listener[listener] += 1
 
     def add_host(self, host: str) -> None:
-        """A connection from this address was admitted."""
+        """Count a connection from this address that was admitted."""
         self.by_host[host] += 1
 
     def remove(self, listener: str) -> None:
-        """A connection was closed."""
+        """Subtract a closed connection from the counts."""
         self.total -= 1
         self.by_listener[listener] -= 1
         assert self.by_listener[listener] >= 0, listener
 
     def remove_host(self, host: str) -> None:
-        """A connection for which `add_host` was called was closed."""
+        """Subtract a closed connection, which `add_host` has counted, from the count of its address."""
         self.by_host[host] -= 1
         assert self.by_host[host] >= 0, host
         if not self.by_host[host]:

@@ -52,12 +52,15 @@ class _InFlight(NamedTuple):
     correlation_id: int
     deadline: float
     future: "asyncio.Future[memoryview]"
-    #: For a large response; None: it gets one that its caller may keep.
+    #: The buffer for a large response; None: it gets one that its caller may keep.
     buffer: ResponseBuffer | None
 
 
 class OutgoingConnection(asyncio.BufferedProtocol):
-    """See the module. `on_lost` is called once, when the connection is closed."""
+    """A connection to another node: sends requests, and receives whole responses in the order of the requests.
+
+    `on_lost` is called once, when the connection is closed.
+    """
 
     _transport: asyncio.Transport
 
@@ -77,7 +80,7 @@ class OutgoingConnection(asyncio.BufferedProtocol):
         self._max_bytes = max_bytes
         self._loop = loop
         self._on_lost = on_lost
-        #: At most MAX_IN_FLIGHT.
+        #: The requests that wait for a response, in order; at most MAX_IN_FLIGHT.
         self._in_flight: deque[_InFlight] = deque()
         self._next_correlation_id = 0
         self._is_clogged = False
@@ -119,7 +122,9 @@ class OutgoingConnection(asyncio.BufferedProtocol):
         deadline: float,
         buffer: ResponseBuffer | None = None,
     ) -> memoryview:
-        """Send a request and wait for the body of its response, which the caller may keep; with `buffer` until `release`.
+        """Send a request and wait for the body of its response.
+
+        The caller may keep the body; with `buffer`, only until its `release`.
 
         Raises Disconnected, and TimeoutError at `deadline` (on the loop's clock).
         """

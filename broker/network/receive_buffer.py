@@ -17,19 +17,20 @@ before it.
 
 from mmap import mmap
 
-#: The shared buffer's size, and the minimum of a buffer that a busy connection keeps. It holds the five requests of 16 KB
-#: that Kafka's producers have under way on a connection (batch.size, max.in.flight.requests.per.connection), and what a
-#: socket holds by default (socket.receive.buffer.bytes): they are read at once, without a rest that is copied. Each one
-#: takes 4 us less, an eighth, than with 64 KB (bench: pipelined-16384b). Larger reads gain nothing, and a connection that
-#: sends many small requests would delay the others for longer.
+#: The shared buffer's size, and the minimum of a buffer that a busy connection keeps. It holds the five
+#: requests of 16 KB that Kafka's producers have under way on a connection (batch.size,
+#: max.in.flight.requests.per.connection), and what a socket holds by default (socket.receive.buffer.bytes):
+#: they are read at once, without a rest that is copied. Each one takes 4 us less, an eighth, than with 64 KB
+#: (bench: pipelined-16384b). Larger reads gain nothing, and a connection that sends many small requests would
+#: delay the others for longer.
 SHARED_BYTES = 128 * 1024
 
 #: An own buffer is at most this many times the bytes that have arrived: a frame's length alone, which costs
 #: the peer nothing, allocates no memory.
 GROWTH_FACTOR = 2
 
-#: A buffer of this size or more consists of mapped pages, which take memory only when they are written: as many bytes as
-#: have arrived. It is allocated rarely: a busy connection keeps its own.
+#: A buffer of this size or more consists of mapped pages, which take memory only when they are written: as
+#: many bytes as have arrived. It is allocated rarely: a busy connection keeps its own.
 MAPPED_BYTES = 1024 * 1024
 
 #: The minimum size of an own buffer.
@@ -82,7 +83,7 @@ class ReceiveBuffer:
         return self.end - self.start
 
     def room(self) -> memoryview:
-        """The memory for the next read; not empty after `prepare`, unless that was enough."""
+        """Return the memory for the next read; not empty after `prepare`, unless that was enough."""
         return self.view[self.end :]
 
     def prepare(self, needed_bytes: int, *, is_enough: bool = False) -> None:
@@ -131,7 +132,7 @@ class ReceiveBuffer:
         self.release()
 
     def _allowed(self, needed_bytes: int, *, unread: int, least: int) -> int:
-        """The permitted capacity for `needed_bytes`, of which `unread` have arrived."""
+        """Return the permitted capacity for `needed_bytes`, of which `unread` have arrived."""
         return max(allowance(needed_bytes, unread), least)
 
     def _move(self, capacity: int) -> None:

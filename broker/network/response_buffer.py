@@ -4,13 +4,15 @@
                                                        leased --release, but a view is left-----> freed with that view
     free --`IDLE_RELEASES` responses in a row are small, or drop--> freed
 
-Without it each response of a follower gets a new bytearray, which is filled with zeros, page by page, before the records
-are received into it. The caller passes the buffer with its requests (`OutgoingConnection.request`) and owns it: when it
-has processed a response, it calls `release`, and must not use the response any more.
+Without it each response of a follower gets a new bytearray, which is filled with zeros, page by page, before
+the records are received into it. The caller passes the buffer with its requests
+(`OutgoingConnection.request`) and owns it: when it has processed a response, it calls `release`, and must not
+use the response any more.
 
-The buffer is leased again only if no view of it exists, neither the response nor a slice of it: Python refuses to resize
-a bytearray of which a view exists, and `release` tries that. So a caller that fails, is cancelled while the response still
-arrives, or keeps records by mistake never sees the bytes of another response; it only loses the buffer.
+The buffer is leased again only if no view of it exists, neither the response nor a slice of it: Python
+refuses to resize a bytearray of which a view exists, and `release` tries that. So a caller that fails, is
+cancelled while the response still arrives, or keeps records by mistake never sees the bytes of another
+response; it only loses the buffer.
 
 Source: none in Kafka, which allocates each response.
 """
@@ -26,13 +28,16 @@ IDLE_RELEASES: Final = 16
 
 
 class ResponseBuffer:
-    """See the module. Invariant: no view of the free buffer exists; there is at most one free buffer."""
+    """The memory into which the large responses of one caller are received, one after the other.
+
+    Invariant: no view of the free buffer exists; there is at most one free buffer.
+    """
 
     __slots__ = ("_free", "_leased", "_unused_count")
 
     def __init__(self) -> None:
         self._free: bytearray | None = None
-        #: The one that was leased last, since the last release.
+        #: The buffer that was leased last, since the last release.
         self._leased: bytearray | None = None
         #: How many releases in a row had nothing to release.
         self._unused_count = 0
@@ -43,7 +48,7 @@ class ResponseBuffer:
         return 0 if self._free is None else len(self._free)
 
     def lease(self, size_bytes: int, *, allocated_bytes: int) -> memoryview:
-        """Memory for a response of this size: all of it if the free buffer is large enough.
+        """Lease memory for a response of this size: all of it if the free buffer is large enough.
 
         Otherwise a new buffer of `allocated_bytes`, which may be less: a peer that only announces a large response
         makes this node allocate no more.
@@ -56,7 +61,7 @@ class ResponseBuffer:
         return memoryview(buffer)[:size_bytes]
 
     def release(self) -> None:
-        """The caller has processed its response, whether or not that had a buffer; nothing of it is used any more."""
+        """Take the buffer back: the caller has processed its response, whether or not that had a buffer."""
         buffer, self._leased = self._leased, None
         if buffer is None:
             self._unused_count += 1
@@ -68,7 +73,7 @@ class ResponseBuffer:
             self._free = buffer
 
     def drop(self) -> None:
-        """No response is expected for a while: keep no memory for it."""
+        """Drop the free buffer: no response is expected for a while."""
         self._free = self._leased = None
 
 

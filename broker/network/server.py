@@ -28,7 +28,8 @@ SWEEPS_PER_IDLE_TIME = 8
 MAX_SWEEP_INTERVAL_S = 10.0
 MIN_SWEEP_INTERVAL_S = 0.01
 
-#: The same if connections are limited: the precision with which the least recently used one is known.
+#: The longest time between two sweeps if connections are limited: the precision of the least recently used
+#: one.
 LIMITED_SWEEP_INTERVAL_S = 1.0
 
 #: Each new connection advances `activity_clock` by this.
@@ -50,7 +51,8 @@ class NetworkServer:
         self.runtime = runtime
         self.dispatch = dispatch
         self._settings = settings or NetworkSettings()
-        #: Called when the kernel could not read the memory of a reply, a page of a mapped file (`ottla.storage.lending`).
+        #: Called when the kernel could not read the memory of a reply, a page of a mapped file
+        #: (`ottla.storage.lending`).
         self.on_unreadable: Callable[[], None] = lambda: None
         self.limits = ConnectionLimits(self._settings)
         self.turns = runtime.turns
@@ -62,7 +64,7 @@ class NetworkServer:
         self.connections: dict[Connection, None] = {}
         self._acceptors: list[Acceptor] = []
         self._waiting: dict[Acceptor, None] = {}
-        #: Of requests, also of those whose connection is lost: one for each connection, at most.
+        #: The tasks of requests, also of those whose connection is lost: at most one for each connection.
         self._tasks: dict[asyncio.Task[Reply], None] = {}
         self._notes = 0
         self._is_stopping = False
@@ -71,7 +73,7 @@ class NetworkServer:
 
     @property
     def settings(self) -> NetworkSettings:
-        """The settings in effect."""
+        """The network settings in effect."""
         return self._settings
 
     @settings.setter
@@ -117,7 +119,8 @@ class NetworkServer:
                 rows = await self.runtime.loop.getaddrinfo(host, None)
             except (OSError, UnicodeError) as error:
                 log.warning(
-                    "max.connections.per.ip.overrides: %s cannot be resolved (%s): max.connections.per.ip applies to it",
+                    "max.connections.per.ip.overrides: %s cannot be resolved (%s): "
+                    "max.connections.per.ip applies to it",
                     host,
                     error,
                 )
@@ -156,7 +159,7 @@ class NetworkServer:
             log.info("%r: %s; closed", connection, printable)
 
     def forget(self, connection: Connection) -> None:
-        """A connection, admitted or not, is closed."""
+        """Forget a connection, admitted or not, that is closed."""
         self.limits.remove(connection.listener_name)
         if self._waiting:
             self.runtime.loop.call_soon(self._resume_waiting)
@@ -171,8 +174,8 @@ class NetworkServer:
         """Accept no further connection, respond to the requests in progress, and close.
 
         Requests that were not dispatched get no response: their clients retry at another broker. After
-        `grace_s` seconds the remaining connections are aborted, and tasks of requests, also of connections that were lost before,
-        are cancelled: what they would change is closed next.
+        `grace_s` seconds the remaining connections are aborted, and tasks of requests, also of connections
+        that were lost before, are cancelled: what they would change is closed next.
         """
         end = self.runtime.monotonic() + grace_s
         self._is_stopping = True
@@ -211,7 +214,7 @@ class NetworkServer:
             await self._all_closed
 
     def begin(self, work: Coroutine[Any, Any, Reply]) -> "asyncio.Task[Reply]":
-        """See `ConnectionOwner`."""
+        """Begin the task of a request, which runs to its end even if its connection is lost."""
         task = asyncio.ensure_future(work)
         self._tasks[task] = None
         task.add_done_callback(self._tasks.pop)
@@ -222,7 +225,7 @@ class NetworkServer:
             connection.on_queue_changed()
 
     def _resume_waiting(self) -> None:
-        """A connection was closed, or the limits have changed: accept waiting connections in order."""
+        """Accept waiting connections in order, after a connection was closed, or the limits have changed."""
         for acceptor in list(self._waiting):
             acceptor.listening.resume()
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ottla.broker.config import BrokerConfig
+from ottla.config.broker_config import BrokerConfig
 
 #: Kafka's "no limit" for numbers of connections.
 NO_LIMIT = 2**31 - 1
@@ -19,14 +19,18 @@ class ListenerLimits:
 
 @dataclass(slots=True, kw_only=True)
 class NetworkSettings:
-    """`from_config` has the configuration of each field; the defaults are Kafka's."""
+    """The network settings of a node; `from_config` names the configuration of each field.
+
+    The defaults are Kafka's.
+    """
 
     request_max_bytes: int = 100 * 1024 * 1024
-    #: None: the operating system's (self-tuning) size, -1 in Kafka's configuration.
+    #: The size of the socket's send buffer; None: the operating system's (self-tuning) size, -1 in Kafka's
+    #: configuration.
     send_buffer_bytes: int | None = 100 * 1024
     receive_buffer_bytes: int | None = 100 * 1024
     backlog: int = 50
-    #: None: never.
+    #: The time after which an idle connection is closed; None: never.
     max_idle_ms: int | None = 600_000
     max_connections: int = NO_LIMIT
     max_connections_per_ip: int = NO_LIMIT
@@ -83,5 +87,5 @@ class NetworkSettings:
 
 
 def size_or_none(value: int) -> int | None:
-    """A size or time of the configuration; None for -1 (the system's choice, or never)."""
+    """Return a size or time of the configuration; None for -1 (the system's choice, or never)."""
     return None if value < 0 else value

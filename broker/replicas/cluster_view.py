@@ -7,11 +7,11 @@ from collections.abc import Callable
 from uuid import UUID
 
 from ottla.broker.metadata_cache import MetadataCache
-from ottla.broker.replication.leader_state import NO_BROKER_EPOCH
+from ottla.replication.leader_state import NO_BROKER_EPOCH
 
 
 class ClusterView:
-    """See the module. One for all partitions of a broker."""
+    """The other brokers' registrations, fencing and epochs, for all partitions of this broker (metadata image)."""
 
     def __init__(
         self,
@@ -23,7 +23,8 @@ class ClusterView:
     ) -> None:
         """`max_lag_ms`: replica.lag.time.max.ms; `now_ms`: the clock of fetches and appends.
 
-        `reports_local_logs`: leaders' replica selectors ask for local log starts (KIP-392), whatever elections ask for.
+        `reports_local_logs`: leaders' replica selectors ask for local log starts (KIP-392), whatever elections
+        ask for.
         """
         self._metadata = metadata
         self.max_lag_ms = max_lag_ms

@@ -8,8 +8,8 @@ Source: Kafka's CoordinatorPartitionWriter and CoordinatorLoaderImpl.
 
 from asyncio import Future
 
-from ottla.broker.replicas.delayed_produce import ProducePartitionStatus
 from ottla.broker.replicas.leadership_listener import LeadershipListener
+from ottla.broker.replicas.leading.delayed_produce import ProducePartitionStatus
 from ottla.broker.replicas.replica_manager import ReplicaManager
 from ottla.protocol.types import TopicPartition
 from ottla.storage.appending import AppendOrigin
@@ -17,7 +17,7 @@ from ottla.storage.log import AppendInfo, Log
 
 
 class CoordinatorPartitionWriter:
-    """See the module."""
+    """Appends a coordinator's records to the internal topic that this broker leads, with acks=all."""
 
     def __init__(self, replicas: ReplicaManager) -> None:
         self._replicas = replicas
@@ -41,11 +41,11 @@ class CoordinatorPartitionWriter:
     def committed(
         self, topic_partition: TopicPartition, end_offset: int, *, timeout_ms: int
     ) -> "Future[None] | None":
-        """None if every record before `end_offset` is on the whole ISR; else a future that completes when they are.
+        """Return None if every record before `end_offset` is on the whole ISR; else a future that completes then.
 
         Precondition: the caller has not awaited anything since the append, so the records are of the present
-        leadership. Raises what `ReplicaManager.partition` and `PartitionLeader.is_committed` raise; so does the future, and
-        RequestTimedOut. Cancel the future to stop waiting.
+        leadership. Raises what `ReplicaManager.partition` and `PartitionLeader.is_committed` raise; so does
+        the future, and RequestTimedOut. Cancel the future to stop waiting.
         """
         status = ProducePartitionStatus(self._replicas.partition(topic_partition), end_offset)
 
@@ -61,5 +61,5 @@ class CoordinatorPartitionWriter:
         return self._replicas.partition(topic_partition).log
 
     def add_leadership_listener(self, listener: LeadershipListener) -> None:
-        """`ReplicaManager.add_leadership_listener`."""
+        """Notify `listener` of leadership changes of all partitions; at once of those that are led already."""
         self._replicas.add_leadership_listener(listener)

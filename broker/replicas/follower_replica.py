@@ -1,9 +1,9 @@
-"""Follower's part of a replica: its log as a copy of another one, which `ottla.broker.replication.follower` decides about.
+"""Follower's part of a replica: its log as a copy of another one, which `ottla.replication.follower` decides about.
 
 A partition's log follows its leader's; the future log of a log directory move follows the partition's current log.
 
-Source: KIP-101, KIP-405; Kafka's Partition.appendRecordsToFollowerOrFutureReplica, ReplicaFetcherThread.processPartitionData,
-UnifiedLog.appendAsFollower.
+Source: KIP-101, KIP-405; Kafka's Partition.appendRecordsToFollowerOrFutureReplica,
+ReplicaFetcherThread.processPartitionData, UnifiedLog.appendAsFollower.
 """
 
 from typing import Protocol
@@ -13,7 +13,7 @@ from ottla.storage.remote_restart import RemoteState
 
 
 class FollowerListener(Protocol):
-    """Is notified of what a follower's part has changed."""
+    """A listener that is notified when a follower replica's log has changed."""
 
     def on_replicated(self, size_bytes: int) -> None:
         """Batches of this size were appended."""
@@ -23,10 +23,12 @@ class FollowerListener(Protocol):
 
 
 class FollowerReplica:
-    """See the module. Belongs to the loop's thread.
+    """Follower replica: appends the leader's records, adopts its high watermark and log start offset.
+
+    Belongs to the loop's thread.
 
     Invariant: only batches that were requested in the present leader epoch are appended, the second of the TLA+ rules
-    (`ottla.broker.replication.follower`); none while this broker leads.
+    (`ottla.replication.follower`); none while this broker leads.
     """
 
     __slots__ = ("_listener", "_reason", "leader_epoch", "leader_high_watermark", "log")
@@ -51,7 +53,7 @@ class FollowerReplica:
             self.leader_high_watermark = None
 
     def stop(self) -> None:
-        """Stop following."""
+        """Stop following the leader; no records are appended until the next `follow`."""
         self.leader_epoch = None
         self.leader_high_watermark = None
 

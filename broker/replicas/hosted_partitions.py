@@ -14,6 +14,7 @@ from uuid import UUID
 
 from ottla.broker.metadata_cache import MetadataCache
 from ottla.broker.replicas.partition import Partition
+from ottla.metadata.image import TopicImage
 from ottla.protocol.errors import (
     InconsistentTopicId,
     KafkaError,
@@ -22,7 +23,6 @@ from ottla.protocol.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from ottla.protocol.metadata.image import TopicImage
 from ottla.protocol.types import TopicPartition
 
 #: The key of a partition in requests: (topic name or topic id, partition index).
@@ -30,7 +30,10 @@ PartitionKey = tuple[str | UUID, int]
 
 
 class HostedPartitions:
-    """See the module. Invariant: a partition is online or offline under both of its keys, or under none."""
+    """The table of partitions that this broker hosts, online or offline, by topic name and by topic id.
+
+    Invariant: a partition is online or offline under both of its keys, or under none.
+    """
 
     __slots__ = ("_is_being_created", "_metadata", "_node_id", "_offline", "by_key", "get")
 
@@ -48,7 +51,7 @@ class HostedPartitions:
         self._offline: dict[PartitionKey, Path | None] = {}
 
     def __iter__(self) -> Iterator[Partition]:
-        """Each online partition once."""
+        """Iterate over the online partitions, each once."""
         return (partition for key, partition in self.by_key.items() if isinstance(key[0], str))
 
     def partition(self, topic_partition: TopicPartition) -> Partition:

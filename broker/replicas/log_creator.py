@@ -1,7 +1,7 @@
 """Log creation for new partitions, in parts, so that the event loop stays responsive: a topic may have thousands.
 
     wanted --few, and no creation is running--> created at once
-    wanted --else--> waiting --> planned --in a thread, a few at a time--> ready --in turns--> the partition gets its role
+    wanted --else--> waiting --> planned --in a thread, a few at a time--> ready --in turns--> gets its role
                             '--> existing, as at a start ------------------^
     planned --no descriptor is free--> later --after `DESCRIPTORS_RETRY_S`--> waiting
     any    --the topic is deleted, or the replica is moved away--> cancelled, without notification
@@ -41,7 +41,10 @@ CreatedLog = tuple[TopicPartition, Log | KafkaError]
 
 
 class LogCreator:
-    """See the module. Everything belongs to the loop's thread."""
+    """Creates the logs of new partitions, in parts, and removes deleted logs first.
+
+    Everything belongs to the loop's thread.
+    """
 
     def __init__(
         self, runtime: Runtime, logs: LogManager, *, on_created: Callable[[Sequence[CreatedLog]], None]
@@ -185,7 +188,10 @@ class LogCreator:
                 self._ready.append((at, creation.logs.get(at) or creation.errors[at]))
 
     def _want_later(self, new: NewLog, error: TooManyOpenFiles) -> None:
-        """Clients of the partition are refused meanwhile (NOT_LEADER_OR_FOLLOWER), and try again, too."""
+        """Create the log after DESCRIPTORS_RETRY_S, as no file descriptor is free.
+
+        Clients of the partition are refused meanwhile (NOT_LEADER_OR_FOLLOWER), and try again, too.
+        """
         if not self._later:
             logger.warning(
                 "%s has no log yet, and others may have none either: %s", new.topic_partition, error

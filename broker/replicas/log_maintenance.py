@@ -9,8 +9,8 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from ottla.broker.config import BrokerConfig
-from ottla.broker.replicas.throttler import Throttler
+from ottla.broker.replicas.following.throttler import Throttler
+from ottla.config.broker_config import BrokerConfig
 from ottla.runtime import Pool, Runtime
 from ottla.storage.background import BackgroundJob
 from ottla.storage.cleaner import CleaningStopped
@@ -23,7 +23,7 @@ _STEP_S = 1.0
 
 
 class LogMaintenance:
-    """Two services: one runs the jobs of the scheduled tasks, the other those of the cleaner, each one job at a time."""
+    """Runs the jobs of the log manager's scheduled tasks, and those of the log cleaner, each one job at a time."""
 
     def __init__(
         self,

@@ -22,8 +22,8 @@ from ottla.broker.replicas.cluster_view import ClusterView
 from ottla.broker.replicas.follower_replica import FollowerReplica
 from ottla.broker.replicas.partition_leader import PartitionLeader
 from ottla.broker.replicas.topic_stats import TopicStats
-from ottla.broker.replicas.watchers import Watchers
-from ottla.broker.replication.follower_reads import OffsetOnFollower, offset_on_follower
+from ottla.broker.replicas.waiting.watchers import Watchers
+from ottla.metadata.image import PartitionImage
 from ottla.protocol.errors import (
     FencedLeaderEpoch,
     NotLeaderOrFollower,
@@ -32,16 +32,19 @@ from ottla.protocol.errors import (
     UnknownLeaderEpoch,
 )
 from ottla.protocol.local_log import LocalLog
-from ottla.protocol.metadata.image import PartitionImage
 from ottla.protocol.types import TopicPartition
+from ottla.replication.follower_reads import OffsetOnFollower, offset_on_follower
+from ottla.replication.replica_rules import has_diverged
 from ottla.storage.log import Log
-from ottla.storage.replica_rules import has_diverged
 
 _NONE: Final[Mapping[int, LocalLog]] = MappingProxyType({})
 
 
 class Partition:
-    """See the module. Everything is synchronous and belongs to the loop's thread."""
+    """A partition on this broker: its log, its role by the metadata log, and its leader's or follower's part.
+
+    Everything is synchronous and belongs to the loop's thread.
+    """
 
     __slots__ = (
         "_cluster",
@@ -84,8 +87,9 @@ class Partition:
         stats: TopicStats | None = None,
     ) -> None:
         """`propose_isr` asks the controller for `leader.state.proposed_isr`; `report_local_logs` sends it
-        `leader.local_logs()` soon, if it `is_report_due` then; `flush` flushes the log in a thread (flush.messages), then
-        calls `on_flushed`; `stats` are those of the topic, None: of this partition alone.
+        `leader.local_logs()` soon, if it `is_report_due` then; `flush` flushes the log in a thread
+        (flush.messages), then calls `on_flushed`; `stats` are those of the topic, None: of this partition
+        alone.
         """
         self.topic_partition = topic_partition
         self.topic_id = topic_id
@@ -187,7 +191,7 @@ class Partition:
 
     @property
     def reported_local_log(self) -> LocalLog | None:
-        """What this replica reports of its local log to its leader; None: neither elections nor readers ask for it.
+        """The local log that this replica reports to its leader; None: neither elections nor readers ask for it.
 
         Where elections do not (draft KIP-1303), a replica selector may: it needs the start only (KIP-392).
         """
@@ -228,11 +232,12 @@ class Partition:
         return self.log.last_stable_offset if is_read_committed else self.log.high_watermark
 
     def diverging_epoch(self, *, last_fetched_epoch: int, fetch_offset: int) -> tuple[int, int] | None:
-        """Where a log that ends at `fetch_offset` in `last_fetched_epoch` diverges from ours; None: it does not.
+        """Return where a log that ends at `fetch_offset` in `last_fetched_epoch` diverges; None: it does not.
 
         Returns (largest epoch of ours <= `last_fetched_epoch`, its end offset, exclusive). Raises OffsetOutOfRange if
         no epoch that old or new is known, or the offset is before the log start. Raft's leader returns its log end for
-        an epoch that is newer than all of its own (`ottla.controller.metadata.log`): its followers cannot ask for its bounds.
+        an epoch that is newer than all of its own (`ottla.controller.metadata_log.log`): its followers cannot
+        ask for its bounds.
         Source: KIP-595; Kafka's Partition.readRecords.
         """
         known = self.log.end_offset_for_epoch(last_fetched_epoch)
@@ -287,7 +292,8 @@ class Partition:
     def notice_retention(self) -> bool:
         """Notify watchers if the log start offset has moved without a request (retention), and report the local log.
 
-        Whether a follower's Fetch row has changed. A local log grows unnoticed here: each append changes the row anyway.
+        Whether a follower's Fetch row has changed. A local log grows unnoticed here: each append changes the
+        row anyway.
         """
         local_log = self.reported_local_log
         noticed = None if local_log is None else (local_log.start_offset, local_log.oldest_timestamp_ms)
@@ -331,12 +337,13 @@ class Partition:
         leader = self.leader
         if leader is None or leader_epoch < leader.since_epoch:
             raise NotLeaderOrFollower(
-                f"{self} has not been led by broker {self.node_id} without interruption since leader epoch {leader_epoch}"
+                f"{self} has not been led by broker {self.node_id} without interruption "
+                f"since leader epoch {leader_epoch}"
             )
         return leader
 
     def check_isr(self, now_ms: int) -> None:
-        """See `PartitionLeader.check_isr`; nothing unless this broker leads."""
+        """If this broker leads, propose an ISR without members that fell behind, or with a caught-up replica."""
         if self.leader is not None:
             self.leader.check_isr(now_ms)
 

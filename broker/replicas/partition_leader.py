@@ -5,7 +5,7 @@
     a local log of the ISR has changed --> `report_local_logs` --> AlterPartition, with others (draft KIP-1303)
 
 It exists while this broker leads without interruption, over all leader epochs of that time; `LeaderState`, the rules
-(`ottla.broker.replication.leader_state`), is of one leader epoch. A new leader epoch of the same leader is no interruption: it
+(`ottla.replication.leader_state`), is of one leader epoch. A new leader epoch of the same leader is no interruption: it
 has truncated nothing. The controller begins one when replicas are removed, and below metadata version 3.6 each time the
 ISR shrinks, which acks=all may wait for.
 
@@ -18,11 +18,16 @@ from uuid import UUID
 
 from ottla.broker.replicas.cluster_view import ClusterView
 from ottla.broker.replicas.topic_stats import TopicStats
-from ottla.broker.replicas.watchers import Watchers
-from ottla.broker.replication.leader_state import FetchClock, LeaderState
-from ottla.broker.replication.local_log_reports import is_unreported
-from ottla.protocol.errors import NotEnoughReplicas, NotEnoughReplicasAfterAppend, OffsetOutOfRange, PolicyViolation
+from ottla.broker.replicas.waiting.watchers import Watchers
+from ottla.protocol.errors import (
+    NotEnoughReplicas,
+    NotEnoughReplicasAfterAppend,
+    OffsetOutOfRange,
+    PolicyViolation,
+)
 from ottla.protocol.local_log import LocalLog
+from ottla.replication.leader_state import FetchClock, LeaderState
+from ottla.replication.local_log_reports import is_unreported
 from ottla.storage.appending import AppendOrigin
 from ottla.storage.log import AppendInfo, Log
 from ottla.storage.validation import Turns, ValidatedRecords
@@ -54,12 +59,12 @@ class LedPartition(Protocol):
 
 
 class PartitionLeader:
-    """See the module."""
+    """The leader's part of a partition: appends, the progress of followers, the ISR, and the high watermark."""
 
     __slots__ = ("_cluster", "_partition", "log", "since_epoch", "state")
 
     def __init__(self, partition: LedPartition, log: Log, cluster: ClusterView) -> None:
-        """Begins to lead in the partition's leader epoch. Raises KafkaStorageError."""
+        """Begin to lead in the partition's leader epoch. Raises KafkaStorageError."""
         self._partition = partition
         self._cluster = cluster
         self.log = log
@@ -112,12 +117,14 @@ class PartitionLeader:
     ) -> AppendInfo:
         """Append as leader, and notify the fetches that wait for records.
 
-        With `turns` raises NeedsThread for a batch whose validation takes long in them (`ottla.storage.validation`). Raises
-        NotEnoughReplicas (with acks -1, before anything is written), and what `Log.append_as_leader` raises.
+        With `turns` raises NeedsThread for a batch whose validation takes long in them
+        (`ottla.storage.validation`). Raises NotEnoughReplicas (with acks -1, before anything is written), and
+        what `Log.append_as_leader` raises.
         """
         if required_acks == -1 and self._has_too_few_replicas():
             raise NotEnoughReplicas(
-                f"{self._partition}: the ISR {sorted(self.state.isr)} is smaller than min.insync.replicas={self.effective_min_isr}"
+                f"{self._partition}: the ISR {sorted(self.state.isr)} is smaller than "
+                f"min.insync.replicas={self.effective_min_isr}"
             )
         old_end_offset = self.log.offsets.log_end_offset
         info = self.log.append_as_leader(
@@ -139,9 +146,10 @@ class PartitionLeader:
         return info
 
     def append_usual(self, records: memoryview, *, required_acks: int, now_ms: int) -> int | None:
-        """`append_records` of a usual batch (`ottla.storage.usual_append`): its first offset.
+        """Append a usual batch (`ottla.storage.usual_append`) and return its first offset.
 
-        None, with nothing changed, for any other one, and where `append_records` refuses it. Raises KafkaStorageError.
+        None, with nothing changed, for any other batch, and where `append_records` refuses it. Raises
+        KafkaStorageError.
         """
         # Without followers there is nothing to ask: a call less.
         if required_acks == -1 and self.state.followers and self._has_too_few_replicas():
@@ -164,7 +172,7 @@ class PartitionLeader:
     def _on_appended(
         self, old_end_offset: int, *, size_bytes: int, records_count: int, is_flush_due: bool
     ) -> None:
-        """Records were appended at `old_end_offset`: count them, commit them where no follower has to, notify."""
+        """Count the records appended at `old_end_offset`, commit them if there is no follower to wait for, notify."""
         state, log, partition = self.state, self.log, self._partition
         offsets, stats = log.offsets, partition.stats
         stats.bytes_in += size_bytes
@@ -196,7 +204,8 @@ class PartitionLeader:
             return False
         if len(self.state.maximal_isr) < self.effective_min_isr:
             raise NotEnoughReplicasAfterAppend(
-                f"{self._partition}: the ISR is {sorted(self.state.isr)} and has to have {self.effective_min_isr} members"
+                f"{self._partition}: the ISR is {sorted(self.state.isr)} "
+                f"and has to have {self.effective_min_isr} members"
             )
         return True
 
@@ -266,7 +275,7 @@ class PartitionLeader:
         return None if preference is None else preference.eligible_local_bytes
 
     def local_logs(self) -> dict[int, LocalLog]:
-        """What is known of the local logs of the proposed ISR, else of the ISR; empty while elections do not ask for it."""
+        """The known local logs of the proposed ISR, else of the ISR; empty while elections do not ask for them."""
         if self.log.files.leader_preference is None:
             return {}
         state = self.state

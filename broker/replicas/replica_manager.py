@@ -13,25 +13,22 @@ from typing import Protocol, TypeVar
 from uuid import UUID
 
 from ottla.broker.metadata_cache import MetadataCache
-from ottla.broker.purgatory.delayed_operation import DelayedOperationPurgatory
-from ottla.broker.purgatory.delayed_response import DelayedResponse
 from ottla.broker.replicas.cluster_view import ClusterView
-from ottla.broker.replicas.delayed_produce import DelayedAcknowledgement, PartitionStatus
 from ottla.broker.replicas.flushes import Flushes
+from ottla.broker.replicas.following.replication_throttle import LeaderThrottle
 from ottla.broker.replicas.hosted_partitions import HostedPartitions
 from ottla.broker.replicas.leadership_listener import LeadershipListener
+from ottla.broker.replicas.leading.delayed_produce import DelayedAcknowledgement, PartitionStatus
 from ottla.broker.replicas.log_creator import CreatedLog, LogCreator
-from ottla.broker.replicas.log_moves import LogMoves
+from ottla.broker.replicas.moving.log_moves import LogMoves
 from ottla.broker.replicas.partition import Partition
-from ottla.broker.replicas.replication_throttle import LeaderThrottle
 from ottla.broker.replicas.role_changes import RoleChanges
 from ottla.broker.replicas.tier_listener import NoTier, TierListener
 from ottla.broker.replicas.topic_stats import BrokerTopicStats
-from ottla.broker.replication.replication_quota import ReplicationQuota
-from ottla.protocol.errors import (
-    KafkaError,
-)
-from ottla.protocol.metadata.image import (
+from ottla.broker.replicas.waiting.delayed_operation import DelayedOperationPurgatory
+from ottla.broker.replicas.waiting.delayed_response import DelayedResponse
+from ottla.config.log_config import LogConfig
+from ottla.metadata.image import (
     DIRECTORY_MIGRATING,
     DIRECTORY_UNASSIGNED,
     ConfigResourceType,
@@ -40,10 +37,13 @@ from ottla.protocol.metadata.image import (
     PartitionImage,
     TopicImage,
 )
+from ottla.protocol.errors import (
+    KafkaError,
+)
 from ottla.protocol.types import TopicPartition
+from ottla.replication.replication_quota import ReplicationQuota
 from ottla.runtime import Runtime
 from ottla.storage.log import Log
-from ottla.storage.log_config import LogConfig
 from ottla.storage.manager.log_manager import LogManager, NewLog
 
 logger = logging.getLogger(__name__)
@@ -52,20 +52,23 @@ T = TypeVar("T")
 
 
 class Followers(Protocol):
-    """The replica fetcher manager, for partitions that other brokers lead (`ottla.broker.replicas.replica_fetcher_manager`)."""
+    """The replica fetcher manager, for partitions that other brokers lead (ReplicaFetcherManager)."""
 
     def follow(self, partition: Partition) -> None:
         """Follow the partition's leader in its epoch; stop following while it has none."""
 
     def unfollow(self, partition: Partition) -> None:
-        """Stop following."""
+        """Stop following the partition's leader."""
 
     def refresh(self, partition: Partition) -> None:
-        """Retention has moved the log start."""
+        """Report this replica's log start, which retention has moved, to the leader in the next Fetch."""
 
 
 class ReplicaManager:
-    """See the module. Everything belongs to the loop's thread."""
+    """Creates, leads, follows and deletes the partitions that the metadata log assigns to this broker.
+
+    Everything belongs to the loop's thread.
+    """
 
     def __init__(
         self,
@@ -103,7 +106,7 @@ class ReplicaManager:
         )
         #: Throttles followers of throttled partitions.
         self.throttle = LeaderThrottle(leader_quota, node_id=node_id, now_ms=now_ms)
-        #: What was appended and fetched, by topic.
+        #: The counts of records and bytes that were appended and fetched, by topic.
         self.topic_stats = BrokerTopicStats()
         #: Delayed Fetch, Produce and DeleteRecords requests.
         self.purgatory = DelayedOperationPurgatory(
@@ -128,7 +131,7 @@ class ReplicaManager:
             node_id=node_id, metadata=metadata, is_being_created=self._log_creator.is_wanted
         )
         self._leadership_listeners: list[LeadershipListener] = []
-        #: What copies logs to the remote tier; set before the first image is applied.
+        #: The listener that copies logs to the remote tier; set before the first image is applied.
         self.tier: TierListener = NoTier()
 
     def partition(self, topic_partition: TopicPartition) -> Partition:
@@ -139,7 +142,7 @@ class ReplicaManager:
         return self.hosted.partition(topic_partition)
 
     def partitions(self) -> Iterator[Partition]:
-        """Each hosted partition once."""
+        """Return each hosted partition once."""
         return iter(self.hosted)
 
     # -- the ISRs of led partitions ---------------------------------------------------------------------
@@ -174,9 +177,10 @@ class ReplicaManager:
         return partition is None or self.node_id not in partition.replicas
 
     def apply_image(self, image: MetadataImage) -> None:
-        """Host the partitions of a whole image, at startup, when none is hosted yet. `all_created` waits for missing logs.
+        """Host the partitions of a whole image, at startup, when none is hosted yet.
 
-        Logs that have become strays while logs were opened are set aside first.
+        Logs that have become strays while logs were opened are set aside first. `all_created` waits for
+        missing logs.
         """
         self.logs.rename_strays(self.is_stray, now_ms=self.runtime.now_ms())
         self.logs.moving.promote_abandoned(
@@ -236,7 +240,10 @@ class ReplicaManager:
             self._resign(partition)
 
     def notice_retention(self) -> None:
-        """Notify fetch sessions and fetchers of log starts moved by retention, in either tier; after `LogManager.maintain`."""
+        """Notify fetch sessions and fetchers of log starts that retention has moved, in either tier.
+
+        Called after `LogManager.maintain`.
+        """
         for partition in self.partitions():
             if partition.notice_retention() and not partition.is_leader:
                 self._followers.refresh(partition)
@@ -257,10 +264,12 @@ class ReplicaManager:
         )
 
     def is_eligible_without_directory(self) -> bool:
-        """Whether this broker is in the ELR of a partition whose log is, by the metadata, in a directory that it does not have.
+        """Whether this broker is in the ELR of a partition whose log directory it does not have.
 
-        An Ottla controller removes it from there when it registers. Apache Kafka's does not, unless the broker registers as
-        one that was not stopped cleanly, and would elect the log that is created in another directory. [any thread]
+        That is the directory which the metadata names. An Ottla controller removes the broker from the ELR when it
+        registers. Apache Kafka's does not, unless the broker registers as one that was not stopped cleanly, and
+        would elect the log that is created in another directory. [any thread]
+
         """
         return any(
             self.node_id in partition.elr and self._is_absent(self._assigned_directory(partition))
@@ -279,11 +288,13 @@ class ReplicaManager:
         )
 
     def _has_no_log(self, image: PartitionImage) -> bool:
-        """Whether this broker cannot use the log of its replica, which is in the directory that the metadata names, and
-        another one must not stand in for it:
+        """Whether this broker cannot use its replica's log, and no other log may stand in for it.
 
-        - the directory has failed since the broker was registered: what is in another one is older, also where another replica leads
-        - it is absent, and no other replica leads, which an empty log or an older one could follow
+        The log is in the directory that the metadata names, and
+
+        - the directory has failed since the broker was registered: a log in another one is older, also where
+          another replica leads
+        - or it is absent, and no other replica leads, which an empty log or an older one could follow
 
         Else a controller that takes that log for the complete one would elect it.
         """
@@ -328,9 +339,9 @@ class ReplicaManager:
                     )
         if absent:
             logger.error(
-                "The log directory of %s (and of %d other replicas) cannot be used, or is not in log.dirs and no other replica "
-                "leads the partition: it is offline here until the directory is back or, if it is not in log.dirs, another "
-                "replica leads",
+                "The log directory of %s (and of %d other replicas) cannot be used, or is not in log.dirs and "
+                "no other replica leads the partition: it is offline here until the directory is back or, "
+                "if it is not in log.dirs, another replica leads",
                 absent[0],
                 len(absent) - 1,
             )
@@ -451,7 +462,10 @@ class ReplicaManager:
     # -- log directories -------------------------------------------------------------------------------
 
     def move_log(self, topic_partition: TopicPartition, path: Path) -> None:
-        """`LogMoves.move` by the partition's name. Raises what that, `LogMoves.destination` and `partition` raise."""
+        """Move the partition's log to another log directory (`LogMoves.move`).
+
+        Raises what that, `LogMoves.destination` and `partition` raise.
+        """
         path = self.moves.destination(topic_partition, path)
         self.moves.move(self.partition(topic_partition), path)
 
@@ -476,14 +490,20 @@ class ReplicaManager:
     def respond_when_complete(
         self, statuses: Sequence[PartitionStatus], *, timeout_ms: int, respond: Callable[[], T]
     ) -> T | DelayedResponse[T]:
-        """`respond()` if all statuses are complete; else a delayed response, completed when they are, or at the timeout."""
+        """Return `respond()` if all statuses are complete; else a delayed response.
+
+        That one completes when all statuses are complete, or at the timeout.
+        """
         delayed = DelayedAcknowledgement(self.runtime.loop, statuses, respond)
         return delayed.try_complete_else_watch(self.purgatory, timeout_ms=timeout_ms)
 
     def respond_later(
         self, statuses: Sequence[PartitionStatus], *, timeout_ms: int, respond: Callable[[], T]
     ) -> DelayedResponse[T]:
-        """As `respond_when_complete`; the caller has found in this turn of the loop that none is complete."""
+        """Return a delayed response that completes when all statuses are complete, or at the timeout.
+
+        Precondition: the caller has found in this turn of the loop that none is complete.
+        """
         delayed = DelayedAcknowledgement(self.runtime.loop, statuses, respond)
         self.purgatory.watch(delayed, timeout_ms=timeout_ms)
         return delayed

@@ -3,9 +3,10 @@
     changed --few, and none is pending--> applied at once
     changed --else--> pending --in turns of the loop, in the order of the changes--> applied
 
-A step applies the image as it is then: of several changes of a partition that is pending, only the last one takes effect,
-as after a snapshot of the metadata log. Until then the partition has its previous role, as on a broker that has not read
-the metadata log so far, and that is the offset which this broker reports to the controller (`applied_offset`).
+A step applies the image as it is then: of several changes of a partition that is pending, only the last one
+takes effect, as after a snapshot of the metadata log. Until then the partition has its previous role, as on a
+broker that has not read the metadata log so far, and that is the offset which this broker reports to the
+controller (`applied_offset`).
 
 Kafka's brokers apply a delta in the thread that loads the metadata (ReplicaManager.applyDelta), with the same effect.
 """
@@ -28,7 +29,10 @@ Step = Callable[[Partition], None]
 
 
 class RoleChanges:
-    """See the module. Belongs to the loop's thread."""
+    """Applies role changes to hosted partitions: a few at once, many in turns of the event loop.
+
+    Belongs to the loop's thread.
+    """
 
     def __init__(self, runtime: Runtime, *, last_offset: Callable[[], int]) -> None:
         """`last_offset` returns the last offset of the image."""

@@ -19,10 +19,10 @@ class TierListener(Protocol):
 
 
 class NoTier:
-    """There is no remote tier (`remote.log.storage.system.enable=false`)."""
+    """The tier listener of a broker without a remote tier (`remote.log.storage.system.enable=false`)."""
 
     def on_role(self, partition: Partition) -> None:
-        """See TierListener."""
+        """Ignore the role: there is no remote tier."""
 
     def on_stopped(self, partition: Partition, *, is_topic_deleted: bool) -> None:
-        """See TierListener."""
+        """Ignore the removal: there is no remote tier."""

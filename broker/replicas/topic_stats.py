@@ -1,7 +1,7 @@
 """BrokerTopicStats: what was appended and fetched here, by topic, as plain integers; and how long fetches took.
 
-All partitions of a topic share one `TopicStats`, and their code adds to it: an append costs three additions, 0.1 µs. The sums
-over all topics include topics that are deleted by now, since a counter must not decrease.
+All partitions of a topic share one `TopicStats`, and their code adds to it: an append costs three additions,
+0.1 µs. The sums over all topics include topics that are deleted by now, since a counter must not decrease.
 
 Source: BrokerTopicStats and BrokerTopicMetrics of Kafka 4.3.1, whose names these are in snake case.
 """
@@ -17,7 +17,8 @@ from ottla.runtime.histogram import Histogram
 class TopicStats:
     """Events of one topic since the start of this broker; they only grow."""
 
-    #: Records and bytes of the batches that clients and coordinators have appended here; not those copied as a follower.
+    #: Records and bytes of the batches that clients and coordinators have appended here; not those copied as
+    #: a follower.
     messages_in: int = 0
     bytes_in: int = 0
     #: Batches that were to be appended, and those among them that failed unexpectedly.
@@ -48,7 +49,7 @@ _NAMES = tuple(each.name for each in fields(TopicStats))
 
 
 class BrokerTopicStats:
-    """The stats of all topics that this broker hosts; see the module."""
+    """The counts of appended and fetched records and bytes, of each topic that this broker hosts."""
 
     __slots__ = ("_of_deleted", "_of_topics", "consumer_fetches", "follower_fetches")
 
@@ -60,20 +61,20 @@ class BrokerTopicStats:
         self._of_deleted = TopicStats()
 
     def topic(self, name: str) -> TopicStats:
-        """The stats of a topic."""
+        """Return the counts of a topic, which begin at 0."""
         stats = self._of_topics.get(name)
         if stats is None:
             stats = self._of_topics[name] = TopicStats()
         return stats
 
     def remove(self, name: str) -> None:
-        """This broker hosts no partition of the topic any more. Its numbers stay in the sums."""
+        """Remove a topic of which this broker hosts no partition any more. Its numbers stay in the sums."""
         stats = self._of_topics.pop(name, None)
         if stats is not None:
             self._of_deleted.add(stats)
 
     def topics(self) -> Iterator[tuple[str, TopicStats]]:
-        """Each topic with its stats."""
+        """Iterate over the topics, each with its counts."""
         return iter(list(self._of_topics.items()))
 
     def all_topics(self) -> TopicStats:

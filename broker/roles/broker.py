@@ -17,9 +17,6 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from ottla.broker.api.dispatch import Dispatcher
-from ottla.broker.config import BrokerConfig
-from ottla.broker.config.cluster_config import ClusterConfig
-from ottla.broker.config.listeners import Listener, with_bound_addresses
 from ottla.broker.groups.config import OFFSETS_TOPIC, GroupConfig
 from ottla.broker.groups.coordinator import GroupCoordinator
 from ottla.broker.membership import cordoning
@@ -28,10 +25,10 @@ from ottla.broker.membership.lifecycle import BrokerLifecycle
 from ottla.broker.metadata_cache import MetadataCache
 from ottla.broker.network import NetworkServer, NetworkSettings
 from ottla.broker.network.gate import Gate
-from ottla.broker.reads.fetch_session_cache import FetchSessionCache
+from ottla.broker.producer_ids import ProducerIdManager
 from ottla.broker.replicas.coordinator_partition_writer import CoordinatorPartitionWriter
 from ottla.broker.replicas.log_maintenance import LogMaintenance
-from ottla.broker.replicas.producer_ids import ProducerIdManager
+from ottla.broker.replicas.reading.fetch_session_cache import FetchSessionCache
 from ottla.broker.request_stats import RequestStats
 from ottla.broker.roles.controller import open_sockets
 from ottla.broker.roles.directories import Directories, log_settings
@@ -39,9 +36,12 @@ from ottla.broker.roles.quorum import QuorumRole
 from ottla.broker.roles.replication import create_replication, preferred_read_replicas
 from ottla.broker.services import BrokerServices
 from ottla.broker.topic_creator import TopicCreator
+from ottla.config.broker_config import BrokerConfig
+from ottla.config.cluster_config import ClusterConfig
+from ottla.config.listeners import Listener, with_bound_addresses
+from ottla.metadata.features import DIRECTORIES_3_7_IV2, claimed_features
+from ottla.metadata.image import MetadataDelta, MetadataImage
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.metadata.features import DIRECTORIES_3_7_IV2, claimed_features
-from ottla.protocol.metadata.image import MetadataDelta, MetadataImage
 from ottla.protocol.types import TopicPartition
 from ottla.runtime import Pool, Runtime
 from ottla.runtime.turns import in_turns
@@ -56,7 +56,10 @@ _FORWARDING_TIMEOUT_MS: Final = 60_000
 
 
 class BrokerRole:
-    """See the module. All attributes are created in the constructor; `start` has the order of the steps."""
+    """Starts and stops the broker in this process: its logs, replicas, coordinators, and the listeners of clients.
+
+    All attributes are created in the constructor; `start` has the order of the steps.
+    """
 
     def __init__(
         self,
@@ -68,7 +71,10 @@ class BrokerRole:
         remote: "RemoteTier | None",
         on_failure: Callable[[str], None],
     ) -> None:
-        """`remote` is the remote tier, if there is one. `on_failure` is called with the reason, one sentence, if the node cannot continue."""
+        """Create the parts of the broker; `remote` is the remote tier, if there is one.
+
+        `on_failure` is called with the reason, one sentence, if the node cannot continue.
+        """
         self._runtime = runtime
         self._directories = directories
         self._logs = directories.logs
@@ -170,7 +176,7 @@ class BrokerRole:
 
     @property
     def state(self) -> int:
-        """Kafka's BrokerState."""
+        """The state of the broker, as the number of Kafka's BrokerState."""
         if self.are_logs_open is None:
             return 1  # STARTING
         if not self.is_serving:
@@ -178,7 +184,7 @@ class BrokerRole:
         return 3  # RUNNING
 
     def unreadiness(self) -> str | None:
-        """Why this broker serves no clients, one sentence; None: it does."""
+        """The reason why this broker serves no clients, one sentence; None: it does."""
         if self.are_logs_open is None:
             return "The broker waits for the metadata of the cluster."
         if not self.is_serving:
@@ -190,7 +196,10 @@ class BrokerRole:
         if self.broker.lifecycle.is_fenced:
             return "The controller has fenced the broker."
         if self.broker.lifecycle.may_be_deposed:
-            return "No controller has answered a heartbeat for broker.session.timeout.ms: others may lead the partitions."
+            return (
+                "No controller has answered a heartbeat for broker.session.timeout.ms: "
+                "others may lead the partitions."
+            )
         return None
 
     async def start(self) -> None:
@@ -210,8 +219,9 @@ class BrokerRole:
         await broker.lifecycle.caught_up()
         if self._logs.previous_broker_epoch is not None and broker.replicas.is_eligible_without_directory():
             logger.warning(
-                "A log directory with complete replicas is not in log.dirs, and the controller has not taken this broker out "
-                "of their ELRs: it registers again, as after an unclean shutdown, when its session has ended"
+                "A log directory with complete replicas is not in log.dirs, and the controller has not taken "
+                "this broker out of their ELRs: it registers again, as after an unclean shutdown, "
+                "when its session has ended"
             )
             await broker.lifecycle.register_as_incomplete()
             await broker.lifecycle.caught_up()
@@ -294,7 +304,7 @@ class BrokerRole:
             self.broker.lifecycle.register_again()
 
     def on_dir_failure(self, path: Path, error: OSError) -> None:
-        """A log directory has failed: take its partitions offline, or stop the node if it was the last one."""
+        """Take the partitions of a failed log directory offline, or stop the node if it was the last one."""
         if len(self._logs.offline_dirs) == len(self.broker.config.log_dirs):
             self._on_failure(f"Log directory {path} has failed, and it was the last one: {error}.")
         else:
@@ -302,22 +312,25 @@ class BrokerRole:
             self.broker.lifecycle.send_heartbeat_soon()
 
     def _located(self, topic_partition: TopicPartition) -> UUID | None:
-        """The directory of a replica's log, also if the log is being created or its directory is offline."""
+        """Return the directory of a replica's log, also if the log is being created or its directory is offline."""
         path = self.broker.replicas.directory_of(topic_partition)
         return None if path is None else self._logs.directory_ids.get(path)
 
     @property
     def shutdown_epoch(self) -> int:
-        """The broker epoch of a clean shutdown; -1 if the next registration must not count as that of a complete broker.
+        """The broker epoch of a clean shutdown; -1 if the next registration must not count as complete.
 
-        The controller judges by the metadata which replicas have lost their directories (`ottla.controller.membership.brokers`).
-        A replica that has not been reported there, or was about to move, could be lost without its knowledge.
+        The controller judges by the metadata which replicas have lost their directories
+        (`ottla.controller.membership.brokers`). A replica that has not been reported there, or was about to
+        move, could be lost without its knowledge.
         """
         return self.broker.lifecycle.broker_epoch if self._are_logs_placed else -1
 
     def _check_places(self) -> Iterator[None]:
-        """A few in each step. Of a replica whose directory has failed, that one counts: the controller may not know
-        that the replica has not moved to another one.
+        """Check, in steps, whether the metadata has the right directory of each replica.
+
+        The failed directory of a replica counts as its directory: the controller may not know that the
+        replica has not moved to another one.
         """
         ids, logs, hosted = self._logs.directory_ids, self._logs.logs, self.broker.replicas.hosted
 
@@ -376,7 +389,7 @@ class BrokerRole:
 
 
 def _may_lead(metadata: MetadataCache, topic_partition: TopicPartition, node_id: int) -> bool:
-    """Whether the metadata names this broker as the leader, or does not have the partition yet, as another broker's may."""
+    """Whether this broker may lead the partition: the metadata says so, or does not have the partition yet."""
     image = metadata.partition(topic_partition)
     return image is None or image.leader == node_id
 

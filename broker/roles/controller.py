@@ -7,9 +7,6 @@ metadata log has been read. Source: ControllerServer of Kafka 4.3.1.
 import socket
 from collections.abc import Mapping
 
-from ottla.broker.config import BrokerConfig
-from ottla.broker.config.cluster_config import ClusterConfig
-from ottla.broker.config.listeners import Listener, with_bound_addresses
 from ottla.broker.controller_api.dispatch import ControllerDispatcher
 from ottla.broker.controller_api.services import ControllerServices
 from ottla.broker.network import NetworkServer, NetworkSettings
@@ -17,13 +14,19 @@ from ottla.broker.network.gate import Gate
 from ottla.broker.request_stats import RequestStats
 from ottla.broker.roles.directories import CannotStart
 from ottla.broker.roles.quorum import QuorumRole, controller_endpoints
+from ottla.config.broker_config import BrokerConfig
+from ottla.config.cluster_config import ClusterConfig
+from ottla.config.listeners import Listener, with_bound_addresses
 from ottla.controller.api import CONTROLLER_APIS
-from ottla.protocol.metadata.image import Endpoint, MetadataDelta, MetadataImage
+from ottla.metadata.image import Endpoint, MetadataDelta, MetadataImage
 from ottla.runtime import Runtime
 
 
 class ControllerRole:
-    """See the module."""
+    """Starts and stops the listeners of the controller in this process.
+
+    The controller itself is created by `QuorumRole`.
+    """
 
     def __init__(self, runtime: Runtime, config: BrokerConfig) -> None:
         self._runtime = runtime

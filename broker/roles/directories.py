@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
 
-from ottla.broker.config import BrokerConfig
+from ottla.config.broker_config import BrokerConfig
+from ottla.protocol.kafka_uuid import to_text
 from ottla.runtime import Pool, Runtime
 from ottla.storage.files import Files
-from ottla.storage.kafka_uuid import to_text
 from ottla.storage.manager import meta_properties
 from ottla.storage.manager.log_manager import (
     InconsistentMetaProperties,
@@ -112,11 +112,11 @@ class Directories:
         return self._of_metadata.was_clean
 
     def metadata_log_failed(self, error: OSError) -> None:
-        """The metadata log could not be closed: its directory must not be marked as closed."""
+        """Note that the metadata log could not be closed: its directory must not be marked as closed."""
         self._of_metadata.take_offline(self.metadata_log_dir, error)
 
     def keep_clean(self, *, broker_epoch: int | None) -> None:
-        """A start has failed before any log was opened: see `LogManager.keep_clean`. [any thread]"""
+        """Restore the clean shutdown files after a start that failed before any log was opened. [any thread]"""
         for manager in self._managers():
             manager.keep_clean(broker_epoch=broker_epoch)
 

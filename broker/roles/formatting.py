@@ -14,12 +14,17 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
-from ottla.broker.config import BrokerConfig
+from ottla.config.broker_config import BrokerConfig
 from ottla.controller.formatting import FormatterError, bootstrap_records, feature_levels, parse_scram
-from ottla.controller.metadata import snapshots
+from ottla.controller.metadata_log import snapshots
+from ottla.metadata.features import (
+    KRAFT_VERSION,
+    METADATA_VERSION,
+    METADATA_VERSIONS,
+    UNDERSTOOD_FEATURES,
+)
+from ottla.protocol import kafka_uuid
 from ottla.protocol.messages.voters_record import Endpoint, KRaftVersionFeature, Voter, VotersRecord
-from ottla.protocol.metadata.features import KRAFT_VERSION, METADATA_VERSION, METADATA_VERSIONS, UNDERSTOOD_FEATURES
-from ottla.storage import kafka_uuid
 from ottla.storage.files import Files
 from ottla.storage.manager import meta_properties
 

@@ -12,7 +12,6 @@ from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import CollectorRegistry
 
-from ottla.broker.config import BrokerConfig
 from ottla.broker.metrics import broker_metrics, node_metrics, quorum_metrics, request_metrics
 from ottla.broker.metrics.collector import NodeCollector
 from ottla.broker.metrics.families import Family
@@ -28,28 +27,29 @@ from ottla.broker.roles.broker import BrokerRole
 from ottla.broker.roles.controller import ControllerRole
 from ottla.broker.roles.directories import CannotStart
 from ottla.broker.roles.quorum import QuorumRole
+from ottla.config.broker_config import BrokerConfig
 from ottla.runtime import Runtime
 
 
 class Table(Protocol):
-    """Families, and what is computed for them before a page is written."""
+    """A part of the page of metrics: metrics, and the counts that are made before a page is written."""
 
     def prepare(self) -> Iterator[None]:
-        """Compute it, step by step."""
+        """Make the counts that the metrics show, in steps."""
 
     def families(self) -> Sequence[Family]:
-        """The rows of the table."""
+        """Return the metrics of the table."""
 
 
 class MetricsRole:
-    """See the module."""
+    """Serves the metrics of a node over HTTP (`metrics.listeners`); the roles of the node add their tables."""
 
     def __init__(
         self, runtime: Runtime, config: BrokerConfig, *, unreadiness: Callable[[], str | None]
     ) -> None:
         """`unreadiness` says why the node serves no clients; None: it does."""
         self._config = config
-        #: Of the roles, at most two.
+        #: The network servers of the node's roles, at most two.
         self._servers: list[NetworkServer] = []
         self._request_stats: list[RequestStats] = []
         self._fetches: request_metrics.Fetches = dict
@@ -68,7 +68,7 @@ class MetricsRole:
             runtime, NodeCollector(self.families, self._prepare), process=registry, unreadiness=unreadiness
         )
         self._server = HttpServer(runtime, pages.respond)
-        #: The bound addresses, as URLs.
+        #: The bound addresses of the HTTP server, as URLs.
         self.addresses: Sequence[str] = ()
 
     async def start(self) -> None:

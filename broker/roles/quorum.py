@@ -10,11 +10,6 @@ from dataclasses import replace
 from typing import Any, Final
 from uuid import UUID
 
-from ottla.broker.config import BrokerConfig
-from ottla.broker.config.cluster_config import ClusterConfig
-from ottla.broker.config.definitions import BROKER_CONFIGS, CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
-from ottla.broker.config.listeners import Listener
-from ottla.broker.config.resources import validate_client_metrics_alter, validate_group_alter
 from ottla.broker.controller_api.services import QUORUM_REQUESTS
 from ottla.broker.log_lines import OutageLog
 from ottla.broker.membership.controller_channel import LeaderWatch, QuorumChannel
@@ -23,21 +18,26 @@ from ottla.broker.network.client import ClientSettings, Disconnected, NodeClient
 from ottla.broker.network.settings import size_or_none
 from ottla.broker.request_context import RequestContext
 from ottla.broker.roles.directories import Directories
+from ottla.config.broker_config import BrokerConfig
+from ottla.config.cluster_config import ClusterConfig
+from ottla.config.definitions import BROKER_CONFIGS, CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
+from ottla.config.listeners import Listener
+from ottla.config.log_config import validate_topic_configs
+from ottla.config.resources import validate_client_metrics_alter, validate_group_alter
 from ottla.controller import activation
 from ottla.controller.controller import Controller
 from ottla.controller.membership.controller_registration import ControllerRegistration
-from ottla.controller.metadata.log_cleaning import MetadataLogSettings
+from ottla.controller.metadata_log.log_cleaning import MetadataLogSettings
 from ottla.controller.quorum.raft_client import RaftClient
 from ottla.controller.quorum.snapshot_generator import SnapshotGenerator
 from ottla.controller.raft.messages import QuorumResponse
 from ottla.controller.raft.types import Address, RaftSettings
 from ottla.controller.settings import ConfigValidators, ControllerSettings
+from ottla.metadata.image import Endpoint, MetadataImage
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.metadata.image import Endpoint, MetadataImage
 from ottla.protocol.schema import Request
 from ottla.runtime import Pool, Runtime
 from ottla.storage.files import Files
-from ottla.storage.log_config import validate_topic_configs
 
 logger = logging.getLogger(__name__)
 
@@ -46,14 +46,14 @@ _REGISTRATION_TIMEOUT_MS: Final = 5_000
 
 
 class LocalQuorum:
-    """Controller and quorum of this process behind one method; a `LocalController`."""
+    """The controller and the quorum of this process behind one method; implements `LocalController`."""
 
     def __init__(self, controller: Controller, quorum: RaftClient) -> None:
         self._controller = controller
         self._quorum = quorum
 
     async def request(self, api_key: int, message: Any, context: RequestContext | None = None) -> Any:  # noqa: ANN401
-        """See `LocalController`; the quorum handles its own requests also if this node is not the leader."""
+        """Handle a request of this process; the quorum handles its own also if this node is not the leader."""
         if api_key in QUORUM_REQUESTS:
             listener_name = None if context is None else context.listener_name
             return await self._quorum.handle(message, listener_name=listener_name)
@@ -156,7 +156,10 @@ class QuorumRole:
             quorum.subscribe(self._registration)
 
     def channel(self, purpose: str, *, timeout_ms: int) -> QuorumChannel:
-        """A separate channel to the active controller: requests of one purpose do not wait for those of another."""
+        """Create a separate channel to the active controller.
+
+        Requests of one purpose do not wait for those of another.
+        """
         return QuorumChannel(
             runtime=self._runtime,
             leader=self.leader,
@@ -205,7 +208,7 @@ class QuorumRole:
         return response
 
     def _on_foreign_cluster(self, address: Address) -> None:
-        """A controller belongs to another cluster: if all known ones do, the node fails.
+        """Note that a controller belongs to another cluster: if all known ones do, the node fails.
 
         Kafka's nodes retry, and their brokers stop when they could not register for a minute.
         """
@@ -269,7 +272,7 @@ class QuorumRole:
 
 
 def controller_endpoints(listeners: tuple[Listener, ...]) -> dict[str, Endpoint]:
-    """Listeners as endpoints of the metadata."""
+    """Return listeners as endpoints of the metadata."""
     return {
         listener.name: Endpoint(
             host=listener.host, port=listener.port, security_protocol=listener.security_protocol

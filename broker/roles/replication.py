@@ -7,21 +7,21 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from ottla.broker.config import BrokerConfig
-from ottla.broker.config.cluster_config import ClusterConfig
 from ottla.broker.metadata_cache import MetadataCache
 from ottla.broker.network.client import Address, ClientSettings
 from ottla.broker.network.settings import size_or_none
-from ottla.broker.reads.preferred_read_replica import PreferredReadReplicas
-from ottla.broker.replicas.alter_partition_manager import AlterPartitionManager
-from ottla.broker.replicas.leader_endpoint import FetcherSettings
-from ottla.broker.replicas.replica_fetcher_manager import ReplicaFetcherManager
+from ottla.broker.replicas.following.leader_endpoint import FetcherSettings
+from ottla.broker.replicas.following.replica_fetcher_manager import ReplicaFetcherManager
+from ottla.broker.replicas.leading.alter_partition_manager import AlterPartitionManager
+from ottla.broker.replicas.reading.preferred_read_replica import PreferredReadReplicas
 from ottla.broker.replicas.replica_manager import ReplicaManager
-from ottla.broker.replication.replica_selector import UnknownSelector, load_selector
-from ottla.broker.replication.replication_quota import ReplicationQuota
 from ottla.broker.roles.directories import CannotStart
 from ottla.broker.roles.quorum import QuorumRole
+from ottla.config.broker_config import BrokerConfig
+from ottla.config.cluster_config import ClusterConfig
 from ottla.remote.auxiliary_state import AuxiliaryStates
+from ottla.replication.replica_selector import UnknownSelector, load_selector
+from ottla.replication.replication_quota import ReplicationQuota
 from ottla.runtime import Runtime
 from ottla.storage.manager.log_manager import LogManager
 

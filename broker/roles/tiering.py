@@ -6,8 +6,6 @@ Source: BrokerServer.createRemoteLogManager of Kafka 4.3.1.
 from pathlib import Path
 from typing import Final
 
-from ottla.broker.config import BrokerConfig
-from ottla.broker.config.cluster_config import ClusterConfig
 from ottla.broker.network.client import ClientSettings
 from ottla.broker.roles.directories import CannotStart, Directories
 from ottla.broker.roles.quorum import QuorumRole
@@ -18,11 +16,13 @@ from ottla.broker.tiering.partition_remover import PartitionRemover
 from ottla.broker.tiering.partition_removers import PartitionRemovers
 from ottla.broker.tiering.remote_tier import RemoteTier
 from ottla.broker.tiering.settings import metadata_listener_name, remote_log_manager_settings
+from ottla.config.broker_config import BrokerConfig
+from ottla.config.cluster_config import ClusterConfig
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import InvalidConfig
-from ottla.remote.index_cache_files import DIRECTORY as INDEX_CACHE
-from ottla.remote.index_cache_files import IndexFiles
 from ottla.remote.metadata_manager import RemoteLogMetadataManager
+from ottla.remote.reading.index_cache_files import DIRECTORY as INDEX_CACHE
+from ottla.remote.reading.index_cache_files import IndexFiles
 from ottla.remote.segment_metadata import TopicIdPartition
 from ottla.remote.topic_metadata.manager import TopicBasedRemoteLogMetadataManager
 from ottla.remote.transfers.worker_store import WorkerStore

@@ -6,31 +6,34 @@ Source: RemoteLogManager.configAndWrapRsmPlugin and configAndWrapRlmmPlugin of K
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from ottla.broker.config import BrokerConfig
+from ottla.config.broker_config import BrokerConfig
 from ottla.remote import plugins
 from ottla.remote.checked_copies import CheckedCopies
-from ottla.remote.index_cache_files import DIRECTORY
 from ottla.remote.metadata_manager import RemoteLogMetadataManager
+from ottla.remote.reading.index_cache_files import DIRECTORY
 from ottla.remote.storage_manager import RemoteStorageManager
 from ottla.remote.transfers.messages import Setup
 from ottla.remote.transfers.worker_store import WORKER_MODULE, WorkerStore
 from ottla.runtime.workers import Worker
 from ottla.storage.files import Files
 
-#: `Runtime.worker`.
+#: `Runtime.worker`: starts the worker process of a module, unless the runtime has no other processes.
 StartWorker = Callable[[str, object], Worker | None]
 
 
 def create_storage_manager(
     config: BrokerConfig, start_worker: StartWorker, files: Files, log_dirs: Collection[Path]
 ) -> RemoteStorageManager:
-    """The configured storage manager. Raises InvalidConfig. Imports a plugin, which may take a second. [any thread]
+    """Create the configured storage manager. Raises InvalidConfig. [any thread]
 
-    The store is created if this broker has had no remote tier, as its log directories say, of which `log_dirs` are online.
+    The import of a plugin may take a second.
 
-    Its copies run in a process of their own, and its deletions in another one, which `start_worker` (of a Runtime) prepares,
-    if that is enabled and the runtime has other processes; else threads read the segments by `files`. Either checks them
-    before a copy.
+    The store is created if this broker has had no remote tier, as its log directories say, of which
+    `log_dirs` are online.
+
+    Its copies run in a process of their own, and its deletions in another one, which `start_worker` (of a
+    Runtime) prepares, if that is enabled and the runtime has other processes; else threads read the segments
+    by `files`. Either checks them before a copy.
     """
     name = config.get("remote.log.storage.manager.class.name")
     path = config.get("remote.log.storage.manager.class.path")
@@ -49,14 +52,17 @@ def create_storage_manager(
 
 
 def _has_had_tier(config: BrokerConfig, log_dirs: Collection[Path], files: Files) -> bool:
-    """Whether the broker has had a remote tier: an earlier process has then created the index cache. Offline, it may have."""
+    """Whether the broker has had a remote tier: then an earlier process has created the index cache.
+
+    With an offline directory it may have had one.
+    """
     return len(log_dirs) < len(config.log_dirs) or any(files.is_dir(each / DIRECTORY) for each in log_dirs)
 
 
 def create_metadata_manager(
     config: BrokerConfig, *, cluster_id: str, topic_based: Callable[[], RemoteLogMetadataManager]
 ) -> RemoteLogMetadataManager:
-    """The configured metadata manager. Raises InvalidConfig.
+    """Create the configured metadata manager. Raises InvalidConfig.
 
     `topic_based` creates the default one, which keeps the metadata in `__remote_log_metadata`.
     """
@@ -69,7 +75,7 @@ def create_metadata_manager(
 
 
 def storage_manager_settings(config: BrokerConfig) -> dict[str, object]:
-    """All properties with the storage manager's prefix, without it, and `broker.id`."""
+    """Return all properties with the storage manager's prefix, without it, and `broker.id`."""
     return {
         **_with_prefix(config, config.get("remote.log.storage.manager.impl.prefix")),
         "broker.id": config.node_id,
@@ -77,7 +83,10 @@ def storage_manager_settings(config: BrokerConfig) -> dict[str, object]:
 
 
 def metadata_manager_settings(config: BrokerConfig, *, cluster_id: str) -> dict[str, object]:
-    """All properties with the metadata manager's prefix, without it, and `broker.id`, `log.dir`, `cluster.id`."""
+    """Return all properties with the metadata manager's prefix, without it, and those of the broker that it needs.
+
+    These are `broker.id`, `log.dir` and `cluster.id`.
+    """
     return {
         **_with_prefix(config, config.get("remote.log.metadata.manager.impl.prefix")),
         "broker.id": config.node_id,

@@ -1,14 +1,14 @@
 """MetadataBarrier: wait until this broker's image holds everything that was committed before.
 
-An image lags behind the metadata log: what it does not have may be new, or be deleted. To distinguish the two, a record is
-committed, and the image that holds it is asked. The record is a block of producer ids, the only one that any broker may have
-written without a change to the cluster: 1,000 of 2^63 ids are lost.
+An image lags behind the metadata log: what it does not have may be new, or be deleted. To distinguish the
+two, a record is committed, and the image that holds it is asked. The record is a block of producer ids, the
+only one that any broker may have written without a change to the cluster: 1,000 of 2^63 ids are lost.
 
     read X -> AllocateProducerIds -> the controller commits ProducerIdsRecord(next id) -> the image's next id reaches it
 
 The controller answers after the commit. The metadata log is one order, and the request follows the reading: what was
-committed when X was read is before that record. The answer of DescribeQuorum, or the high watermark of a Fetch, would not do: both
-may come from a leader that another one has replaced.
+committed when X was read is before that record. The answer of DescribeQuorum, or the high watermark of a
+Fetch, would not do: both may come from a leader that another one has replaced.
 """
 
 import asyncio
@@ -16,9 +16,12 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from ottla.broker.metadata_cache import MetadataCache
+from ottla.metadata.image import MetadataDelta, MetadataImage
 from ottla.protocol.errors import KafkaError
-from ottla.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
-from ottla.protocol.metadata.image import MetadataDelta, MetadataImage
+from ottla.protocol.messages.allocate_producer_ids import (
+    AllocateProducerIdsRequest,
+    AllocateProducerIdsResponse,
+)
 from ottla.remote.errors import RetriableRemoteStorageError
 
 #: The longest wait for the image; the controller's answer has a timeout of its own.
@@ -26,7 +29,7 @@ _WAIT_S: Final = 60.0
 
 
 class MetadataBarrier:
-    """See the module. Belongs to the event loop."""
+    """Waits until this broker's image holds everything that was committed before. Belongs to the event loop."""
 
     def __init__(
         self,
@@ -35,7 +38,7 @@ class MetadataBarrier:
         *,
         node_id: int,
     ) -> None:
-        """`request` sends to the active controller."""
+        """Create the barrier; `request` sends to the active controller."""
         self._metadata = metadata
         self._request = request
         self._node_id = node_id
@@ -43,7 +46,7 @@ class MetadataBarrier:
         metadata.on_change(self._on_change)
 
     async def wait(self) -> None:
-        """Returns when the image holds all that was committed before the call. Raises RetriableRemoteStorageError."""
+        """Wait until the image holds all that was committed before the call. Raises RetriableRemoteStorageError."""
         own = self._metadata.broker(self._node_id)
         if own is None:
             raise RetriableRemoteStorageError("this broker is not registered")

@@ -2,9 +2,10 @@
 
     append, read --> leader of the partition, from the metadata image --> lane --> Produce, Fetch, ListOffsets
 
-It is a client like any other, over the inter-broker listener or `remote.log.metadata.manager.listener.name`: so it works
-against Kafka's brokers, too. An append is repeated until it is acknowledged or `DELIVERY_TIMEOUT_S` is over; a record
-may be appended twice, which the state diagrams of copies allow. A failed read is the reader's to repeat.
+It is a client like any other, over the inter-broker listener or `remote.log.metadata.manager.listener.name`:
+so it works against Kafka's brokers, too. An append is repeated until it is acknowledged or
+`DELIVERY_TIMEOUT_S` is over; a record may be appended twice, which the state diagrams of copies allow. A
+failed read is the reader's to repeat.
 
 Source: ProducerManager, ConsumerTask and TopicBasedRemoteLogMetadataManager (`createTopic`) of Kafka 4.3.1.
 """
@@ -21,10 +22,11 @@ from ottla.broker.metadata_cache import MetadataCache
 from ottla.broker.network.client import Address, ClientSettings, NodeClient
 from ottla.broker.tiering import metadata_topic_messages as messages
 from ottla.broker.tiering.metadata_topic_lanes import Entry, Lane
+from ottla.config.log_config import LogConfig
+from ottla.metadata.image import PartitionImage, TopicImage
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from ottla.protocol.metadata.image import PartitionImage, TopicImage
 from ottla.protocol.schema import Request
 from ottla.protocol.special_timestamps import EARLIEST, LATEST
 from ottla.protocol.types import TopicPartition
@@ -39,7 +41,6 @@ from ottla.remote.topic_metadata.topic import (
 )
 from ottla.runtime import Runtime
 from ottla.runtime.jitter import jittered
-from ottla.storage.log_config import LogConfig
 
 _LOG: Final = getLogger(__name__)
 
@@ -49,12 +50,15 @@ REQUEST_TIMEOUT_S: Final = 30.0
 _CREATE_TIMEOUT_MS: Final = 30_000
 _FIRST_BACKOFF_S: Final = 0.1
 _MAX_BACKOFF_S: Final = 1.0
-#: With topic ids (KIP-516).
+#: The versions of Fetch with topic ids (KIP-516).
 _FETCH_VERSIONS: Final = range(13, 19)
 
 
 class BrokerMetadataTopic:
-    """The `MetadataTopic` of a broker; see the module."""
+    """A broker's client of `__remote_log_metadata`: appends to the leaders of its partitions, and reads from them.
+
+    Implements `MetadataTopic`.
+    """
 
     def __init__(
         self,
@@ -78,27 +82,31 @@ class BrokerMetadataTopic:
             NodeClient(runtime, client_id=f"{self._name}_{kind}", settings=connections)
             for kind in ("producer", "consumer", "reader")
         )
-        #: By leader. Leaders are few, and lanes without requests are small: none is removed.
+        #: Leader -> its lane of appends. Leaders are few, and lanes without requests are small: none is
+        #: removed.
         self._appends: dict[int, Lane[bytes, int]] = {}
-        #: By leader and wait.
+        #: Leader and `max_wait_ms` -> its lane of fetches.
         self._fetches: dict[tuple[int, int], Lane[Position, memoryview]] = {}
         self._is_closed = False
 
     @property
     def topic_id(self) -> UUID:
-        """Raises RetriableRemoteStorageError while the topic does not exist."""
+        """The id of the topic. Raises RetriableRemoteStorageError while the topic does not exist."""
         return self._topic().topic_id
 
     async def open(self, settings: TopicSettings) -> None:
-        """Create the topic unless it exists, and check it. Raises MetadataTopicUnusable, RetriableRemoteStorageError."""
+        """Create the topic unless it exists, and check it.
+
+        Raises MetadataTopicUnusable, RetriableRemoteStorageError.
+        """
         if self._metadata.topic(TOPIC) is None:
             await self._create(settings)
         count = len(self._topic().partitions)
         if count != settings.partition_count:
             raise MetadataTopicUnusable(
                 f"{TOPIC} has {count} partitions, but rlmm.config.remote.log.metadata.topic.num.partitions is "
-                f"{settings.partition_count}: set it to the number that the topic was created with on all brokers, {count} unless "
-                "partitions were added to it since"
+                f"{settings.partition_count}: set it to the number that the topic was created with on all brokers, "
+                f"{count} unless partitions were added to it since"
             )
         if self._topic_config(TOPIC).is_compacted:
             raise MetadataTopicUnusable(
@@ -107,7 +115,10 @@ class BrokerMetadataTopic:
             )
 
     async def append(self, partition: int, value: bytes) -> int:
-        """See `MetadataTopic`."""
+        """Append a record without a key at the partition's leader; returns its offset.
+
+        Retries until DELIVERY_TIMEOUT_S. After RetriableRemoteStorageError the record may be there, too.
+        """
         deadline = self._runtime.monotonic() + DELIVERY_TIMEOUT_S
         failures = 0
         while True:
@@ -132,7 +143,10 @@ class BrokerMetadataTopic:
             await asyncio.sleep(pause_s)
 
     async def read(self, partition: int, position: Position, *, max_wait_ms: int) -> MetadataRecords:
-        """See `MetadataTopic`."""
+        """Read records from a position on, below the high watermark; waits up to `max_wait_ms` for the first one.
+
+        Raises RetriableRemoteStorageError, MetadataDiverged, MetadataOffsetOutOfRange.
+        """
         leader = self._leader(partition)
         lane = self._fetches.get((leader, max_wait_ms))
         if lane is None:
@@ -149,11 +163,11 @@ class BrokerMetadataTopic:
         return messages.records_from(view, partition, position)
 
     async def end_offset(self, partition: int) -> int:
-        """See `MetadataTopic`."""
+        """Return the high watermark of the partition. Raises RetriableRemoteStorageError."""
         return await self._offset(partition, LATEST)
 
     async def end_of_epoch(self, partition: int, epoch: int) -> tuple[int, int] | None:
-        """See `MetadataTopic`."""
+        """Return the leader's largest epoch up to `epoch`, and its end offset (KIP-101); None: it has none."""
         request = messages.epoch_request(
             partition,
             leader_epoch=self._partition(partition).leader_epoch,
@@ -166,7 +180,7 @@ class BrokerMetadataTopic:
         return messages.end_of_epoch(response, partition)
 
     async def close(self) -> None:
-        """See `MetadataTopic`."""
+        """Close the connections; calls that wait raise RetriableRemoteStorageError."""
         self._is_closed = True
         for client in (self._appending, self._polling, self._asking):
             await client.close()

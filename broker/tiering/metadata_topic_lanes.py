@@ -21,7 +21,7 @@ Found = TypeVar("Found")
 
 @dataclass(slots=True, frozen=True, kw_only=True, eq=False)
 class Entry(Generic[Asked, Found]):
-    """One thing that was asked of a leader, and who waits for it."""
+    """A read or an append that a leader is asked for, and the future of its result."""
 
     partition: int
     asked: Asked
@@ -29,7 +29,11 @@ class Entry(Generic[Asked, Found]):
 
 
 class Lane(Generic[Asked, Found]):
-    """See the module. Waiting entries: one for each reader or change, which wait for theirs before the next one."""
+    """Sends the requests of one kind to a leader, one at a time, each with all entries that have come in meanwhile.
+
+    At most as many entries wait as there are readers and changes, since each waits for its result before the
+    next one.
+    """
 
     def __init__(
         self,
@@ -39,7 +43,7 @@ class Lane(Generic[Asked, Found]):
         name: str,
         max_entries: int = 500,
     ) -> None:
-        """`send` sets the result or the exception of each entry; one that it has not set fails."""
+        """Create the lane. `send` sets the result or the exception of each entry; an entry without either fails."""
         self._runtime = runtime
         self._send = send
         self._name = name
@@ -48,7 +52,7 @@ class Lane(Generic[Asked, Found]):
         self._task: asyncio.Task[None] | None = None
 
     async def submit(self, partition: int, asked: Asked) -> Found:
-        """Ask with the next request. Raises what `send` sets."""
+        """Add an entry to the next request, and wait for its result. Raises the exception that `send` sets."""
         done: asyncio.Future[Found] = self._runtime.loop.create_future()
         self._waiting.append(Entry(partition=partition, asked=asked, done=done))
         if self._task is None or self._task.done():

@@ -33,12 +33,13 @@ from ottla.protocol.records.record import Bounds, records
 from ottla.remote.errors import RemoteStorageError, RetriableRemoteStorageError
 from ottla.remote.topic_metadata.topic import TOPIC, MetadataDiverged, MetadataRecords, Position, ReadRecord
 
-#: Of one partition: some 1,200 records, which are parsed within 5 ms.
+#: The maximum size of the records of one partition: some 1,200 records, which are parsed within 5 ms.
 _PARTITION_MAX_BYTES: Final = 256 * 1024
 _RESPONSE_MAX_BYTES: Final = 8 * 1024 * 1024
-#: Of one batch. Brokers send at most 500 records at once, of some hundred bytes each; what a client sends may be anything.
+#: The bounds of one batch. Brokers send at most 500 records at once, of some hundred bytes each; a client may
+#: send anything.
 _BOUNDS: Final = Bounds(max_bytes=8 * 1024 * 1024, max_records=50_000)
-#: What a leader answers to a record that it will never accept.
+#: The errors with which a leader refuses a record that it will never accept.
 _FINAL_ERRORS: Final = frozenset(
     {
         ErrorCode.message_too_large,
@@ -57,10 +58,11 @@ class OffsetOutOfRange(Exception):
 def produce_request(
     topic_id: UUID, values: Mapping[int, Sequence[bytes]], *, timeout_ms: int
 ) -> ProduceRequest:
-    """One batch for each partition, of records without keys, acknowledged by all in-sync replicas.
+    """Make a Produce with one batch of records without keys for each partition, and acks=all.
 
-    They have no timestamp: a leader refuses one that is an hour ahead of its clock (`message.timestamp.after.max.ms`), so
-    that a broker with a wrong clock could not copy, and retention would go by it. A value has its own event timestamp.
+    They have no timestamp: a leader refuses one that is an hour ahead of its clock (`message.timestamp.after.max.ms`),
+    so that a broker with a wrong clock could not copy, and retention would go by it. A value has its own event
+    timestamp.
     """
     rows = [
         PartitionProduceData(
@@ -76,7 +78,7 @@ def produce_request(
 
 
 def base_offsets(response: ProduceResponse) -> dict[int, int | RemoteStorageError]:
-    """The offset of each partition's first record."""
+    """Return the offset of each partition's first record, or the error of the partition."""
     return {
         row.index: row.base_offset if not row.error_code else _error(row.index, row.error_code)
         for topic in response.responses
@@ -87,7 +89,7 @@ def base_offsets(response: ProduceResponse) -> dict[int, int | RemoteStorageErro
 def fetch_request(
     topic_id: UUID, reads: Mapping[int, Position], *, leader_epochs: Mapping[int, int], max_wait_ms: int
 ) -> FetchRequest:
-    """`reads`: by partition. Records below the high watermark."""
+    """Make a Fetch of records below the high watermark; `reads` has the position of each partition."""
     rows = [
         FetchPartition(
             partition=partition,
@@ -107,7 +109,7 @@ def fetch_request(
 
 
 def fetched(response: FetchResponse, reads: Mapping[int, Position]) -> dict[int, memoryview | Exception]:
-    """The batches of each partition of `reads`; OffsetOutOfRange, MetadataDiverged, or another error."""
+    """Return the batches of each partition of `reads`, or OffsetOutOfRange, MetadataDiverged, or another error."""
     if response.error_code:
         raise RetriableRemoteStorageError(f"{TOPIC} cannot be read: {_name(response.error_code)}")
     found: dict[int, memoryview | Exception] = {}
@@ -130,7 +132,7 @@ def fetched(response: FetchResponse, reads: Mapping[int, Position]) -> dict[int,
 
 
 def offsets_request(partition: int, *, leader_epoch: int, timestamp: int) -> ListOffsetsRequest:
-    """Of a consumer: the latest offset is the high watermark."""
+    """Make a ListOffsets like a consumer's: the latest offset is the high watermark."""
     row = ListOffsetsPartition(
         partition_index=partition, current_leader_epoch=leader_epoch, timestamp=timestamp
     )
@@ -138,7 +140,7 @@ def offsets_request(partition: int, *, leader_epoch: int, timestamp: int) -> Lis
 
 
 def offset_of(response: ListOffsetsResponse, partition: int) -> int:
-    """Raises RemoteStorageError."""
+    """Return the offset in the partition's row of the response. Raises RemoteStorageError."""
     for topic in response.topics:
         for row in topic.partitions:
             if row.partition_index == partition:
@@ -151,7 +153,10 @@ def offset_of(response: ListOffsetsResponse, partition: int) -> int:
 def epoch_request(
     partition: int, *, leader_epoch: int, epoch: int, node_id: int
 ) -> OffsetForLeaderEpochRequest:
-    """Of a follower: of the whole log, whose high watermark may be behind after an election."""
+    """Make an OffsetForLeaderEpoch like a follower's, about the whole log.
+
+    The high watermark of the log may be behind after an election.
+    """
     row = OffsetForLeaderPartition(partition=partition, current_leader_epoch=leader_epoch, leader_epoch=epoch)
     return OffsetForLeaderEpochRequest(
         replica_id=node_id, topics=[OffsetForLeaderTopic(topic=TOPIC, partitions=[row])]
@@ -159,7 +164,10 @@ def epoch_request(
 
 
 def end_of_epoch(response: OffsetForLeaderEpochResponse, partition: int) -> tuple[int, int] | None:
-    """The epoch and its end; None: the leader knows none. Raises RemoteStorageError."""
+    """Return the leader epoch of the response and its end offset; None: the leader knows none.
+
+    Raises RemoteStorageError.
+    """
     for topic in response.topics:
         for row in topic.partitions:
             if row.partition == partition:
@@ -170,7 +178,10 @@ def end_of_epoch(response: OffsetForLeaderEpochResponse, partition: int) -> tupl
 
 
 def records_from(view: memoryview, partition: int, position: Position) -> MetadataRecords:
-    """The records of a partition from a position on; batches are opened, and records parsed, as they are iterated over."""
+    """Return the records of a partition from a position on.
+
+    Batches are opened, and records parsed, as they are iterated over.
+    """
     found: list[tuple[BatchHeader, memoryview]] = []
     offset, last_epoch = position
     next_offset = offset

@@ -1,7 +1,8 @@
-"""PartitionRemover: carries out the steps of `ottla.remote.partition_deletion` for one partition, until it has no copies.
+"""PartitionRemover: the steps of `ottla.remote.partition_deletion` for one partition, until it has no copies.
 
-A step that fails is repeated after a back-off with jitter, without end: the records of the copies stay until their objects
-are gone. While other partitions wait, one that has failed some times lets them go first. Calls of the store run in threads, each with a deadline; one that is abandoned may still delete, which is wanted.
+A step that fails is repeated after a back-off with jitter, without end: the records of the copies stay until
+their objects are gone. While other partitions wait, one that has failed some times lets them go first. Calls
+of the store run in threads, each with a deadline; one that is abandoned may still delete, which is wanted.
 """
 
 import asyncio
@@ -27,22 +28,24 @@ from ottla.runtime import Pool, Runtime
 
 _LOG: Final = getLogger(__name__)
 
-#: User partitions of a metadata partition, with the state of their deletion; None: this broker does not lead it any more.
+#: Returns the user partitions of a metadata partition, with the state of their deletion; None: this broker
+#: does not lead it any more.
 Overview = Callable[[], Mapping[TopicIdPartition, RemotePartitionDeleteState | None] | None]
 
-#: Copies of the partition that are deleted at a time.
+#: The number of copies of the partition that are deleted at a time.
 MAX_COPIES: Final = 5
 #: The pause while the records of the copies are being read.
 _READING_S: Final = 0.2
 #: The longest pause: leaders change, and another remover may have finished.
 _MAX_WAIT_S: Final = 30.0
-#: Failures in a row after which a partition lets others go first; and after which a last leader gives up, half an hour later.
+#: The failures in a row after which a partition lets others go first; and after which a last leader gives up,
+#: half an hour later.
 _ATTEMPTS: Final = 5
 _LAST_ATTEMPTS: Final = 60
 
 
 class PartitionRemover:
-    """See the module. Belongs to the event loop."""
+    """Deletes all copies of a partition whose topic is deleted, step by step. Belongs to the event loop."""
 
     def __init__(
         self,
@@ -55,7 +58,7 @@ class PartitionRemover:
         metrics: RemoteStorageMetrics,
         on_deleted: Callable[[RemoteLogSegmentMetadata], None] = lambda _: None,
     ) -> None:
-        """`on_deleted` is called for each copy whose objects are deleted."""
+        """Create the remover; `on_deleted` is called for each copy whose objects are deleted."""
         self._on_deleted = on_deleted
         self._node_id = node_id
         self._runtime = runtime
@@ -63,7 +66,8 @@ class PartitionRemover:
         self._store = store
         self._settings = settings
         self._metrics = metrics
-        #: Those that only wait until copies are not written any more; see `ottla.remote.partition_deletion`.
+        #: The partitions that only wait until their copies are not written any more
+        #: (`ottla.remote.partition_deletion`).
         self.waiting: set[TopicIdPartition] = set()
 
     async def run(
@@ -74,9 +78,10 @@ class PartitionRemover:
         failures: int = 0,
         others_wait: Callable[[], bool] = lambda: False,
     ) -> int:
-        """Returns 0 when the partition has no copies, or when the overview is another broker's.
+        """Take steps until the partition has no copies; return the number of failures in a row.
 
-        `failures`: as the run before, which has returned their number: while `others_wait`, it ends after some.
+        Returns 0 when the partition has no copies, or when the overview is another broker's. `failures` is
+        the number that the run before has returned. While `others_wait`, the run ends after some failures.
         """
         deletion = PartitionDeletion(unfinished_ms=self._settings().transfer_deadline_ms)
         try:
@@ -100,9 +105,9 @@ class PartitionRemover:
     async def run_as_last_leader(self, partition: TopicIdPartition, permits: asyncio.Semaphore) -> None:
         """Delete the copies of a partition that this broker led when its topic was deleted, as Kafka's brokers do.
 
-        For partitions whose metadata are led by a broker of Kafka, which removes nothing. Where a remover has begun, it is left
-        alone. No state of the deletion is stored. Gives up after some attempts: objects may be left (`ottla tier orphans`).
-        `permits`: of the last leaders that do not wait.
+        For partitions whose metadata are led by a broker of Kafka, which removes nothing. Where a remover has
+        begun, it is left alone. No state of the deletion is stored. Gives up after some attempts: objects may
+        be left (`ottla tier orphans`). `permits` bounds the last leaders that do not wait.
         """
         deletion = PartitionDeletion(unfinished_ms=self._settings().transfer_deadline_ms)
         failures = 0
@@ -136,7 +141,10 @@ class PartitionRemover:
         *,
         is_state_stored: bool = True,
     ) -> float | None:
-        """The pause before the next step, seconds; None, after a back-off: the step has failed."""
+        """Take the next step, and return the pause before the one after it, in seconds.
+
+        None, after a back-off, if the step has failed.
+        """
         try:
             return await self._step(partition, state, deletion, is_state_stored=is_state_stored)
         except Exception as error:  # noqa: BLE001 (whatever a plugin raises: the step is repeated)
@@ -156,7 +164,7 @@ class PartitionRemover:
         *,
         is_state_stored: bool,
     ) -> float:
-        """The pause before the next step, seconds."""
+        """Take the next step, and return the pause before the one after it, in seconds."""
         # Each time: the removal of this broker's own replica, now or later, ends the assignment.
         self._metadata.on_partition_leadership_changes(leaders=[], followers=[partition])
         if not self._metadata.is_ready(partition):
@@ -241,7 +249,10 @@ async def _for_each(
     copies: Sequence[RemoteLogSegmentMetadata],
     effect: Callable[[RemoteLogSegmentMetadata], Awaitable[None]],
 ) -> None:
-    """A few at a time; a failure of one does not stop the others. Raises the first failure."""
+    """Apply `effect` to the copies, a few at a time; a failure of one does not stop the others.
+
+    Raises the first failure.
+    """
     failures: list[BaseException] = []
     for start in range(0, len(copies), MAX_COPIES):
         some = copies[start : start + MAX_COPIES]

@@ -1,23 +1,26 @@
 """PartitionRemovers: delete the copies of partitions whose topics are deleted, until none is left (KIP-405).
 
-KIP-405 has a controller that marks partitions, and "remote partition removers" that consume the marks. Here the leader of a
-partition of `__remote_log_metadata` does both, for the user partitions that have their metadata there: so there is one
-remover for each of them, it changes with the leader, and no broker must have been up when the topic was deleted.
+KIP-405 has a controller that marks partitions, and "remote partition removers" that consume the marks. Here
+the leader of a partition of `__remote_log_metadata` does both, for the user partitions that have their
+metadata there: so there is one remover for each of them, it changes with the leader, and no broker must have
+been up when the topic was deleted.
 
     overview of the metadata partition: user partitions with copies
-        '- topic is not in the image --suspect--> barrier --still not in the image--> `ottla.remote.partition_deletion`'s steps
+        '- topic is not in the image --suspect--> barrier --still not in the image-->
+           the steps of `ottla.remote.partition_deletion`
 
-**A topic that is missing is deleted, not new.** A record of a copy is written by the partition's leader, whose image had the
-topic: its creation was committed before. We have read that record; then the barrier (`metadata_barrier`) brings our image to
-an offset that is behind everything committed before it began, so behind that creation. An image at such an offset that does
-not have the topic has replayed its deletion, since ids of topics are never used again. So a lagging broker, or one that
-loads an old snapshot, deletes nothing of a live topic.
+**A topic that is missing is deleted, not new.** A record of a copy is written by the partition's leader,
+whose image had the topic: its creation was committed before. We have read that record; then the barrier
+(`metadata_barrier`) brings our image to an offset that is behind everything committed before it began, so
+behind that creation. An image at such an offset that does not have the topic has replayed its deletion, since
+ids of topics are never used again. So a lagging broker, or one that loads an old snapshot, deletes nothing of
+a live topic.
 
 After a change of leaders the old remover may do one step more: all steps may be done twice (`partition_remover`).
 
-Where a broker of Kafka leads the partition of `__remote_log_metadata`, it removes nothing: there the user partition's last
-leader does, as Kafka's does, once its image has replayed the deletion. It begins some seconds later, and leaves alone what a
-remover has begun.
+Where a broker of Kafka leads the partition of `__remote_log_metadata`, it removes nothing: there the user
+partition's last leader does, as Kafka's does, once its image has replayed the deletion. It begins some
+seconds later, and leaves alone what a remover has begun.
 """
 
 import asyncio
@@ -29,7 +32,7 @@ from uuid import UUID
 
 from ottla.broker.metadata_cache import MetadataCache
 from ottla.broker.tiering.partition_remover import PartitionRemover
-from ottla.protocol.metadata.image import MetadataDelta, MetadataImage
+from ottla.metadata.image import MetadataDelta, MetadataImage
 from ottla.protocol.remote.records import RemotePartitionDeleteState
 from ottla.remote.errors import RetriableRemoteStorageError
 from ottla.remote.segment_metadata import TopicIdPartition
@@ -46,26 +49,29 @@ _LOG: Final = getLogger(__name__)
 _CHECK_S: Final = 10.0
 #: The pause while overviews are being read.
 _READING_S: Final = 0.5
-#: After this pause a last leader begins: a remover has stored its first state by then.
+#: The pause after which a last leader begins: a remover has stored its first state by then.
 _LAST_LEADER_S: Final = 5.0
 #: The pauses after failures, and the failures in a row after which they are reported once.
 _FIRST_BACKOFF_S: Final = 0.5
 _MAX_BACKOFF_S: Final = 30.0
 _REPORTED_FAILURES: Final = 5
-#: Partitions whose copies are deleted at a time. Those that only wait, for half an hour by default, do not count: they have few
-#: copies left, and would delay the deletion of other topics.
+#: The number of partitions whose copies are deleted at a time. Partitions that only wait, for half an hour by
+#: default, do not count: they have few copies left, and would delay the deletion of other topics.
 MAX_PARTITIONS: Final = 4
 
 
 class Barrier(Protocol):
-    """See `metadata_barrier`."""
+    """The part of `metadata_barrier.MetadataBarrier` that removers use."""
 
     async def wait(self) -> None:
-        """Raises RetriableRemoteStorageError."""
+        """Wait until the image holds all that was committed before the call. Raises RetriableRemoteStorageError."""
 
 
 class PartitionRemovers:
-    """See the module. Belongs to the event loop."""
+    """Starts a remover for each partition whose topic is deleted and whose metadata this broker leads (KIP-405).
+
+    Belongs to the event loop.
+    """
 
     def __init__(
         self,
@@ -77,7 +83,7 @@ class PartitionRemovers:
         metadata: TopicBasedRemoteLogMetadataManager,
         remover: PartitionRemover,
     ) -> None:
-        """`cluster` is this broker's image of the cluster's metadata, `metadata` that of the copies."""
+        """Create the removers; `cluster` is this broker's image of the cluster, `metadata` has the copies."""
         self._node_id = node_id
         self._runtime = runtime
         self._cluster = cluster
@@ -88,13 +94,14 @@ class PartitionRemovers:
         self._led: set[int] = set()
         #: Topics that are proven to be deleted, and have copies.
         self._deleted: set[UUID] = set()
-        #: Partitions of them without a remover, the next one last; those come first that have not failed yet.
+        #: Partitions of deleted topics without a remover, the next one last; those come first that have not
+        #: failed yet.
         self._queue: list[TopicIdPartition] = []
         #: The failures in a row of partitions that have let others go first.
         self._failures: dict[TopicIdPartition, int] = {}
-        #: At most MAX_PARTITIONS that do not wait.
+        #: Partition -> the task of its remover; at most MAX_PARTITIONS that do not wait.
         self._removers: dict[TopicIdPartition, asyncio.Task[int]] = {}
-        #: Those that this broker deletes as last leader.
+        #: The tasks that delete the copies of partitions of which this broker was the last leader.
         self._as_last_leader: set[asyncio.Task[None]] = set()
         self._permits = asyncio.Semaphore(MAX_PARTITIONS)
         self._service: asyncio.Task[None] | None = None
@@ -102,7 +109,7 @@ class PartitionRemovers:
         cluster.on_change(self._on_metadata)
 
     def start(self) -> None:
-        """The metadata topic is going to be opened."""
+        """Start the service that looks for deleted topics; the metadata topic is going to be opened."""
         assert self._service is None
         self._service = self._runtime.supervise(self._run, name="partition-removers")
 
@@ -124,7 +131,7 @@ class PartitionRemovers:
     # -- as last leader
 
     def on_last_leader(self, partition: TopicIdPartition) -> None:
-        """The topic of a tiered partition that this broker leads is deleted, as its image says."""
+        """Delete, a few seconds later, the copies of a partition that this broker leads and whose topic is deleted."""
         if self._service is not None:
             task = self._runtime.create_task(
                 self._delete_as_last_leader(partition), name=f"last leader of {partition}"
@@ -160,7 +167,7 @@ class PartitionRemovers:
                 pass
 
     async def _check(self) -> bool:
-        """Start the removers that are missing; False: not everything is known yet."""
+        """Start the removers that are missing; return False if not everything is known yet."""
         self._update_led()
         overviews = {number: self._metadata.overview(number) for number in self._led}
         found: list[TopicIdPartition] = []
@@ -180,7 +187,7 @@ class PartitionRemovers:
     def _find(
         self, overviews: Mapping[int, CopiesOverview | None], found: list[TopicIdPartition]
     ) -> Iterator[None]:
-        """The partitions that have copies, and whose topics the image does not have."""
+        """Append to `found` the partitions that have copies, and whose topics the image does not have."""
         for number, overview in overviews.items():
             for partition in () if overview is None else list(overview.partitions):
                 is_known = partition.topic_id in self._cluster.image.topics_by_id

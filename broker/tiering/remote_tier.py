@@ -15,24 +15,24 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from ottla.broker.config import BrokerConfig
-from ottla.broker.reads.remote_reads import RemoteReads
 from ottla.broker.replicas.partition import Partition
+from ottla.broker.replicas.reading.remote_reads import RemoteReads
 from ottla.broker.tiering.partition_removers import PartitionRemovers
 from ottla.broker.tiering.resizing import resize_pools
 from ottla.broker.tiering.settings import remote_log_manager_settings, remote_read_settings
+from ottla.config.broker_config import BrokerConfig
 from ottla.remote.auxiliary_state import AuxiliaryStates
-from ottla.remote.index_cache import IndexCache
-from ottla.remote.index_cache_files import IndexFiles
 from ottla.remote.log_manager.manager import RemoteLogManager
-from ottla.remote.log_manager.tiered_partition import id_of
 from ottla.remote.metadata_manager import RemoteLogMetadataManager
 from ottla.remote.metrics import RemoteStorageMetrics
-from ottla.remote.reader import RemoteLogReader
+from ottla.remote.reading.index_cache import IndexCache
+from ottla.remote.reading.index_cache_files import IndexFiles
+from ottla.remote.reading.reader import RemoteLogReader
 from ottla.remote.reading.segment_reads import MAX_BATCH_BYTES
 from ottla.remote.reading.settings import RemoteReadSettings
 from ottla.remote.segment_metadata import RemoteLogSegmentMetadata
 from ottla.remote.storage_manager import RemoteStorageManager
+from ottla.remote.tiered_partition import id_of
 from ottla.runtime import Pool, Runtime
 from ottla.storage.segment_times import FileTimes, SegmentFile
 
@@ -43,7 +43,10 @@ _CLOSE_S: Final = 10.0
 
 
 class RemoteTier:
-    """See the module. Belongs to the event loop."""
+    """The remote tier of this broker as one object: its store, its metadata and its tasks (KIP-405).
+
+    Belongs to the event loop.
+    """
 
     def __init__(
         self,
@@ -56,9 +59,10 @@ class RemoteTier:
         topic_overrides: Callable[[str], Mapping[str, str]] = lambda _: {},
         read_times: Callable[[SegmentFile], FileTimes] | None = None,
     ) -> None:
-        """`store` and `metadata` are configured; `stop` closes them. `topic_overrides`: a topic's own configuration.
+        """Create the tier of `store` and `metadata`, which are configured; `stop` closes them.
 
-        `read_times`: see RemoteLogManager.
+        `topic_overrides` returns a topic's own configuration. `read_times` reads the times of a segment's
+        file, for `RemoteLogManager`.
         """
         self._runtime = runtime
         self._use(config)
@@ -77,7 +81,7 @@ class RemoteTier:
             read_times=read_times,
         )
         self.index_cache = IndexCache(index_files, runtime=runtime, settings=self._settings_of_reads)
-        #: What consumers read from the tier.
+        #: The reads of consumers from the tier.
         self.reads = RemoteReads(
             runtime=runtime,
             reader=RemoteLogReader(
@@ -92,17 +96,17 @@ class RemoteTier:
             settings=self._settings_of_reads,
             quota=self.manager.fetch_quota,
         )
-        #: What followers read from the tier.
+        #: The auxiliary states that followers read from the tier: leader epochs and producer states.
         self.auxiliary = AuxiliaryStates(
             store=store, metadata=metadata, runtime=runtime, metrics=self.metrics
         )
-        #: Deletes the copies of deleted topics; None where a metadata manager of others does, or does not.
+        #: The removers of the copies of deleted topics; None with a metadata manager that is not topic-based.
         self.removers: PartitionRemovers | None = None
         self._is_stopped = False
 
     @property
     def config(self) -> BrokerConfig:
-        """Replaced as a whole when a dynamic configuration changes."""
+        """The broker's configuration; replaced as a whole when a dynamic configuration changes."""
         return self._config
 
     @config.setter
@@ -125,27 +129,38 @@ class RemoteTier:
         self.manager.start()
 
     def on_broker_ready(self) -> None:
-        """Clients are served, this broker's own among them: open the metadata topic."""
+        """Open the metadata topic and the store, and start the removers: clients are served, this broker's own too."""
         self.metadata.on_broker_ready()
         self._runtime.create_task(self._open_store(), name="opening of the remote store")
         if self.removers is not None:
             self.removers.start()
 
     async def _open_store(self) -> None:
-        """Spare the first consumer the import of the store's client. What fails is repeated by each use of the store."""
+        """Open the store, so that the first consumer does not wait for the import of its client.
+
+        A failure is only logged: each use of the store would fail in the same way.
+        """
         try:
             await self._runtime.run_blocking(self.store.open, pool=Pool.REMOTE_READS)
         except Exception as error:  # noqa: BLE001 (whatever a plugin raises)
             logger.warning("the remote store cannot be opened: %s", error)
 
     def on_role(self, partition: Partition) -> None:
-        """See TierListener. Ignored after `stop`: the broker follows the cluster's metadata to its end."""
+        """Apply the partition's role, or the changed configuration of its topic, to the tier's tasks.
+
+        The tasks ignore it after `stop`: the broker follows the cluster's metadata to its end.
+
+        Ignored by the tasks after `stop`: the broker follows the cluster's metadata to its end.
+        """
         if not self._is_stopped:
             self.manager.on_leadership(partition)
         self.reads.on_role(partition)
 
     def on_stopped(self, partition: Partition, *, is_topic_deleted: bool) -> None:
-        """See TierListener."""
+        """Stop the tasks of a replica that is not on this broker any more, or is offline.
+
+        If its topic is deleted, its last leader also deletes its copies.
+        """
         if not self._is_stopped:
             has_led = self.manager.stop_partition(id_of(partition))
             if has_led and is_topic_deleted and self.removers is not None:
@@ -155,11 +170,14 @@ class RemoteTier:
             self.metrics.remove_topic(partition.topic_partition.topic)
 
     def on_deleted(self, copy: RemoteLogSegmentMetadata) -> None:
-        """This broker has deleted a copy: its indexes are not read any more."""
+        """Drop the indexes of a copy that this broker has deleted."""
         self.index_cache.remove_segments([copy.segment_id.id])
 
     async def stop(self) -> None:
-        """Stop the tasks, then close the metadata and the store. A store that does not answer delays it for seconds only."""
+        """Stop the tasks, then close the metadata and the store.
+
+        A store that does not respond delays the stop for seconds only.
+        """
         self._is_stopped = True
         self.reads.close()
         self.index_cache.close()

@@ -1,23 +1,23 @@
 """The settings of the remote tier's parts, from the broker's configuration; made again whenever that changes.
 
-A part gets a callable that returns its current settings and calls it at each use: so a dynamic configuration applies to the
-next copy or read. Pools of threads are resized by `broker/tiering/resizing.py`.
+A part gets a callable that returns its current settings and calls it at each use: so a dynamic configuration
+applies to the next copy or read. Pools of threads are resized by `broker/tiering/resizing.py`.
 
 Source: RemoteLogManagerConfig and DynamicRemoteLogConfig of Kafka 4.3.1.
 """
 
 from typing import Final
 
-from ottla.broker.config import BrokerConfig
+from ottla.config.broker_config import BrokerConfig
 from ottla.remote.log_manager.settings import RemoteLogManagerSettings
 from ottla.remote.reading.settings import RemoteReadSettings
 
-#: Of a quota in bytes per second: unlimited, the default.
+#: The quota, in bytes per second, that means unlimited; the default.
 _UNLIMITED: Final = 2**63 - 1
 
 
 def remote_log_manager_settings(config: BrokerConfig) -> RemoteLogManagerSettings:
-    """The settings of copying, expiration and follower tasks."""
+    """Return the settings of copying, expiration and follower tasks."""
     return RemoteLogManagerSettings(
         task_interval_ms=config.get("remote.log.manager.task.interval.ms"),
         retry_backoff_ms=config.get("remote.log.manager.task.retry.backoff.ms"),
@@ -38,7 +38,7 @@ def remote_log_manager_settings(config: BrokerConfig) -> RemoteLogManagerSetting
 
 
 def remote_read_settings(config: BrokerConfig) -> RemoteReadSettings:
-    """The settings of reads."""
+    """Return the settings of reads from the remote tier."""
     ttl_ms = config.get("remote.log.index.file.cache.ttl.ms")
     return RemoteReadSettings(
         reader_threads=config.get("remote.log.reader.threads"),
@@ -51,7 +51,10 @@ def remote_read_settings(config: BrokerConfig) -> RemoteReadSettings:
 
 
 def metadata_listener_name(config: BrokerConfig) -> str:
-    """The listener over which the metadata manager's clients reach the brokers: the inter-broker one unless set."""
+    """Return the listener over which the metadata manager's clients reach the brokers.
+
+    It is the inter-broker listener unless another one is configured.
+    """
     name = config.get("remote.log.metadata.manager.listener.name")
     return config.inter_broker_listener_name if name is None else str(name).upper()
 

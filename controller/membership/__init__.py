@@ -1,1 +1,1 @@
-"""The cluster's nodes: brokers with their sessions, and the quorum's controllers, as they register."""
+"""The cluster's nodes: brokers, and the quorum's controllers, as they register."""

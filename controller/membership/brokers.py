@@ -23,6 +23,20 @@ from ottla.controller.partitions.partition_change import directory_of
 from ottla.controller.result import Result
 from ottla.controller.state import ClusterState
 from ottla.controller.steps import Steps, in_steps
+from ottla.metadata.features import CORDONED_DIRECTORIES_4_3_IV0, DIRECTORIES_3_7_IV2, KRAFT_VERSION
+from ottla.metadata.image import (
+    METADATA_VERSION,
+    BrokerImage,
+    PartitionImage,
+    TopicImage,
+)
+from ottla.metadata.records import (
+    BrokerEndpoint,
+    BrokerFeature,
+    BrokerRegistrationChangeRecord,
+    RegisterBrokerRecord,
+    UnregisterBrokerRecord,
+)
 from ottla.protocol.errors import (
     BrokerIdNotRegistered,
     DuplicateBrokerRegistration,
@@ -31,25 +45,11 @@ from ottla.protocol.errors import (
     InvalidRegistration,
     UnsupportedVersion,
 )
+from ottla.protocol.kafka_uuid import to_text
 from ottla.protocol.messages import broker_registration as registration
 from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from ottla.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
-from ottla.protocol.metadata.features import CORDONED_DIRECTORIES_4_3_IV0, DIRECTORIES_3_7_IV2, KRAFT_VERSION
-from ottla.protocol.metadata.image import (
-    METADATA_VERSION,
-    BrokerImage,
-    PartitionImage,
-    TopicImage,
-)
-from ottla.protocol.metadata.records import (
-    BrokerEndpoint,
-    BrokerFeature,
-    BrokerRegistrationChangeRecord,
-    RegisterBrokerRecord,
-    UnregisterBrokerRecord,
-)
 from ottla.protocol.steps import at_once
-from ottla.storage.kafka_uuid import to_text
 
 logger = logging.getLogger(__name__)
 
@@ -134,15 +134,15 @@ def _stranded_text(broker_id: int, stranded: Sequence[tuple[TopicImage, int, Par
     directories = sorted({to_text(directory_of(each, broker_id)) for _, _, each in stranded})
     names = [f"{topic.name}-{index}" for topic, index, _ in stranded]
     return (
-        f"broker {broker_id} was registered without log directory {_some(directories)}, and no other replica in sync has "
-        f"the records of {_some(names)}: these partitions stay offline until broker {broker_id} is started with that "
-        "directory in log.dirs, or an unclean election that names them (kafka-leader-election --election-type unclean "
-        "--topic TOPIC --partition NUMBER) gives up the records"
+        f"broker {broker_id} was registered without log directory {_some(directories)}, and no other replica "
+        f"in sync has the records of {_some(names)}: these partitions stay offline until broker {broker_id} is "
+        "started with that directory in log.dirs, or an unclean election that names them (kafka-leader-election "
+        "--election-type unclean --topic TOPIC --partition NUMBER) gives up the records"
     )
 
 
 def _some(names: Sequence[str]) -> str:
-    """The names, or the first of them and how many there are.
+    """The names as text: all of them, or the first ones and how many more there are.
 
     >>> _some(["a", "b"])
     'a, b'
@@ -353,7 +353,7 @@ def _go_offline(draft: Draft, broker: BrokerImage, offline: list[UUID]) -> None:
 
 
 def _cordon(draft: Draft, broker: BrokerImage, cordoned: list[UUID] | None) -> None:
-    """Directories that take no new replicas (KIP-1066); None from a broker that has not caught up yet."""
+    """Record the directories that take no new replicas (KIP-1066); None from a broker that has not caught up yet."""
     known = broker.cordoned_log_dirs
     if cordoned is not None and (known is None or set(cordoned) != set(known)):
         draft.records.append(
@@ -364,7 +364,7 @@ def _cordon(draft: Draft, broker: BrokerImage, cordoned: list[UUID] | None) -> N
 
 
 def expire_sessions(state: ClusterState, *, now_ms: int) -> Result[list[int]]:
-    """Fence the unfenced broker whose session expired first; its id, or nothing.
+    """Fence the unfenced broker whose session expired first; returns its id, or an empty list.
 
     One at a time, so that the elections for the next one see that this one is fenced.
     """

@@ -17,6 +17,12 @@ from uuid import UUID
 
 from ottla.controller.raft.types import LeaderAndEpoch, OffsetAndEpoch
 from ottla.controller.settings import ControllerSettings
+from ottla.metadata.features import (
+    CONTROLLER_REGISTRATION_3_7_IV0,
+    METADATA_VERSION,
+    UNDERSTOOD_FEATURES,
+)
+from ottla.metadata.records import FeatureLevelRecord, MetadataRecord, RegisterControllerRecord
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.controller_registration import (
@@ -25,8 +31,6 @@ from ottla.protocol.messages.controller_registration import (
     Feature,
     Listener,
 )
-from ottla.protocol.metadata.features import CONTROLLER_REGISTRATION_3_7_IV0, METADATA_VERSION, UNDERSTOOD_FEATURES
-from ottla.protocol.metadata.records import FeatureLevelRecord, MetadataRecord, RegisterControllerRecord
 from ottla.runtime import Runtime
 
 logger: Final = logging.getLogger(__name__)
@@ -46,7 +50,7 @@ class ControllerRegistration:
         request: Callable[[int, Any], Awaitable[Any]],
         runtime: Runtime,
     ) -> None:
-        """`request` sends to the active controller, wherever it is."""
+        """`request` sends a request to the active controller, on whichever node it is."""
         self._settings = settings
         self._incarnation_id = incarnation_id
         self._request = request
@@ -83,7 +87,7 @@ class ControllerRegistration:
         """Nothing to do: `request` finds the active controller."""
 
     def _apply(self, records: Sequence[MetadataRecord]) -> bool:
-        """Apply the records that concern this controller; whether there were any."""
+        """Apply the records that concern this controller; returns whether there were any."""
         is_concerned = False
         for record in records:
             match record:

@@ -1,18 +1,18 @@
 """ControllerRegistration: the features and listeners of the quorum's controllers (KIP-919).
 
 Every controller registers with the active one when it starts, and when another incarnation has registered under its
-id (`registration.py`). Source: ClusterControlManager of Kafka 4.3.1.
+id (`controller_registration.py`). Source: ClusterControlManager of Kafka 4.3.1.
 """
 
 from ottla.controller.result import Result
 from ottla.controller.state import ClusterState
+from ottla.metadata.features import CONTROLLER_REGISTRATION_3_7_IV0
+from ottla.metadata.records import ControllerEndpoint, ControllerFeature, RegisterControllerRecord
 from ottla.protocol.errors import InvalidRequest, UnsupportedVersion
 from ottla.protocol.messages.controller_registration import (
     ControllerRegistrationRequest,
     ControllerRegistrationResponse,
 )
-from ottla.protocol.metadata.features import CONTROLLER_REGISTRATION_3_7_IV0
-from ottla.protocol.metadata.records import ControllerEndpoint, ControllerFeature, RegisterControllerRecord
 
 
 def register_controller(

@@ -15,8 +15,8 @@ the leader proposes an ISR, and the controller accepts it if both have the same 
 | a new member is, as far as is known, in a directory that is offline | INELIGIBLE_REPLICA |
 | valid, but the change completes a reassignment that removes the leader | NEW_LEADER_ELECTED; the change is made |
 
-A member may have its local log with it, which elections may prefer it by (draft KIP-1303). A request with the same ISR and
-another local log is a change like others: a new partition epoch, but no election and no new leader epoch.
+A member may have its local log with it, which elections may prefer it by (draft KIP-1303). A request with the
+same ISR and another local log is a change like others: a new partition epoch, but no election and no new leader epoch.
 
 Versions: v2 has broker ids in the ISR, v3 broker epochs, too: a broker that was restarted in between is not
 the one that was in sync. Rows are independent; OPERATION_NOT_ATTEMPTED is never returned, as in Kafka 4.3.1.
@@ -32,6 +32,12 @@ from ottla.controller.partitions.draft import Draft
 from ottla.controller.partitions.partition_change import directory_of
 from ottla.controller.result import Result
 from ottla.controller.state import ClusterState
+from ottla.metadata.image import (
+    LEADER_UNCHANGED,
+    NO_LEADER,
+    LeaderRecoveryState,
+    PartitionImage,
+)
 from ottla.protocol.error_code import ErrorCode
 from ottla.protocol.local_log import LocalLog, LocalLogs
 from ottla.protocol.messages.alter_partition import (
@@ -41,12 +47,6 @@ from ottla.protocol.messages.alter_partition import (
     PartitionData,
     PartitionDataResponse,
     TopicDataResponse,
-)
-from ottla.protocol.metadata.image import (
-    LEADER_UNCHANGED,
-    NO_LEADER,
-    LeaderRecoveryState,
-    PartitionImage,
 )
 
 #: In place of a broker epoch that the leader does not know: it is not checked.

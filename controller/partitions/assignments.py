@@ -7,8 +7,8 @@ from uuid import UUID
 
 from ottla.controller.partitions.placement import Candidate, place_replicas
 from ottla.controller.state import ClusterState
+from ottla.metadata.records import PartitionRecord
 from ottla.protocol.errors import InvalidReplicaAssignment, InvalidReplicationFactor
-from ottla.protocol.metadata.records import PartitionRecord
 
 
 def check_manual(state: ClusterState, replicas: Sequence[int], *, replication_factor: int | None) -> None:
@@ -37,7 +37,7 @@ def check_manual(state: ClusterState, replicas: Sequence[int], *, replication_fa
 def manual_record(
     state: ClusterState, topic_id: UUID, index: int, replicas: Sequence[int]
 ) -> PartitionRecord:
-    """A new partition on brokers that `check_manual` has accepted. Raises InvalidReplicaAssignment."""
+    """The record of a new partition on brokers that `check_manual` has accepted. Raises InvalidReplicaAssignment."""
     assigned = _assigned(list(replicas), _new_replicas(state, replicas))
     if not assigned.isr:
         raise InvalidReplicaAssignment(
@@ -48,7 +48,7 @@ def manual_record(
 
 
 def place(state: ClusterState, *, count: int, replication_factor: int) -> list[list[int]]:
-    """Replicas for `count` new partitions. Raises InvalidReplicationFactor.
+    """Choose the replicas for `count` new partitions. Raises InvalidReplicationFactor.
 
     Brokers in controlled shutdown take none, nor do those whose directories are all cordoned (KIP-1066).
     """
@@ -66,8 +66,9 @@ def place(state: ClusterState, *, count: int, replication_factor: int) -> list[l
 def placed_records(
     state: ClusterState, topic_id: UUID, *, first: int, placed: Sequence[list[int]]
 ) -> list[PartitionRecord]:
-    """New partitions from `first` on, where `place` has put them. Raises InvalidReplicationFactor.
+    """The records of new partitions from `first` on, on the replicas that `place` has chosen.
 
+    Raises InvalidReplicationFactor.
     The records of partitions with the same replicas share their lists.
     """
     records = []
@@ -88,21 +89,21 @@ def placed_records(
 
 
 class _NewReplica(NamedTuple):
-    """What a broker's new replicas have in common: whether they join the ISR, and their directory."""
+    """The common properties of a broker's new replicas: whether they join the ISR, and their directory."""
 
     is_active: bool
     directory: UUID
 
 
 def _new_replicas(state: ClusterState, broker_ids: Iterable[int]) -> dict[int, _NewReplica]:
-    """Of these brokers. A topic may have thousands of partitions on a few."""
+    """The properties of new replicas on these brokers: a topic may have thousands of partitions on a few brokers."""
     return {
         each: _NewReplica(state.is_active(each), state.default_directory(each)) for each in set(broker_ids)
     }
 
 
 class _Assigned(NamedTuple):
-    """What the replicas of a new partition say about it; without an active one the ISR is empty."""
+    """The replicas of a new partition, its ISR and directories; without an active replica the ISR is empty."""
 
     replicas: list[int]
     isr: list[int]

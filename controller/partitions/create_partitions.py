@@ -9,6 +9,8 @@ from ottla.controller.partitions import assignments
 from ottla.controller.result import Result, check_record_count
 from ottla.controller.state import ClusterState
 from ottla.controller.steps import Steps, by_steps, in_steps
+from ottla.metadata.image import TopicImage
+from ottla.metadata.records import MetadataRecord, PartitionRecord
 from ottla.protocol.errors import (
     ErrorCode,
     InvalidPartitions,
@@ -24,8 +26,6 @@ from ottla.protocol.messages.create_partitions import (
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
-from ottla.protocol.metadata.image import TopicImage
-from ottla.protocol.metadata.records import MetadataRecord, PartitionRecord
 from ottla.protocol.steps import NAMES_OF_STEP, counted, listed, repeated
 from ottla.protocol.topic_names import REMOTE_LOG_METADATA
 
@@ -60,7 +60,7 @@ def create_partitions(
 
 
 def _check_size(state: ClusterState, topics: Iterable[CreatePartitionsTopic]) -> Iterator[None]:
-    """Checked before any of them is placed: a small request can name any number of partitions."""
+    """Check the number of new partitions before any is placed: a small request can name any number."""
     total = 0
     for is_next_step, topic in by_steps(topics, size=NAMES_OF_STEP):
         if is_next_step:
@@ -83,7 +83,8 @@ def _add_partitions(state: ClusterState, wanted: CreatePartitionsTopic) -> list[
         )
     if wanted.name == REMOTE_LOG_METADATA:
         raise InvalidPartitions(
-            f"{wanted.name} keeps its {count} partition(s): with others, the metadata of tiered partitions would not be found."
+            f"{wanted.name} keeps its {count} partition(s): with others, the metadata of tiered partitions would "
+            "not be found."
         )
     additional = wanted.count - count
     if wanted.assignments is not None:

@@ -3,11 +3,11 @@
 The controller needs them because a broker that loses one of several directories reports only the directory: which
 partitions need another leader follows from the assignments. If the assigned directory is offline, the same record
 removes the replica from the ISR.
-A replica that was in a directory which its broker has not registered any more may be an empty one, made in its place. Where
-the partition has no leader, such a replica might be elected as the last known leader, or as the last member of an ISR that
-cannot be empty (without KIP-966). So its new directory is refused with KAFKA_STORAGE_ERROR until the partition has a leader:
-then the replica follows. A member of the ELR is not refused: it has every committed record, since a registration without
-its directory would have removed it.
+A replica that was in a directory which its broker has not registered any more may be an empty one, made in its
+place. Where the partition has no leader, such a replica might be elected as the last known leader, or as the
+last member of an ISR that cannot be empty (without KIP-966). So its new directory is refused with
+KAFKA_STORAGE_ERROR until the partition has a leader: then the replica follows. A member of the ELR is not
+refused: it has every committed record, since a registration without its directory would have removed it.
 Differs from Kafka, which writes two records in that case and decides the second without the first: so the lost
 replica could become the leader of a partition that has none.
 Source: ReplicationControlManager.handleAssignReplicasToDirs of Kafka 4.3.1; the broker's side is AssignmentsManager.
@@ -21,6 +21,8 @@ from ottla.controller.partitions.leader_election import Election
 from ottla.controller.partitions.partition_change import directory_of
 from ottla.controller.result import Result
 from ottla.controller.state import ClusterState
+from ottla.metadata.features import DIRECTORIES_3_7_IV2
+from ottla.metadata.image import BrokerImage
 from ottla.protocol.errors import ErrorCode, UnsupportedVersion
 from ottla.protocol.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
@@ -29,8 +31,6 @@ from ottla.protocol.messages.assign_replicas_to_dirs import (
     PartitionDataResponse,
     TopicDataResponse,
 )
-from ottla.protocol.metadata.features import DIRECTORIES_3_7_IV2
-from ottla.protocol.metadata.image import BrokerImage
 
 
 def assign_replicas(

@@ -14,12 +14,12 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from ottla.controller.metadata.record_versions import ISR_SHRINK_KEEPS_EPOCH_3_6_IV0
+from ottla.controller.metadata_log.record_versions import ISR_SHRINK_KEEPS_EPOCH_3_6_IV0
 from ottla.controller.partitions.leader_election import Election
 from ottla.controller.partitions.partition_change import ElectionRules, directory_of, partition_change
 from ottla.controller.state import ClusterState
-from ottla.protocol.metadata.features import DIRECTORIES_3_7_IV2
-from ottla.protocol.metadata.image import (
+from ottla.metadata.features import DIRECTORIES_3_7_IV2
+from ottla.metadata.image import (
     DIRECTORY_LOST,
     DIRECTORY_MIGRATING,
     DIRECTORY_UNASSIGNED,
@@ -27,14 +27,17 @@ from ottla.protocol.metadata.image import (
     PartitionImage,
     TopicImage,
 )
-from ottla.protocol.metadata.leader_preference import LeaderPreference
-from ottla.protocol.metadata.records import MetadataRecord, PartitionChangeRecord
+from ottla.metadata.leader_preference import LeaderPreference
+from ottla.metadata.records import MetadataRecord, PartitionChangeRecord
 
 Change = tuple[PartitionImage, PartitionChangeRecord]
 
 
 class _Decided(NamedTuple):
-    """The change of partitions that are the same in `rest`; `record_of` makes the record of one, None if nothing changes."""
+    """The change of partitions that are the same in `rest`.
+
+    `record_of` makes the record of one partition; None if nothing changes.
+    """
 
     rest: tuple[Any, ...]
     record_of: Callable[..., PartitionChangeRecord] | None
@@ -114,7 +117,7 @@ class Draft:
         *,
         unclean_shutdown_replicas: Collection[int] = (),
     ) -> None:
-        """`change` each of these `partitions()` to what `wanted` returns: see `AlikeChanges`."""
+        """Change each of these `partitions()` to the result of `wanted`, by one `AlikeChanges`."""
         changes = AlikeChanges(self, wanted, unclean_shutdown_replicas=unclean_shutdown_replicas)
         for topic, index, before in partitions:
             changes.change(topic, index, before)
@@ -177,25 +180,27 @@ class AlikeChanges:
         election: Election | None = None,
         unclean_shutdown_replicas: Collection[int] = (),
     ) -> None:
-        """`wanted`, `election` and `unclean_shutdown_replicas` as of `Draft.change`; `wanted` does not depend on epochs.
+        """Begin a series of changes; `election` and `unclean_shutdown_replicas` are as in `Draft.change`.
 
-        Valid as long as nothing else changes the draft's brokers and directories.
+        `wanted` returns what a partition is turned into, and does not depend on epochs. Valid as long as nothing else
+        changes the draft's brokers and directories.
         """
         self.draft = draft
         self._wanted = wanted
         self._election = election
         self._unclean_shutdown_replicas = unclean_shutdown_replicas
         self._topic: TopicImage | None = None
-        #: Of the topic that was named last.
+        #: The decided changes of the topic that was named last.
         self._decided: dict[tuple[Any, ...], _Decided] = {}
         self._changed: dict[int, Change] = {}
 
     def change(self, topic: TopicImage, index: int, before: PartitionImage) -> PartitionChangeRecord | None:
-        """`Draft.change` of a partition, which is `before` in the draft; None if nothing changes."""
+        """Change a partition, which is `before` in the draft, and return its record; None if nothing changes."""
         if topic is not self._topic:
             self._topic, self._decided = topic, {}
             self._changed = self.draft.changed[topic.topic_id]
-        # What is before the two epochs, and after them. Equal tuples of an image are the same object, which compares fast.
+        # What is before the two epochs, and after them. Equal tuples of an image are the same object, which
+        # compares fast.
         key, rest = before[:3], before[5:]
         known = self._decided.get(key)
         if known is None or known.rest != rest:
@@ -222,7 +227,10 @@ _UNCHANGED: Final = PartitionChangeRecord()
 
 
 def _template(record: PartitionChangeRecord) -> Callable[..., PartitionChangeRecord]:
-    """Makes records that say the same of other partitions. They share its lists: a record is not modified once it is made."""
+    """Return a function that makes the same record for other partitions.
+
+    They share its lists: a record is not modified once it is made.
+    """
     changed = {each.name: getattr(record, each.name) for each in fields(record)}
     return partial(
         PartitionChangeRecord,

@@ -1,13 +1,15 @@
 """ElectLeaders: preferred and unclean elections that a user requests (KIP-183, KIP-460).
 
-    PREFERRED   the first replica of the assignment becomes leader if it may lead, and, where the topic prefers local data
-                (draft KIP-1303), has as much of it as the others; else another one may (`leader_election.py`)
-    UNCLEAN     only partitions without a leader: a clean election if one is possible, else an unclean one; where no replica
-                could lead even so, one whose broker has not registered its log directory leads with an empty log
+    PREFERRED   the first replica of the assignment becomes leader if it may lead, and, where the topic prefers local
+                data (draft KIP-1303), has as much of it as the others; else another one may (`leader_election.py`)
+    UNCLEAN     only partitions without a leader: a clean election if one is possible, else an unclean one; where no
+                replica could lead even so, one whose broker has not registered its log directory leads with an empty
+                log
 
-A request without a list of partitions is for all of them; its response omits those that need no election. An UNCLEAN one
-leaves those whose last complete replica is in a log directory that its broker has not registered: the records are back
-with the directory, and who asks for all partitions may not think of these. They are given up only where a request names them.
+A request without a list of partitions is for all of them; its response omits those that need no election. An
+UNCLEAN one leaves those whose last complete replica is in a log directory that its broker has not registered:
+the records are back with the directory, and who asks for all partitions may not think of these. They are given
+up only where a request names them.
 Versions: v0 is PREFERRED only, v1 adds the election type and the error of the whole request.
 Source: ReplicationControlManager.electLeaders of Kafka 4.3.1.
 """
@@ -21,6 +23,7 @@ from ottla.controller.partitions.partition_change import directory_of, preferred
 from ottla.controller.result import Result, check_record_count
 from ottla.controller.state import ClusterState
 from ottla.controller.steps import ROWS_OF_STEP, Steps, in_steps
+from ottla.metadata.image import DIRECTORY_UNASSIGNED, PartitionImage, TopicImage
 from ottla.protocol.errors import (
     ElectionNotNeeded,
     EligibleLeadersNotAvailable,
@@ -36,7 +39,6 @@ from ottla.protocol.messages.elect_leaders import (
     PartitionResult,
     ReplicaElectionResult,
 )
-from ottla.protocol.metadata.image import DIRECTORY_UNASSIGNED, PartitionImage, TopicImage
 
 
 class ElectionType(IntEnum):
@@ -105,7 +107,7 @@ def _results(
 
 
 def election_changes(draft: Draft, election: ElectionType) -> AlikeChanges:
-    """What elections of this type change."""
+    """The changes that elections of this type make to partitions, for `elect_leader`."""
     is_preferred = election is ElectionType.PREFERRED
     return AlikeChanges(draft, election=Election.PREFERRED if is_preferred else Election.UNCLEAN)
 
@@ -113,7 +115,9 @@ def election_changes(draft: Draft, election: ElectionType) -> AlikeChanges:
 def elect_leader(
     changes: AlikeChanges, topic_name: str, index: int, election: ElectionType, *, is_named: bool = True
 ) -> None:
-    """Elect one partition's leader; `changes` are those of `election_changes`. `is_named`: the request names the partition.
+    """Elect one partition's leader; `changes` are those of `election_changes`.
+
+    `is_named`: the request names the partition.
 
     Raises UnknownTopicOrPartition, ElectionNotNeeded if it has its preferred leader (PREFERRED) or any leader
     (UNCLEAN), and PreferredLeaderNotAvailable or EligibleLeadersNotAvailable if the election changes nothing.
@@ -145,8 +149,9 @@ def elect_leader(
 
 
 def _complete_replica_away(draft: Draft, partition: PartitionImage) -> int | None:
-    """The last replica that had all records, if its broker is active and has not registered its log directory; None where
-    a clean election is possible. A member of the ELR is in a directory that has failed: it may be gone with the disk.
+    """The last replica that had all records, if its broker is active and has not registered its log directory;
+    None where a clean election is possible. A member of the ELR is in a directory that has failed: it may be
+    gone with the disk.
 
     Without KIP-966 a directory that has failed counts as away, too: the last member of the ISR stays in it either way.
     """
@@ -172,11 +177,12 @@ def _is_away(draft: Draft, partition: PartitionImage, replica: int) -> bool:
 
 
 def _elect_without_directory(draft: Draft, topic: TopicImage, index: int, partition: PartitionImage) -> bool:
-    """Elect a replica whose log directory its broker has not registered; whether there is one.
+    """Elect a replica whose log directory its broker has not registered; returns whether there is one.
 
-    That a user requests the election is the decision to give up the records there. The replica's directory is unassigned
-    then, so that its broker creates an empty log, or uses the one that it has. A member of the ELR is in a directory
-    that has failed since it was registered: its broker cannot create another log before it is restarted.
+    That a user requests the election is the decision to give up the records there. The replica's directory is
+    unassigned then, so that its broker creates an empty log, or uses the one that it has. A member of the ELR
+    is in a directory that has failed since it was registered: its broker cannot create another log before it is
+    restarted.
     """
     for replica in (*partition.last_known_elr, *partition.replicas):
         if (
@@ -197,7 +203,7 @@ def _elect_without_directory(draft: Draft, topic: TopicImage, index: int, partit
 
 
 def has_preferred_leader(draft: Draft, topic: TopicImage, partition: PartitionImage) -> bool:
-    """Whether the replica leads that a PREFERRED election is held for: see `preferred_leader`."""
+    """Whether the partition's leader is the one that a PREFERRED election would elect (`preferred_leader`)."""
     if not partition.local_logs:
         return partition.leader == partition.replicas[0]
     return partition.leader == preferred_leader(partition, draft.rules_of(topic, Election.PREFERRED))

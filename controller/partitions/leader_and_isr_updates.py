@@ -1,7 +1,8 @@
 """Leader and ISR updates when a broker is fenced, is unfenced or loses a directory.
 
 Each function scans all partitions and drafts the changes that remove the broker, or make use of it. The broker's own
-new state is set in the draft first (`Draft.set_broker`); `brokers` writes its record. Those of a registration work in steps
+new state is set in the draft first (`Draft.set_broker`); `brokers` writes its record. Those of a registration
+work in steps
 (`ottla.controller.steps`): nothing else is decided until all of them are made, so that the decision is of one moment.
 Source: ReplicationControlManager.generateLeaderAndIsrUpdates and its callers, Kafka 4.3.1.
 """
@@ -14,7 +15,12 @@ from uuid import UUID
 from ottla.controller.partitions.draft import AlikeChanges, Draft
 from ottla.controller.partitions.partition_change import directory_of
 from ottla.controller.state import ClusterState
-from ottla.protocol.metadata.image import DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED, PartitionImage, TopicImage
+from ottla.metadata.image import (
+    DIRECTORY_MIGRATING,
+    DIRECTORY_UNASSIGNED,
+    PartitionImage,
+    TopicImage,
+)
 
 #: Partitions that are scanned in one step: 0.2 ms, and 0.5 to 2 ms where all of them change.
 PARTITIONS_OF_STEP: Final = 500
@@ -75,11 +81,11 @@ def remove_offline_replicas(draft: Draft, broker_id: int, directories: Collectio
 def remove_replicas_without_directory(
     draft: Draft, broker_id: int, directories: Collection[UUID]
 ) -> Generator[None, None, list[tuple[TopicImage, int, PartitionImage]]]:
-    """The broker registers with these directories: out of the ISRs and ELRs of the partitions in any other one.
+    """Remove a broker from the ISRs and ELRs of partitions whose directory is not among those that it registers.
 
-    The log of such a replica is not there, and one that is created in its place is empty, however clean the shutdown was.
-    The directories that the broker had registered before do not matter: one that has failed is not among those.
-    A replica in no known directory (DIRECTORY_UNASSIGNED, DIRECTORY_MIGRATING) stays.
+    The log of such a replica is not there, and one that is created in its place is empty, however clean the
+    shutdown was. The directories that the broker had registered before do not matter: one that has failed is
+    not among those. A replica in no known directory (DIRECTORY_UNASSIGNED, DIRECTORY_MIGRATING) stays.
 
     Returns the partitions that no other replica can lead without losing records.
     Kafka has no such rule: its controller elects the replica with the empty log, and the others truncate theirs.

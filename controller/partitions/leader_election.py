@@ -8,8 +8,8 @@
 
 A replica *may lead* if it is acceptable (the caller decides: broker active, directory online) and in the ISR or, where
 the ISR is empty, in the ELR (KIP-966). All replicas that may lead are *first choices*, unless the topic's
-`LeaderPreference` is on: then only those of its first group are (draft KIP-1303). It never excludes the last replica that
-may lead, and ONLINE does not move a leader for the sake of local data: only PREFERRED does.
+`LeaderPreference` is on: then only those of its first group are (draft KIP-1303). It never excludes the last
+replica that may lead, and ONLINE does not move a leader for the sake of local data: only PREFERRED does.
 
 The last two rules ignore the preference. What the controller knows of the local log of a replica outside ISR and ELR is
 out of date, and to lose fewer records matters more.
@@ -22,8 +22,8 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import Enum, auto
 from typing import NamedTuple
 
+from ottla.metadata.leader_preference import NO_PREFERENCE, LeaderPreference, preference_order
 from ottla.protocol.local_log import LocalLogs
-from ottla.protocol.metadata.leader_preference import NO_PREFERENCE, LeaderPreference, preference_order
 
 
 class Election(Enum):

@@ -16,15 +16,15 @@ from functools import partial
 from uuid import UUID
 
 from ottla.controller.partitions.leader_election import Elected, Election, elect
-from ottla.protocol.local_log import replica_local_logs
-from ottla.protocol.metadata.image import (
+from ottla.metadata.image import (
     DIRECTORY_MIGRATING,
     NO_LEADER,
     LeaderRecoveryState,
     PartitionImage,
 )
-from ottla.protocol.metadata.leader_preference import NO_PREFERENCE, LeaderPreference, preference_order
-from ottla.protocol.metadata.records import PartitionChangeRecord
+from ottla.metadata.leader_preference import NO_PREFERENCE, LeaderPreference, preference_order
+from ottla.metadata.records import PartitionChangeRecord
+from ottla.protocol.local_log import replica_local_logs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,9 +58,9 @@ def partition_change(
     """The change from `before` to what `wanted` results in; None if nothing differs.
 
     Of `wanted` the replicas, directories, adding and removing replicas, ISR, leader recovery state and local logs are
-    used; the rest follows from them. Replicas after an unclean shutdown may have lost records: they cannot be in the ELR, and
-    `wanted` does not have them in the ISR. Without an ELR the last member stays in the ISR: an empty one would not
-    record which replica has all committed records.
+    used; the rest follows from them. Replicas after an unclean shutdown may have lost records: they cannot be
+    in the ELR, and `wanted` does not have them in the ISR. Without an ELR the last member stays in the ISR: an
+    empty one would not record which replica has all committed records.
     """
     wanted = maybe_complete_reassignment(wanted)
     isr: Sequence[int] = wanted.isr
@@ -104,8 +104,8 @@ def partition_change(
 
 
 def preferred_leader(partition: PartitionImage, rules: ElectionRules) -> int | None:
-    """The replica that a PREFERRED election is held for: the first of the assignment; where that one may lead, but others
-    have more local data, the one that it elects (draft KIP-1303).
+    """The replica that a PREFERRED election is held for: the first of the assignment; where that one may lead,
+    but others have more local data, the one that it elects (draft KIP-1303).
 
     Cost: 5 us; the automatic rebalance asks for each partition that has local logs.
     """
@@ -144,7 +144,8 @@ def _elect(
         is_acceptable_leader=partial(rules.is_acceptable_leader, partition),
         election=election,
         local_logs=local_logs,
-        # Without any local log the preference would not distinguish the replicas, and mostly there is none while it is off.
+        # Without any local log the preference would not distinguish the replicas, and mostly there is none
+        # while it is off.
         preference=rules.leader_preference() if local_logs else NO_PREFERENCE,
         now_ms=rules.now_ms,
     )
@@ -158,7 +159,7 @@ def _assert_valid(
     leader: int | None,
     elr: tuple[int, ...],
 ) -> None:
-    """Assert what holds after every change; `MetadataImage.merged` increments the epochs.
+    """Assert the invariants of every change; `MetadataImage.merged` increments the epochs.
 
     Cost: 1 us; a broker that is fenced may change 10,000 partitions.
     """
@@ -284,8 +285,9 @@ def _set_last_known_elr(record: PartitionChangeRecord, before: PartitionImage) -
 
 
 def _set_local_logs(record: PartitionChangeRecord, before: PartitionImage, wanted: PartitionImage) -> None:
-    """Record the local logs where they have changed; those of replicas that are removed are forgotten. A replica that has
-    left the ISR keeps its own: the ELR is elected by it, and AlterPartition replaces it when the replica joins again.
+    """Record the local logs where they have changed; those of replicas that are removed are forgotten. A
+    replica that has left the ISR keeps its own: the ELR is elected by it, and AlterPartition replaces it when
+    the replica joins again.
     """
     local_logs = tuple(each for each in wanted.local_logs if each[0] in wanted.replicas)
     if local_logs != before.local_logs:

@@ -42,7 +42,7 @@ class _Rack:
         return _rotated(self.unfenced, turn) + _rotated(self.fenced, turn)
 
     def shuffle(self, random: "Random") -> None:
-        """Draw new orders."""
+        """Draw a new order of the unfenced brokers, and one of the fenced brokers."""
         random.shuffle(self.unfenced)
         random.shuffle(self.fenced)
 
@@ -50,7 +50,7 @@ class _Rack:
 def place_replicas(
     candidates: Sequence[Candidate], *, partition_count: int, replication_factor: int, random: "Random"
 ) -> list[list[int]]:
-    """For each new partition its replicas, the preferred leader first.
+    """Return the replicas of each new partition, the preferred leader first.
 
     Raises InvalidReplicationFactor if there are too few brokers, or none that could lead.
     """

@@ -25,6 +25,7 @@ from ottla.controller.partitions.partition_change import directory_of
 from ottla.controller.result import Result, check_record_count
 from ottla.controller.state import ClusterState
 from ottla.controller.steps import Steps, by_steps, in_steps
+from ottla.metadata.image import PartitionImage, TopicImage
 from ottla.protocol.errors import (
     ErrorCode,
     InvalidReplicaAssignment,
@@ -46,7 +47,6 @@ from ottla.protocol.messages.list_partition_reassignments import (
     OngoingPartitionReassignment,
     OngoingTopicReassignment,
 )
-from ottla.protocol.metadata.image import PartitionImage, TopicImage
 from ottla.protocol.steps import NAMES_OF_STEP
 
 
@@ -157,7 +157,7 @@ def _remaining(members: Iterable[int], partition: PartitionImage) -> tuple[int, 
 
 
 def _placed(state: ClusterState, partition: PartitionImage, replicas: tuple[int, ...]) -> PartitionImage:
-    """The partition with these replicas: known ones stay in their directories, new ones get the default."""
+    """The partition with these replicas: known ones stay in their directories, new ones get the default one."""
 
     def directory(replica: int) -> UUID:
         is_known = replica in partition.replicas

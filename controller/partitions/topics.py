@@ -13,6 +13,8 @@ from ottla.controller.partitions import assignments
 from ottla.controller.result import MAX_RECORDS_PER_USER_OPERATION, Result, check_record_count
 from ottla.controller.state import ClusterState, unify_collision_chars
 from ottla.controller.steps import Steps, by_steps, in_steps
+from ottla.metadata.records import MetadataRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
+from ottla.protocol import kafka_uuid
 from ottla.protocol.errors import (
     ErrorCode,
     InvalidPartitions,
@@ -34,12 +36,14 @@ from ottla.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from ottla.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
-from ottla.protocol.metadata.records import MetadataRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
+from ottla.protocol.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+)
 from ottla.protocol.steps import NAMES_OF_STEP, counted, listed, repeated
 from ottla.protocol.topic_names import check_topic_name
 from ottla.protocol.types import ZERO_UUID
-from ottla.storage import kafka_uuid
 
 METADATA_TOPIC = "__cluster_metadata"
 

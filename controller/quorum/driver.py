@@ -22,9 +22,9 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from typing import Final, Protocol, assert_never
 
-from ottla.controller.metadata import quorum_state
-from ottla.controller.metadata.log import MetadataLog
-from ottla.controller.metadata.log_cleaning import CLEAN_INTERVAL_MS
+from ottla.controller.metadata_log import quorum_state
+from ottla.controller.metadata_log.log import MetadataLog
+from ottla.controller.metadata_log.log_cleaning import CLEAN_INTERVAL_MS
 from ottla.controller.quorum.event_queue import Decide, EventQueue
 from ottla.controller.quorum.listener_dispatch import ListenerDispatcher
 from ottla.controller.quorum.maintenance import MetadataLogMaintenance
@@ -44,9 +44,9 @@ from ottla.controller.raft.effects import (
 from ottla.controller.raft.machine import Raft
 from ottla.controller.raft.messages import QuorumRequest, QuorumResponse
 from ottla.controller.raft.types import Address
+from ottla.metadata.image import InvalidMetadata
 from ottla.protocol.errors import ErrorCode, KafkaError, NotController, UnsupportedVersion
 from ottla.protocol.messages.vote import VoteRequest, VoteResponse
-from ottla.protocol.metadata.image import InvalidMetadata
 from ottla.protocol.schema import Request, Response
 from ottla.runtime import Pool, Runtime
 from ottla.storage.files import Files
@@ -249,7 +249,7 @@ class RaftDriver:
                     assert_never(effect)
 
     async def _write(self, effect: Persist | Flush | Freeze) -> None:
-        """Carry out in a thread what waits for the disk; its result is the next event."""
+        """Carry out, in a thread, an effect that waits for the disk; its result is the next event."""
         run_blocking = self._runtime.run_blocking
         match effect:
             case Persist():

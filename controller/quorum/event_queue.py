@@ -30,7 +30,7 @@ class _Event(NamedTuple):
 
 
 class EventQueue:
-    """The queue, and the signal that wakes its only reader."""
+    """The queue of the Raft machine's events, and the signal that wakes its only reader."""
 
     def __init__(self) -> None:
         #: At most MAX_QUEUED_EVENTS, and this node's own.
@@ -42,7 +42,7 @@ class EventQueue:
 
     @property
     def is_full(self) -> bool:
-        """Whether requests must be refused."""
+        """Whether the queue is full, so that requests must be refused."""
         return len(self._events) >= MAX_QUEUED_EVENTS
 
     def add(self, decide: Decide, *, now_ms: int) -> None:

@@ -5,9 +5,10 @@
     leader         --> at once; on the leader itself -----'
                        only after its epoch's first record
 
-Records are read and decoded in another thread, once for all listeners, a mebibyte at a time. Listeners are notified of as
-many batches in a turn of the event loop as `runtime/turns.py` says: a mebibyte may have twenty thousand records. Raft does
-nothing else meanwhile, so a step has many of the small batches: a turn should end by the clock, not by its number of steps.
+Records are read and decoded in another thread, once for all listeners, a mebibyte at a time. Listeners are
+notified of as many batches in a turn of the event loop as `runtime/turns.py` says: a mebibyte may have twenty
+thousand records. Raft does nothing else meanwhile, so a step has many of the small batches: a turn should end
+by the clock, not by its number of steps.
 Source: KafkaRaftClient.ListenerContext, BatchAccumulator of Kafka 4.3.1.
 """
 
@@ -16,8 +17,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from ottla.controller.metadata.log import MetadataLog
-from ottla.controller.metadata.record_batches import DecodedBatch
+from ottla.controller.metadata_log.log import MetadataLog
+from ottla.controller.metadata_log.record_batches import DecodedBatch
 from ottla.controller.quorum.listeners import UNKNOWN_LEADER, Listeners
 from ottla.controller.raft.types import LeaderAndEpoch, OffsetAndEpoch
 from ottla.runtime import Pool, Runtime

@@ -13,12 +13,12 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol
 
-from ottla.controller.metadata.record_batches import DecodedBatch
-from ottla.controller.metadata.transactions import TRANSACTION_MARKERS, TransactionFilter
+from ottla.controller.metadata_log.record_batches import DecodedBatch
+from ottla.controller.metadata_log.transactions import TRANSACTION_MARKERS, TransactionFilter
 from ottla.controller.raft.types import LeaderAndEpoch, OffsetAndEpoch
-from ottla.protocol.metadata.features import METADATA_VERSION, UNDERSTOOD_FEATURES
-from ottla.protocol.metadata.image import InvalidMetadata
-from ottla.protocol.metadata.records import FeatureLevelRecord, MetadataRecord
+from ottla.metadata.features import METADATA_VERSION, UNDERSTOOD_FEATURES
+from ottla.metadata.image import InvalidMetadata
+from ottla.metadata.records import FeatureLevelRecord, MetadataRecord
 
 logger: Final = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class QuorumListener(Protocol):
 
 
 class Listeners:
-    """All listeners of one quorum."""
+    """The listeners of one quorum's metadata log."""
 
     def __init__(self) -> None:
         self._all: list[QuorumListener] = []
@@ -125,7 +125,7 @@ class Listeners:
 
 
 def _check(records: Iterable[MetadataRecord]) -> None:
-    """Raise InvalidMetadata for an unknown metadata.version: it may have records that this software does not support."""
+    """Raise InvalidMetadata for an unknown metadata.version: it may have records that are not supported here."""
     for record in records:
         if isinstance(record, FeatureLevelRecord) and record.name == METADATA_VERSION:
             known = UNDERSTOOD_FEATURES[METADATA_VERSION]

@@ -1,7 +1,7 @@
 """Maintenance of the metadata log's files: snapshots are written, old snapshots and segments are removed.
 
 Raft depends on neither: a failure is logged, and retried later. `ottla.controller.quorum.snapshot_generator` and
-`ottla.controller.metadata.log_cleaning` decide when it is due, `MetadataLog.clean` what is deleted.
+`ottla.controller.metadata_log.log_cleaning` decide when it is due, `MetadataLog.clean` what is deleted.
 """
 
 import asyncio
@@ -10,18 +10,18 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from ottla.controller.metadata.log import MetadataLog
-from ottla.controller.metadata.snapshot_writer import SnapshotWriter
+from ottla.controller.metadata_log.log import MetadataLog
+from ottla.controller.metadata_log.snapshot_writer import SnapshotWriter
+from ottla.metadata.image import InvalidMetadata, MetadataImage
 from ottla.protocol.errors import KafkaError
 from ottla.protocol.messages.voters_record import VotersRecord
-from ottla.protocol.metadata.image import InvalidMetadata, MetadataImage
 from ottla.runtime import Pool, Runtime
 
 logger: Final = logging.getLogger(__name__)
 
 
 class MetadataLogMaintenance:
-    """The maintenance of one log."""
+    """The maintenance of one metadata log: its snapshots are written, and old data is deleted."""
 
     def __init__(self, log: MetadataLog, *, runtime: Runtime) -> None:
         self._log = log

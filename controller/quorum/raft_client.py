@@ -2,8 +2,8 @@
 
 A process has one quorum, whatever its roles: a controller's is a voter, a broker's an observer. All listeners receive
 the same notifications in the same order: each committed batch once, a snapshot that replaces everything, and changes
-of the leader (`ottla.controller.quorum.listener_dispatch`). `ottla.controller.quorum.driver` runs the state machine, and waits for the
-disk and for other nodes.
+of the leader (`ottla.controller.quorum.listener_dispatch`). `ottla.controller.quorum.driver` runs the state
+machine, and waits for the disk and for other nodes.
 
 Source: RaftClient, KafkaRaftClient and KafkaRaftManager of Kafka 4.3.1; KIP-595, KIP-630.
 """
@@ -11,10 +11,10 @@ Source: RaftClient, KafkaRaftClient and KafkaRaftManager of Kafka 4.3.1; KIP-595
 from collections.abc import Callable
 from pathlib import Path
 
-from ottla.controller.metadata import quorum_state
-from ottla.controller.metadata.log import MetadataLog
-from ottla.controller.metadata.log_cleaning import MetadataLogSettings
-from ottla.controller.metadata.new_batches import NewBatch
+from ottla.controller.metadata_log import quorum_state
+from ottla.controller.metadata_log.log import MetadataLog
+from ottla.controller.metadata_log.log_cleaning import MetadataLogSettings
+from ottla.controller.metadata_log.new_batches import NewBatch
 from ottla.controller.quorum.driver import RaftDriver, SendRequest
 from ottla.controller.quorum.listener_dispatch import ListenerDispatcher
 from ottla.controller.quorum.listeners import Listeners, QuorumListener
@@ -24,8 +24,8 @@ from ottla.controller.raft.messages import QuorumRequest
 from ottla.controller.raft.roles import Follower, Leader
 from ottla.controller.raft.types import Address, LeaderAndEpoch, RaftSettings
 from ottla.controller.raft.voters import VoterSet
+from ottla.metadata.image import InvalidMetadata, MetadataImage
 from ottla.protocol.errors import KafkaError, NotController
-from ottla.protocol.metadata.image import InvalidMetadata, MetadataImage
 from ottla.protocol.schema import Response
 from ottla.runtime import Pool, Runtime
 from ottla.storage.files import Files
@@ -131,7 +131,7 @@ class RaftClient:
 
     @property
     def node_id(self) -> int:
-        """This node's id."""
+        """The node id of this replica."""
         return self._settings.node_id
 
     @property
@@ -171,7 +171,7 @@ class RaftClient:
 
     @property
     def high_watermark(self) -> int | None:
-        """Everything before it is committed; None until this node learns it after its start."""
+        """The high watermark of the metadata log; None until this node learns it after its start."""
         return self._raft.high_watermark
 
     def leader_address(self) -> Address | None:
@@ -200,7 +200,7 @@ class RaftClient:
 
     @property
     def has_failed(self) -> bool:
-        """Whether this node has to stop."""
+        """Whether the Raft replica has failed, so that this node has to stop."""
         return self._driver.failure is not None
 
     # -- the log's writers and readers -----------------------------------------------------------------

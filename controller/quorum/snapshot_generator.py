@@ -9,11 +9,11 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from ottla.controller.metadata.log_cleaning import MetadataLogSettings, SnapshotTrigger
+from ottla.controller.metadata_log.log_cleaning import MetadataLogSettings, SnapshotTrigger
 from ottla.controller.quorum.raft_client import RaftClient
 from ottla.controller.raft.types import LeaderAndEpoch, OffsetAndEpoch
-from ottla.protocol.metadata.image import InvalidMetadata, MetadataImage
-from ottla.protocol.metadata.records import MetadataRecord
+from ottla.metadata.image import InvalidMetadata, MetadataImage
+from ottla.metadata.records import MetadataRecord
 from ottla.runtime import Runtime
 
 logger: Final = logging.getLogger(__name__)

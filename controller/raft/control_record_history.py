@@ -17,7 +17,7 @@ _T = TypeVar("_T")
 
 
 class _LogHistory(Generic[_T]):
-    """Values by ascending offset."""
+    """The values of one kind of control record, by ascending offset."""
 
     def __init__(self) -> None:
         self.offsets: list[int] = []
@@ -75,15 +75,15 @@ class ControlRecordHistory:
 
     @property
     def kraft_version(self) -> int:
-        """The level in effect."""
+        """The kraft.version in effect, as of the end of the log."""
         return self._kraft_versions.values[-1] if self._kraft_versions.values else 0
 
     def voters_at(self, offset: int) -> VoterSet | None:
-        """The voter set when the record at `offset` was the last one; None if the log had none. For snapshots."""
+        """The voter set as of the record at `offset`; None if the log had none. For a snapshot up to that record."""
         return self._voters.at(offset)
 
     def kraft_version_at(self, offset: int) -> int:
-        """The level when the record at `offset` was the last one. For snapshots."""
+        """The kraft.version as of the record at `offset`. For a snapshot up to that record."""
         return self._kraft_versions.at(offset) or 0
 
     def _read(self, start_offset: int | None) -> None:

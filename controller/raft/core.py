@@ -100,7 +100,7 @@ class Core:
 
     @property
     def local_key(self) -> ReplicaKey:
-        """This replica."""
+        """The node id and directory id of this replica."""
         return self.settings.key
 
     @property
@@ -202,7 +202,10 @@ class Core:
         self.effects.append(Freeze(download))
 
     def log_duplicate_node_id(self, what: str, directory_id: UUID) -> None:
-        """Log that another node uses this node's id, at most once in DUPLICATE_ID_LOG_INTERVAL_MS: it retries at once."""
+        """Log that another node uses this node's id.
+
+        At most once in DUPLICATE_ID_LOG_INTERVAL_MS: it retries at once.
+        """
         last_ms = self.duplicate_id_logged_ms
         if last_ms is None or self.now_ms - last_ms >= DUPLICATE_ID_LOG_INTERVAL_MS:
             self.duplicate_id_logged_ms = self.now_ms
@@ -215,7 +218,7 @@ class Core:
             )
 
     def reply(self, token: object, response: Response) -> None:
-        """Answer a request."""
+        """Send the response to the request that came with this token."""
         self.effects.append(Reply(token, response))
 
     def send(self, node: Node, build: Callable[[], Request]) -> bool:
@@ -276,14 +279,14 @@ class Core:
         self.effects.append(SnapshotLoaded(snapshot))
 
     def fail(self, reason: str) -> None:
-        """Stop the machine: a fatal error."""
+        """Stop the machine because of a fatal error."""
         logger.critical("this node's replica of the metadata log stops: %s", reason)
         self.effects.append(Fatal(reason))
         self.is_stopped = True
 
     @property
     def check_quorum_timeout_ms(self) -> int:
-        """How long a leader stays leader while no majority fetches."""
+        """The ms for which a leader stays leader while no majority fetches."""
         return int(self.settings.fetch_timeout_ms * CHECK_QUORUM_FACTOR)
 
     def random_election_timeout_ms(self) -> int:

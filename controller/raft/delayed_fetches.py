@@ -35,7 +35,7 @@ def complete_before(core: Core, end_offset: int) -> None:
 
 
 def complete_all(core: Core) -> None:
-    """Complete all of them: the high watermark has advanced (KIP-1166)."""
+    """Complete all delayed Fetches: the high watermark has advanced (KIP-1166)."""
     _complete(core, list(core.delayed_fetches))
 
 
@@ -53,7 +53,7 @@ def refuse_all(core: Core) -> None:
 
 
 def _complete(core: Core, fetches: Sequence[DelayedFetch]) -> None:
-    """Answer these Fetches. The replicas' progress is not updated again: it was when they arrived."""
+    """Answer these Fetches; the progress of their replicas was updated when they arrived."""
     role = core.role
     if not fetches or not isinstance(role, Leader):
         return

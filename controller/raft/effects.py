@@ -1,4 +1,4 @@
-"""Effects: what the driver carries out for the Raft machine, strictly in order, one after the other.
+"""Effects: the actions that the driver carries out for the Raft machine, strictly in order, one after the other.
 
 Safety depends on the order. A vote is durable before it is granted (`Persist` before `Reply`). A follower's records are
 durable before its next Fetch (`Flush` before `Send`), because the leader counts everything before the fetch offset
@@ -14,7 +14,7 @@ from ottla.protocol.schema import Request, Response
 
 @dataclass(frozen=True, slots=True)
 class Persist:
-    """Replace `quorum-state`, durably."""
+    """Replace the file `quorum-state` by this election state, durably."""
 
     state: ElectionState
 
@@ -28,7 +28,10 @@ class Flush:
 
 @dataclass(frozen=True, slots=True)
 class Freeze:
-    """Call `freeze` of this download, in a thread: it reads all of the snapshot. Then call `Raft.frozen` with its error."""
+    """Call `freeze` of this download, in a thread: it reads all of the snapshot.
+
+    Then call `Raft.frozen` with its error.
+    """
 
     download: SnapshotDownload
 

@@ -20,7 +20,13 @@ from ottla.controller.raft.log import Diverging, NeedsSnapshot, Valid, Validatio
 from ottla.controller.raft.roles import Leader
 from ottla.controller.raft.types import BOOTSTRAP_SNAPSHOT, NO_OFFSET, PARTITION
 from ottla.protocol.error_code import ErrorCode
-from ottla.protocol.messages.fetch import EpochEndOffset, FetchPartition, FetchRequest, PartitionData, SnapshotId
+from ottla.protocol.messages.fetch import (
+    EpochEndOffset,
+    FetchPartition,
+    FetchRequest,
+    PartitionData,
+    SnapshotId,
+)
 
 #: Of records or of a snapshot in one response, whatever limit the request has: they are read on the actor, and Vote
 #: requests wait meanwhile.
@@ -48,7 +54,7 @@ def is_invalid(request: FetchRequest, asked: FetchPartition) -> bool:
 
 
 def validate_leader_only_request(core: Core, epoch: int) -> ErrorCode | None:
-    """Why a request that only the leader of `epoch` can serve is refused; None if this node is that leader."""
+    """The error of a request that only the leader of `epoch` can serve; None if this node is that leader."""
     if epoch < core.epoch:
         return ErrorCode.fenced_leader_epoch
     if epoch > core.epoch:
@@ -59,7 +65,7 @@ def validate_leader_only_request(core: Core, epoch: int) -> ErrorCode | None:
 
 
 def validate(core: Core, asked: FetchPartition) -> Validation:
-    """How the follower's log relates to ours: a prefix of it, diverging, or in need of a snapshot."""
+    """Compare the follower's log with this one: a prefix of it, diverging, or in need of a snapshot."""
     latest = core.log.latest_snapshot
     if asked.fetch_offset == 0 and latest is not None and latest != BOOTSTRAP_SNAPSHOT:
         # An empty log: the snapshot is shorter than the history that it replaces.
@@ -70,7 +76,7 @@ def validate(core: Core, asked: FetchPartition) -> Validation:
 def partition_row(
     core: Core, role: Leader, validation: Validation, asked: FetchPartition, *, max_bytes: int
 ) -> PartitionData:
-    """The leader's row for the metadata partition."""
+    """The leader's row of a Fetch response for the metadata partition."""
     row = PartitionData(
         partition_index=PARTITION,
         log_start_offset=core.log.log_start_offset,

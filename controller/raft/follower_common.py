@@ -1,4 +1,4 @@
-"""What Fetch and FetchSnapshot have in common on a follower: the leader's address, the timeout, the high watermark.
+"""Common to Fetch and FetchSnapshot on a follower: the leader's address, the timeout, the high watermark.
 
 Source: KafkaRaftClient.updateFollowerHighWatermark, FollowerState.resetFetchTimeoutForSuccessfulFetch of Kafka 4.3.1.
 """

@@ -31,7 +31,7 @@ from ottla.protocol.error_code import ErrorCode
 from ottla.protocol.errors import CorruptMessage
 from ottla.protocol.messages.fetch import FetchResponse, PartitionData
 from ottla.protocol.schema import Request
-from ottla.storage import replica_rules
+from ottla.replication import replica_rules
 
 
 def send_fetch(core: Core) -> int:
@@ -75,7 +75,7 @@ def maybe_send_fetch_to_any_bootstrap(core: Core) -> int:
 def truncation_offset(log: RaftLog, diverging: OffsetAndEpoch) -> int:
     """The offset to truncate to, for a log that agrees with the leader's log up to `diverging` at most.
 
-    The rule is that of partitions (`ottla.storage.replica_rules.truncation_offset`; KIP-595, "Log reconciliation").
+    The rule is that of partitions (`ottla.replication.replica_rules.truncation_offset`; KIP-595, "Log reconciliation").
     """
     mine = log.end_offset_for_epoch(diverging.epoch)
     return replica_rules.truncation_offset(
@@ -120,7 +120,8 @@ def _truncate(core: Core, diverging: OffsetAndEpoch) -> Outcome:
     if offset < core.log.high_watermark:
         core.fail(
             f"The leader of epoch {core.epoch} has a log that diverges from this node's at offset {offset}, but "
-            f"everything before {core.log.high_watermark} is committed: the leader, or a majority of the voters, lost data."
+            f"everything before {core.log.high_watermark} is committed: the leader, or a majority of the voters, "
+            "lost data."
         )
         return Outcome.BACK_OFF
     core.log.truncate_to(offset)

@@ -29,8 +29,9 @@ def begin_snapshot_download(core: Core, role: Follower, snapshot: OffsetAndEpoch
         return Outcome.BACK_OFF
     if snapshot.offset < core.log.high_watermark:
         core.fail(
-            f"The leader of epoch {core.epoch} requires this node to load a snapshot up to offset {snapshot.offset}, but "
-            f"everything before {core.log.high_watermark} is committed: the leader, or a majority of the voters, lost data."
+            f"The leader of epoch {core.epoch} requires this node to load a snapshot up to offset "
+            f"{snapshot.offset}, but everything before {core.log.high_watermark} is committed: the leader, or a "
+            "majority of the voters, lost data."
         )
         return Outcome.BACK_OFF
     abandon_snapshot_download(role)

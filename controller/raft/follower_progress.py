@@ -14,7 +14,7 @@ from typing import Final
 
 from ottla.controller.raft.types import ReplicaKey
 from ottla.controller.raft.voters import VoterSet
-from ottla.storage.replica_rules import caught_up_ms
+from ottla.replication.replica_rules import caught_up_ms
 
 #: An observer that has not fetched for so long is removed.
 OBSERVER_SESSION_TIMEOUT_MS: Final = 300_000
@@ -36,7 +36,7 @@ class Progress:
     leader_end_offset: int | None = None
 
     def update(self, end_offset: int, *, leader_end_offset: int, now_ms: int) -> None:
-        """Record a Fetch at `end_offset`."""
+        """Record a Fetch of the replica at `end_offset`."""
         reached_ms = caught_up_ms(
             end_offset,
             leader_end_offset,
@@ -91,7 +91,7 @@ class Followers:
         return known if known is not None and known.key.matches(key) else self.observers.get(key)
 
     def find(self, key: ReplicaKey) -> Progress | None:
-        """A replica's progress, voter or not."""
+        """The progress of a replica, voter or not; None if it is unknown."""
         return self._find(key, self.voters)
 
     def update_local_state(self, end_offset: int) -> None:
@@ -130,7 +130,10 @@ class Followers:
         return list(self.voters) == [self._local_key.id]
 
     def high_watermark_candidate(self) -> int | None:
-        """What a majority of the voters has stored; the caller checks that it reaches into the leader's own epoch."""
+        """The offset up to which a majority of the voters has stored the log.
+
+        The caller checks that it reaches into the leader's own epoch.
+        """
         return majority_offset(progress.end_offset for progress in self.voters.values())
 
     def voters_not_fetching(self, *, since_ms: int) -> list[ReplicaKey]:
@@ -153,7 +156,7 @@ class Followers:
     def is_caught_up(self, key: ReplicaKey, *, now_ms: int) -> bool:
         """Whether an observer keeps up well enough to become a voter (KIP-853); otherwise commits would wait for it.
 
-        For a partition's ISR the rule is stricter (`ottla.broker.replication.leader_state`, replica.lag.time.max.ms): its
+        For a partition's ISR the rule is stricter (`ottla.replication.leader_state`, replica.lag.time.max.ms): its
         high watermark waits for each member, here for a majority only.
         """
         progress = self.observers.get(key)

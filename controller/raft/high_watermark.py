@@ -40,7 +40,7 @@ def appended(core: Core) -> None:
 
 
 def flushed(core: Core, end_offset: int) -> None:
-    """The leader has made its own log durable up to `end_offset`: its own progress as a voter."""
+    """Record the leader's own progress as a voter: its log is durable up to `end_offset`."""
     role = core.role
     assert isinstance(role, Leader), role
     role.followers.update_local_state(min(end_offset, core.log.end.offset))

@@ -1,4 +1,4 @@
-"""RaftLog: the replicated log as Raft needs it. `ottla.controller.metadata.log` implements it on a disk.
+"""RaftLog: the replicated log as Raft needs it. `ottla.controller.metadata_log.log` implements it on a disk.
 
 All calls are synchronous and write no further than the page cache; the driver reports what is durable
 (`Raft.flushed`). Source: RaftLog and KafkaRaftLog of Kafka 4.3.1, KIP-595, KIP-630.
@@ -39,24 +39,27 @@ class SnapshotDownload(Protocol):
 
     @property
     def size(self) -> int:
-        """Bytes so far: the position of the next chunk."""
+        """The number of bytes that are written so far: the position of the next chunk."""
 
     def append(self, data: bytes | memoryview) -> None:
         """Add the next chunk."""
 
     def freeze(self) -> None:
-        """Validate it and rename it to a snapshot, durably. [any thread] Raises KafkaError if it is corrupt; OSError."""
+        """Validate the download and rename it to a snapshot, durably. [any thread]
+
+        Raises KafkaError if it is corrupt, and OSError.
+        """
 
     def delete(self) -> None:
         """Abandon the download and delete its file. Does nothing after `freeze`."""
 
 
 class RaftLog(Protocol):
-    """One replica's log with its snapshots."""
+    """One replica's metadata log with its snapshots, as the Raft machine uses it."""
 
     @property
     def log_start_offset(self) -> int:
-        """Where the log starts: 0, or the end offset of a snapshot."""
+        """The first offset of the log: 0, or the end offset of a snapshot."""
 
     @property
     def end(self) -> OffsetAndEpoch:
@@ -72,7 +75,7 @@ class RaftLog(Protocol):
 
     @property
     def earliest_snapshot(self) -> OffsetAndEpoch | None:
-        """The oldest snapshot."""
+        """The oldest snapshot of the log; None if there is no snapshot."""
 
     def end_offset_for_epoch(self, epoch: int) -> OffsetAndEpoch:
         """The largest epoch of this log that is not after `epoch`, and where it ends (exclusive)."""
@@ -101,7 +104,7 @@ class RaftLog(Protocol):
         """Empty the log and start it at the end of the latest snapshot, if that is ahead of the log; whether it was."""
 
     def update_high_watermark(self, offset: int) -> None:
-        """Everything before `offset` is committed."""
+        """Advance the high watermark: everything before `offset` is committed."""
 
     def quorum_messages(self, start_offset: int | None = None) -> Iterator[tuple[int, QuorumMessage]]:
         """Control records with their offsets, uncommitted ones included, from `start_offset` to the log's end.

@@ -210,7 +210,7 @@ class Raft:
         return core.reply(token, response)
 
     def answered(self, now_ms: int, sent: Send, response: QuorumResponse | None) -> list[Effect]:
-        """The response to `sent`; None: it timed out, the connection broke, or the response could not be read.
+        """Handle the response to `sent`; None: it timed out, the connection broke, or it could not be read.
 
         If the peer does not support the version that the message needs (VoteRequest with `pre_vote`: 2), the response
         has the error code UNSUPPORTED_VERSION.
@@ -269,7 +269,7 @@ class Raft:
         return self._end()
 
     def frozen(self, now_ms: int, error: KafkaError | None) -> list[Effect]:
-        """A `Freeze` was carried out; `error` if the snapshot is corrupt. No other event came in between."""
+        """Continue after a `Freeze`; `error` if the snapshot is corrupt. No other event came in between."""
         core = self._begin(now_ms)
         if not core.is_stopped:
             follower_fetch_snapshot.snapshot_frozen(core, error)
@@ -311,7 +311,7 @@ class Raft:
 
     @property
     def role(self) -> Role:
-        """This replica's role. Read only."""
+        """The role of this replica, with the state of that role. Read only."""
         return self._core.role
 
     @property
@@ -339,7 +339,7 @@ class Raft:
 
     @property
     def high_watermark(self) -> int | None:
-        """Everything before it is committed; None until this node learns it after its start."""
+        """The high watermark; None until this node learns it after its start."""
         return self._core.high_watermark
 
     @property
@@ -354,7 +354,7 @@ class Raft:
 
     @property
     def kraft_version(self) -> int:
-        """The level as of the end of the log."""
+        """The kraft.version as of the end of the log."""
         return self._core.history.kraft_version
 
     def voters_at(self, offset: int) -> VoterSet | None:
@@ -362,7 +362,7 @@ class Raft:
         return self._core.history.voters_at(offset)
 
     def kraft_version_at(self, offset: int) -> int:
-        """The level as of the record at `offset`. For a snapshot up to that record."""
+        """The kraft.version as of the record at `offset`. For a snapshot up to that record."""
         return self._core.history.kraft_version_at(offset)
 
 

@@ -161,7 +161,7 @@ def vote_request(core: Core, voter: ReplicaKey, *, pre_vote: bool) -> VoteReques
 
 
 def begin_request(core: Core, voter: ReplicaKey) -> BeginQuorumEpochRequest:
-    """Announces to a voter that this node leads the epoch, and at which addresses."""
+    """A BeginQuorumEpoch request: this node leads the epoch, at these addresses."""
     row = begin_quorum_epoch.PartitionData(
         partition_index=PARTITION,
         voter_directory_id=voter.directory_id,
@@ -180,7 +180,7 @@ def begin_request(core: Core, voter: ReplicaKey) -> BeginQuorumEpochRequest:
 
 
 def end_request(core: Core, successors: Sequence[ReplicaKey]) -> EndQuorumEpochRequest:
-    """Announces to a voter that this node has resigned from the epoch, and the order of the next candidates."""
+    """An EndQuorumEpoch request: this node has resigned; `successors` is the order of the next candidates."""
     row = end_quorum_epoch.PartitionData(
         partition_index=PARTITION,
         leader_id=core.local_key.id,
@@ -223,7 +223,7 @@ def fetch_request(core: Core) -> FetchRequest:
 
 
 def fetch_snapshot_request(core: Core, snapshot: OffsetAndEpoch, *, position: int) -> FetchSnapshotRequest:
-    """Requests a chunk of a snapshot."""
+    """A FetchSnapshot request for the chunk of a snapshot at `position`."""
     row = fetch_snapshot.PartitionSnapshot(
         partition=PARTITION,
         current_leader_epoch=core.epoch,

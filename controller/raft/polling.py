@@ -26,7 +26,7 @@ _MAX_CHANGES = 10
 
 
 def poll(core: Core) -> int:
-    """Do everything that is due; returns when to run again, NEVER_MS if at no time."""
+    """Do everything that is due; returns the time of the next call in ms, NEVER_MS if none is needed."""
     for _ in range(_MAX_CHANGES):
         if core.is_stopped or _stop(core):
             return NEVER_MS

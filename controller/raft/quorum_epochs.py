@@ -34,7 +34,11 @@ from ottla.controller.raft.roles import Follower, Leader, Resigned
 from ottla.controller.raft.types import NEVER_MS, ReplicaKey
 from ottla.protocol.error_code import ErrorCode
 from ottla.protocol.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
-from ottla.protocol.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse, PartitionData
+from ottla.protocol.messages.end_quorum_epoch import (
+    EndQuorumEpochRequest,
+    EndQuorumEpochResponse,
+    PartitionData,
+)
 
 
 def handle_begin_quorum_epoch_request(
@@ -93,7 +97,7 @@ def _preferred_successors(asked: PartitionData) -> list[ReplicaKey]:
 def end_epoch_election_backoff_ms(
     successors: Sequence[ReplicaKey], me: ReplicaKey, *, election_backoff_max_ms: int
 ) -> int:
-    """How long a voter waits before it starts an election, by its place among the preferred successors.
+    """The ms that a voter waits before it starts an election, by its place among the preferred successors.
 
     The first does not wait. The pause doubles with each place after the second, up to the maximum; a voter that is
     not among them waits for the maximum. An empty list names no order: no voter waits.

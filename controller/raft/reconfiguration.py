@@ -25,7 +25,11 @@ from ottla.protocol.messages.add_raft_voter import AddRaftVoterRequest
 from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.messages.k_raft_version_record import KRaftVersionRecord
 from ottla.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
-from ottla.protocol.messages.update_raft_voter import CurrentLeader, UpdateRaftVoterRequest, UpdateRaftVoterResponse
+from ottla.protocol.messages.update_raft_voter import (
+    CurrentLeader,
+    UpdateRaftVoterRequest,
+    UpdateRaftVoterResponse,
+)
 from ottla.protocol.records.quorum import QuorumMessage
 from ottla.protocol.types import ZERO_UUID
 
@@ -63,7 +67,8 @@ def _begin_addition(core: Core, request: AddRaftVoterRequest, token: object) -> 
     if address is None:
         raise _Refused(
             ErrorCode.invalid_request,
-            f"Add voter request didn't include the endpoint ({dict(endpoints)}) for the default listener {listener_name}",
+            f"Add voter request didn't include the endpoint ({dict(endpoints)}) for the default listener "
+            f"{listener_name}",
         )
     voters = _committed_voters(core, role, "adding")
     if voter.id in voters.voters:

@@ -38,22 +38,22 @@ class RequestManager:
         self._connections: dict[int, _Connection] = {}
 
     def is_ready(self, node: Node, now_ms: int) -> bool:
-        """Whether a request may be sent."""
+        """Whether a request may be sent to the node now."""
         known = self._connections.get(node.id)
         return known is None or now_ms >= known.until_ms
 
     def is_backing_off(self, node: Node, now_ms: int) -> bool:
-        """Whether its last request has failed, less than `retry_backoff_ms` ago."""
+        """Whether the last request to the node has failed, less than `retry_backoff_ms` ago."""
         known = self._connections.get(node.id)
         return known is not None and known.correlation_id is None and now_ms < known.until_ms
 
     def has_request_timed_out(self, node: Node, now_ms: int) -> bool:
-        """Whether its last request has timed out."""
+        """Whether the last request to the node has timed out."""
         known = self._connections.get(node.id)
         return known is not None and known.correlation_id is not None and now_ms >= known.until_ms
 
     def ready_at_ms(self, node: Node, now_ms: int) -> int:
-        """When the next request may be sent."""
+        """The time, in ms, from which on the next request may be sent to the node."""
         known = self._connections.get(node.id)
         return now_ms if known is None else max(now_ms, known.until_ms)
 
@@ -72,7 +72,7 @@ class RequestManager:
         return next((node for node in brokers_from if self.is_ready(node, now_ms)), None)
 
     def bootstrap_ready_at_ms(self, now_ms: int) -> int:
-        """When `find_ready_bootstrap_server` may return a node again; NEVER_MS if there are no such nodes."""
+        """The time at which `find_ready_bootstrap_server` may return a node again; NEVER_MS without such nodes."""
         if not self._bootstrap:
             return NEVER_MS
         in_flight = [
@@ -85,7 +85,7 @@ class RequestManager:
         )
 
     def on_request_sent(self, node: Node, correlation_id: int, now_ms: int) -> None:
-        """A request was sent."""
+        """Record that a request was sent to the node; its timeout begins."""
         self._connections[node.id] = _Connection(correlation_id, now_ms + self._request_timeout_ms)
 
     def is_response_expected(self, node_id: int, correlation_id: int) -> bool:
@@ -94,7 +94,7 @@ class RequestManager:
         return known is not None and known.correlation_id == correlation_id
 
     def on_response_result(self, node_id: int, correlation_id: int, now_ms: int, *, success: bool) -> None:
-        """The request succeeded (`success`), or failed: an error response, or none. Ignored unless it is expected."""
+        """Record the result of a request: success or an error, also a missing response. Ignored unless expected."""
         if not self.is_response_expected(node_id, correlation_id):
             return
         if success:
@@ -103,7 +103,7 @@ class RequestManager:
             self.back_off(node_id, now_ms)
 
     def back_off(self, node_id: int, now_ms: int) -> None:
-        """Send it no request for `retry_backoff_ms`."""
+        """Send the node no request for `retry_backoff_ms`."""
         self._connections[node_id] = _Connection(None, now_ms + self._retry_backoff_ms)
 
     def reset(self, node: Node) -> None:

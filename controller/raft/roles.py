@@ -43,18 +43,21 @@ class EpochElection:
 
     @property
     def is_vote_granted(self) -> bool:
-        """A majority has granted it."""
+        """Whether a majority of the voters has granted the vote."""
         return len(self.granting_voters) >= self.voters.majority
 
     @property
     def is_vote_rejected(self) -> bool:
-        """No majority can grant it any more."""
+        """Whether no majority of the voters can grant the vote any more."""
         return len(self.granting_voters) + len(self.unrecorded_voters) < self.voters.majority
 
 
 @dataclass(slots=True, kw_only=True)
 class Unattached:
-    """Knows the epoch, but not its leader's address; sends Fetches to find it. A voter has an election timeout."""
+    """A replica that knows the epoch, but not its leader's address, and sends Fetches to find it.
+
+    A voter has an election timeout.
+    """
 
     epoch: int
     #: Only the id may be known: with the leader's address the role is Follower.
@@ -90,7 +93,7 @@ class Follower:
 
 @dataclass(slots=True, kw_only=True)
 class Prospective:
-    """Requests pre-votes in its current epoch: a node that cannot win does not raise the epoch (KIP-996)."""
+    """A voter that requests pre-votes in its epoch: if it cannot win, it does not raise the epoch (KIP-996)."""
 
     epoch: int
     #: The leader that it has lost, or knows by id only; it returns to it if it loses the pre-vote.
@@ -128,7 +131,7 @@ class VoterChange:
 
 @dataclass(slots=True, kw_only=True)
 class Leader:
-    """Won the election of its epoch: the only replica that appends new records in it."""
+    """The replica that won the election of its epoch: only it appends new records in that epoch."""
 
     epoch: int
     #: The offset of its first record, LeaderChange. Older records are committed only with this one (Raft, 5.4.2).

@@ -64,7 +64,7 @@ def become_initial(core: Core, election: ElectionState | None) -> None:
 
 
 def become_unattached(core: Core, epoch: int, *, leader_id: int | None = None) -> None:
-    """A later epoch whose leader, or its address, is not known; or the same one, after a lost pre-vote."""
+    """Enter a later epoch without a known leader or address; or the same one, after a lost pre-vote."""
     former = core.role
     assert epoch > core.epoch or (epoch == core.epoch and isinstance(former, Prospective)), (epoch, former)
     voted = core.voted if epoch == core.epoch else None
@@ -99,7 +99,7 @@ def vote_for(core: Core, candidate: ReplicaKey) -> None:
 
 
 def become_follower(core: Core, epoch: int, leader_id: int, endpoints: Endpoints) -> None:
-    """The epoch has a leader whose address is known."""
+    """Follow the leader of the epoch, whose address is known."""
     assert endpoints, (epoch, leader_id)
     assert leader_id != core.local_key.id, (epoch, leader_id)
     assert epoch >= core.epoch, (epoch, leader_id, core.role)
@@ -184,7 +184,7 @@ def become_leader(core: Core) -> None:
 
 
 def become_resigned(core: Core) -> None:
-    """Resign: EndQuorumEpoch names the preferred successors."""
+    """Resign as leader: EndQuorumEpoch names the preferred successors."""
     assert isinstance(core.role, Leader), core.role
     role = _resigned(core, epoch=core.epoch, successors=core.role.followers.preferred_successors())
     _enter(core, role, durably=False)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from ottla.protocol import kafka_uuid
 from ottla.protocol.types import ZERO_UUID
-from ottla.storage import kafka_uuid
 from ottla.storage.manager.log_directory import METADATA_TOPIC_ID
 
 #: The topic of the metadata log, its only partition, and the id that it has in every cluster.
@@ -24,9 +24,10 @@ NO_OFFSET: Final = -1
 NO_TIMESTAMP: Final = -1
 #: The largest epoch of the wire format (int32). Elections do not reach it, and no node could be elected after it.
 LAST_EPOCH: Final = 2**31 - 1
-#: A request raises the epoch by at most so much. Whatever reaches the listener may send one, and the epochs up to LAST_EPOCH are
-#: all that a quorum ever has: they last for two million such requests, each of which waits for an fsync. A replica that
-#: is further behind adopts the epoch from the response to its own request, since it has chosen the node that it asks.
+#: A request raises the epoch by at most so much. Whatever reaches the listener may send one, and the epochs up
+#: to LAST_EPOCH are all that a quorum ever has: they last for two million such requests, each of which waits
+#: for an fsync. A replica that is further behind adopts the epoch from the response to its own request, since
+#: it has chosen the node that it asks.
 MAX_EPOCH_STEP: Final = 1_000
 #: The kraft.version level from which the voter set is in the log and can be changed (KIP-853).
 RECONFIGURABLE: Final = 1
@@ -40,7 +41,7 @@ class ReplicaKey(NamedTuple):
     directory_id: UUID = ZERO_UUID
 
     def __repr__(self) -> str:
-        """As Kafka writes it: the text is part of error messages that operators read.
+        """The key as Kafka writes it: the text is part of error messages that operators read.
 
         >>> str(ReplicaKey(1, UUID(int=1))), str([ReplicaKey(2)])
         ('ReplicaKey(id=1, directoryId=AAAAAAAAAAAAAAAAAAAAAQ)', '[ReplicaKey(id=2, directoryId=<undefined>)]')
@@ -145,10 +146,10 @@ SUPPORTED_KRAFT_VERSIONS: Final = VersionRange(0, 1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaftSettings:
-    """One node's part of the configuration; names and defaults are those of Kafka's `ottla.controller.quorum.*` keys."""
+    """One node's part of the configuration; names and defaults are those of Kafka's `controller.quorum.*` keys."""
 
     node_id: int
-    #: Of the directory with the metadata log (meta.properties).
+    #: The id of the directory with the metadata log (meta.properties).
     directory_id: UUID
     cluster_id: str
     #: The listener on which voters reach each other: the first of controller.listener.names.
@@ -174,5 +175,5 @@ class RaftSettings:
 
     @property
     def key(self) -> ReplicaKey:
-        """This node, on this disk."""
+        """The replica key of this node: its node id, and the id of its directory."""
         return ReplicaKey(self.node_id, self.directory_id)

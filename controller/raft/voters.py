@@ -27,7 +27,7 @@ class Voter:
 
 @dataclass(frozen=True, slots=True)
 class VoterSet:
-    """All voters, by node id."""
+    """The voters of the metadata quorum, by node id."""
 
     voters: Mapping[int, Voter]
 
@@ -86,12 +86,12 @@ class VoterSet:
 
     @property
     def ids(self) -> list[int]:
-        """The voters' node ids."""
+        """The node ids of the voters."""
         return list(self.voters)
 
     @property
     def keys(self) -> list[ReplicaKey]:
-        """The voters' replica keys."""
+        """The replica keys of the voters."""
         return [voter.key for voter in self]
 
     @property
@@ -143,7 +143,10 @@ class VoterSet:
         return self._with(voter) if self.is_voter(voter.key) else None
 
     def with_directory(self, voter: Voter) -> "VoterSet | None":
-        """As `with_updated`, but on any disk: configured voters get directory ids. None if the id is not a voter's."""
+        """The set with this voter in place of the one with its id, on any disk; None if the id is not a voter's.
+
+        So the voters of controller.quorum.voters get their directory ids.
+        """
         return self._with(voter) if voter.key.id in self.voters else None
 
     def _with(self, voter: Voter) -> "VoterSet":

@@ -121,7 +121,10 @@ def maybe_send_vote_requests(core: Core) -> int:
     pre_vote = isinstance(role, Prospective)
     again_ms = NEVER_MS
     for voter in role.epoch_election.unrecorded_voters:
-        at_ms = core.send_to_voter(voter.id, lambda to=voter: vote_request(core, to, pre_vote=pre_vote))  # type: ignore[misc]
+        at_ms = core.send_to_voter(
+            voter.id,
+            lambda to=voter: vote_request(core, to, pre_vote=pre_vote),  # type: ignore[misc]
+        )
         again_ms = min(again_ms, at_ms)
     return again_ms
 

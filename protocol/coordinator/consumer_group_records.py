@@ -90,7 +90,7 @@ class ConsumerGroupPartitionMetadataValue(Record):
 
 @schema_class
 class ConsumerGroupMemberMetadataValue(Record):
-    """A member and its subscription."""
+    """The value of a member's record: the member of a consumer group and its subscription."""
 
     __api_key__: ClassVar[int] = 5
     __versions__: ClassVar[Versions] = Versions(0, 0)

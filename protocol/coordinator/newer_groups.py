@@ -86,7 +86,7 @@ VALUES: Final[Mapping[int, type[Record]]] = MappingProxyType({cls.__api_key__: c
 
 
 class NewerGroupRecord(NamedTuple):
-    """One record; without a value it is a tombstone of the entity with this kind and key."""
+    """A record of a consumer, share or streams group; without a value a tombstone of the entity with this key."""
 
     kind: int
     key: Key

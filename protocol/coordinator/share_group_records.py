@@ -39,7 +39,7 @@ class TopicPartitionsInfo:
 
 @schema_class
 class TopicInfo:
-    """A topic."""
+    """The id and name of a topic whose state the share group is deleting."""
 
     topic_id: UUID = field(default=ZERO_UUID, metadata={"kafka_type": "uuid"})
     topic_name: str = field(default="", metadata={"kafka_type": "string"})
@@ -47,7 +47,7 @@ class TopicInfo:
 
 @schema_class
 class ShareGroupMemberMetadataValue(Record):
-    """A member and its subscription."""
+    """The value of a member's record: the member of a share group and its subscription."""
 
     __api_key__: ClassVar[int] = 10
     __versions__: ClassVar[Versions] = Versions(0, 0)
@@ -61,7 +61,7 @@ class ShareGroupMemberMetadataValue(Record):
 
 @schema_class
 class ShareGroupMetadataValue(Record):
-    """A group and its epoch."""
+    """The value of a share group's record: the group's epoch."""
 
     __api_key__: ClassVar[int] = 11
     __versions__: ClassVar[Versions] = Versions(0, 0)

@@ -33,7 +33,7 @@ class SharePartitionKey(Message):
 
 @schema_class
 class StateBatch:
-    """Consecutive records in the same state."""
+    """A range of consecutive records in the same delivery state."""
 
     first_offset: int = field(default=0, metadata={"kafka_type": "int64"})
     #: Inclusive.
@@ -83,7 +83,7 @@ _VALUES: Final[tuple[type[ShareSnapshotValue | ShareUpdateValue], ...]] = (
 
 
 class ShareStateRecord(NamedTuple):
-    """One record; without a value it is a tombstone of the snapshot or update."""
+    """A record of `__share_group_state`; without a value it is a tombstone of the snapshot or update."""
 
     #: "ShareSnapshotKey" or "ShareUpdateKey".
     kind: str

@@ -55,7 +55,7 @@ class AssignedTaskIds:
 
 @schema_class
 class TopicConfig:
-    """A configuration of a topic."""
+    """A configuration of an internal topic: its key and value."""
 
     key: str = field(default="", metadata={"kafka_type": "string"})
     value: str = field(default="", metadata={"kafka_type": "string"})
@@ -63,7 +63,7 @@ class TopicConfig:
 
 @schema_class
 class TopicInfo:
-    """A topic."""
+    """An internal topic of a streams group's topology: its partitions, replication factor and configurations."""
 
     name: str = field(default="", metadata={"kafka_type": "string"})
     partitions: int = field(default=0, metadata={"kafka_type": "int32"})
@@ -95,7 +95,7 @@ class Subtopology:
 
 @schema_class
 class StreamsGroupMetadataValue(Record):
-    """A group and its epoch."""
+    """The value of a streams group's record: the group's epoch."""
 
     __api_key__: ClassVar[int] = 17
     __versions__: ClassVar[Versions] = Versions(0, 0)

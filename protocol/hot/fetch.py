@@ -1,10 +1,11 @@
 """Fetch (key 1), v4-18: requests, and responses as buffers that share the log's memory.
 
-In a session (KIP-227) nearly all requests say only where some partitions go on, and nearly all rows of responses have no
-error. Both have one layout in all of these versions, and are read and written by it; all others, by the general codec:
+In a session (KIP-227) nearly all requests say only where some partitions go on, and nearly all rows of
+responses have no error. Both have one layout in all of these versions, and are read and written by it; all
+others, by the general codec:
 
     usual                     general                    what the general one is for
-    `IncrementalRequests`     `decode`                   full and forgotten partitions, unusual tagged fields, old versions
+    `IncrementalRequests`     `decode`                   full and forgotten partitions, unusual tags, old versions
     `FullRequests`            `decode`                   the same; followers
     `encode_usual_request`    `encode_request`           the same
     `encode_usual_response`   `encode_response`          errors, divergences, leaders' addresses, topics by name
@@ -35,8 +36,8 @@ from ottla.protocol.messages.fetch import (
 from ottla.protocol.reading import longer, uuid_of
 from ottla.protocol.varint import encode_uvarint, write_uvarint
 
-#: A partition as a follower names it: (the 16 bytes of its topic id, partition index). Not a UUID, which Python hashes and
-#: compares by calls of its own: 0.25 us for each look-up.
+#: A partition as a follower names it: (the 16 bytes of its topic id, partition index). Not a UUID, which
+#: Python hashes and compares by calls of its own: 0.25 us for each look-up.
 Key = tuple[bytes, int]
 #: A partition as a leader reads it: (topic id, or the name in old versions; partition index).
 RowKey = tuple[str | UUID, int]
@@ -73,7 +74,8 @@ _EPOCH = Struct(">i")
 _HEAD_AND_EPOCH = Struct(">iiibii")
 #: A topic: its id, and the number of its rows.
 _TOPIC = Struct(">16sB")
-#: A row: partition, leader epoch, fetch offset, last fetched epoch, log start offset, maximum of bytes. Then tagged fields.
+#: A row: partition, leader epoch, fetch offset, last fetched epoch, log start offset, maximum of bytes. Then
+#: tagged fields.
 _ROW_WITHOUT_TAGS = Struct(">iiqiqix")
 _ROW_WITH_HIGH_WATERMARK = Struct(">iiqiqi3sq")
 _TAGS_AT: Final = 32
@@ -111,7 +113,7 @@ class FetchRow(NamedTuple):
     local_log: LocalLogState | None = None
 
     def to_message(self) -> FetchPartition:
-        """For the general codec."""
+        """Return the row as a message of the general codec."""
         return FetchPartition(**self._asdict())
 
 
@@ -147,7 +149,8 @@ class _UsualFields(NamedTuple):
 class UsualRow(_UsualFields):
     """A partition's row of a response without an error; what nearly all rows have.
 
-    For the general codec it has all fields of `PartitionData`, which takes 1 us where this takes 0.15 by `tuple.__new__`.
+    For the general codec it has all fields of `PartitionData`, which takes 1 us where this takes 0.15 by
+    `tuple.__new__`.
     """
 
     __slots__ = ()
@@ -164,7 +167,10 @@ Row = UsualRow | PartitionData
 
 
 class Records(NamedTuple):
-    """What a follower uses of a partition's row of a response without an error: whole batches from its fetch offset on."""
+    """A partition's row of a response without an error, as a follower uses it.
+
+    The records are whole batches from its fetch offset on.
+    """
 
     #: May be empty.
     records: memoryview
@@ -184,7 +190,10 @@ def decode(version: int, body: memoryview) -> FetchRequest:
 
 
 def decode_in_steps(version: int, body: memoryview, parts: list[Any]) -> Generator[None, None, FetchRequest]:
-    """The same, of any number of rows in short steps; few rows are decoded in the first one. `parts`: see `stepwise_decoder`."""
+    """Decode a Fetch request of any number of rows in short steps; few rows are decoded in the first one.
+
+    The elements of each step are appended to `parts`, as one list (`stepwise_decoder`).
+    """
     return stepwise_decoder(FetchRequest, version)(body, parts)
 
 
@@ -215,11 +224,11 @@ class IncrementalRequests(_Requests):
 
     __slots__ = ()
 
-    #: Of the body's beginning, to the session id: the same bytes in all requests. The caller compares them.
+    #: The size of the body's beginning, to the session id: the same bytes in all requests. The caller compares them.
     size_bytes: Final = _HEAD.size
 
     def read(self, body: memoryview) -> IncrementalRequest | None:
-        """The same as `decode`, in half of its time for one row: 2 us, 0.4 for each additional one.
+        """Decode the request as `decode` does, in half of its time for one row: 2 us, 0.4 for each additional one.
 
         None for a body that is malformed or has unusual fields: `decode` decides.
         """
@@ -238,15 +247,21 @@ class IncrementalRequests(_Requests):
 
 
 class FullRequests(_Requests):
-    """Splits the usual requests of a consumer without a session into their rows: they begin alike up to the session epoch."""
+    """Splits the usual requests of a consumer without a session into their rows.
+
+    The requests begin alike up to the session epoch.
+    """
 
     __slots__ = ()
 
-    #: As of `IncrementalRequests`.
+    #: The size of the body's beginning, to the session epoch: the same bytes in all requests. The caller compares them.
     size_bytes: Final = _HEAD_AND_EPOCH.size
 
     def read(self, body: memoryview) -> FullRequest | None:
-        """What `decode` reads, its rows still in bytes: 1 us, 0.1 for each row. None as from `IncrementalRequests.read`."""
+        """Split the request into its rows, which stay bytes: 1 us, 0.1 for each row.
+
+        None for a body that is malformed or has unusual fields, or that is a follower's: `decode` decides.
+        """
         try:
             topics: list[tuple[UUID, list[bytes]]] = []
             position = _split_rows(body, _HEAD_AND_EPOCH.size, topics)
@@ -281,7 +296,7 @@ def is_full(version: int, body: memoryview) -> bool:
 
 
 def read_row(data: bytes) -> FetchRow:
-    """A row of a `FullRequest`."""
+    """Decode the bytes of one row of a `FullRequest`."""
     return _new_tuple(FetchRow, (*_ROW_WITHOUT_TAGS.unpack(data), NOT_REPORTED, None))
 
 
@@ -359,7 +374,7 @@ def encode_usual_request(
     session_id: int,
     session_epoch: int,
 ) -> bytes | None:
-    """The body of a follower's request with these rows: the same bytes as by the general codec.
+    """Encode the body of a follower's request with these rows, to the same bytes as the general codec.
 
     None in an older version, and for rows with an unusual field. Cost: 1.5 us for one row instead of 4.5, 0.2 for each
     additional one.
@@ -412,7 +427,9 @@ def encode_usual_response(
     session_id: int,
     topics: Sequence[tuple[str | UUID, Sequence[Row]]],
 ) -> list[bytes | memoryview] | None:
-    """As `encode_response`, the same bytes; None in an older version, and for rows that are no `UsualRow`.
+    """Encode a response of usual rows to the bytes of `encode_response`.
+
+    None in an older version, and for rows that are no `UsualRow`.
 
     Cost: 1.5 us for one row instead of 3, response and all; 0.4 for each additional one.
     """

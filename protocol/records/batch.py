@@ -113,7 +113,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def compression(self) -> Compression:
-        """Raises UnsupportedCompressionType for the three numbers that name no codec."""
+        """The codec of the records. Raises UnsupportedCompressionType for the three numbers that name no codec."""
         number = self.attributes & COMPRESSION_MASK
         return CODECS[number] if number < len(CODECS) else Compression.of_attributes(number)
 
@@ -144,7 +144,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """When the cleaner may remove this batch's tombstones or marker; None without the flag."""
+        """The time from which the cleaner may remove this batch's tombstones or marker; None without the flag."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON_FLAG else None
 
     @property
@@ -176,7 +176,7 @@ def first_size_bytes(data: bytes) -> int:
 
 
 def _not_a_header(view: memoryview | bytes | bytearray, position: int) -> BatchHeader:
-    """Always raises: distinguishes a batch of an old format from a corrupt one."""
+    """Raise the error of bytes that are no header: a batch of an old format, or a corrupt one."""
     if len(view) - position > _MAGIC_OFFSET:
         _, length = _LENGTH.unpack_from(view, position)
         magic = view[position + _MAGIC_OFFSET]
@@ -230,7 +230,7 @@ def patch(batch: memoryview | bytearray, *, base_offset: int, leader_epoch: int,
 
 
 def patched(batch: memoryview, *, base_offset: int, leader_epoch: int) -> tuple[bytes, memoryview]:
-    """The same batch with the leader's two fields as two buffers for `writev`: nothing is copied or changed."""
+    """Return the batch with the leader's two fields, as two buffers for `writev`: nothing is copied or changed."""
     batch_length = _LENGTH.unpack_from(batch, 0)[1]
     return _HEAD.pack(base_offset, batch_length, leader_epoch), batch[HEAD_SIZE_BYTES:]
 

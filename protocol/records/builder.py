@@ -114,7 +114,10 @@ def build_batch(
 def build_batch_of_pairs(
     pairs: Sequence[tuple[bytes, bytes | None]], *, timestamp: int, compression: Compression
 ) -> bytes:
-    """What `build_batch` builds of `simple_records`, which coordinators write: 0.5 us a record instead of 0.9."""
+    """Build a batch of keys and values at one timestamp, as coordinators write it: 0.5 us a record.
+
+    The bytes are those that `build_batch` builds of `simple_records`, at 0.9 us a record.
+    """
     assert pairs, "a batch of no records is made by build_empty_batch"
     pieces: list[bytes] = []
     for delta, (key, value) in enumerate(pairs):
@@ -143,9 +146,10 @@ def build_batch_of_pairs(
 def build_batch_of_values(
     values: Sequence[bytes], *, base_offset: int, leader_epoch: int, timestamp: int
 ) -> bytes:
-    """What `build_batch` builds of records without keys and headers, at one timestamp and consecutive offsets.
+    """Build a batch of records without keys and headers, at one timestamp and consecutive offsets.
 
-    0.5 us a record: one decision may write thousands of records to the metadata log.
+    The bytes are those of `build_batch`. 0.5 us a record: one decision may write thousands of records to the
+    metadata log.
     """
     return build_batch_of_payload(
         payload_of_values(values),

@@ -28,7 +28,7 @@ Bytes = bytes | bytearray | memoryview
 
 
 class TooLargeToOpen(InvalidRecord):
-    """A batch has more records, or more bytes when decompressed, than its reader allows (`ottla.protocol.records.record.Bounds`)."""
+    """A batch has more records, or more bytes when decompressed, than its reader allows (`record.Bounds`)."""
 
 
 class Compression(IntEnum):
@@ -65,14 +65,14 @@ DEFAULT_LEVELS: Final[Mapping[Compression, int]] = MappingProxyType(
 
 
 def compress(codec: Compression, data: Bytes, *, level: int | None = None) -> bytes:
-    """`data` compressed; `level` None is Kafka's default for the codec. Codecs without levels ignore it."""
+    """Compress `data`; `level` None is Kafka's default for the codec. Codecs without levels ignore it."""
     if codec is Compression.NONE:
         return bytes(data)
     return _COMPRESS[codec](data, DEFAULT_LEVELS.get(codec, 0) if level is None else level)
 
 
 def decompress(codec: Compression, data: Bytes, *, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> bytes:
-    """`data` decompressed.
+    """Decompress `data` into at most `max_bytes` bytes.
 
     Raises CorruptMessage if it is not in the codec's format or is truncated, TooLargeToOpen if it decompresses to more
     than `max_bytes`.

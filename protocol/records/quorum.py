@@ -38,7 +38,7 @@ _CLASSES: Final = {record_type: cls for cls, record_type in CONTROL_TYPES.items(
 
 
 def encode_quorum_record(message: QuorumMessage, *, version: int = 0) -> tuple[bytes, bytes]:
-    """Key and value of the control record."""
+    """Encode the key and value of a control record of the quorum."""
     return control_key(CONTROL_TYPES[type(message)]), encode_struct(type(message), version, message)
 
 

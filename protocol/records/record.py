@@ -3,8 +3,9 @@
 Slow compared with everything in `batch` (about 2 us a record), and only for callers that need the records themselves:
 coordinators, compaction, timestamp lookup, deep validation, tools.
 
-A batch is opened by `payload_of`, and by nothing else: a few bytes may claim, and hold, gigabytes and millions of records, so
-every caller has `Bounds`, and the numbers in the header are checked before anything is decompressed.
+A batch is opened by `payload_of`, and by nothing else: a few bytes may claim, and hold, gigabytes and
+millions of records, so every caller has `Bounds`, and the numbers in the header are checked before anything
+is decompressed.
 
 Whatever the bytes, only CorruptMessage (codec), InvalidRecord (structure; TooLargeToOpen: the bounds) and
 UnsupportedCompressionType are raised. Source: Kafka's DefaultRecord and DefaultRecordBatch.
@@ -71,7 +72,7 @@ def records(batch: memoryview | bytes, bounds: Bounds = ANY_BATCH) -> Iterator[R
 
 
 def payload_of(header: BatchHeader, batch: memoryview | bytes, bounds: Bounds = ANY_BATCH) -> bytes:
-    """The records' bytes, decompressed: the only opener of batches; see the module."""
+    """Return the bytes of a batch's records, decompressed. Batches are opened by this function only."""
     if len(batch) < header.size_bytes:
         raise InvalidRecord(f"A batch of {header.size_bytes} bytes is cut off after {len(batch)}")
     if header.records_count > bounds.max_records:
@@ -235,7 +236,7 @@ def _parse_keys(data: bytes, header: BatchHeader) -> Iterator[RecordKey]:
 
 
 def times_of(batch: memoryview | bytes, bounds: Bounds = ANY_BATCH) -> Iterator[tuple[int, int]]:
-    """Offset and timestamp of exactly one batch's records, in order: a third of the time of `records`.
+    """Iterate over (offset, timestamp) of exactly one batch's records, in order: a third of the time of `records`.
 
     Raises as `records`, except for errors in the skipped parts: keys, values and headers.
     """
@@ -246,7 +247,7 @@ def times_of(batch: memoryview | bytes, bounds: Bounds = ANY_BATCH) -> Iterator[
 
 
 def parse_times(data: bytes, header: BatchHeader) -> Iterator[tuple[int, int]]:
-    """`times_of` of the decompressed bytes of `header`'s batch."""
+    """Iterate over (offset, timestamp) of the records in the decompressed bytes of `header`'s batch."""
     if header.records_count < 0:
         raise InvalidRecord(f"A batch cannot have {header.records_count} records")
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
@@ -284,9 +285,9 @@ def parse_times(data: bytes, header: BatchHeader) -> Iterator[tuple[int, int]]:
 
 
 def latest_time(data: bytes, header: BatchHeader) -> int:
-    """The largest timestamp in the decompressed bytes of `header`'s batch; -1 without any. For batches that were never opened.
+    """The largest timestamp in the decompressed bytes of `header`'s batch; -1 without any.
 
-    Raises as `times_of`. 0.15 us a record, half of `times_of`.
+    It is for batches that were never opened. Raises as `times_of`. 0.15 us a record, half of `times_of`.
     """
     count, base_timestamp = header.records_count, header.base_timestamp
     if count < 0:
@@ -326,8 +327,10 @@ def latest_time(data: bytes, header: BatchHeader) -> int:
     return base_timestamp + latest
 
 
-def largest_timestamp(data: bytes | memoryview, *, count: int, base_timestamp: int) -> int | None:  # noqa: C901 (a hot loop)
-    """The largest timestamp of at most 64 records, if they are sound; None: `parse_payload` says what is wrong, if anything is.
+def largest_timestamp(  # noqa: C901 (a hot loop)
+    data: bytes | memoryview, *, count: int, base_timestamp: int
+) -> int | None:
+    """The largest timestamp of at most 64 records, if they are sound; None: `parse_payload` decides what is wrong.
 
     Sound are exactly `count` records, whose offsets follow each other from the base offset on. 0.3 us a record.
     """

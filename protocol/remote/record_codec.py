@@ -2,7 +2,7 @@
 
     frame version, 1 (unsigned varint) | record type (unsigned varint) | version (unsigned varint) | body
 
-The same frame as around metadata records (`ottla.protocol.metadata.frame`), with types of its own.
+The same frame as around metadata records (`ottla.metadata.frame`), with types of its own.
 Source: RemoteLogMetadataSerde and AbstractApiMessageSerde of Kafka 4.3.1.
 """
 
@@ -21,7 +21,7 @@ class UnknownRemoteLogMetadata(Exception):
 
 
 def encode(record: RemoteLogMetadataRecord, *, version: int = 0) -> bytes:
-    """Frame and body."""
+    """Encode a record of `__remote_log_metadata`: its frame, then its body."""
     head = b"".join(map(encode_uvarint, (FRAME_VERSION, record.__api_key__, version)))
     return head + encode_struct(type(record), version, record)
 

@@ -62,7 +62,7 @@ class RemoteLogSegmentIdEntry:
 
 @schema_class
 class SegmentLeaderEpochEntry:
-    """Where an epoch starts within the segment."""
+    """The offset at which a leader epoch starts within the segment."""
 
     leader_epoch: int = field(default=0, metadata={"kafka_type": "int32"})
     offset: int = field(default=0, metadata={"kafka_type": "int64"})

@@ -26,7 +26,7 @@ class UnknownTransactionRecord(Exception):
 
 
 def encode(record: TransactionRecord, *, version: int) -> tuple[bytes, bytes | None]:
-    """(key bytes, value bytes or None). Kafka writes version 1 if transaction.version is 2, else 0."""
+    """Encode a record to (key, value or None). Kafka writes version 1 if transaction.version is 2, else 0."""
     key = _PREFIX.pack(_KIND) + encode_struct(TransactionLogKey, 0, record.key)
     if record.value is None:
         return key, None

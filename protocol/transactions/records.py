@@ -26,7 +26,7 @@ class TransactionStatus(IntEnum):
 
 @schema_class
 class TransactionLogKey(Record):
-    """The transactional id."""
+    """The key of a record in `__transaction_state`: the transactional id."""
 
     __api_key__: ClassVar[int] = 0
     __versions__: ClassVar[Versions] = Versions(0, 0)

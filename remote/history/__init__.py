@@ -1,4 +1,4 @@
-"""The history of a partition: what the object store has of its log, for readers that are no brokers.
+"""The history of a partition: the part of its log that the object store has, for readers that are no brokers.
 
     records of __remote_log_metadata, or the store's objects    known_copies.py, rebuilding.py
         |

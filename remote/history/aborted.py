@@ -1,8 +1,8 @@
 """The aborted transactions of a part of a history (KIP-98): those with records in a range of offsets.
 
-A transaction index has the transactions whose markers are in its segment, so those of later segments count, too, up to the
-first entry that says that no later transaction begins before the end of the range. What a copy has behind its piece is of
-another branch. Source: RemoteLogManager.collectAbortedTransactions of Kafka 4.3.1.
+A transaction index has the transactions whose markers are in its segment, so those of later segments count,
+too, up to the first entry that says that no later transaction begins before the end of the range. What a copy
+has behind its piece is of another branch. Source: RemoteLogManager.collectAbortedTransactions of Kafka 4.3.1.
 """
 
 from collections.abc import Callable, Iterable
@@ -18,7 +18,10 @@ ReadIndex = Callable[[RemoteLogSegmentMetadata], Iterable[AbortedTransaction]]
 def aborted_in(
     pieces: Iterable[Piece], read_index: ReadIndex, *, start_offset: int, end_offset: int
 ) -> tuple[AbortedTransaction, ...]:
-    """The aborted transactions with records in [start_offset, end_offset), by their first offset. Raises RemoteStorageError."""
+    """Return the aborted transactions with records in [start_offset, end_offset), by their first offset.
+
+    Raises RemoteStorageError.
+    """
     found: set[AbortedTransaction] = set()
     for piece in pieces:
         if piece.end_offset <= start_offset or piece.copy.is_transaction_index_empty:

@@ -1,7 +1,8 @@
 """CopyBatches: the batches of copies, one after the other, each verified (`ottla.remote.reading.chunk`).
 
 An index is fetched only if a read begins, or ends, within a copy; it lies in a temporary folder meanwhile.
-A read that fails is repeated twice: stores answer 503 for a moment, and a task of Spark in a local master is not repeated.
+A read that fails is repeated twice: stores answer 503 for a moment, and a task of Spark in a local master is
+not repeated.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,8 +13,8 @@ from typing import Final, Self, TypeVar
 
 from ottla.protocol.records.batch import BatchHeader, batches
 from ottla.remote.errors import RetriableRemoteStorageError
-from ottla.remote.index_cache_files import IndexFiles
 from ottla.remote.reading.chunk import Chunk, CorruptCopy
+from ottla.remote.reading.index_cache_files import IndexFiles
 from ottla.remote.reading.segment_reads import Continuation, SegmentReads
 from ottla.remote.segment_metadata import RemoteLogSegmentMetadata
 from ottla.remote.storage_manager import IndexType, RemoteStorageManager
@@ -23,7 +24,7 @@ from ottla.storage.transaction_index import AbortedTransaction
 
 _LOG: Final = getLogger(__name__)
 
-#: One request's bytes, and what it is longer than the estimate of what is wanted.
+#: The most bytes of one request, and by how much a request is longer than the estimate of the bytes it needs.
 _REQUEST_BYTES: Final = 8 * 1024 * 1024
 _EXTRA_BYTES: Final = 64 * 1024
 _PAUSES_S: Final = (0.2, 1.0)
@@ -33,7 +34,10 @@ T = TypeVar("T")
 
 
 class CopyBatches:
-    """See the module. Used by `with`, which removes the folder. Not thread-safe."""
+    """Reads the batches of copies from the store, verified; a context manager that removes its temporary folder.
+
+    Not thread-safe.
+    """
 
     def __init__(self, store: RemoteStorageManager, *, sleep: Callable[[float], None]) -> None:
         """`sleep` waits for so many seconds before a read is repeated."""
@@ -57,7 +61,7 @@ class CopyBatches:
         end_offset: int,
         min_timestamp_ms: int | None = None,
     ) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """The batches with offsets in [start_offset, end_offset), which is within the copy.
+        """Yield the batches with offsets in [start_offset, end_offset), which is within the copy.
 
         With `min_timestamp_ms` not those at the beginning whose records are all older, by the time index.
         Raises RemoteStorageError.
@@ -96,7 +100,7 @@ class CopyBatches:
         continuation: Continuation | None,
         max_bytes: int,
     ) -> Chunk | None:
-        """Batches from the one that holds `offset` on; None: there are none."""
+        """Return batches from the one that holds `offset` on; None: there are none."""
 
         def read(path: Path | None) -> Chunk | None:
             return self._repeated(
@@ -120,7 +124,9 @@ class CopyBatches:
     def first_offset_at(
         self, copy: RemoteLogSegmentMetadata, timestamp_ms: int, *, start_offset: int, end_offset: int
     ) -> int | None:
-        """The first record of [start_offset, end_offset) that is not older; None: there is none."""
+        """Return the first offset in [start_offset, end_offset) whose record is not older than the time;
+        None: none is.
+        """
         path, times = self._index(copy, IndexType.OFFSET), self._index(copy, IndexType.TIMESTAMP)
         found = self._repeated(
             lambda: self._reads.find_timestamp(
@@ -136,12 +142,12 @@ class CopyBatches:
         return None if found is None else found.offset
 
     def aborted_transactions(self, copy: RemoteLogSegmentMetadata) -> list[AbortedTransaction]:
-        """Those whose markers are in the copy."""
+        """Return the aborted transactions whose markers are in the copy."""
         path = self._index(copy, IndexType.TRANSACTION)
         return self._repeated(lambda: self._indexes.transaction_index(copy, path).entries)
 
     def _first_late(self, copy: RemoteLogSegmentMetadata, timestamp_ms: int) -> int:
-        """All records before this offset are older."""
+        """Return an offset before which all records of the copy are older than the time, by its time index."""
         path = self._index(copy, IndexType.TIMESTAMP)
         times = self._indexes.time_index(copy, path)
         try:

@@ -5,7 +5,10 @@ from ottla.remote.history.partition_history import PartitionHistory
 
 
 def first_offset_at(history: PartitionHistory, batches: CopyBatches, timestamp_ms: int) -> int | None:
-    """None: all records are older. Reads two indexes and a part of one copy. Raises RemoteStorageError."""
+    """Return the first offset whose record is not older than `timestamp_ms`; None: all records are older.
+
+    Reads two indexes and a part of one copy. Raises RemoteStorageError.
+    """
     for piece in history.pieces:
         if piece.copy.max_timestamp_ms < timestamp_ms:
             continue

@@ -1,7 +1,8 @@
-"""Which copies make up the history of a partition: no record twice, none of another branch, none missing.
+"""The history of a partition, made up of copies: no record twice, none of another branch, none missing.
 
-The newest finished copy has the leader epochs of its log from the log start up to its end: the lineage. Each offset is read
-from a copy that has it in the lineage's epoch, as by a broker (`ottla.remote.reading.copies_of_log`), up to where the two part.
+The newest finished copy has the leader epochs of its log from the log start up to its end: the lineage. Each
+offset is read from a copy that has it in the lineage's epoch, as by a broker
+(`ottla.remote.reading.copies_of_log`), up to where the two part.
 
     copies     A [0, 60) e0@0    B [40, 100) e0@40 e1@50    C [60, 90) e0@60   (given up after an unclean election)
     lineage    e0@0 e1@50, of B, whose last epoch is the newest
@@ -28,38 +29,41 @@ from ottla.storage.leader_epoch_cache import EpochEntry, LeaderEpochCache
 
 
 class Piece(NamedTuple):
-    """Offsets of the log that are read from one copy; not empty."""
+    """A non-empty range of offsets of the log that is read from one copy."""
 
     copy: RemoteLogSegmentMetadata
     start_offset: int
-    #: Exclusive.
+    #: The end, exclusive.
     end_offset: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionHistory:
-    """See the module. Pieces and holes are in the order of their offsets, and do not overlap."""
+    """The copies that make up a partition's log in the remote tier, piece by piece.
+
+    Pieces and holes are in the order of their offsets, and do not overlap.
+    """
 
     partition: TopicIdPartition
     pieces: tuple[Piece, ...]
     #: Ranges [start, end) between pieces that no copy has.
     holes: tuple[tuple[int, int], ...] = ()
-    #: Where a reader of committed records stops: behind it transactions may still be open.
+    #: The offset at which a reader of committed records stops: behind it transactions may still be open.
     stable_end_offset: int = 0
 
     @property
     def start_offset(self) -> int:
-        """The first offset."""
+        """The first offset of the history; 0 if it is empty."""
         return self.pieces[0].start_offset if self.pieces else 0
 
     @property
     def end_offset(self) -> int:
-        """Exclusive."""
+        """The end of the history, exclusive; 0 if it is empty."""
         return self.pieces[-1].end_offset if self.pieces else 0
 
 
 def newest_copy(copies: Iterable[RemoteLogSegmentMetadata]) -> RemoteLogSegmentMetadata | None:
-    """The finished copy of the newest leader epoch that ends last; None: there is none."""
+    """Return the finished copy of the newest leader epoch that ends last; None: there is none."""
     finished = (each for each in copies if each.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
     return max(finished, key=lambda each: (each.leader_epochs[-1].epoch, each.end_offset), default=None)
 
@@ -72,10 +76,10 @@ def history_of(
     log_start_offset: int | None = None,
     log_end_offset: int | None = None,
 ) -> PartitionHistory:
-    """The history of a partition with these copies, in any state.
+    """Return the history of a partition with these copies, in any state.
 
-    `log_start_offset` and `log_end_offset`: those of the leader, if they are known. Reads two objects of the newest copy.
-    Raises RemoteStorageError.
+    `log_start_offset` and `log_end_offset`: those of the leader, if they are known. Reads two objects of the
+    newest copy. Raises RemoteStorageError.
     """
     cache = RemoteLogMetadataCache(partition)
     for copy in copies:
@@ -101,7 +105,10 @@ def history_of(
 def _walk(
     cache: RemoteLogMetadataCache, epochs: LeaderEpochCache, start: int, end: int
 ) -> tuple[list[Piece], list[tuple[int, int]]]:
-    """Pieces and holes of [start, end). What no copy has at the beginning is no hole: retention has deleted it."""
+    """Return pieces and holes of [start, end).
+
+    Missing offsets at the beginning are no hole: retention has deleted them.
+    """
     lineage = without_empty_epochs(epochs.entries)
     pieces: list[Piece] = []
     holes: list[tuple[int, int]] = []
@@ -123,7 +130,7 @@ def _walk(
 
 
 def _next_copied(cache: RemoteLogMetadataCache, lineage: list[EpochEntry], offset: int, end: int) -> int:
-    """The first offset behind `offset` that a copy has in the lineage's epoch; `end`: there is none."""
+    """Return the first offset behind `offset` that a copy has in the lineage's epoch; `end`: there is none."""
     for number, entry in enumerate(lineage):
         epoch_end = lineage[number + 1].start_offset if number + 1 < len(lineage) else end
         if epoch_end <= offset:
@@ -138,7 +145,7 @@ def _next_copied(cache: RemoteLogMetadataCache, lineage: list[EpochEntry], offse
 
 
 def _first_open_transaction(store: RemoteStorageManager, copy: RemoteLogSegmentMetadata) -> int | None:
-    """The first offset of the transactions that are open at the end of a copy; None: none is."""
+    """Return the first offset of the transactions that are open at the end of a copy; None: none is."""
     producers = producer_snapshot.decode(read_snapshot(store, copy))
     firsts = (each.transaction_first_offset for each in producers)
     return min((first for first in firsts if first is not None), default=None)
@@ -149,5 +156,6 @@ def check_no_holes(history: PartitionHistory) -> None:
     if history.holes:
         ranges = ", ".join(f"[{start}, {end})" for start, end in history.holes)
         raise RemoteStorageError(
-            f"{history.partition.topic_partition}: no copy in the store has the offsets {ranges}, which are within its history"
+            f"{history.partition.topic_partition}: no copy in the store has the offsets {ranges}, "
+            "which are within its history"
         )

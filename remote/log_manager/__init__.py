@@ -1,1 +1,1 @@
-"""The RemoteLogManager: copies segments to the remote tier, and deletes them there (KIP-405, "RemoteLogManager (RLM)")."""
+"""The RemoteLogManager: copies segments to the remote tier, and deletes them there (KIP-405, "RemoteLogManager")."""

@@ -16,7 +16,7 @@ _MAX_DOUBLINGS = 62
 
 
 def backoff_ms(failures: int, settings: RemoteLogManagerSettings, random: "Random") -> int:
-    """The pause after `failures` failures in a row, at least one: `retry_jitter` of it shorter or longer.
+    """Return the pause after `failures` failures in a row, at least one: `retry_jitter` of it shorter or longer.
 
     Tasks that fail together, as when the store is down, do not run again together.
     """
@@ -26,7 +26,7 @@ def backoff_ms(failures: int, settings: RemoteLogManagerSettings, random: "Rando
 
 
 def longest_backoff_ms(settings: RemoteLogManagerSettings, random: "Random") -> int:
-    """The pause after a failure that a repetition would meet again."""
+    """Return the pause after a failure that a repetition is likely to meet again: the longest one, with jitter."""
     return _with_jitter(settings.retry_backoff_max_ms, settings, random)
 
 

@@ -3,8 +3,9 @@
     COPY_SEGMENT_STARTED  -> the store copies  -> COPY_SEGMENT_FINISHED  -> the log's remote end advances
 
 What happens meanwhile, as a new leader, a truncation, DeleteRecords or a move to another log directory, is found before
-COPY_SEGMENT_FINISHED is stored (`copying.is_wanted`). A copy whose process ends in between stays COPY_SEGMENT_STARTED, and
-is settled by expiration; so is one that is not wanted and may be the only copy of its records (`ottla.remote.only_copies`).
+COPY_SEGMENT_FINISHED is stored (`copying.is_wanted`). A copy whose process ends in between stays
+COPY_SEGMENT_STARTED, and is settled by expiration; so is one that is not wanted and may be the only copy of
+its records (`ottla.remote.only_copies`).
 
 Source: RLMCopyTask of Kafka 4.3.1.
 """
@@ -52,7 +53,7 @@ _LOG: Final = getLogger(__name__)
 
 
 class CopyTask:
-    """See the module."""
+    """Copies closed segments of the partitions that this broker leads to the remote tier (KIP-405)."""
 
     def __init__(
         self,
@@ -84,7 +85,7 @@ class CopyTask:
         self._metrics = metrics
 
     def prepare(self, state: PartitionState) -> Work | None:
-        """The copy of the next segment; None: there is none. Raises NotYet."""
+        """Return the next step of copying as a coroutine; None: there is nothing to copy. Raises NotYet."""
         if not state.leads:
             return None
         log = state.partition.log
@@ -106,7 +107,7 @@ class CopyTask:
         return None if segment is None else self._begin(state, segment)
 
     async def _begin(self, state: PartitionState, segment: SegmentToCopy) -> bool:
-        """Store COPY_SEGMENT_STARTED, and copy."""
+        """Store COPY_SEGMENT_STARTED for a segment, and copy it."""
         try:
             times = await self._runtime.run_blocking(self._read, segment, pool=Pool.REMOTE_COPIES)
         finally:
@@ -136,7 +137,7 @@ class CopyTask:
         return await self._continue(state, attempt)
 
     async def _continue(self, state: PartitionState, attempt: Attempt) -> bool:
-        """Copy, if that is not done yet, and finish. Also after a failure, and in a later leader epoch."""
+        """Copy, if that is not done yet, and finish. Called also after a failure, and in a later leader epoch."""
         assert state.attempt is attempt, (state.id, attempt)
         decision: Decision = Discard()
         failure: Exception | None = None
@@ -192,11 +193,11 @@ class CopyTask:
         ), None
 
     async def _finish(self, state: PartitionState, attempt: Attempt) -> None:
-        """Store COPY_SEGMENT_FINISHED. After a failure the attempt stays, and `prepare` looks at what is stored."""
+        """Store COPY_SEGMENT_FINISHED. After a failure the attempt stays, and `prepare` reads which state is stored."""
         try:
             await self._changes.change(attempt.metadata, RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
         except (RemoteResourceNotFound, IllegalStateTransition):
-            # Another leader has deleted the copy, perhaps before the store had all of it.
+            # Another leader has deleted the copy, perhaps before the store had all of its objects.
             attempt.is_discarded = True
             await self._delete_objects(attempt)
             raise
@@ -209,7 +210,9 @@ class CopyTask:
         self._metrics.on_copied(state.partition.topic_partition.topic, attempt.segment.size_bytes)
 
     async def _discard(self, state: PartitionState, attempt: Attempt, decision: Discard) -> None:
-        """Delete the copy. Raises what fails, if this broker leads: then it is repeated; else the next leader deletes it.
+        """Delete the copy.
+
+        Raises the failure, if this broker leads: then it is repeated; else the next leader deletes it.
 
         One that another leader has finished meanwhile, or that may be the only one, stays.
         """
@@ -259,13 +262,19 @@ class CopyTask:
         )
 
     async def _remove_unknown(self, state: PartitionState, attempt: Attempt) -> bool:
-        """Another leader has deleted the copy, perhaps before this one's last write: no metadata name its objects any more."""
+        """Delete the objects of a copy that another leader has deleted, perhaps before this broker's last write.
+
+        Its metadata are gone, so no other broker would delete them.
+        """
         await self._transfers.delete(attempt.metadata)
         state.attempt = None
         return True
 
     async def _delete_objects(self, attempt: Attempt) -> None:
-        """Without the metadata, which may not be assigned to this broker any more, or name the copy no more."""
+        """Delete the objects of a copy, without its metadata.
+
+        The metadata may not be assigned to this broker any more, or lack the copy.
+        """
         try:
             await self._transfers.delete(attempt.metadata)
         except Exception as error:  # noqa: BLE001 (of any kind)
@@ -273,7 +282,10 @@ class CopyTask:
             self._on_leftover(attempt.metadata)
 
     def _read(self, segment: SegmentToCopy) -> FileTimes:
-        """Write the producer snapshot, if it is missing; the times of the segment's records, or its file. [any thread]"""
+        """Write the producer snapshot, if it is missing; return the times of the segment's records. [any thread]
+
+        A segment without times gets the time at which its file was modified.
+        """
         if segment.snapshot_job is not None:
             segment.snapshot_job.run()
         found = segment.known_times

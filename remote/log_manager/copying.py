@@ -1,10 +1,10 @@
-"""Which segment is copied next, and what follows the store's answer: decisions only; `copy_task` carries them out.
+"""The decisions of the copy task: the next segment to copy, and the step after a copy; `copy_task` carries them out.
 
     [ copied ........... ][ next ][ later ][ closed, with an open transaction ][ active ]
                           ^ max(remote end, log start)      ^ last stable offset
 
-A segment is copied when it is closed, and everything in it is committed and decided. Segments are copied in order, so that
-what is copied has no hole.
+A segment is copied when it is closed, and everything in it is committed and decided. Segments are copied in
+order, so that what is copied has no hole.
 
 Source: RLMCopyTask.candidateLogSegments and copyLogSegment of Kafka 4.3.1.
 """
@@ -27,7 +27,7 @@ def is_copying(log: Log) -> bool:
 
 
 def next_segment(log: Log) -> SegmentToCopy | None:
-    """The first segment that is not copied yet; None: all are that can be. The remote end must be known."""
+    """Return the first segment to copy; None: all that can be are copied. The remote end must be known."""
     from_offset = log.offsets.earliest_pending_upload_offset
     assert from_offset is not None, log.offsets
     if not is_copying(log) or from_offset >= log.segments.active.base_offset:
@@ -43,7 +43,7 @@ def next_segment(log: Log) -> SegmentToCopy | None:
 
 
 def copy_lag(log: Log) -> tuple[int, int]:
-    """(bytes, segments) of closed segments that are in the local tier only."""
+    """Return (bytes, segments) of closed segments that are in the local tier only."""
     from_offset = log.offsets.earliest_pending_upload_offset
     waiting = [] if from_offset is None else [
         each for each in log.segments.from_offset(from_offset) if each is not log.segments.active
@@ -56,8 +56,9 @@ def copy_lag(log: Log) -> tuple[int, int]:
 def is_wanted(state: PartitionState, attempt: Attempt) -> bool:
     """Whether the copy may become part of the remote tier: this broker leads, and the segment is its log's.
 
-    A copy of what was truncated meanwhile would be of another lineage. One of what another leader has copied meanwhile, or
-    of what is before the log start by now, would never be read. One behind what is copied would leave a hole.
+    A copy of what was truncated meanwhile would be of another lineage. One of what another leader has copied
+    meanwhile, or of what is before the log start by now, would never be read. One behind what is copied would
+    leave a hole.
     """
     log = state.partition.log
     pending = log.offsets.earliest_pending_upload_offset
@@ -79,7 +80,7 @@ def metadata_of(
     node_id: int,
     now_ms: int,
 ) -> RemoteLogSegmentMetadata:
-    """The metadata of a new copy, in state COPY_SEGMENT_STARTED."""
+    """Return the metadata of a new copy, in state COPY_SEGMENT_STARTED."""
     return RemoteLogSegmentMetadata(
         segment_id=RemoteLogSegmentId(partition, copy_id),
         start_offset=segment.base_offset,
@@ -94,7 +95,7 @@ def metadata_of(
 
 
 def data_of(attempt: Attempt) -> LogSegmentData:
-    """The files of the copy."""
+    """Return the files and bytes that the store copies for a segment."""
     segment = attempt.segment
     return LogSegmentData(
         log_segment=segment.log_segment,
@@ -109,12 +110,12 @@ def data_of(attempt: Attempt) -> LogSegmentData:
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class Finish:
-    """Store COPY_SEGMENT_FINISHED."""
+    """Decision: store COPY_SEGMENT_FINISHED, the segment is copied."""
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class Repeat:
-    """Copy again after a back-off, under the same id: the store overwrites what the failed call has left.
+    """Decision: copy again after a back-off, under the same id; the store overwrites the rest of the failed call.
 
     A damaged segment is read again after the longest back-off: the disk may have returned wrong bytes once.
     """
@@ -122,7 +123,7 @@ class Repeat:
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class Discard:
-    """Delete what was copied."""
+    """Decision: delete the copy from the store."""
 
     #: No further segment of the partition is copied in this leader epoch: its copy would end the same way.
     stops_copying: bool = False
@@ -130,14 +131,17 @@ class Discard:
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class Leave:
-    """The store still writes: what is there is deleted when it ends (`segment_transfers`), and copied under another id."""
+    """Decision: leave the copy to the abandoned call of the store, which still writes.
+
+    Its objects are deleted when that call ends (`segment_transfers`); the segment is copied under another id.
+    """
 
 
 Decision = Finish | Repeat | Discard | Leave
 
 
 def after_copy(custom_metadata: bytes | None, *, is_wanted: bool, custom_metadata_max_bytes: int) -> Decision:
-    """The store has copied the segment."""
+    """Return the decision after the store has copied the segment."""
     if not is_wanted:
         return Discard()
     if custom_metadata is not None and len(custom_metadata) > custom_metadata_max_bytes:
@@ -146,7 +150,7 @@ def after_copy(custom_metadata: bytes | None, *, is_wanted: bool, custom_metadat
 
 
 def after_failure(error: Exception, *, is_wanted: bool) -> Decision:
-    """The store has not copied the segment.
+    """Return the decision after the store has failed to copy the segment.
 
     Kafka leaves a copy that has failed with a retriable error as COPY_SEGMENT_STARTED, and copies under another id.
     """

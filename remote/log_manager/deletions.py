@@ -1,7 +1,7 @@
-"""CopyDeletions: delete a copy: DELETE_SEGMENT_STARTED, the objects, DELETE_SEGMENT_FINISHED.
+"""CopyDeletions: deletes a copy in three steps: DELETE_SEGMENT_STARTED, the objects, DELETE_SEGMENT_FINISHED.
 
-Each step can be repeated. A deletion that ends between two of them is completed by the leader's next expiration, or by that
-of the next leader, which finds DELETE_SEGMENT_STARTED.
+Each step can be repeated. A deletion that ends between two of them is completed by the leader's next
+expiration, or by that of the next leader, which finds DELETE_SEGMENT_STARTED.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from ottla.remote.segment_metadata import RemoteLogSegmentMetadata
 
 
 class CopyDeletions:
-    """See the module."""
+    """Deletes copies: their objects in the store, and their metadata by state changes before and after."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class CopyDeletions:
         await self.complete(await self.begin(copy))
 
     async def begin(self, copy: RemoteLogSegmentMetadata) -> RemoteLogSegmentMetadata:
-        """Store DELETE_SEGMENT_STARTED, unless it is; the copy in that state."""
+        """Store DELETE_SEGMENT_STARTED, unless it is stored; return the copy in that state."""
         if copy.state is RemoteLogSegmentState.DELETE_SEGMENT_STARTED:
             return copy
         return await self._changes.change(copy, RemoteLogSegmentState.DELETE_SEGMENT_STARTED)

@@ -1,17 +1,18 @@
-"""ExpirationTask: deletes copies that retention does not keep, and those that no reader finds (`ottla.remote.expiration`).
+"""ExpirationTask: deletes expired copies, and those that no reader finds (`ottla.remote.expiration`).
 
     log start offset advances  -> DELETE_SEGMENT_STARTED -> the store deletes -> DELETE_SEGMENT_FINISHED, copy by copy
 
-The log start offset first: followers learn it by their fetches; one that becomes leader before it has learnt it decides the
-same again. A deletion that fails is repeated, by this leader or the next one.
+The log start offset first: followers learn it by their fetches; one that becomes leader before it has learnt
+it decides the same again. A deletion that fails is repeated, by this leader or the next one.
 
 A copy that is not finished may still be written: by another broker, or by what the store carries out late of an earlier
 process of this one. It is settled when this leader has seen it for two deadlines, one of its own for `OWN_WAIT_S`
-(`partition_state.UnfinishedCopies`): deleted, or, if it may be the only copy of its records, verified (`lost_finishes`).
+(`partition_state.UnfinishedCopies`): deleted, or, if it may be the only copy of its records, verified
+(`lost_finishes`).
 
 When a topic is not tiered any more (KIP-950) the log starts where its local segments do, and all copies are deleted.
-Tiering can be switched off only with remote.log.delete.on.disable=true: what has begun is completed, whatever that key is
-afterwards.
+Tiering can be switched off only with remote.log.delete.on.disable=true: what has begun is completed, whatever
+that key is afterwards.
 
 Source: RLMExpirationTask of Kafka 4.3.1.
 """
@@ -41,14 +42,14 @@ from ottla.storage.log import Log
 
 _LOG: Final = getLogger(__name__)
 
-#: How long a store may go on with a request whose sender has ended.
+#: The time for which a store may go on with a request whose sender has ended.
 OWN_WAIT_S: Final = 30.0
 #: Copies that are looked up in one step: half a millisecond.
 _LOOKED_OF_STEP: Final = 100
 
 
 class ExpirationTask:
-    """See the module."""
+    """Deletes expired and unused copies of the partitions that this broker leads (KIP-405)."""
 
     def __init__(
         self,
@@ -75,7 +76,7 @@ class ExpirationTask:
         self._on_all_deleted = on_all_deleted
 
     def prepare(self, state: PartitionState) -> Work | None:
-        """What is due: deletions, and copies to verify; None: nothing is. Raises NotYet."""
+        """Return the deletions and verifications that are due as a coroutine; None: nothing is due. Raises NotYet."""
         if not state.leads:
             return None
         log = state.partition.log
@@ -152,7 +153,7 @@ class ExpirationTask:
         *,
         is_due: Callable[[], bool] = lambda: True,
     ) -> bool:
-        """Delete one after the other, while `is_due`; no more is to be done at once then.
+        """Delete these copies one after the other, while `is_due`. Returns False: no more is to be done at once.
 
         Raises the first failure, after the others were tried.
         """
@@ -188,7 +189,7 @@ class ExpirationTask:
         return self._delete_all(state, copies)
 
     def _is_settled(self, state: PartitionState) -> bool:
-        """Whether no record of a copy can follow: one that a leader has given up is appended within its deadline, or never."""
+        """Whether no record of a copy can follow: one that was given up is appended within its deadline, or never."""
         if not state.was_tiered:
             return True
         now_s = self._runtime.monotonic()
@@ -197,9 +198,9 @@ class ExpirationTask:
         return now_s - state.empty_since_s >= 2 * self._settings().metadata_deadline_ms / 1000
 
     async def _delete_all(self, state: PartitionState, copies: RemoteLogMetadataCache) -> bool:
-        """Delete all, the first ones first, until tiering is enabled again: from then on local retention relies on those that are left.
+        """Delete all copies, the first ones first, until tiering is enabled again, but not those that are being copied.
 
-        Not those that are being copied. 100,000 copies are looked up in turns of the loop.
+        From then on local retention relies on the rest. 100,000 copies are looked up in turns of the loop.
         """
         parts = FreedInTurns(self._runtime)
         being_copied = self._being_copied(state)

@@ -6,9 +6,10 @@
                                  ^                            '-----cancelled---> READY: the service starts again
                                  '-- nothing to run: `prepare` returned None --> WAITING for the interval
 
-A partition is in one of these states, so at most one task of a lane runs for it at a time. Idle partitions have no timer
-and no asyncio task: one service looks at those that are due, `prepare` decides on the loop's thread, and only work that
-waits becomes a task. A failure is logged when it is the first one in a row, and every failure is followed by a retry.
+A partition is in one of these states, so at most one task of a lane runs for it at a time. Idle partitions
+have no timer and no asyncio task: one service looks at those that are due, `prepare` decides on the loop's
+thread, and only work that waits becomes a task. A failure is logged when it is the first one in a row, and
+every failure is followed by a retry.
 
 Source: RLMScheduledThreadPool of Kafka 4.3.1, with a thread and a timer for each task.
 """
@@ -34,8 +35,8 @@ from ottla.runtime.turns import MAX_STEPS, TURN_S
 
 _LOG: Final = getLogger(__name__)
 
-#: How often permits are counted while partitions wait for one. A task that ends wakes the lane; a larger pool, or the end of
-#: a call that was abandoned (`segment_transfers`), does not.
+#: The interval at which permits are counted while partitions wait for one. A task that ends wakes the lane; a larger
+#: pool, or the end of a call that was abandoned (`segment_transfers`), does not.
 _PERMITS_S: Final = 1.0
 
 K = TypeVar("K", bound=Hashable)
@@ -45,7 +46,7 @@ Work = Coroutine[Any, Any, bool]
 
 
 class NotYet(Exception):
-    """A task cannot run yet, for a reason that is no failure; it is tried again after a back-off, without a log line."""
+    """A task cannot run yet, for a reason that is no failure; it is tried again later, without a log line."""
 
 
 class _State(Enum):
@@ -57,18 +58,21 @@ class _State(Enum):
 @dataclass(slots=True)
 class _Entry:
     state: _State
-    #: When it becomes ready; of WAITING only. A timer of the heap with another time is out of date.
+    #: The time at which a WAITING partition becomes ready. A timer of the heap with another time is out of date.
     due_s: float = 0.0
-    #: In a row, with those that are only `NotYet`.
+    #: The number of failures in a row, `NotYet` included.
     failures: int = 0
     is_failing: bool = False
-    #: What has happened while it was running.
+    #: Whether it was woken, or removed, while its task was running.
     is_woken: bool = False
     is_removed: bool = False
 
 
 class Lane(Generic[K]):
-    """See the module. Belongs to the event loop."""
+    """Runs one task for each of many partitions, periodically and when woken, with a bounded number of tasks at a time.
+
+    Belongs to the event loop.
+    """
 
     def __init__(
         self,
@@ -79,7 +83,10 @@ class Lane(Generic[K]):
         permits: Callable[[], int],
         prepare: Callable[[K], Work | None],
     ) -> None:
-        """`prepare` decides for a partition; None: nothing to do before the next interval. `name`: of log lines."""
+        """`prepare` decides for a partition; None: nothing to do before the next interval.
+
+        `name` appears in log lines.
+        """
         self._name = name
         self._runtime = runtime
         self._settings = settings
@@ -88,7 +95,8 @@ class Lane(Generic[K]):
         self._entries: dict[K, _Entry] = {}
         #: At most the partitions; each is there once.
         self._ready: deque[K] = deque()
-        #: (when, number, partition): the number decides between equal times. At most one valid timer for each partition.
+        #: (when, number, partition): the number decides between equal times. At most one valid timer for each
+        #: partition.
         self._timers: list[tuple[float, int, K]] = []
         self._timer_number = 0
         self._running: dict[K, asyncio.Task[None]] = {}
@@ -100,7 +108,7 @@ class Lane(Generic[K]):
 
     @property
     def running(self) -> int:
-        """The number of tasks that run."""
+        """The number of tasks of the lane that run now."""
         return len(self._running)
 
     @property
@@ -111,7 +119,7 @@ class Lane(Generic[K]):
     # -- partitions --------------------------------------------------------------------------------
 
     def add(self, key: K) -> None:
-        """The task of this partition runs from now on, first at once; also if it was added before."""
+        """Add a partition, whose task runs at once and then in each interval; one that was added before is woken."""
         entry = self._entries.get(key)
         if entry is None:
             self._entries[key] = _Entry(_State.READY)
@@ -123,7 +131,7 @@ class Lane(Generic[K]):
             self.wake(key)
 
     def wake(self, key: K) -> None:
-        """There may be something to do: the task runs at once, or once more if it is running. Unknown: ignored."""
+        """Run the partition's task at once, or once more if it is running. An unknown partition is ignored."""
         entry = self._entries.get(key)
         if entry is None or entry.is_removed:
             return
@@ -136,7 +144,7 @@ class Lane(Generic[K]):
                 pass
 
     def remove(self, key: K) -> None:
-        """The task does not run any more. One that is running ends by itself: it checks whether it still may."""
+        """Stop running the partition's task. One that is running ends by itself: it checks whether it still may run."""
         entry = self._entries.get(key)
         if entry is None:
             return
@@ -149,7 +157,7 @@ class Lane(Generic[K]):
     # -- the service -------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """The service; ends by cancellation, and cancels its tasks then."""
+        """Run the service until it is cancelled; then it cancels its tasks."""
         try:
             while True:
                 self._changed.clear()
@@ -170,7 +178,10 @@ class Lane(Generic[K]):
             pass
 
     async def _step(self) -> float | None:
-        """Start what is due, in turns; the time until the next look (None: when something changes), in seconds."""
+        """Start the tasks that are due, in turns.
+
+        Returns the seconds until the next step; None: until something changes.
+        """
         now_s = self._runtime.monotonic()
         self._move_due(now_s)
         count, end_s = 0, now_s + TURN_S
@@ -230,7 +241,9 @@ class Lane(Generic[K]):
         )
 
     def _on_cancelled(self, key: K, entry: _Entry, work: Work) -> None:
-        """The service has ended a task, perhaps before it began, or the task has ended itself: it runs again."""
+        """Make the partition ready again after its task was cancelled, by the service or by itself, perhaps
+        before it began.
+        """
         work.close()
         self._running.pop(key, None)
         if entry.is_removed:
@@ -284,7 +297,10 @@ class Lane(Generic[K]):
         self._wait_for(key, entry, pause_ms)
 
     def _log(self, key: K, entry: _Entry, error: BaseException, pause_ms: int) -> None:
-        """The first failure in a row is a warning, with its stack if its kind is not known; an error, if it is for good."""
+        """Log a failure: the first one in a row as a warning, or as an error if it is permanent.
+
+        An error of an unknown kind is logged with its stack.
+        """
         _LOG.log(
             DEBUG if entry.is_failing else ERROR if _is_permanent(error) else WARNING,
             "%s of %s has failed, the next attempt is in %d ms: %s",
@@ -302,6 +318,10 @@ def _is_permanent(error: BaseException) -> bool:
     Not an object or a state that another leader has changed meanwhile, nor a call that has not ended in time.
     """
     passing = (
-        RetriableRemoteStorageError, RemoteResourceNotFound, IllegalStateTransition, TransferAbandoned, TransferCancelled
-    )  # fmt: skip
+        RetriableRemoteStorageError,
+        RemoteResourceNotFound,
+        IllegalStateTransition,
+        TransferAbandoned,
+        TransferCancelled,
+    )
     return isinstance(error, RemoteStorageError) and not isinstance(error, passing)

@@ -3,8 +3,9 @@
     leader    copies closed segments (`copy_task`), and deletes copies (`expiration_task`)
     follower  learns up to where the log is copied, so that its local retention may remove what is (`seeding`)
 
-Each kind of task has a lane (`lane`), which runs it for many partitions: in each `remote.log.manager.task.interval.ms`, at
-once while there is more to do, and after a back-off when it has failed. No task stops because of a failure.
+Each kind of task has a lane (`lane`), which runs it for many partitions: in each
+`remote.log.manager.task.interval.ms`, at once while there is more to do, and after a back-off when it has
+failed. No task stops because of a failure.
 
 Source: RemoteLogManager of Kafka 4.3.1.
 """
@@ -22,22 +23,22 @@ from ottla.remote.log_manager.lane import Lane, Work
 from ottla.remote.log_manager.lost_finishes import LostFinishes
 from ottla.remote.log_manager.metadata_changes import MetadataChanges
 from ottla.remote.log_manager.partition_state import PartitionState
-from ottla.remote.log_manager.quota import TransferQuota
 from ottla.remote.log_manager.seeding import ready_copies, seed_follower
 from ottla.remote.log_manager.segment_transfers import ThreadTransfers
 from ottla.remote.log_manager.settings import RemoteLogManagerSettings
-from ottla.remote.log_manager.tiered_partition import TieredPartition, id_of
 from ottla.remote.metadata_manager import RemoteLogMetadataManager
 from ottla.remote.metrics import RemoteStorageMetrics
+from ottla.remote.quota import TransferQuota
 from ottla.remote.segment_metadata import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
 from ottla.remote.storage_manager import RemoteStorageManager
+from ottla.remote.tiered_partition import TieredPartition, id_of
 from ottla.runtime import Runtime
 from ottla.storage.segment_times import FileTimes, SegmentFile
 from ottla.storage.tiered_log import can_be_tiered
 
 
 class RemoteLogManager:
-    """See the module. Belongs to the event loop."""
+    """Runs the copies, deletions and follower tasks of this broker's tiered partitions. Belongs to the event loop."""
 
     def __init__(
         self,
@@ -54,8 +55,9 @@ class RemoteLogManager:
     ) -> None:
         """`store` and `metadata` are configured, and closed by the caller after `stop`.
 
-        `on_deleted` is called for each copy whose objects are deleted. `names_tiering`: whether a topic's own configuration
-        has `remote.storage.enable`, with any value. `read_times`: of a segment, in another process; None: in a thread of this one.
+        `on_deleted` is called for each copy whose objects are deleted. `names_tiering`: whether a topic's own
+        configuration has `remote.storage.enable`, with any value. `read_times`: of a segment, in another
+        process; None: in a thread of this one.
         """
         self._metadata = metadata
         self._names_tiering = names_tiering
@@ -149,7 +151,7 @@ class RemoteLogManager:
     # -- life --------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start the tasks."""
+        """Start the tasks of all lanes."""
         lanes = {
             "remote-log-copies": self._copies,
             "remote-log-expiration": self._expirations,
@@ -161,7 +163,7 @@ class RemoteLogManager:
         ]
 
     async def stop(self) -> None:
-        """Stop the tasks; copies that are under way are given up, and deleted by the next leader, or by this one later."""
+        """Stop the tasks. Copies under way are given up, and deleted by the next leader, or by this broker later."""
         for state in self._partitions.values():
             state.cancel_transfer()
         for service in self._services:
@@ -172,7 +174,7 @@ class RemoteLogManager:
     # -- partitions --------------------------------------------------------------------------------
 
     def on_leadership(self, partition: TieredPartition) -> None:
-        """This broker leads or follows the partition now, in its present leader epoch, or its configuration has changed.
+        """Start or wake the tasks of a partition after a change of its leader, leader epoch or configuration.
 
         To be called for each partition after each such change, also for those that are not tiered: they are ignored,
         unless there may be copies that are still to be deleted (`remote.log.delete.on.disable`).
@@ -180,7 +182,7 @@ class RemoteLogManager:
         self.on_leaderships([partition])
 
     def on_leaderships(self, partitions: Collection[TieredPartition]) -> None:
-        """`on_leadership` of several partitions."""
+        """Start or wake the tasks of several partitions, each as by `on_leadership`."""
         leaders: list[TopicIdPartition] = []
         followers: list[TopicIdPartition] = []
         for partition in partitions:
@@ -202,9 +204,10 @@ class RemoteLogManager:
     def _may_have_copies(self, partition: TieredPartition) -> bool:
         """Whether the partition is tiered, or was, as far as the configuration shows it after a restart.
 
-        One that is not tiered and has no copies is forgotten when its metadata are read. If it never had any, that is not
-        repeated in later leader epochs: all records of a partition of `__remote_log_metadata` are read for it. Nor is it
-        done for topics that cannot be tiered, as that one itself, which is created with `remote.storage.enable=false`.
+        One that is not tiered and has no copies is forgotten when its metadata are read. If it never had any,
+        that is not repeated in later leader epochs: all records of a partition of `__remote_log_metadata` are
+        read for it. Nor is it done for topics that cannot be tiered, as that one itself, which is created
+        with `remote.storage.enable=false`.
         """
         log, topic = partition.log, partition.topic_partition.topic
         if log.is_tiered:
@@ -230,7 +233,7 @@ class RemoteLogManager:
         return True
 
     def _run_tasks(self, state: PartitionState) -> None:
-        """Start the tasks of the role; those that run already look again."""
+        """Start the tasks of the partition's role, and stop the others; tasks that run already are woken."""
         state.was_tiered |= state.partition.log.is_tiered
         for lane, is_wanted in (
             (self._copies, state.is_leader),
@@ -243,7 +246,10 @@ class RemoteLogManager:
                 lane.remove(state.id)
 
     def stop_partition(self, partition: TopicIdPartition) -> bool:
-        """This broker holds the partition no more. Its copies stay. Returns whether it has led the partition, which is tiered."""
+        """Stop the tasks of a partition that this broker holds no more; its copies stay.
+
+        Returns whether this broker led the partition, and ran tasks for it.
+        """
         self._never_tiered.discard(partition)
         if (state := self._partitions.get(partition)) is None:
             return False
@@ -251,7 +257,7 @@ class RemoteLogManager:
         return state.is_leader
 
     def _forget(self, state: PartitionState) -> None:
-        """It is not tiered, and has no copies."""
+        """Stop the tasks of a partition that is not tiered, and has no copies."""
         if not (state.was_tiered or self._metadata.copies(state.id).had_copies):
             self._never_tiered.add(state.id)
         self._stop(state)
@@ -280,7 +286,10 @@ class RemoteLogManager:
         self._late_deletions.add(copy.segment_id)
 
     def _prepare_late_deletion(self, segment_id: RemoteLogSegmentId) -> Work | None:
-        """Until it succeeds, also while another broker leads. A copy that a leader has found complete since then stays."""
+        """Return the deletion of a copy's objects; None: a leader has found the copy complete, and it stays.
+
+        The deletion is repeated until it succeeds, also while another broker leads.
+        """
         copy = self._leftovers[segment_id]
         if self._metadata.is_ready(copy.partition):
             known = self._metadata.copies(copy.partition).find(segment_id)
@@ -304,15 +313,21 @@ class RemoteLogManager:
         return {*self._transfers.running, state.attempt.metadata.segment_id.id}
 
     def _copy_permits(self) -> int:
-        """A copy that was abandoned occupies a thread: without that, others would wait for one, and exceed their deadline."""
+        """Return the number of copies that may run; each abandoned one occupies a thread.
+
+        Without that, others would wait for a thread, and exceed their deadline.
+        """
         return self._settings().copier_pool_size - self._transfers.abandoned
 
     def _expiration_permits(self) -> int:
-        """Likewise: else deletions that a store does not answer would queue up."""
+        """Return the number of deletions that may run; each abandoned one occupies a thread, or waits for one."""
         return self._settings().expiration_pool_size - self._transfers.abandoned_deletions
 
     def _measure_copy_lag(self) -> Iterator[None]:
-        """The lag of one partition in each step. Not by the copy task: it waits while the store does not answer."""
+        """Measure the lag of one partition in each step.
+
+        The copy task does not measure it: it waits while the store does not answer.
+        """
         for state in list(self._partitions.values()):
             if state.leads and (log := state.partition.log).is_tiered:
                 gauges = self._metrics.partition(state.partition.topic_partition)

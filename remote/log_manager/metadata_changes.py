@@ -16,7 +16,7 @@ from ottla.runtime import Runtime
 
 
 class MetadataChanges:
-    """See the module. Both methods raise the errors of RemoteLogMetadataManager."""
+    """Stores state changes of copies, each within a deadline. Raises the errors of RemoteLogMetadataManager."""
 
     def __init__(
         self,
@@ -32,13 +32,13 @@ class MetadataChanges:
         self._deadline_ms = deadline_ms
 
     async def start(self, copy: RemoteLogSegmentMetadata) -> None:
-        """Store COPY_SEGMENT_STARTED."""
+        """Store COPY_SEGMENT_STARTED, the first state of a copy."""
         await self._in_time(self._metadata.add_remote_log_segment_metadata(copy), copy, copy.state)
 
     async def change(
         self, copy: RemoteLogSegmentMetadata, state: RemoteLogSegmentState
     ) -> RemoteLogSegmentMetadata:
-        """Store the copy's new state, and its custom metadata; returns the copy with it."""
+        """Store the copy's new state, and its custom metadata; return the copy with it."""
         update = RemoteLogSegmentMetadataUpdate(
             segment_id=copy.segment_id,
             state=state,

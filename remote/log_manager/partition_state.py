@@ -1,4 +1,4 @@
-"""PartitionState: what the tasks of one partition keep between their runs."""
+"""PartitionState: the state that the tasks of one partition keep between their runs."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -6,8 +6,8 @@ from uuid import UUID
 
 from ottla.protocol.remote.records import RemoteLogSegmentState
 from ottla.remote.log_manager.segment_transfers import Transfer
-from ottla.remote.log_manager.tiered_partition import TieredPartition
 from ottla.remote.segment_metadata import RemoteLogSegmentMetadata, TopicIdPartition
+from ottla.remote.tiered_partition import TieredPartition
 from ottla.storage.tiered_log import SegmentToCopy
 
 
@@ -20,27 +20,27 @@ class Attempt:
        | +--------- the copy is not wanted any more, or has failed for good ----> (deleted in the store)
        '-' a retriable failure
 
-    What is stored decides, before each further step: a change that has failed may be stored, and another leader may have
-    deleted the copy meanwhile.
+    What is stored decides, before each further step: a change that has failed may be stored, and another
+    leader may have deleted the copy meanwhile.
     """
 
     segment: SegmentToCopy
-    #: With the store's custom metadata, once it is copied.
+    #: The metadata of the copy; with the store's custom metadata, once it is copied.
     metadata: RemoteLogSegmentMetadata
-    #: See `LogSegmentData`. At most `segment.index.bytes`.
+    #: The time index as `LogSegmentData` has it; None: the file is copied. At most `segment.index.bytes`.
     time_index_of_records: bytes | None = None
     transfer: Transfer = field(default_factory=Transfer)
-    #: Whether the store was called for it before.
+    #: Whether the store was called for this copy before.
     is_repeated: bool = False
     is_copied: bool = False
     is_discarded: bool = False
 
 
 class UnfinishedCopies:
-    """For how long the leader has seen each copy in COPY_SEGMENT_STARTED, by its own monotonic clock.
+    """Measures for how long each copy is in COPY_SEGMENT_STARTED, by the leader's own monotonic clock.
 
-    The copy's timestamp is of another broker's clock, or of this one's before it was set: with an hour between two of them
-    a copy under way would count as abandoned, or one of a dead broker would never.
+    The copy's timestamp is of another broker's clock, or of this one's before it was set: with an hour
+    between two of them a copy under way would count as abandoned, or one of a dead broker would never.
     """
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class UnfinishedCopies:
         own_node_id: int,
         own_wait_s: float,
     ) -> set[UUID]:
-        """The ids of those that have not been finished for `wait_s`. `copies` has all unfinished ones.
+        """Return the ids of those that have not been finished for `wait_s`. `copies` has all unfinished ones.
 
         A copy of this broker, `own_node_id`, is one that it makes now, which the caller knows, or one that it, or its
         former process, has given up: it waits for `own_wait_s` only.
@@ -77,11 +77,11 @@ class PartitionState:
     partition: TieredPartition
     id: TopicIdPartition
     is_leader: bool = False
-    #: The leader epoch in which it has led or followed since.
+    #: The leader epoch in which this broker leads or follows the partition.
     leader_epoch: int = -1
     #: False once this broker holds the partition no more.
     is_active: bool = True
-    #: The leader epoch in which log start and remote end were found; see `seeding`.
+    #: The leader epoch in which log start and remote end were found (`seeding`).
     seeded_epoch: int | None = None
     #: The copy that is under way, or that is repeated after a failure.
     attempt: Attempt | None = None
@@ -93,9 +93,9 @@ class PartitionState:
     was_tiered: bool = False
     #: Since when it is not tiered and no copy is known, by the leader's monotonic clock.
     empty_since_s: float | None = None
-    #: remote.log.delete.on.disable: copies are being deleted. A copy may be, though its metadata do not say so yet.
+    #: Whether all copies are being deleted (remote.log.delete.on.disable); the metadata of some may not say so yet.
     is_deleting_all: bool = False
-    #: Copying has stopped until the next leader epoch, as the store's custom metadata is too large.
+    #: Whether copying has stopped until the next leader epoch, as the store's custom metadata is too large.
     is_copying_stopped: bool = False
 
     @property
@@ -105,6 +105,6 @@ class PartitionState:
         return self.is_active and self.is_leader and partition.is_leader and not partition.is_deleted
 
     def cancel_transfer(self) -> None:
-        """The copy that is under way is not wanted any more."""
+        """Cancel the copy that is under way, if there is one: it is not wanted any more."""
         if self.attempt is not None:
             self.attempt.transfer.is_cancelled = True

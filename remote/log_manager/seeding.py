@@ -1,17 +1,19 @@
 """Seeding: where the log starts and up to where it is copied, from the metadata of its copies.
 
-A leader has to know both before it copies or deletes anything. Kafka 4.3.1 runs retention before it knows the end of what is
-copied, counts the bytes in both tiers twice, and deletes records that retention.bytes has room for (KAFKA-20732). A
-follower needs the end for its local retention, and the lineage for consumers that read from it (KIP-392).
+A leader has to know both before it copies or deletes anything. Kafka 4.3.1 runs retention before it knows the
+end of what is copied, counts the bytes in both tiers twice, and deletes records that retention.bytes has room
+for (KAFKA-20732). A follower needs the end for its local retention, and the lineage for consumers that read
+from it (KIP-392).
 
     lineage     if a power cut has taken it (`ottla.remote.lost_lineage`)
-    log start   the former leader has moved it and deleted the copies before it, and this replica was not notified: it is the
-                start of the first copy of the lineage; if all copies are deleted, that of the local log. A former leader may
-                end a deletion after its successor has begun, so this is repeated for what is in the remote tier only.
-                It moves only where the metadata say that copies were deleted: without a record that there was a copy, that
-                record may be lost, and `ottla tier rebuild-metadata` finds the copy
-    remote end  see `ottla.remote.lineage.remote_end_offset`. It changes also without this leader: a former one may finish a copy,
-                or delete one, after another leader has begun
+    log start   the former leader has moved it and deleted the copies before it, and this replica was not
+                notified: it is the start of the first copy of the lineage; if all copies are deleted, that of
+                the local log. A former leader may end a deletion after its successor has begun, so this is
+                repeated for offsets that are in the remote tier only. It moves only where the metadata say
+                that copies were deleted: without a record that there was a copy, that record may be lost, and
+                `ottla tier rebuild-metadata` finds the copy
+    remote end  by `ottla.remote.lineage.remote_end_offset`. It changes also without this leader: a former one
+                may finish a copy, or delete one, after another leader has begun
 
 Both are unknown as long as the metadata are not read up to their end (`RemoteLogMetadataManager.is_ready`).
 
@@ -28,7 +30,7 @@ from ottla.storage.log import Log
 
 
 def seed_leader(state: PartitionState, metadata: RemoteLogMetadataManager) -> None:
-    """Before each task. Raises NotYet."""
+    """Update lineage, log start and remote end of a leader's log from the metadata, before each task. Raises NotYet."""
     if state.is_deleting_all:
         raise NotYet("copies of before tiering was disabled are being deleted")
     log = state.partition.log
@@ -46,9 +48,10 @@ def seed_leader(state: PartitionState, metadata: RemoteLogMetadataManager) -> No
 def _advance_log_start(
     state: PartitionState, copies: RemoteLogMetadataCache, *, end_offset: int | None = None
 ) -> None:
-    """To where the remote tier begins, at most to `end_offset`, and to where copies were deleted.
+    """Advance the log start to the first copied offset, at most to `end_offset`, and to the end of deleted copies.
 
-    Without a copy the records of copies may be lost, and the log start stays; unless a crash has taken the log's beginning.
+    Without a copy the records of copies may be lost, and the log start stays; unless a crash has taken the
+    log's beginning.
     """
     log = state.partition.log
     removed = removed_until(
@@ -73,21 +76,24 @@ def _advance_log_start(
 
 
 def seed_follower(state: PartitionState, metadata: RemoteLogMetadataManager) -> None:
-    """In each interval: the leader goes on copying. Raises NotYet, KafkaStorageError."""
+    """Update lineage and remote end of a follower's log, in each interval. Raises NotYet, KafkaStorageError."""
     log, copies = state.partition.log, ready_copies(state, metadata)
     restore_lineage_of_follower(log, copies)
     update_remote_end(log, copies)
 
 
 def ready_copies(state: PartitionState, metadata: RemoteLogMetadataManager) -> RemoteLogMetadataCache:
-    """All copies of the partition. Raises NotYet."""
+    """Return all copies of the partition. Raises NotYet while their metadata are not read up to their end."""
     if not metadata.is_ready(state.id):
         raise NotYet("the metadata of its copies are not read up to their end yet")
     return metadata.copies(state.id)
 
 
 def update_remote_end(log: Log, copies: RemoteLogMetadataCache) -> None:
-    """Set up to where the log is copied. It may move back: copies that this replica has known may be deleted since."""
+    """Set the end offset up to which the log is copied.
+
+    It may move back: copies that this replica has known may be deleted since.
+    """
     log.offsets.forget_remote_end()
     log.update_remote_end_offset(
         remote_end_offset(
@@ -100,10 +106,10 @@ def update_remote_end(log: Log, copies: RemoteLogMetadataCache) -> None:
 
 
 def first_copied_offset(log: Log, copies: RemoteLogMetadataCache) -> int | None:
-    """Where the first copy with records of this log starts; None without one.
+    """Return the start offset of the first copy with records of this log; None without one.
 
-    A copy may end on another branch. One that begins there is none of this log: as after an unclean election of a replica
-    that ends before the first copy.
+    A copy may end on another branch. One that begins there is none of this log: as after an unclean election
+    of a replica that ends before the first copy.
     """
     lineage = without_empty_epochs(log.leader_epochs.entries)
     ends = [*(entry.start_offset for entry in lineage[1:]), log.log_end_offset]

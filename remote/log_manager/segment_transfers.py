@@ -1,8 +1,9 @@
-"""SegmentTransfers: copies, deletions and verifications in the store, which may take long or never end, off the event loop.
+"""SegmentTransfers: copies, deletions and verifications in the store, which may take long or never end.
 
-A call of the store cannot be interrupted. One that exceeds its deadline is abandoned: its caller continues, and the thread
-is occupied until the store's own time-outs. What it writes later is deleted when it ends: by then the leader may have
-deleted the copy already, so that no metadata names its objects. A deletion that fails is left to `on_leftover`.
+They run off the event loop. A call of the store cannot be interrupted. One that exceeds its deadline is
+abandoned: its caller continues, and the thread is occupied until the store's own time-outs. What it writes
+later is deleted when it ends: by then the leader may have deleted the copy already, so that no metadata names
+its objects. A deletion that fails is left to `on_leftover`.
 
 `ThreadTransfers` calls the store in threads of this process.
 """
@@ -16,8 +17,8 @@ from typing import Final, Protocol
 from uuid import UUID
 
 from ottla.remote.errors import RemoteStorageError
-from ottla.remote.log_manager.quota import TransferQuota
 from ottla.remote.only_copies import verify_copy
+from ottla.remote.quota import TransferQuota
 from ottla.remote.segment_metadata import RemoteLogSegmentMetadata
 from ottla.remote.storage_manager import LogSegmentData, RemoteStorageManager
 from ottla.runtime import Pool, Runtime
@@ -26,7 +27,7 @@ _LOG: Final = getLogger(__name__)
 
 
 class TransferAbandoned(RemoteStorageError):
-    """The store has not answered before the deadline."""
+    """A call of the store did not end before the deadline."""
 
 
 class TransferCancelled(RemoteStorageError):
@@ -40,11 +41,11 @@ class Transfer:
 
     def __init__(self) -> None:
         self.is_cancelled = False
-        #: How long it has waited for the quota: the deadline does not count that.
+        #: The time that the copy has waited for the quota: the deadline does not count that.
         self.throttled_s = 0.0
 
     def on_wait(self, wait_s: float) -> None:
-        """The transfer has waited for the quota, or is about to. Raises TransferCancelled."""
+        """Count a wait of the transfer for the quota, 0 before it begins. Raises TransferCancelled."""
         self.throttled_s += wait_s
         self.check()
 
@@ -55,33 +56,36 @@ class Transfer:
 
 
 class SegmentTransfers(Protocol):
-    """See the module. Belongs to the event loop."""
+    """Copies, deletions and verifications of segments in the store, each with a deadline. Belongs to the event loop."""
 
     async def copy(
         self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData, transfer: Transfer
     ) -> bytes | None:
-        """Copy a segment within the quota; returns the store's custom metadata.
+        """Copy a segment within the quota; return the store's custom metadata.
 
-        Raises what the store raises, TransferAbandoned, TransferCancelled.
+        Raises the store's errors, TransferAbandoned, TransferCancelled.
         """
 
     async def delete(self, metadata: RemoteLogSegmentMetadata) -> None:
-        """Delete a copy. Raises what the store raises, TransferAbandoned."""
+        """Delete a copy. Raises the store's errors, TransferAbandoned."""
 
     async def verify(self, metadata: RemoteLogSegmentMetadata) -> None:
-        """Read a copy, and compare it with its metadata. Raises what the store raises, RemoteStorageError, TransferAbandoned."""
+        """Read a copy, and compare it with its metadata.
+
+        Raises the store's errors, RemoteStorageError, TransferAbandoned.
+        """
 
     @property
     def running(self) -> "frozenset[UUID] | set[UUID]":
-        """The copies that are being written, also those that were abandoned."""
+        """The ids of the copies that are being written, also of those that were abandoned."""
 
     @property
     def abandoned(self) -> int:
-        """The copies that were abandoned and still occupy a thread."""
+        """The number of copies that were abandoned and still occupy a thread."""
 
     @property
     def abandoned_deletions(self) -> int:
-        """The deletions and verifications that were abandoned and still occupy a thread, or wait for one."""
+        """The number of deletions and verifications that were abandoned and still occupy a thread, or wait for one."""
 
 
 #: Less time than this counts as none: a clock may have no such step.
@@ -90,14 +94,14 @@ _LEAST_S: Final = 0.001
 
 @dataclass(slots=True, frozen=True)
 class _Ended:
-    """How a call of the store has ended."""
+    """The outcome of a call of the store: custom metadata or a failure."""
 
     custom_metadata: bytes | None = None
     failure: Exception | None = None
 
 
 class ThreadTransfers:
-    """Calls the store in threads; see the module."""
+    """Copies, deletes and verifies segments in threads of this process. Belongs to the event loop."""
 
     def __init__(
         self,
@@ -121,13 +125,16 @@ class ThreadTransfers:
 
     @property
     def abandoned(self) -> int:
-        """See SegmentTransfers."""
+        """The number of copies that were abandoned and still occupy a thread."""
         return len(self._abandoned)
 
     async def copy(
         self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData, transfer: Transfer
     ) -> bytes | None:
-        """See SegmentTransfers."""
+        """Copy a segment within the quota and the deadline; return the store's custom metadata.
+
+        Raises the store's errors, TransferAbandoned, TransferCancelled.
+        """
         copy_id = metadata.segment_id.id
         assert copy_id not in self.running, metadata.segment_id
         self.running.add(copy_id)
@@ -185,7 +192,7 @@ class ThreadTransfers:
         return True
 
     def _on_late_end(self, metadata: RemoteLogSegmentMetadata) -> None:
-        """What the call has written after its deadline is not known to any metadata: they may be gone by now."""
+        """Delete the objects that a call has written after its deadline: no metadata may name them any more."""
         self._abandoned.discard(metadata.segment_id.id)
         self.running.discard(metadata.segment_id.id)
         self._runtime.create_task(self._delete_late(metadata), name=f"delete {metadata.segment_id}")
@@ -200,11 +207,14 @@ class ThreadTransfers:
             self._on_leftover(metadata)
 
     async def delete(self, metadata: RemoteLogSegmentMetadata) -> None:
-        """See SegmentTransfers."""
+        """Delete a copy within the deadline. Raises the store's errors, TransferAbandoned."""
         await self._call(self._store.delete_log_segment_data, metadata, "deletion")
 
     async def verify(self, metadata: RemoteLogSegmentMetadata) -> None:
-        """See SegmentTransfers. In a thread of the deletions: a task of the same lane waits for it."""
+        """Read a copy, and compare it with its metadata, in a thread of the deletions.
+
+        A task of their lane waits for it. Raises the store's errors, RemoteStorageError, TransferAbandoned.
+        """
         await self._call(partial(verify_copy, self._store), metadata, "verification")
 
     async def _call(

@@ -1,1 +1,1 @@
-"""Reads from the remote tier: from which copy, which bytes of it, and what is kept of them for later reads."""
+"""Reads from the remote tier: the choice of copies and ranges of bytes, and the memory for chunks of batches."""

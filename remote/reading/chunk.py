@@ -19,7 +19,7 @@ from ottla.remote.segment_metadata import RemoteLogSegmentMetadata
 from ottla.storage.index import OffsetPosition
 from ottla.storage.transaction_index import AbortedTransaction
 
-#: Memory of a chunk beside its batches, and of each batch.
+#: The memory of a chunk beside its batches' bytes, and beside each batch.
 _OVERHEAD_BYTES: Final = 500
 _OVERHEAD_OF_BATCH_BYTES: Final = 24
 
@@ -32,7 +32,7 @@ class CorruptCopy(RetriableRemoteStorageError):
 
 
 class Batches:
-    """Where the batches of a body begin and end, in the body and by offset."""
+    """The positions and offsets at which the batches of a body begin and end."""
 
     __slots__ = ("base_offsets", "ends", "next_offsets")
 
@@ -59,9 +59,10 @@ def parse(
     indexed: Iterable[OffsetPosition] = (),
     after_offset: int,
 ) -> Batches:
-    """The whole batches of `body`, the bytes of the copy from `position` on; a part of a batch at the end is left out.
+    """Return the whole batches of `body`, the bytes of the copy from `position` on, without a part of a batch
+    at its end.
 
-    `indexed` are batches that must be there, by the offset index: what begins at their positions. All offsets are
+    `indexed` are entries of the offset index: batches that must begin at their positions. All offsets are
     at or behind `after_offset`. Raises CorruptCopy, with the batches before the damage, if the index agrees with them.
     Cost: 40 us per MiB for the checksums, 2 us for each batch.
     """
@@ -123,12 +124,12 @@ def _check_indexed(
 
 
 class ChunkRead(NamedTuple):
-    """Whole batches of a chunk; may be empty."""
+    """Whole batches of a chunk that answer a read; they may be none."""
 
     records: memoryview
-    #: Of the first batch.
+    #: The base offset of the first batch.
     base_offset: int
-    #: Exclusive: where the next read begins.
+    #: The end, exclusive: the offset at which the next read begins.
     end_offset: int
 
 
@@ -156,18 +157,18 @@ class Chunk:
         self._batches = batches
         #: The offset that was read for: the first batch holds it, or is the first one behind it.
         self.start_offset = start_offset
-        #: Exclusive. Offsets at the end may have no batch, as before the start of the next segment.
+        #: The end, exclusive. Offsets at the end may have no batch, as before the start of the next segment.
         self.end_offset = end_offset
-        #: Where the segment goes on.
+        #: The position in the segment behind the last batch.
         self.end_position = end_position
         #: The aborted transactions with records in it; None: it was read for read_uncommitted consumers only.
         self.aborted = aborted
-        #: The memory that it occupies.
+        #: The memory that the chunk occupies.
         self.size_bytes = held_bytes(data) + len(batches) * _OVERHEAD_OF_BATCH_BYTES + _OVERHEAD_BYTES
 
     @classmethod
     def empty(cls, copy: RemoteLogSegmentMetadata, *, start_offset: int, end_offset: int) -> "Chunk":
-        """The end of a copy that has no batches."""
+        """Return a chunk without batches: the end of a copy that has none there."""
         return cls(
             segment_id=copy.segment_id.id,
             data=memoryview(b""),
@@ -182,12 +183,12 @@ class Chunk:
 
     @property
     def first_offset(self) -> int:
-        """The base offset of its first batch; there must be one."""
+        """The base offset of the chunk's first batch; there must be one."""
         return self._batches.base_offsets[0]
 
     @property
     def data_bytes(self) -> int:
-        """The size of its batches."""
+        """The size of the chunk's batches in bytes."""
         return len(self._data)
 
     def holds(self, offset: int) -> bool:
@@ -195,7 +196,7 @@ class Chunk:
         return self.start_offset <= offset < self.end_offset
 
     def with_aborted(self, aborted: tuple[AbortedTransaction, ...]) -> "Chunk":
-        """The same batches, for read_committed consumers."""
+        """Return a chunk of the same batches, with their aborted transactions, for read_committed consumers."""
         return Chunk(
             segment_id=self.segment_id,
             data=self._data,
@@ -207,7 +208,7 @@ class Chunk:
         )
 
     def read(self, offset: int, *, max_bytes: int, max_offset: int, min_one_message: bool) -> ChunkRead:
-        """Batches from the one that holds `offset` on, at most `max_bytes`, none that ends behind `max_offset`.
+        """Return batches from the one that holds `offset` on, at most `max_bytes`, none that ends behind `max_offset`.
 
         With `min_one_message` at least one batch (KIP-74). Cost: three binary searches, no copy.
         """
@@ -227,7 +228,7 @@ class Chunk:
         return ChunkRead(self._data[begin : batches.ends[last - 1]], batches.base_offsets[first], end_offset)
 
     def aborted_in(self, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """The aborted transactions with records in [first_offset, end_offset)."""
+        """Return the aborted transactions with records in [first_offset, end_offset)."""
         assert self.aborted is not None, self.start_offset
         return [
             each

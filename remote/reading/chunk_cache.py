@@ -1,10 +1,10 @@
-"""Chunk cache: what was read from the remote tier, until the consumers that asked for it have got it.
+"""Chunk cache: batches read from the remote tier, kept until the consumers that wait for them have fetched them.
 
-One cache serves three purposes: a read that outlives the wait of its Fetch answers the next one; what is read ahead is there
-when it is asked for; consumers of the same records share them.
+One cache serves three purposes: a read that outlives the wait of its Fetch answers the next one; chunks that were read
+ahead are in memory when they are needed; consumers of the same records share them.
 
-Bound: `limit_bytes`, what is reserved for chunks that are read ahead included. Chunks that were read to their end go first, then the least recently used. A chunk that was not used
-for `TTL_MS` goes, too.
+Bound: `limit_bytes`, including the room that is reserved for chunks that are being read ahead. Chunks that were read to
+their end are removed first, then the least recently used. A chunk that was not used for `TTL_MS` is removed, too.
 """
 
 from bisect import bisect_right, insort
@@ -33,15 +33,15 @@ class _Kept:
 
 
 class ChunkCache:
-    """See the module."""
+    """A bounded cache of chunks, by segment and offset. Belongs to the event loop."""
 
     def __init__(self, *, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.size_bytes = 0
         self._reserved_bytes = 0
-        #: Of the chunks that were read to their end.
+        #: The size of the chunks that were read to their end.
         self._finished_bytes = 0
-        #: The next one to go first: chunks that were read to their end, then the others by last use.
+        #: Chunks in the order of their removal: those that were read to their end, then the others by last use.
         self._kept: OrderedDict[Chunk, _Kept] = OrderedDict()
         #: The chunks of each segment, by start offset; few.
         self._by_segment: dict[UUID, list[Chunk]] = {}
@@ -51,7 +51,7 @@ class ChunkCache:
         return len(self._kept)
 
     def find(self, segment_id: UUID, offset: int) -> Chunk | None:
-        """A chunk that answers a read at `offset`. Cost: a binary search."""
+        """Return a chunk that answers a read at `offset`; None: there is none. Cost: a binary search."""
         chunks = self._by_segment.get(segment_id)
         if chunks is None:
             return None
@@ -59,7 +59,7 @@ class ChunkCache:
         return chunks[at] if at >= 0 and chunks[at].holds(offset) else None
 
     def add(self, partition: TopicIdPartition, chunk: Chunk, *, now_ms: float) -> None:
-        """Keep a chunk, instead of another one that begins at the same offset."""
+        """Keep a chunk; it replaces one that begins at the same offset."""
         chunks = self._by_segment.setdefault(chunk.segment_id, [])
         at = bisect_right(chunks, chunk.start_offset, key=_start_offset) - 1
         if at >= 0 and chunks[at].start_offset == chunk.start_offset:
@@ -72,7 +72,10 @@ class ChunkCache:
         self._make_room(besides=chunk)
 
     def reserve(self, size_bytes: int) -> bool:
-        """Keep room for a chunk of this size, until `release`; False if one that may still be wanted would have to go."""
+        """Reserve room for a chunk of this size, until `release`.
+
+        False, without effect, if a chunk that may still be wanted would have to be removed.
+        """
         wanted_bytes = self.size_bytes - self._finished_bytes + self._reserved_bytes
         if wanted_bytes + size_bytes > self.limit_bytes:
             return False
@@ -81,12 +84,12 @@ class ChunkCache:
         return True
 
     def release(self, size_bytes: int) -> None:
-        """The chunk has been read, and is added next, or has not."""
+        """Release reserved room: the chunk has been read, and is added next, or could not be read."""
         self._reserved_bytes -= size_bytes
         assert self._reserved_bytes >= 0, self._reserved_bytes
 
     def touch(self, chunk: Chunk, *, is_read_to_end: bool, now_ms: float) -> None:
-        """The chunk has answered a read. One that was read to its end is the next one to go."""
+        """Record that the chunk has answered a read. One that was read to its end is the next one to be removed."""
         kept = self._kept.get(chunk)
         if kept is not None:
             kept.used_ms = now_ms
@@ -96,7 +99,7 @@ class ChunkCache:
             self._kept.move_to_end(chunk, last=not kept.is_read_to_end)
 
     def expire(self, *, now_ms: float) -> None:
-        """Remove what was not used for long."""
+        """Remove the chunks that were not used for `TTL_MS`."""
         for chunk in [each.chunk for each in self._kept.values() if now_ms - each.used_ms >= TTL_MS]:
             self._remove(chunk)
 

@@ -1,12 +1,13 @@
-"""ChunkMemory: memory for what is read from the remote tier at once, used again when no view of it is left.
+"""ChunkMemory: memory for bytes that are read from the remote tier, used again when no view of it is left.
 
-A page that is touched for the first time costs a fault and is zeroed: 0.5 to 0.9 s of CPU for each GB on a virtual machine,
-more than to receive the bytes and to verify them. So memory is used again, and has huge pages, with one fault for 2 MiB.
+A page that is touched for the first time costs a fault and is zeroed: 0.5 to 0.9 s of CPU for each GB on a
+virtual machine, more than to receive the bytes and to verify them. So memory is used again, and has huge
+pages, with one fault for 2 MiB.
 
-A view may live longer than its chunk is kept, as in a response that is being sent. Memory that has views cannot be resized,
-which is how it is asked whether there are any.
+A view may live longer than its chunk is kept, as in a response that is being sent. Memory that has views cannot be
+resized: a resize to the same size shows whether there are any.
 
-Bound: what is in use, or LIMIT_BYTES. `trim` frees what is not in use.
+Bound: the memory in use, or LIMIT_BYTES. `trim` frees memory that is not in use.
 """
 
 import mmap
@@ -15,14 +16,14 @@ from threading import Lock
 from typing import Final, cast
 
 LIMIT_BYTES: Final = 64 * 1024 * 1024
-#: The sizes are powers of two from this one on; what needs less than half of it has memory of its own.
+#: The sizes are powers of two from this one on; a view of half of it or less has memory of its own.
 _MIN_BYTES: Final = 256 * 1024
-#: None where the system is not Linux: there, memory cannot be asked for its views either.
+#: The advice to use huge pages; None where the system is not Linux: there, views of memory cannot be detected either.
 _ADVICE: Final[int | None] = getattr(mmap, "MADV_HUGEPAGE", None)
 
 
 class ChunkMemory:
-    """See the module. [any thread]"""
+    """A pool of large blocks of memory, each of which is used again when no view of it is left. [any thread]"""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -30,11 +31,14 @@ class ChunkMemory:
 
     @property
     def size_bytes(self) -> int:
-        """What is in use, and what is kept to be used again."""
+        """The memory that is in use, and that is kept to be used again."""
         return sum(map(len, self._blocks))
 
     def take(self, size_bytes: int) -> memoryview:
-        """A writable view of some memory, with any content. Cost: 1 us, and as much for each block of this size in use."""
+        """Return a writable view of some memory, with any content.
+
+        Cost: 1 us, and as much for each block of this size in use.
+        """
         if _ADVICE is None or size_bytes <= _MIN_BYTES // 2:
             return memoryview(bytearray(size_bytes))
         wanted = max(_MIN_BYTES, 1 << (size_bytes - 1).bit_length())
@@ -51,13 +55,13 @@ class ChunkMemory:
             return memoryview(block)[:size_bytes]
 
     def trim(self) -> None:
-        """Free what is not in use."""
+        """Free the memory of which no view is left."""
         with self._lock:
             self._blocks = [each for each in self._blocks if _has_views(each)]
 
 
 def held_bytes(view: memoryview) -> int:
-    """How much memory a view keeps from being used again."""
+    """Return the size of the memory that a view keeps from being used again."""
     return len(cast("bytes", view.obj))
 
 

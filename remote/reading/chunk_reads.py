@@ -1,15 +1,16 @@
-"""Chunk reads: chunks that consumers ask for, in memory or being read.
+"""Chunk reads: chunks of the remote tier that consumers need, in memory or being read.
 
     absent --get--> reading --ok--> in the cache, until it is consumed, displaced or expired
                        |
-                       +--fails--> repeated, with backoff, while a request waits --> failed --get--> reading, after a backoff
+                       +--fails--> repeated, with backoff, while a request waits --> failed
+                                                  failed --get--> reading, after a backoff
 
 A read goes on when the request that began it does not wait any longer, and answers the next one: with a store that is
 slower than remote.fetch.max.wait.ms consumers make progress nevertheless. A read that has failed keeps its error for
-those who ask again while it is repeated, so that they see the error and not only that there are no records. So has one
-that the store does not answer for READ_DEADLINE_MS; its thread is occupied until the store gives up.
+requests that come while it is repeated, so that they get the error and not only no records. A read that the store does
+not answer for READ_DEADLINE_MS has an error, too; its thread is occupied until the store gives up.
 
-Bounds: `ReadSlots` for what runs and waits, CHUNKS_BYTES for what is kept, MAX_READS for what is repeated.
+Bounds: `ReadSlots` for reads that run and wait, CHUNKS_BYTES for kept chunks, MAX_READS for reads that are repeated.
 
 Source: RemoteLogReader of Kafka 4.3.1. Differs: Kafka cancels a read, or drops its result, when its request expires; it
 reads nothing ahead.
@@ -23,29 +24,29 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from ottla.protocol.errors import KafkaError, OffsetOutOfRange
 from ottla.remote.errors import MetadataNotReady, RemoteStorageError, RetriableRemoteStorageError
-from ottla.remote.log_manager.tiered_partition import TieredPartition, id_of
-from ottla.remote.reader import RemoteLogReader
 from ottla.remote.reading.chunk import Chunk, ChunkRead
 from ottla.remote.reading.chunk_cache import ChunkCache
 from ottla.remote.reading.read_ahead import ReadAhead
 from ottla.remote.reading.read_slots import ReadSlots, TooManyRemoteReads
+from ottla.remote.reading.reader import RemoteLogReader
 from ottla.remote.reading.segment_reads import Continuation
 from ottla.remote.segment_metadata import TopicIdPartition
+from ottla.remote.tiered_partition import TieredPartition, id_of
 from ottla.runtime import Runtime
 
 _LOG = getLogger(__name__)
 
 #: Memory for chunks; 10 reading threads have at most 40 MiB besides.
 CHUNKS_BYTES: Final = 64 * 1024 * 1024
-#: The backoff between two attempts of one read: twice as long after each, with jitter, until the last request that waits
-#: for it times out (KIP-405).
+#: The backoff between two attempts of one read: twice as long after each, with jitter, until the last request
+#: that waits for it times out (KIP-405).
 _BACKOFF_MS: Final = 50
-#: Between a read that has failed and the next one, at first and at most.
+#: The pause between a read that has failed and the next one, at first and at most.
 _FAILED_BACKOFF_MS: Final = 500
 _FAILED_BACKOFF_MAX_MS: Final = 5_000
 #: A read that has not ended after this time, in which it may have waited for a slot, is reported as an error.
 READ_DEADLINE_MS: Final = 60_000
-#: Reads that run, wait or have failed.
+#: The most reads that run, wait or have failed.
 MAX_READS: Final = 2_000
 #: A failure is forgotten after this time without a request.
 _FAILURE_TTL_MS: Final = 60_000
@@ -53,20 +54,23 @@ _SWEEP_INTERVAL_MS: Final = 15_000
 
 
 class FetchQuota(Protocol):
-    """The bound on bytes per second that are read from the remote tier (KIP-956): ottla.remote.log_manager.quota."""
+    """The bound on bytes per second that are read from the remote tier (KIP-956).
+
+    `ottla.remote.quota.TransferQuota` is one.
+    """
 
     def try_take(self, size_bytes: int) -> bool:
-        """Whether the rate is within its bound; if so, count the bytes."""
+        """Count the bytes and return True, if the rate is within its bound."""
 
     def record(self, size_bytes: int) -> None:
-        """Count bytes that were read."""
+        """Count bytes that were read from the remote tier."""
 
     def record_wait(self, waited_s: float) -> None:
-        """Nothing was read for so long."""
+        """Record a time in which nothing was read because of the bound."""
 
 
 class RemoteReadsThrottled(Exception):
-    """remote.log.manager.fetch.max.bytes.per.second is exceeded: nothing more is read now."""
+    """The rate exceeds remote.log.manager.fetch.max.bytes.per.second: nothing more is read now."""
 
 
 class _Key(NamedTuple):
@@ -76,7 +80,7 @@ class _Key(NamedTuple):
 
 
 class PendingRead:
-    """A chunk that is not there yet."""
+    """A read of a chunk that has not ended, or has failed."""
 
     __slots__ = (
         "began_ms",
@@ -94,20 +98,23 @@ class PendingRead:
         self.key = key
         #: Whether the read has ended: then `get` returns its chunk, or raises.
         self.is_done = False
-        #: The size of its batches, once it has succeeded.
+        #: The size of the chunk's batches, once the read has succeeded.
         self.data_bytes = 0
-        #: Why the last attempt has failed, or that it does not end; None: none has, or the read is the first one.
+        #: The error of the last attempt, or that it does not end; None: no attempt has failed.
         self.error: Exception | None = None
         self.failure_count = 0
-        #: Whether a consumer has got the error of the read that has ended.
+        #: Whether a consumer has received the error of the read that has ended.
         self.is_reported = False
-        #: Whether a consumer has asked for it; False: it is read ahead.
+        #: Whether a consumer has requested the chunk; False: it is read ahead.
         self.is_wanted = False
         self.began_ms = self.used_ms = 0.0
 
 
 class ChunkReads:
-    """See the module. Belongs to the event loop."""
+    """Reads chunks for consumers, keeps them for the next requests, and reads ahead for sequential readers.
+
+    Belongs to the event loop.
+    """
 
     def __init__(
         self,
@@ -135,7 +142,7 @@ class ChunkReads:
         self.on_done: Callable[[PendingRead], None] = lambda read: None
 
     def close(self) -> None:
-        """No further sweeps."""
+        """Stop the periodic removal of chunks, streams and failures that are not used any more."""
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
             self._sweep_timer = None
@@ -151,7 +158,7 @@ class ChunkReads:
         is_read_committed: bool,
         has_waited: bool,
     ) -> Chunk | PendingRead:
-        """The chunk that holds `offset`, or the read to wait for.
+        """Return the chunk that holds `offset`, or the read to wait for.
 
         A read that has failed is begun again, unless the request `has_waited`: then it responds with the `error`.
         Raises OffsetOutOfRange if no copy holds `offset`, RemoteReadsThrottled, TooManyRemoteReads.
@@ -182,7 +189,7 @@ class ChunkReads:
         *,
         is_read_committed: bool,
     ) -> None:
-        """A consumer was given `found`, a part of `chunk`, for a request at `offset`: read ahead what follows."""
+        """Record that a consumer was given `found`, a part of `chunk`, for a request at `offset`, and read ahead."""
         now_ms = self._now_ms()
         self._cache.touch(chunk, is_read_to_end=found.end_offset >= chunk.end_offset, now_ms=now_ms)
         stream = self._ahead.advance(
@@ -195,13 +202,16 @@ class ChunkReads:
             stream.chunk_bytes, stream.ahead_of = size, chunk.end_offset
 
     def forget(self, partition: TieredPartition) -> None:
-        """The partition's role has changed, or it is not here any more: its log may have been truncated."""
+        """Forget the partition's chunks: its role has changed, or it is not here any more.
+
+        Its log may have been truncated.
+        """
         self._cache.remove_partition(id_of(partition))
 
     # -- one read ----------------------------------------------------------------------------------
 
     def _kept(self, partition: TieredPartition, offset: int, *, is_read_committed: bool) -> Chunk | None:
-        """The chunk in the cache that holds `offset`, if it is still part of the log."""
+        """Return the chunk in the cache that holds `offset`, if it is still part of the log."""
         try:
             found = self._reader.find_copy(partition, offset)
         except MetadataNotReady:
@@ -233,7 +243,7 @@ class ChunkReads:
     def _read_ahead(
         self, partition: TieredPartition, chunk: Chunk, size_bytes: int, *, is_read_committed: bool
     ) -> bool:
-        """Begin to read what follows the chunk, unless it is there, or there is nothing; whether this has begun."""
+        """Begin to read the batches behind the chunk, unless they are in memory or local; return whether it began."""
         offset = chunk.end_offset
         key = _Key(id_of(partition), offset, is_read_committed)
         if key in self._reads or offset >= partition.log.offsets.local_log_start_offset:
@@ -311,7 +321,7 @@ class ChunkReads:
             found = await chunk
         except Exception as error:  # noqa: BLE001 (a store's plugin may raise anything; logged)
             self._on_failed(read, error)
-            # It may be kept for long, and its frames have the memory of what was to be read.
+            # It may be kept for long, and its frames have the memory that was to be filled.
             clear_frames(error.__traceback__)
         else:
             self._quota.record(found.data_bytes)
@@ -325,7 +335,10 @@ class ChunkReads:
         self.on_done(read)
 
     async def _repeated(self, read: PendingRead, attempt: Callable[[], Coroutine[Any, Any, Chunk]]) -> Chunk:
-        """The result of the first attempt that succeeds. Raises the error of the last one that a request waits for."""
+        """Return the result of the first attempt that succeeds.
+
+        Raises the error of the last one that a request waits for.
+        """
         if read.failure_count:
             await sleep(self._backoff_ms(_FAILED_BACKOFF_MS, read.failure_count) / 1000)
         attempts = 0

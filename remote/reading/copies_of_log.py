@@ -1,7 +1,7 @@
-"""Which copy holds an offset of a log, and how far it agrees with the log.
+"""The choice of the copy that holds an offset of a log, and of the end up to which it agrees with the log.
 
-A copy is found by (leader epoch, offset): two logs are identical there, whichever leader wrote the copy. It may go on with
-records that an unclean election has removed from this log, so a read ends where the epochs differ:
+A copy is found by (leader epoch, offset): two logs are identical there, whichever leader wrote the copy. It
+may go on with records that an unclean election has removed from this log, so a read ends where the epochs differ:
 
     log        e0@0      e1@40         e2@60
     copy                 e1@40 ................ 80     offsets 40 to 59 are read from it, 60 to 79 are not
@@ -21,23 +21,23 @@ from ottla.storage.log_reader import LogReader
 
 
 class TieredLog(Protocol):
-    """What a read needs of a log; ottla.storage.log.Log is one."""
+    """The properties of a log that reads from the remote tier use; ottla.storage.log.Log has them."""
 
     @property
     def offsets(self) -> LogOffsets:
-        """Where the log begins, in either tier, and ends."""
+        """The log's start, in either tier, and its end."""
 
     @property
     def leader_epochs(self) -> LeaderEpochCache:
-        """The lineage of the log."""
+        """The lineage of the log: its leader epochs, each with its first offset."""
 
     @property
     def reader(self) -> LogReader:
-        """Reads of the local tier."""
+        """The reader of the log's local tier."""
 
 
 class FoundCopy(NamedTuple):
-    """A finished copy, and the end, exclusive, of what it has in common with the log from the wanted offset on."""
+    """A finished copy, and the end, exclusive, of its agreement with the log from the wanted offset on."""
 
     copy: RemoteLogSegmentMetadata
     end_offset: int
@@ -46,7 +46,10 @@ class FoundCopy(NamedTuple):
 def find_copy(
     metadata: RemoteLogMetadataManager, partition: TopicIdPartition, log: TieredLog, offset: int
 ) -> FoundCopy | None:
-    """The copy to read `offset` from; None: there is none. Raises RemoteStorageError. Cost: O(epochs + log copies)."""
+    """Return the copy to read `offset` from; None: there is none. Raises RemoteStorageError.
+
+    Cost: O(epochs + log copies).
+    """
     epoch = log.leader_epochs.epoch_for_offset(offset)
     if epoch is None:
         return None
@@ -65,7 +68,7 @@ def find_copy(
 def agreed_end(
     copy: RemoteLogSegmentMetadata, lineage: Sequence[EpochEntry], *, offset: int, log_end_offset: int
 ) -> int:
-    """The first offset behind `offset` at which the copy has another epoch than the log, or ends.
+    """Return the first offset behind `offset` at which the copy has another epoch than the log, or ends.
 
     Precondition: `offset` has the same epoch in both. Neither has empty epochs.
     """
@@ -87,6 +90,6 @@ def agreed_end(
 
 
 def _ranges(entries: Sequence[EpochEntry], end_offset: int) -> list[tuple[int, int, int]]:
-    """(epoch, start, end) of each epoch."""
+    """Return (epoch, start, end) of each epoch."""
     ends = [*(entry.start_offset for entry in entries[1:]), end_offset]
     return [(entry.epoch, entry.start_offset, end) for entry, end in zip(entries, ends, strict=True)]

@@ -1,13 +1,14 @@
-"""Read-ahead: who reads sequentially, and how much is read at once for them.
+"""Read-ahead: which consumers read sequentially, and how many bytes are read at once for them.
 
-A consumer is known by the offset at which it will go on. The first time that it does, what follows is read before it is
-asked for; each chunk is twice as large as the one before, up to MAX_CHUNK_BYTES or a fair share of the memory for chunks.
-The request's own limit is the size of the first chunk: a consumer that jumps about causes no larger reads.
+A consumer is known by the offset at which it will go on. The first time that it does, the batches behind are
+read before it requests them; each chunk is twice as large as the one before, up to MAX_CHUNK_BYTES or a fair
+share of the memory for chunks. The request's own limit is the size of the first chunk: a consumer that jumps
+about causes no larger reads.
 
 A request to a store costs 1 ms of CPU on both sides, a quarter of what 4 MiB cost: so chunks are large, but only while
 the store delivers them quickly, as none of a chunk can be consumed before all of it is there.
 
-Pure: what is read, and when, is decided by the caller.
+Pure: the caller decides when a chunk is read, and reads it.
 """
 
 from collections import OrderedDict
@@ -17,45 +18,45 @@ from ottla.remote.segment_metadata import TopicIdPartition
 
 #: Smaller requests to a store cost as much time.
 MIN_CHUNK_BYTES: Final = 256 * 1024
-#: From a store that takes longer than QUICK_MS for more, and for what a consumer waits for.
+#: The most from a store that takes longer than QUICK_MS for more, and for a chunk that a consumer waits for.
 USUAL_CHUNK_BYTES: Final = 4 * 1024 * 1024
 MAX_CHUNK_BYTES: Final = 16 * 1024 * 1024
 QUICK_MS: Final = 250
-#: Consumers that are remembered, and for how long.
+#: The most consumers that are remembered, and the time for which each is.
 MAX_STREAMS: Final = 1_000
 STREAM_TTL_MS: Final = 30_000
 
 
 class Stream:
-    """One sequential reader."""
+    """The state of one sequential reader."""
 
     __slots__ = ("ahead_of", "chunk_bytes", "is_sequential", "used_ms")
 
     def __init__(self, chunk_bytes: int) -> None:
-        #: The size of its last chunk.
+        #: The size of the reader's last chunk.
         self.chunk_bytes = chunk_bytes
-        #: What follows this offset has been read ahead, or is local.
+        #: The offset behind which the next chunk has been read ahead, or is local.
         self.ahead_of: int | None = None
-        #: It has gone on once where it was expected.
+        #: Whether it has gone on once at the offset where it was expected.
         self.is_sequential = False
         self.used_ms = 0.0
 
 
 class ReadAhead:
-    """See the module."""
+    """Recognises sequential readers by their offsets, and chooses the sizes of their chunks. Bound: MAX_STREAMS."""
 
     def __init__(self, *, memory_bytes: int) -> None:
         self._memory_bytes = memory_bytes
-        #: By the offset at which each is expected, the least recent first. Bound: MAX_STREAMS.
+        #: Readers by the offset at which each is expected, the least recent first. Bound: MAX_STREAMS.
         self._streams: OrderedDict[tuple[TopicIdPartition, int], Stream] = OrderedDict()
-        #: What the store delivers within QUICK_MS, as far as it is known.
+        #: The number of bytes that the store delivers within QUICK_MS, as far as it is known.
         self._quick_bytes = USUAL_CHUNK_BYTES
 
     def __len__(self) -> int:
         return len(self._streams)
 
     def first_chunk_bytes(self, partition: TopicIdPartition, offset: int, *, max_bytes: int) -> int:
-        """How much is read for a request at `offset`, of which nothing is in memory."""
+        """Return how many bytes to read for a request at `offset`, of which nothing is in memory."""
         stream = self._streams.get((partition, offset))
         wanted = max_bytes if stream is None else max(max_bytes, stream.chunk_bytes)
         return max(MIN_CHUNK_BYTES, min(wanted, USUAL_CHUNK_BYTES, self._share()))
@@ -63,7 +64,7 @@ class ReadAhead:
     def advance(
         self, partition: TopicIdPartition, offset: int, end_offset: int, *, size_bytes: int, now_ms: float
     ) -> Stream:
-        """A consumer was given `size_bytes`, the offsets [offset, end_offset)."""
+        """Record that a consumer was given `size_bytes`, the offsets [offset, end_offset); return its stream."""
         stream = self._streams.pop((partition, offset), None)
         if stream is None:
             stream = Stream(max(MIN_CHUNK_BYTES, size_bytes))
@@ -77,20 +78,20 @@ class ReadAhead:
         return stream
 
     def next_chunk_bytes(self, stream: Stream) -> int:
-        """How much is read ahead for it now; the caller sets `chunk_bytes` if it does so."""
+        """Return how many bytes to read ahead for a stream now; the caller sets `chunk_bytes` if it does so."""
         wanted = min(2 * stream.chunk_bytes, self._share())
-        # As memory is, in powers of two: see ChunkMemory.
+        # In powers of two, as the blocks of ChunkMemory are.
         return max(MIN_CHUNK_BYTES, 1 << (wanted.bit_length() - 1))
 
     def on_read(self, size_bytes: int, *, took_ms: float) -> None:
-        """A chunk of `size_bytes` has arrived."""
+        """Adapt the size of chunks to the time that a chunk of `size_bytes` took."""
         if took_ms > QUICK_MS:
             self._quick_bytes = USUAL_CHUNK_BYTES
         elif 2 * size_bytes > self._quick_bytes:
             self._quick_bytes = min(2 * self._quick_bytes, MAX_CHUNK_BYTES)
 
     def expire(self, *, now_ms: float) -> None:
-        """Forget readers that have not gone on."""
+        """Forget readers that have not gone on for STREAM_TTL_MS."""
         while self._streams:
             oldest = next(iter(self._streams))
             if now_ms - self._streams[oldest].used_ms < STREAM_TTL_MS:

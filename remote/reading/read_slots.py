@@ -1,9 +1,9 @@
-"""Read slots: how many reads from the remote tier run at a time, and how many wait (remote.log.reader.*).
+"""Read slots: the reads from the remote tier that run at a time, and those that wait (remote.log.reader.*).
 
     enter --a slot is free--> running --leave--> the first one that waits is running
           --none is---------> waiting, in the order of arrival; refused beyond remote.log.reader.max.pending.tasks
 
-What is read ahead takes at most half of the slots, and none while a consumer waits for one.
+Reads ahead take at most half of the slots, and none while a consumer waits for one.
 
 Source: RemoteStorageThreadPool of Kafka 4.3.1, a pool with a bounded queue.
 """
@@ -19,11 +19,11 @@ from ottla.runtime import Runtime
 
 
 class TooManyRemoteReads(RemoteStorageError):
-    """remote.log.reader.max.pending.tasks reads are waiting already."""
+    """The queue is full: remote.log.reader.max.pending.tasks reads are waiting already."""
 
 
 class ReadSlots:
-    """See the module. Both sizes may change at any time."""
+    """A bounded number of slots for reads that run, and a bounded queue of those that wait. Both sizes may change."""
 
     def __init__(self, runtime: Runtime, settings: Callable[[], RemoteReadSettings]) -> None:
         self._runtime = runtime
@@ -34,7 +34,7 @@ class ReadSlots:
 
     @property
     def waiting_count(self) -> int:
-        """Reads that wait for a slot (RemoteLogReaderTaskQueueSize)."""
+        """The number of reads that wait for a slot (RemoteLogReaderTaskQueueSize)."""
         return len(self._waiting)
 
     @property
@@ -44,7 +44,7 @@ class ReadSlots:
 
     @asynccontextmanager
     async def enter(self) -> AsyncIterator[None]:
-        """Run with a slot. Raises TooManyRemoteReads."""
+        """Run the context with a slot, once there is one. Raises TooManyRemoteReads."""
         settings = self._settings()
         if self.running_count < settings.reader_threads and not self._waiting:
             self.running_count += 1
@@ -60,7 +60,7 @@ class ReadSlots:
             self.leave()
 
     def try_enter_ahead(self) -> bool:
-        """Take a slot for what is read ahead, if there is one to spare; the caller calls `leave`."""
+        """Take a slot for a read ahead, if there is one to spare; return whether. The caller calls `leave`."""
         if self._waiting or self.running_count >= max(1, self._settings().reader_threads // 2):
             return False
         self.running_count += 1

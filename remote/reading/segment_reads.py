@@ -3,10 +3,10 @@
     offset ---offset index---> position of a batch at or before it ---ranged GET---> batches, verified
     timestamp ---time index---> offset ---as above---> batches ---> the first record that is late enough
 
-The index gives both ends of a range, so that it begins and ends with whole batches. It is a hint only: what counts are the
-batches, and without an index the copy is read from its beginning. No range is larger than `max_bytes`, or the batch
-that is larger than that. The length of such a batch is what the store says: it is believed as far as the index confirms
-it, or up to `max_batch_bytes`.
+The index gives both ends of a range, so that it begins and ends with whole batches. It is a hint only: what
+counts are the batches, and without an index the copy is read from its beginning. No range is larger than
+`max_bytes`, or the batch that is larger than that. The length of such a batch comes from the store: it is
+trusted as far as the index confirms it, or up to `max_batch_bytes`.
 
 Source: RemoteLogManager.read and lookupTimestamp of Kafka 4.3.1, which leaves the end of the GET open.
 """
@@ -21,16 +21,17 @@ from ottla.protocol.errors import KafkaError
 from ottla.protocol.records.batch import HEADER_SIZE_BYTES, read_header
 from ottla.protocol.records.record import times_of
 from ottla.remote.errors import RetriableRemoteStorageError
-from ottla.remote.index_cache_files import IndexFiles
 from ottla.remote.reading.chunk import Batches, Chunk, CorruptCopy, parse
 from ottla.remote.reading.chunk_memory import ChunkMemory
+from ottla.remote.reading.index_cache_files import IndexFiles
 from ottla.remote.segment_metadata import RemoteLogSegmentMetadata
 from ottla.remote.storage_manager import RemoteStorageManager, filling
 from ottla.storage.index import OffsetIndex, OffsetPosition, TimestampOffset
 from ottla.storage.segment_reader import first_record
 from ottla.storage.transaction_index import AbortedTransaction
 
-#: Of a search by timestamp: the time index leads to within an index interval (4 KiB by default) of the record.
+#: The bytes of one read of a search by timestamp: the time index leads to within an index interval (4 KiB by default)
+#: of the record.
 SEARCH_BYTES: Final = 128 * 1024
 #: A range may be longer than wanted by this, if it ends with its first batch then: max.message.bytes by default.
 _LARGE_BATCH_BYTES: Final = 1024 * 1024 + 12
@@ -39,7 +40,7 @@ MAX_BATCH_BYTES: Final = 100 * 1024 * 1024
 
 
 class Continuation(NamedTuple):
-    """Where a sequential reader goes on in a copy: the batch at `position` is the first one at or behind `offset`."""
+    """The position at which a sequential reader goes on: its batch is the first one at or behind `offset`."""
 
     offset: int
     position: int
@@ -54,7 +55,7 @@ class _Piece(NamedTuple):
 
 
 class SegmentReads:
-    """See the module."""
+    """Reads batches, timestamps and aborted transactions of one copy at a time from the store. [any thread]"""
 
     def __init__(
         self, store: RemoteStorageManager, indexes: IndexFiles, *, max_batch_bytes: int = MAX_BATCH_BYTES
@@ -74,7 +75,8 @@ class SegmentReads:
         continuation: Continuation | None,
         max_bytes: int,
     ) -> Chunk | None:
-        """Batches from the one that holds `offset` on, none from `end_offset` on; None if all are before `offset`.
+        """Return batches from the one that holds `offset` on, none from `end_offset` on; None if all are
+        before `offset`.
 
         At most `max_bytes`, but at least one batch. Raises RemoteStorageError, CorruptIndex, FileNotFoundError.
         """
@@ -100,10 +102,11 @@ class SegmentReads:
         end_offset: int,
         is_cancelled: Callable[[], bool],
     ) -> TimestampOffset | None:
-        """The first record in [start_offset, end_offset) whose timestamp is at least `timestamp`.
+        """Return the first record in [start_offset, end_offset) whose timestamp is at least `timestamp`;
+        None: there is none.
 
-        Relies on the copy's time index, which is of the records (`ottla.storage.segment_times`), and opens all batches behind what it
-        names, whatever their headers claim. None also after a cancellation. Raises as `read`.
+        Relies on the copy's time index, which is of the records (`ottla.storage.segment_times`), and opens
+        all batches from its entry on, whatever their headers claim. None also after a cancellation. Raises as `read`.
         """
         with closing(self._indexes.time_index(copy, time_index_path)) as times:
             first_offset = max(times.lookup(timestamp).offset, start_offset)
@@ -133,7 +136,7 @@ class SegmentReads:
         end_offset: int,
         is_cancelled: Callable[[], bool],
     ) -> int:
-        """The largest timestamp of the records in [start_offset, end_offset), for a copy that has another one.
+        """Return the largest timestamp of the records in [start_offset, end_offset), for a copy that has another one.
 
         -1: there is none, also after a cancellation. Reads all of the copy from `start_offset` on. Raises as `read`.
         """
@@ -157,10 +160,10 @@ class SegmentReads:
         end_offset: int,
         agreed_end: int,
     ) -> tuple[list[AbortedTransaction], bool]:
-        """The transactions that overlap [first_offset, end_offset), and whether no later segment can have more.
+        """Return the transactions that overlap [first_offset, end_offset), and whether no later segment can have more.
 
-        Only of those that end before `agreed_end`: what is behind it in the copy is not part of the log.
-        Raises CorruptIndex. As TransactionIndex.aborted_in.
+        Only transactions that end before `agreed_end` count: records behind it in the copy are not part of the log.
+        Raises CorruptIndex.
         """
         found = []
         for entry in self._indexes.transaction_index(copy, path).entries:
@@ -175,7 +178,7 @@ class SegmentReads:
     def _pieces(
         self, copy: RemoteLogSegmentMetadata, hints: "_IndexHints", start: Continuation, max_bytes: int
     ) -> Iterator[_Piece]:
-        """Ranges of the copy from `start` to its end, each with at least one whole batch.
+        """Yield ranges of the copy from `start` to its end, each with at least one whole batch.
 
         A damaged batch ends them: the sound ones before it come first, then CorruptCopy is raised.
         """
@@ -217,7 +220,7 @@ class SegmentReads:
     ) -> None:
         """Raise CorruptCopy if a batch cannot have this length: the memory for it is not taken.
 
-        Its checksum is known only with all of it, and a wrong length may reach to the end of the segment.
+        The checksum is known only with the whole batch, and a wrong length may reach to the end of the segment.
         """
         following = hints.following(position)
         limit = self._max_batch_bytes if following is None else following - position
@@ -227,7 +230,7 @@ class SegmentReads:
             )
 
     def _fetch(self, copy: RemoteLogSegmentMetadata, start: int, end: int) -> memoryview:
-        """Exactly the bytes [start, end) of the segment. Raises RemoteStorageError."""
+        """Return exactly the bytes [start, end) of the segment. Raises RemoteStorageError."""
         body = self.memory.take(end - start)
         left = body
         with closing(self._store.fetch_log_segment(copy, start_position=start, end_position=end)) as stream:
@@ -254,16 +257,16 @@ class _IndexHints:
         self.ignore_end = False
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file of the index."""
         if self._index is not None:
             self._index.close()
 
     def start(self, offset: int) -> int:
-        """The position of a batch at or before the one that holds `offset`."""
+        """Return the position of a batch at or before the one that holds `offset`."""
         return 0 if self._index is None else min(self._index.lookup(offset).position, self._size)
 
     def end(self, position: int, wanted_bytes: int) -> int:
-        """Where a range from `position` ends: behind a batch, if the index has one that begins near enough."""
+        """Return the end of a range from `position`: behind a batch, if the index has one that begins near enough."""
         target = min(position + wanted_bytes, self._size)
         if self.ignore_end or self._index is None or target == self._size:
             self.ignore_end = False
@@ -278,12 +281,12 @@ class _IndexHints:
         return target
 
     def following(self, position: int) -> int | None:
-        """The first position behind `position` at which a batch begins by the index."""
+        """Return the first position behind `position` at which a batch begins by the index; None: unknown."""
         indexed = None if self._index is None else self._index.after(position)
         return None if indexed is None else indexed.position
 
     def between(self, position: int, end: int) -> list[OffsetPosition]:
-        """Indexed batches that begin in [position, end): the first one and the last one."""
+        """Return indexed batches that begin in [position, end): the first one and the last one."""
         if self._index is None:
             return []
         found = (self._index.after(position - 1), self._index.at_or_before(end - 1))
@@ -293,7 +296,7 @@ class _IndexHints:
 def _chunk(
     copy: RemoteLogSegmentMetadata, piece: _Piece, *, first: int, offset: int, end_offset: int
 ) -> Chunk | None:
-    """The batches of a piece from number `first` on that are before `end_offset`; None: the first one is not."""
+    """Return the batches of a piece from number `first` on that are before `end_offset`; None: the first one is not."""
     found = piece.batches
     last = bisect_right(found.next_offsets, end_offset)
     if last <= first:
@@ -315,7 +318,10 @@ def _chunk(
 
 
 def _largest_timestamp(piece: _Piece, start_offset: int, end_offset: int) -> int:
-    """Of the records in [start_offset, end_offset); -1: there is none. A batch that cannot be read has none."""
+    """Return the largest timestamp of the piece's records in [start_offset, end_offset); -1: there is none.
+
+    A batch that cannot be read has none.
+    """
     found, largest, begin = piece.batches, -1, 0
     for base_offset, next_offset, end in zip(found.base_offsets, found.next_offsets, found.ends, strict=True):
         if base_offset >= end_offset:

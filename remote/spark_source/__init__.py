@@ -1,11 +1,11 @@
 """`spark.read.format("ottla-tier")`: the history of topics straight from the object store, as a PySpark data source.
 
-    options.py      what is read, from which store
+    options.py      the topics, offsets and columns to read, and the store
     copies.py       the copies of the topics' partitions: by topic_records.py, or by store_objects.py without any broker
     bounds.py       the filters of the query, as far as they leave out copies
     planning.py     copies -> histories -> offsets -> tasks
     reading.py      a task: the batches of its copies, as Arrow batches by columns.py
-    source.py       the data source itself: all that imports pyspark
+    source.py       the data source itself, the only module that imports pyspark
 
 It needs pyspark and pyarrow, and confluent-kafka for the metadata of a cluster: nothing else imports it.
 """

@@ -1,7 +1,7 @@
-"""Bounds: what the filters of a query leave of the offsets, partitions and times.
+"""Bounds: the ranges of offsets, partitions and times that the filters of a query leave.
 
-They are used to leave out what cannot match: Spark evaluates all filters again. So what is not understood here has no effect but
-on speed. An upper bound of the time leaves out nothing: later records may be older (CreateTime).
+They are used to leave out records that cannot match: Spark evaluates all filters again. So a filter that is not
+understood here costs time only. An upper bound of the time leaves out nothing: later records may be older (CreateTime).
 """
 
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 class Comparison(Enum):
-    """A column compared with values."""
+    """The operator by which a filter compares a column with values."""
 
     ONE_OF = "in"
     AT_LEAST = ">="
@@ -37,13 +37,13 @@ class Filter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """What may match."""
+    """The topics, partitions, offsets and times of records that may match."""
 
-    #: None: all.
+    #: The topics and partitions that may match; None: all.
     topics: frozenset[str] | None = None
     partitions: frozenset[int] | None = None
     start_offset: int = 0
-    #: Exclusive.
+    #: The end, exclusive.
     end_offset: int = MAX_OFFSET
     min_timestamp_ms: int | None = None
 
@@ -54,7 +54,7 @@ class Bounds:
         )
 
     def within(self, filters: Iterable[Filter]) -> "Bounds":
-        """Narrowed by all of these."""
+        """Return these bounds, narrowed by all of the filters."""
         found = self
         for each in filters:
             found = found._within(each)

@@ -1,7 +1,7 @@
 """Columns: batches of records as Arrow columns, a few MiB at a time.
 
-Only the lengths of records are read one by one: each says where the next one begins. All else is decoded for thousands of
-records at once: varints by numpy, keys and values by Arrow, which copies each of them once.
+Only the lengths of records are read one by one: each says where the next one begins. All else is decoded for
+thousands of records at once: varints by numpy, keys and values by Arrow, which copies each of them once.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -20,19 +20,19 @@ from ottla.protocol.records.varint import read_varint
 Integers = NDArray[np.int64]
 Octets = NDArray[np.uint8]
 
-#: When rows are handed on: the JVM holds some of these at a time.
+#: The numbers of rows and bytes at which rows are handed on: the JVM holds some of these batches at a time.
 _MAX_ROWS: Final = 16_384
 _MAX_BYTES: Final = 8 * 1024 * 1024
 #: Bits of the longest varint.
 _MAX_VARINT_BITS: Final = 70
-#: Arrow's views have values of this size within, others by their place.
+#: Arrow's views contain values of up to this size; of longer ones they have the place.
 _INLINE_BYTES: Final = 12
 _VIEW: Final = np.dtype([("size", "<i4"), ("head", "u1", (4,)), ("buffer", "<i4"), ("place", "<i4")])
 _MAX_TIMESTAMP_MS: Final = (2**63 - 1) // 1000
 
 
 class Place(NamedTuple):
-    """Where rows come from, and which offsets are wanted: [start_offset, end_offset)."""
+    """The partition from which rows come, and the wanted offsets [start_offset, end_offset)."""
 
     topic: str
     partition: int
@@ -51,18 +51,18 @@ class Rows:
     def _clear(self) -> None:
         self._payloads: list[bytes] = []
         self._headers: list[BatchHeader] = []
-        #: Where each record begins, behind its length, and ends, in all payloads together.
+        #: The positions at which each record begins, behind its length, and ends, in all payloads together.
         self._starts: list[int] = []
         self._ends: list[int] = []
         self._size_bytes = 0
 
     @property
     def is_full(self) -> bool:
-        """Whether they should be taken."""
+        """Whether the gathered records should be taken."""
         return len(self._starts) >= _MAX_ROWS or self._size_bytes >= _MAX_BYTES
 
     def add(self, header: BatchHeader, batch: memoryview) -> None:
-        """The records of a batch. Raises InvalidRecord, CorruptMessage, UnsupportedCompressionType."""
+        """Add the records of a batch. Raises InvalidRecord, CorruptMessage, UnsupportedCompressionType."""
         if header.records_count <= 0:
             return
         payload = payload_of(header, batch)
@@ -84,7 +84,10 @@ class Rows:
         self._size_bytes += len(payload)
 
     def take(self) -> dict[str, pa.Array]:
-        """The columns of the wanted records, which are forgotten here; all empty if there are none. Raises InvalidRecord."""
+        """Return the columns of the wanted records, and forget these; all empty if there are none.
+
+        Raises InvalidRecord.
+        """
         # Short values are read with what is behind them.
         data = b"".join([*self._payloads, bytes(_INLINE_BYTES)])
         parsed = _parse(data, np.array(self._starts, np.int64), np.array(self._ends, np.int64), self._headers)
@@ -143,7 +146,7 @@ def _parse(data: bytes, starts: Integers, ends: Integers, headers: list[BatchHea
 
 
 def _times_of(header: BatchHeader) -> tuple[int, int]:
-    """What a record's timestamp begins with, and how often its delta is added."""
+    """Return (the base of the batch's record timestamps, 1 if a record's delta is added to it, else 0)."""
     return (header.max_timestamp, 0) if header.is_log_append_time else (header.base_timestamp, 1)
 
 
@@ -152,7 +155,7 @@ def _each(headers: list[BatchHeader], batch: Integers, field: Callable[[BatchHea
 
 
 def _varints(octets: Octets, at: Integers) -> tuple[Integers, Integers]:
-    """The zigzag integers at these places, and the places behind them. Raises IndexError."""
+    """Return the zigzag integers at these places, and the places behind them. Raises IndexError."""
     octet = octets[at]
     raw = (octet & 0x7F).astype(np.uint64)
     behind = at + 1
@@ -170,7 +173,7 @@ def _varints(octets: Octets, at: Integers) -> tuple[Integers, Integers]:
 
 
 def _behind(at: Integers, size: Integers, ends: Integers) -> Integers:
-    """The places behind these keys or values. Raises IndexError."""
+    """Return the places behind these keys or values. Raises IndexError."""
     if np.any(size > ends - at) or np.any(size < -1):
         raise IndexError
     return at + np.maximum(size, 0)
@@ -180,7 +183,7 @@ def _behind(at: Integers, size: Integers, ends: Integers) -> Integers:
 
 
 def _binary(data: bytes, at: Integers, size: Integers) -> pa.Array:
-    """Keys or values: by views into `data`, which Arrow then copies into one column."""
+    """Return keys or values as a column: by views into `data`, which Arrow then copies into one column."""
     count = len(at)
     octets = np.frombuffer(data, np.uint8)
     views = np.zeros(count, _VIEW)
@@ -201,7 +204,7 @@ def _validity(is_valid: NDArray[np.bool_]) -> pa.Buffer | None:
 
 
 def _headers(rows: _Parsed, _: Place) -> pa.Array:
-    """A list of (key, value) of each record; null without headers, as Spark's Kafka connector has it."""
+    """Return a list of (key, value) of each record; null without headers, as Spark's Kafka connector has it."""
     names: list[str] = []
     values: list[bytes | None] = []
     ends = [0]
@@ -233,7 +236,7 @@ def _timestamp(rows: _Parsed, place: Place) -> pa.Array:
     return pa.array(rows.timestamp * 1000).cast(pa.timestamp("us")).cast(pa.timestamp("us", tz="UTC"))
 
 
-#: By name, as Spark's Kafka connector names them.
+#: The columns by name, as Spark's Kafka connector names them.
 _COLUMNS: Final[Mapping[str, Callable[[_Parsed, Place], pa.Array]]] = MappingProxyType(
     {
         "key": lambda rows, _: _binary(rows.data, rows.key, rows.key_size),

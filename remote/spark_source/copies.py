@@ -1,4 +1,4 @@
-"""The copies of a topic's partitions: what both ways to find them have in common."""
+"""The copies of a topic's partitions, as they are found either by metadata records or by the store's objects."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""The options of the source: those of Spark's Kafka connector where it has them, and a broker's settings for the store.
+"""The options of the source: Spark's Kafka connector's where it has them, and a broker's settings for the store.
 
 Spark writes the names of options in small letters.
 """
@@ -11,56 +11,56 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from ottla.config.tier_text import tier_properties
 from ottla.protocol.errors import InvalidConfig
+from ottla.protocol.kafka_uuid import from_text
 from ottla.remote.plugins import STORAGE_CLASS, STORAGE_PATH, STORAGE_PREFIX
 from ottla.remote.stores.local_directory import DIR
-from ottla.remote.tier_text import tier_properties
-from ottla.storage.kafka_uuid import from_text
 
 _BOOTSTRAP: Final = "kafka.bootstrap.servers"
 _ISOLATION: Final = "kafka.isolation.level"
 _STORE: Final = "rsm.config."
 _CLIENT: Final = "kafka."
 _KNOWN: Final = (
-    "subscribe", "path", _BOOTSTRAP, _ISOLATION, "startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp",
-    "includeHeaders", "includeLeaderEpoch", "maxPartitionBytes", "pushFilters", "failOnDataLoss", "topicId", STORAGE_CLASS,
-    STORAGE_PATH, STORAGE_PREFIX,
+    "subscribe", "path", _BOOTSTRAP, _ISOLATION, "startingOffsets", "endingOffsets", "startingTimestamp",
+    "endingTimestamp", "includeHeaders", "includeLeaderEpoch", "maxPartitionBytes", "pushFilters", "failOnDataLoss",
+    "topicId", STORAGE_CLASS, STORAGE_PATH, STORAGE_PREFIX,
 )  # fmt: skip
 _MAX_PARTITION_BYTES: Final = 32 * 1024 * 1024
-#: Of offsets in JSON.
+#: The values of offsets in JSON that mean an end of the history.
 _EARLIEST: Final = -2
 _LATEST: Final = -1
 
 
 class InvalidOption(InvalidConfig):
-    """One sentence: the option, its value, the remedy."""
+    """An option is invalid; the message is one sentence with the option, its value and the remedy."""
 
 
 class Time(NamedTuple):
-    """The first offset whose record is not older."""
+    """A bound by time: the first offset whose record is not older."""
 
     timestamp_ms: int
 
 
-#: Where a read begins or ends: at an offset or a time; None: where the history does.
+#: The start or end of a read: an offset or a time; None: the start or end of the history.
 Bound = int | Time | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """One end of what is read, of all partitions or of each."""
+    """One end of the range to read, of all partitions or of each."""
 
     of_all: Bound = None
     of_each: Mapping[tuple[str, int], Bound] | None = None
 
     def of(self, topic: str, partition: int) -> Bound:
-        """Of this partition."""
+        """Return the bound of this partition."""
         return self.of_all if self.of_each is None else self.of_each.get((topic, partition))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierOptions:
-    """What is read, from which store."""
+    """The parsed options of a read: topics, bounds, columns and the store."""
 
     topics: tuple[str, ...]
     #: A broker's properties, as `ottla.remote.plugins.storage_manager_of` takes them.
@@ -80,7 +80,7 @@ class TierOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> "TierOptions":
-        """Raises InvalidOption."""
+        """Parse the options of a Spark read. Raises InvalidOption."""
         given = {name.lower(): text.strip() for name, text in options.items()}
         _check_names(given)
         topics = tuple(each.strip() for each in given.get("subscribe", "").split(",") if each.strip())
@@ -136,7 +136,8 @@ def _store(given: Mapping[str, str]) -> dict[str, str]:
         by_properties = tier_properties(path) | by_properties
     if STORAGE_CLASS not in by_properties:
         raise InvalidOption(
-            f"No store is named: .load('s3://BUCKET/PREFIX?endpoint=...'), .load('/a/directory'), or {STORAGE_CLASS} and {_STORE}*."
+            "No store is named: .load('s3://BUCKET/PREFIX?endpoint=...'), .load('/a/directory'), "
+            f"or {STORAGE_CLASS} and {_STORE}*."
         )
     directory = by_properties.get(f"{prefix}{DIR}")
     if directory is not None and not Path(directory).is_dir():
@@ -161,7 +162,7 @@ def _client(given: Mapping[str, str]) -> dict[str, str] | None:
 
 
 def _bounds(given: Mapping[str, str], side: str, *, default: str) -> Bounds:
-    """By offsets or by a time."""
+    """Parse the start or the end of a read, by offsets or by a time. Raises InvalidOption."""
     offsets, time = given.get(f"{side}offsets"), given.get(f"{side}timestamp")
     if offsets is not None and time is not None:
         raise InvalidOption(f"Both {side}Offsets and {side}Timestamp are set: set one of them.")
@@ -208,7 +209,7 @@ def _flag(given: Mapping[str, str], name: str, *, default: str) -> bool:
 
 
 def _one_of(given: Mapping[str, str], name: str, values: tuple[str, ...]) -> str:
-    """The first value is the default."""
+    """Return the value of an option with a fixed set of values, the first of which is the default."""
     text = given.get(name, values[0]).lower()
     if text not in values:
         raise InvalidOption(f"{name} is {text!r}: it must be {' or '.join(values)}.")

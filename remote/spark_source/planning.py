@@ -1,8 +1,8 @@
-"""Planning: which offsets of which copies are read, and by which task.
+"""Planning: the offsets of copies that each task of a query reads.
 
-    copies of a partition --> its history --> offsets that are asked for (options, filters) --> parts of copies --> tasks
+    copies of a partition --> its history --> requested offsets (options, filters) --> parts of copies --> tasks
 
-Nothing of a segment is read here but for a start or an end by time. A large segment becomes several parts, by its offsets, and
+Segments are read here only for a start or an end by time. A large segment becomes several parts, by its offsets, and
 small ones that follow each other one task.
 """
 
@@ -27,19 +27,19 @@ from ottla.storage.transaction_index import AbortedTransaction
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """Offsets [start_offset, end_offset) of a copy, and what a task has to know of them."""
+    """The offsets [start_offset, end_offset) of a copy that a task reads, and the records that it leaves out."""
 
     copy: RemoteLogSegmentMetadata
     start_offset: int
     end_offset: int
-    #: Records that are older may be left out; None: none.
+    #: Records that are older may be left out; None: none may be.
     min_timestamp_ms: int | None
-    #: Those whose records are left out.
+    #: The aborted transactions, whose records are left out.
     aborted: tuple[AbortedTransaction, ...]
 
     @property
     def size_bytes(self) -> int:
-        """An estimate, by the share of the copy's offsets."""
+        """The estimated size of the part, by its share of the copy's offsets."""
         return _share(self.copy, self.start_offset, self.end_offset)
 
     def is_aborted(self, header: BatchHeader) -> bool:
@@ -52,7 +52,7 @@ class Part:
 
 
 def plan(store: RemoteStorageManager, options: TierOptions, bounds: Bounds) -> list[list[Part]]:
-    """The parts of each task, by topic, partition and offset. Raises RemoteStorageError, InvalidConfig."""
+    """Return the parts of each task, by topic, partition and offset. Raises RemoteStorageError, InvalidConfig."""
     tasks: list[list[Part]] = []
     with CopyBatches(store, sleep=time.sleep) as batches:
         for copies in _copies(store, options):
@@ -82,7 +82,7 @@ def _copies(store: RemoteStorageManager, options: TierOptions) -> Iterable[Parti
 def _parts(
     history: PartitionHistory, batches: CopyBatches, options: TierOptions, bounds: Bounds
 ) -> Iterator[Part]:
-    """What is read of a partition."""
+    """Yield the parts of a partition to read. Raises RemoteStorageError."""
     if options.fails_on_data_loss:
         check_no_holes(history)
     topic, number = history.partition.topic_partition
@@ -121,7 +121,7 @@ def _parts(
 
 
 def _resolved(bound: Bound, history: PartitionHistory, batches: CopyBatches, *, default: int) -> int:
-    """The offset that a bound means."""
+    """Return the offset of a bound, which may be a time, or unset: then `default`."""
     match bound:
         case None:
             return default
@@ -133,7 +133,7 @@ def _resolved(bound: Bound, history: PartitionHistory, batches: CopyBatches, *, 
 
 
 def _check_within(history: PartitionHistory, start: int, end: int) -> None:
-    """Raise RemoteStorageError if an option asks for what the store does not have."""
+    """Raise RemoteStorageError if an option requests offsets that the store does not have."""
     partition = history.partition.topic_partition
     has = f"the store has [{history.start_offset}, {history.end_offset}) of {partition}"
     remedy = "Ask for these, or set failOnDataLoss to false."
@@ -148,7 +148,7 @@ def _check_within(history: PartitionHistory, start: int, end: int) -> None:
 
 
 def _cut(piece: Piece, max_bytes: int) -> Iterator[tuple[int, int]]:
-    """Ranges of about equal size, none of them empty."""
+    """Yield ranges of offsets of about equal size, none of them empty."""
     copy, start, end = piece
     count = min(-(-_share(copy, start, end) // max_bytes) or 1, end - start)
     for number in range(count):
@@ -156,12 +156,12 @@ def _cut(piece: Piece, max_bytes: int) -> Iterator[tuple[int, int]]:
 
 
 def _share(copy: RemoteLogSegmentMetadata, start_offset: int, end_offset: int) -> int:
-    """The bytes of a range of offsets, if all were equal."""
+    """Return the bytes of a range of offsets, as if all records of the copy had equal size."""
     return copy.segment_size_bytes * (end_offset - start_offset) // (copy.end_offset - copy.start_offset)
 
 
 def _packed(parts: Iterable[Part], max_bytes: int) -> Iterator[list[Part]]:
-    """Parts that follow each other, together up to `max_bytes`."""
+    """Yield the parts of each task: those that follow each other, together up to `max_bytes`."""
     task: list[Part] = []
     size = 0
     for part in parts:

@@ -1,6 +1,6 @@
-"""Reading: what a task does. The records of its parts, in the order of their offsets, as columns.
+"""Reading: a task's work: the records of its parts, in the order of their offsets, as columns.
 
-Left out are control records, as by every consumer, and the records of aborted transactions for read_committed.
+Control records are left out, as by every consumer, and for read_committed the records of aborted transactions.
 """
 
 import time
@@ -18,12 +18,12 @@ from ottla.remote.spark_source.columns import Place, Rows
 from ottla.remote.spark_source.planning import Part
 from ottla.remote.storage_manager import RemoteStorageManager
 
-#: Stores that a Python worker keeps open for its next task.
+#: The number of stores that a Python worker keeps open for its next task.
 _STORES: Final = 4
 
 
 def store_of(properties: Mapping[str, str]) -> RemoteStorageManager:
-    """The store of these properties, opened once in a process. Raises InvalidConfig."""
+    """Return the store of these properties, opened once in a process. Raises InvalidConfig."""
     return _opened(tuple(sorted(properties.items())))
 
 
@@ -35,7 +35,7 @@ def _opened(properties: tuple[tuple[str, str], ...]) -> RemoteStorageManager:
 def read_parts(
     store: RemoteStorageManager, parts: Iterable[Part], schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of these parts. Raises RemoteStorageError."""
+    """Yield the rows of these parts. Raises RemoteStorageError."""
     with CopyBatches(store, sleep=time.sleep) as batches:
         for part in parts:
             try:
@@ -45,7 +45,8 @@ def read_parts(
                     )
             except RemoteResourceNotFound as error:
                 raise RemoteStorageError(
-                    f"{part.copy.segment_id} is not in the store any more, perhaps retention has deleted it: read again. {error}"
+                    f"{part.copy.segment_id} is not in the store any more, perhaps retention has deleted it: "
+                    f"read again. {error}"
                 ) from error
             except KafkaError as error:
                 raise RemoteStorageError(

@@ -1,4 +1,4 @@
-"""The PySpark data source `ottla-tier`; see the package."""
+"""The PySpark data source `ottla-tier`: its columns, its reader, and the filters that it understands."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
@@ -22,7 +22,8 @@ from ottla.remote.spark_source.options import InvalidOption, TierOptions
 from ottla.remote.spark_source.planning import Part, plan
 from ottla.remote.spark_source.reading import read_parts, store_of
 
-#: As Spark's Kafka connector has them; the last two only if an option, or the query's own schema, asks for them.
+#: The columns, as Spark's Kafka connector has them; `_HEADERS` and `_LEADER_EPOCH` are added only if an option, or the
+#: query's own schema, has them.
 _FIELDS: Final = (
     StructField("key", BinaryType()),
     StructField("value", BinaryType()),
@@ -49,21 +50,27 @@ _COMPARISONS: Final = {
 
 
 class TierDataSource(DataSource):
-    """See the package. Registered by `spark.dataSource.register`."""
+    """The data source `ottla-tier`: the history of topics straight from the object store.
+
+    `spark.dataSource.register` registers it.
+    """
 
     @classmethod
     def name(cls) -> str:
-        """As in `spark.read.format`."""
+        """Return the name of the format for `spark.read.format`."""
         return "ottla-tier"
 
     def schema(self) -> StructType:
-        """All columns that the options ask for. Raises InvalidConfig."""
+        """Return all columns that the options select. Raises InvalidConfig."""
         options = TierOptions.of(self.options)
         more = [_HEADERS] * options.has_headers + [_LEADER_EPOCH] * options.has_leader_epoch
         return StructType([*_FIELDS, *more])
 
     def reader(self, schema: StructType) -> "TierReader":
-        """A reader of these columns: `.schema("offset bigint, value binary")` reads two. Raises InvalidConfig."""
+        """Return a reader of these columns: `.schema("offset bigint, value binary")` reads two.
+
+        Raises InvalidConfig.
+        """
         options = TierOptions.of(self.options)
         return (FilteringReader if options.pushes_filters else TierReader)(options, schema)
 
@@ -78,12 +85,12 @@ class TierReader(DataSourceReader):
         self._bounds = Bounds()
 
     def partitions(self) -> Sequence[InputPartition]:
-        """One for each task; its value are the parts of copies that it reads."""
+        """Return one partition for each task; its value is the parts of copies that the task reads."""
         tasks = plan(store_of(self._options.store), self._options, self._bounds)
         return [InputPartition(parts) for parts in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[object]:
-        """The rows of a task, as Arrow batches."""
+        """Yield the rows of a task, as Arrow batches."""
         parts: list[Part] | None = partition.value
         return read_parts(
             store_of(self._options.store), parts or (), to_arrow_schema(self._schema, timezone="UTC")
@@ -91,14 +98,15 @@ class TierReader(DataSourceReader):
 
 
 class FilteringReader(TierReader):
-    """As the other one, but the query's filters leave out parts of copies.
+    """A reader that leaves out the parts of copies which the query's filters exclude.
 
-    Only if an option asks for it: Spark 4.2.0 plans a frame with the first filters that are pushed, and reads the same tasks for
-    the frame's later queries without any, which then lack rows. It keeps that plan in the frame's table.
+    Used only with the option pushFilters: Spark 4.2.0 plans a frame with the first filters that are pushed,
+    and reads the same tasks for the frame's later queries without any, which then lack rows. It keeps that
+    plan in the frame's table.
     """
 
     def pushFilters(self, filters: list[datasource.Filter]) -> Iterable[datasource.Filter]:  # noqa: N802 (Spark's name)
-        """All filters are returned: Spark evaluates them again."""
+        """Narrow the bounds by the filters, and return all of them: Spark evaluates them again."""
         self._bounds = self._bounds.within(found for each in filters if (found := _understood(each)))
         return filters
 
@@ -113,7 +121,7 @@ def _understood(condition: datasource.Filter) -> Filter | None:
 
 
 def _check_columns(schema: StructType) -> None:
-    """Raise InvalidOption for a column that there is not."""
+    """Raise InvalidOption for an unknown column, or one of another type."""
     known = {each.name: each.dataType for each in (*_FIELDS, _HEADERS, _LEADER_EPOCH)}
     for field in schema.fields:
         if known.get(field.name) != field.dataType:

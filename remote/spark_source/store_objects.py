@@ -1,10 +1,11 @@
-"""The copies of topics by the objects of the store alone: no broker is asked.
+"""The copies of topics, by the objects of the store alone: no broker is needed.
 
-Each copy's metadata is made from four of its objects. What only `__remote_log_metadata` and the leaders know is unknown:
+Each copy's metadata is made from four of its objects. The information that only `__remote_log_metadata` and the leaders
+have is missing:
 
 - a copy counts as soon as all its objects are there, also if retention is about to delete it;
-- the history begins where the newest copy's leader epochs begin, which was the log start when it was copied: records that
-  were deleted since are read as long as the store has them;
+- the history begins where the newest copy's leader epochs begin, which was the log start when it was copied:
+  records that were deleted since are read as long as the store has them;
 - a branch that an unclean election has given up counts until the new leader has copied a segment.
 """
 
@@ -15,6 +16,7 @@ from typing import Final
 from uuid import UUID
 
 from ottla.protocol.errors import InvalidConfig
+from ottla.protocol.kafka_uuid import to_text
 from ottla.remote.errors import RemoteStorageError
 from ottla.remote.rebuilding import NotRebuilt, finished, metadata_of
 from ottla.remote.segment_metadata import RemoteLogSegmentMetadata, TopicIdPartition
@@ -23,23 +25,25 @@ from ottla.remote.spark_source.options import InvalidOption
 from ottla.remote.storage_manager import RemoteStorageManager
 from ottla.remote.stores.object_storage import ListedObject, ObjectStorage
 from ottla.remote.stores.stored_segments import StoredSegment, StoredSegments
-from ottla.storage.kafka_uuid import to_text
 
 _LOG: Final = getLogger(__name__)
-#: Reads of the store at a time.
+#: The number of reads of the store at a time.
 _THREADS: Final = 16
-#: Of metadata that is not written anywhere.
+#: The broker id in metadata that is not written anywhere.
 _NO_BROKER: Final = -1
 
 
 def copies_in(
     manager: RemoteStorageManager, topics: Sequence[str], topic_id: UUID | None
 ) -> Iterator[PartitionCopies]:
-    """The copies of all partitions that the store has of these topics. Raises RemoteStorageError, InvalidConfig."""
+    """Yield the copies of all partitions that the store has of these topics.
+
+    Raises RemoteStorageError, InvalidConfig.
+    """
     if not isinstance(manager, ObjectStorage):
         raise InvalidConfig(
-            f"The objects of {type(manager).__name__} cannot be listed: set kafka.bootstrap.servers, so that the metadata is read "
-            "from the cluster."
+            f"The objects of {type(manager).__name__} cannot be listed: set kafka.bootstrap.servers, "
+            "so that the metadata is read from the cluster."
         )
     for topic in topics:
         yield from _copies_of(manager, topic, topic_id)

@@ -1,7 +1,7 @@
-"""The copies of topics by the records of `__remote_log_metadata`, and the bounds of their logs as the leaders report them.
+"""The copies of topics, by the records of `__remote_log_metadata`, and the bounds of their logs, by the leaders.
 
-Brokers are asked for nothing else: the metadata partitions of these topics are read once, with confluent-kafka, which knows all
-security protocols: `kafka.security.protocol` and the like are librdkafka's settings.
+Nothing else is requested from brokers: the metadata partitions of these topics are read once, with confluent-kafka,
+which has all security protocols: `kafka.security.protocol` and the like are librdkafka's settings.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from ottla.protocol import types
 from ottla.protocol.errors import MalformedMessage
+from ottla.protocol.kafka_uuid import from_text, to_text
 from ottla.protocol.remote.record_codec import UnknownRemoteLogMetadata
 from ottla.remote.errors import RemoteStorageError
 from ottla.remote.known_copies import KnownCopies
@@ -22,11 +23,10 @@ from ottla.remote.spark_source.copies import PartitionCopies
 from ottla.remote.topic_metadata.partitioner import metadata_partition
 from ottla.remote.topic_metadata.records import from_value
 from ottla.remote.topic_metadata.topic import TOPIC
-from ottla.storage.kafka_uuid import from_text, to_text
 
 _LOG: Final = getLogger(__name__)
 
-#: For one answer of the cluster, and without any record of the metadata.
+#: The longest wait for one response of the cluster, and for a record of the metadata.
 _TIMEOUT_S: Final = 30.0
 _RECORDS_AT_ONCE: Final = 10_000
 #: Offsets are not committed, and the library demands a name.
@@ -34,13 +34,13 @@ _GROUP: Final = "ottla-tier"
 
 
 class ClusterUnusable(RemoteStorageError):
-    """The cluster cannot be asked; the message says why."""
+    """The cluster cannot be read; the message has the reason."""
 
 
 def copies_by_records(
     settings: Mapping[str, str], topics: Sequence[str], topic_id: UUID | None
 ) -> Iterator[PartitionCopies]:
-    """The copies of all partitions of these topics. `settings` are librdkafka's. Raises ClusterUnusable.
+    """Yield the copies of all partitions of these topics. `settings` are librdkafka's. Raises ClusterUnusable.
 
     The records are read before the logs' bounds: a copy that retention deletes meanwhile is before the log start.
     """
@@ -67,7 +67,7 @@ def copies_by_records(
 
 
 def _partitions_of(admin: AdminClient, topics: Sequence[str]) -> list[TopicIdPartition]:
-    """By topic and number."""
+    """Return the partitions of these topics, by topic and number. Raises ClusterUnusable."""
     found = []
     for topic, future in admin.describe_topics(
         TopicCollection(list(topics)), request_timeout=_TIMEOUT_S
@@ -84,7 +84,7 @@ def _partitions_of(admin: AdminClient, topics: Sequence[str]) -> list[TopicIdPar
 
 
 def _known_copies(settings: Mapping[str, str], partitions: Collection[TopicIdPartition]) -> KnownCopies:
-    """All records of the metadata partitions of these partitions, applied."""
+    """Return the copies by all records of the metadata partitions of these partitions."""
     known = KnownCopies()
     consumer = Consumer(
         {
@@ -120,7 +120,7 @@ def _apply(consumer: Consumer, ranges: Mapping[int, tuple[int, int]], known: Kno
     """Apply the records [start, end) of these metadata partitions."""
     left = {number: end - start for number, (start, end) in ranges.items()}
     while left:
-        # Returns when it has so many: no more than there are, else it waits for the rest of its time.
+        # Returns when it has so many records: with a larger number than there are it would wait for its whole timeout.
         messages = consumer.consume(min(sum(left.values()), _RECORDS_AT_ONCE), timeout=_TIMEOUT_S)
         if not messages:
             raise ClusterUnusable(
@@ -146,7 +146,7 @@ def _apply(consumer: Consumer, ranges: Mapping[int, tuple[int, int]], known: Kno
 def _offsets(
     admin: AdminClient, partitions: Collection[TopicIdPartition], spec: OffsetSpec
 ) -> dict[TopicIdPartition, int]:
-    """What the leaders report; without those of partitions that have no leader."""
+    """Return the offsets that the leaders report, without those of partitions that have no leader."""
     asked = {TopicPartition(*each.topic_partition): each for each in partitions}
     found = {}
     futures = admin.list_offsets(dict.fromkeys(asked, spec), request_timeout=_TIMEOUT_S)

@@ -1,7 +1,7 @@
 """InterruptedUploads: aborts the uploads in parts that a copy has left, where the credentials allow it.
 
-A bucket may grant putting, getting and deleting objects only. That is enough for a tier: its objects are deleted, and what is
-left of an upload whose process was killed is the bucket's own to remove, by a rule of its life cycle
+A bucket may grant putting, getting and deleting objects only. That is enough for a tier: its objects are
+deleted, and the bucket itself removes the parts of an upload whose process was killed, by a rule of its life cycle
 (AbortIncompleteMultipartUpload). Were the refusal a failure, no deletion would ever be complete.
 """
 
@@ -18,11 +18,11 @@ REFUSED: Final = frozenset({"AccessDenied", "AllAccessDisabled", "MethodNotAllow
 
 
 class RequestRefused(RemoteStorageError):
-    """The store refuses this kind of request; see `REFUSED`."""
+    """The store refuses this kind of request, now and later, with a code of `REFUSED`."""
 
 
 class InterruptedUploads:
-    """See the module. [any thread]"""
+    """Aborts interrupted uploads in parts; a store that refuses this is reported once. [any thread]"""
 
     def __init__(self, abort: Callable[[str], None]) -> None:
         """`abort` lists the uploads to a key and aborts them; raises RemoteStorageError."""
@@ -38,6 +38,7 @@ class InterruptedUploads:
                 self._is_reported = True
                 _LOG.warning(
                     "uploads in parts that were interrupted cannot be aborted (s3:ListBucketMultipartUploads, "
-                    "s3:AbortMultipartUpload): a life-cycle rule AbortIncompleteMultipartUpload of the bucket removes them: %s",
+                    "s3:AbortMultipartUpload): a life-cycle rule AbortIncompleteMultipartUpload of the bucket removes "
+                    "them: %s",
                     error,
                 )

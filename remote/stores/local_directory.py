@@ -2,19 +2,20 @@
 
     <dir>/kafka-tiered-storage/<key>            the keys of `ottla.remote.stores.object_storage`
 
-A folder whose name is longer than a file system allows, as with a topic's name of more than 230 characters, is two: the first
-200 characters and a tilde, which no name of a topic has, and in it the rest.
+A folder whose name is longer than a file system allows, as with a topic's name of more than 230 characters,
+is two: the first 200 characters and a tilde, which no name of a topic has, and in it the rest.
 
 Brokers of Kafka with LocalTieredStorage may share the directory. A file is written under its final name: it is not read
-before its metadata says that the copy is finished, and by then all of it is flushed to the disk: the files of a copy together,
-as one at a time costs a commit of the file system's journal for each.
+before its metadata says that the copy is finished, and by then all of it is flushed to the disk: the files of
+a copy together, as one at a time costs a commit of the file system's journal for each.
 
-Only a broker that has had no remote tier before creates the directory (`create`). Where it is missing later its file system is
-not mounted: each operation fails with RetriableRemoteStorageError until it is back. What was written below the mount
-point would be hidden by the next mount, and what counts as deleted would be back, without metadata.
+Only a broker that has had no remote tier before creates the directory (`create`). Where it is missing later
+its file system is not mounted: each operation fails with RetriableRemoteStorageError until it is back. Files
+that were written below the mount point would be hidden by the next mount, and files that count as deleted
+would be back, without metadata.
 
-Source: LocalTieredStorage of Kafka 4.3.1's tests. Differs: files are flushed, and the directory of a partition is removed
-with its last segment.
+Source: LocalTieredStorage of Kafka 4.3.1's tests. Differs: files are flushed, and the directory of a
+partition is removed with its last segment.
 """
 
 import errno
@@ -32,14 +33,14 @@ from ottla.remote.storage_manager import IndexType, LogSegmentData, RemoteStream
 from ottla.remote.stores.metered_body import PIECE_BYTES
 from ottla.remote.stores.object_storage import ListedObject, ObjectStorage, Source, key_of
 
-#: As in `ottla.remote.plugins`, which imports no store.
+#: The directory of the tier, as `ottla.remote.plugins` has it, which imports no store.
 ROOT: Final = "kafka-tiered-storage"
 #: The setting that names the directory: `rsm.config.dir`.
 DIR: Final = "dir"
 
-#: A folder and a name.
+#: The parts of a key: a folder and a name.
 _KEY_PARTS: Final = 2
-#: NAME_MAX of Linux; of a longer name, so much is the outer folder's.
+#: NAME_MAX of Linux; the part of a longer name that is the outer folder's.
 _MAX_NAME_BYTES: Final = 255
 _OUTER_BYTES: Final = 200
 _OUTER_END: Final = "~"
@@ -50,10 +51,10 @@ _NOT_COPIED: Final = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP,
 
 
 class LocalDirectory(ObjectStorage):
-    """See the module."""
+    """A storage manager that keeps segments as files below a directory, as Kafka's LocalTieredStorage."""
 
     def configure(self, configs: Mapping[str, object]) -> None:
-        """`dir`: the directory."""
+        """Configure the directory: the setting `dir`. Raises InvalidConfig."""
         directory = configs.get(DIR)
         if not isinstance(directory, str) or not directory:
             raise InvalidConfig(
@@ -62,7 +63,7 @@ class LocalDirectory(ObjectStorage):
         self._root = Path(directory) / ROOT
 
     def create(self) -> None:
-        """See RemoteStorageManager."""
+        """Create the directory of the tier, if it is missing. Raises InvalidConfig."""
         try:
             self._root.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -71,16 +72,16 @@ class LocalDirectory(ObjectStorage):
             ) from error
 
     def open(self) -> None:
-        """See RemoteStorageManager."""
+        """Open the store, if its directory is there. Raises RetriableRemoteStorageError."""
         with _opened(self._root):
             super().open()
 
     def open_store(self) -> "DirectoryStore":
-        """See ObjectStorage."""
+        """Return the store of files below the directory."""
         return DirectoryStore(self._root)
 
     def copy_log_segment_data(self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData) -> None:
-        """See RemoteStorageManager."""
+        """Copy the segment and its indexes, and flush all files together. Raises RemoteStorageError."""
         super().copy_log_segment_data(metadata, data)
         without = IndexType.TRANSACTION if data.transaction_index is None else None
         keys = (key_of(metadata), *(key_of(metadata, each) for each in IndexType if each is not without))
@@ -88,13 +89,13 @@ class LocalDirectory(ObjectStorage):
 
 
 class DirectoryStore:
-    """Objects as files below a directory: a key is a folder and a name."""
+    """An object store of files below a directory: a key is a folder and a name."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
 
     def put(self, key: str, source: Source) -> None:
-        """Write the file, for `_flush`. A copy that fails leaves a part of it, until it is deleted."""
+        """Write the file, without flushing it. A copy that fails leaves a part of it, until it is deleted."""
         path = self._path(key)
         with _opened(self._root), _storage_errors(key):
             if not path.parent.exists():
@@ -111,7 +112,7 @@ class DirectoryStore:
                     _copy(source.file, target, start, end)
 
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> RemoteStream:
-        """A stream of the file."""
+        """Return a stream of the file's bytes [start, end)."""
         path = self._path(key).relative_to(self._root)
         with _opened(self._root) as root, _storage_errors(key):
             file = FileIO(str(path), opener=lambda name, flags: os.open(name, flags, dir_fd=root))
@@ -134,7 +135,7 @@ class DirectoryStore:
                         break
 
     def list(self, prefix: str = "") -> Iterator[ListedObject]:
-        """All files that are there now; those that are removed meanwhile are left out."""
+        """Yield all files that are there now; those that are removed meanwhile are left out."""
         with _opened(self._root), _storage_errors(prefix):
             for folder, directory in _folders(self._root):
                 if f"{folder}/".startswith(prefix[: prefix.find("/") + 1]):
@@ -146,10 +147,10 @@ class DirectoryStore:
                                 yield ListedObject(key, found.st_size, found.st_mtime_ns // 1_000_000)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no file stays open between calls."""
 
     def _path(self, key: str) -> Path:
-        """Raises RemoteStorageError for a key that is not the name of a file in a folder of the store."""
+        """Return the path of a key. Raises RemoteStorageError unless it is a name in a folder of the store."""
         parts = key.split("/")
         if len(parts) != _KEY_PARTS or "\0" in key or any(each in ("", ".", "..") for each in parts):
             raise RemoteStorageError(f"{key!r} is no name of an object in a directory")
@@ -158,7 +159,10 @@ class DirectoryStore:
 
 @contextmanager
 def _opened(root: Path) -> Iterator[int]:
-    """A descriptor of the root, whose file system stays mounted meanwhile. Raises RetriableRemoteStorageError without it."""
+    """Yield a descriptor of the root, whose file system stays mounted meanwhile.
+
+    Raises RetriableRemoteStorageError if the root is missing.
+    """
     try:
         fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError as error:
@@ -181,14 +185,14 @@ def _path_of(root: Path, key: str) -> Path:
 
 
 def _outer(directory: Path, root: Path) -> Iterator[Path]:
-    """The folders that hold `directory`, up to the root."""
+    """Yield the folders that hold `directory`, up to the root."""
     while directory != root:
         directory = directory.parent
         yield directory
 
 
 def _folders(root: Path) -> Iterator[tuple[str, Path]]:
-    """The folders by their names in keys, in order."""
+    """Yield the folders by their names in keys, in order."""
     found = {each.name: each for each in root.iterdir()}
     for name in [each for each in found if each.endswith(_OUTER_END)]:
         outer = found.pop(name)
@@ -197,7 +201,10 @@ def _folders(root: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _files_in(directory: Path) -> list[Path]:
-    """None of what is no directory, or is removed meanwhile: with a partition's last segment, by any broker."""
+    """Return the files of a directory; none if it is no directory, or is removed meanwhile.
+
+    Any broker may remove it, with a partition's last segment.
+    """
     try:
         return sorted(directory.iterdir())
     except (FileNotFoundError, NotADirectoryError):
@@ -212,7 +219,7 @@ def _flush(paths: Sequence[Path]) -> None:
 
 
 class _FileStream:
-    """The next bytes of a file, at most `left`, or all."""
+    """A stream of the next bytes of a file, at most `left`, or all."""
 
     def __init__(self, key: str, file: FileIO, left: int | None) -> None:
         self._key = key
@@ -220,7 +227,7 @@ class _FileStream:
         self._left = left
 
     def read(self, size: int = -1, /) -> bytes:
-        """See RemoteStream."""
+        """Return up to `size` bytes, or all that remain; empty at the end only. Raises RemoteStorageError."""
         if self._left is not None:
             size = self._left if size < 0 else min(size, self._left)
         with _storage_errors(self._key):
@@ -230,7 +237,7 @@ class _FileStream:
         return data
 
     def readinto1(self, buffer: memoryview, /) -> int:
-        """See `ottla.remote.storage_manager.filling`."""
+        """Read into the buffer; return the number of bytes, 0 at the end only. Raises RemoteStorageError."""
         with _storage_errors(self._key):
             size = self._file.readinto(buffer if self._left is None else buffer[: self._left])
         if self._left is not None:
@@ -238,12 +245,12 @@ class _FileStream:
         return size
 
     def close(self) -> None:
-        """See RemoteStream."""
+        """Close the file of the stream."""
         self._file.close()
 
 
 def _pieces(source: Source) -> Iterator[tuple[int, int]]:
-    """The ranges [start, end) of the file, each after it was reported."""
+    """Yield the ranges [start, end) of the file, each after it was reported."""
     for start in range(0, source.size_bytes, PIECE_BYTES):
         end = min(start + PIECE_BYTES, source.size_bytes)
         source.on_bytes(end - start)
@@ -251,7 +258,7 @@ def _pieces(source: Source) -> Iterator[tuple[int, int]]:
 
 
 def _copy(file: BinaryIO, target: FileIO, start: int, end: int) -> None:
-    """The bytes [start, end): by the kernel, which may share the blocks of the file system, or through memory."""
+    """Copy the bytes [start, end): by the kernel, which may share the blocks of the file system, or through memory."""
     while start < end:
         copied = _copy_in_kernel(file, target, start, end)
         if copied is None:
@@ -264,7 +271,7 @@ def _copy(file: BinaryIO, target: FileIO, start: int, end: int) -> None:
 
 
 def _copy_in_kernel(file: BinaryIO, target: FileIO, start: int, end: int) -> int | None:
-    """The number of bytes copied, 0 at the file's end; None: the kernel does not copy between these files."""
+    """Return the number of bytes copied, 0 at the file's end; None: the kernel does not copy between these files."""
     if isinstance(file, BytesIO):
         return None
     try:

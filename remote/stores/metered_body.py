@@ -1,7 +1,9 @@
-"""MeteredBody: a part of a file as the body of a request; each piece is reported before it is sent (`LogSegmentData.on_bytes`).
+"""MeteredBody: a part of a file as the body of a request; each piece is reported before it is sent.
 
-A client of a store may read a body several times: for its checksum, for its signature, and to send it. Only the last one
-takes bandwidth, so only that is reported: `begin_sending` is called before it.
+`LogSegmentData.on_bytes` receives the reports.
+
+A client of a store may read a body several times: for its checksum, for its signature, and to send it. Only
+the last one takes bandwidth, so only that is reported: `begin_sending` is called before it.
 """
 
 from collections.abc import Callable
@@ -26,19 +28,20 @@ class MeteredBody(RawIOBase):
         self._size_bytes = size_bytes
         self._on_bytes = on_bytes
         self._position = 0
-        #: None: something else may have read the file before. Clients send 16 KiB at a time: a seek each would be a third.
+        #: The file's position after the last read; None: unknown, as other code may have read the file
+        #: before. Clients send 16 KiB at a time: a seek before each read would take a third of its time.
         self._source_position: int | None = None
-        #: None before sending; then the bytes that were reported, of which some are not read yet.
+        #: The number of bytes that were reported, of which some are not read yet; None before sending.
         self._reported_bytes: int | None = None
-        #: What a read has raised: clients wrap it in an error of theirs.
+        #: The exception of the last failed read: clients wrap it in an error of theirs.
         self.failure: BaseException | None = None
 
     def begin_sending(self) -> None:
-        """The reads that follow are sent."""
+        """Report the bytes of all reads from now on: they are sent."""
         self._reported_bytes = 0
 
     def read(self, size: int = -1, /) -> bytes:
-        """Up to `size` bytes; empty at the end. Waits, and raises, as `on_bytes` does."""
+        """Return up to `size` bytes; empty at the end. Waits, and raises, as `on_bytes` does."""
         left = self._size_bytes - self._position
         wanted = left if size < 0 else min(size, left)
         if not wanted:
@@ -66,11 +69,11 @@ class MeteredBody(RawIOBase):
             self._reported_bytes += piece
 
     def seekable(self) -> bool:
-        """As of a file."""
+        """Return True: the body can be read again from any position."""
         return True
 
     def seek(self, offset: int, whence: int = SEEK_SET, /) -> int:
-        """As of a file."""
+        """Set the position of the next read, and return it."""
         base = {SEEK_SET: 0, SEEK_CUR: self._position, SEEK_END: self._size_bytes}[whence]
         self._position = base + offset
         return self._position

@@ -1,7 +1,8 @@
-"""MinioStorage: MinIO and compatible stores as remote tier, by the minio client: a tenth of boto3's memory and start-up time.
+"""MinioStorage: MinIO and compatible stores as remote tier, by the minio client.
 
-The settings are in `s3_settings.py` (`endpoint` is required, `path.style` has no meaning), the keys in `object_storage.py`.
-Multipart uploads and errors are as in `s3_store.py`; but the client has one part of each copy in memory while it sends it.
+The client takes a tenth of boto3's memory and start-up time. The settings are in `s3_settings.py` (`endpoint`
+is required, `path.style` has no meaning), the keys in `object_storage.py`. Multipart uploads and errors are
+as in `s3_store.py`; but the client has one part of each copy in memory while it sends it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -36,7 +37,7 @@ from ottla.remote.stores.response_body import PooledResponse, ResponseBody, unme
 from ottla.remote.stores.s3_settings import S3Settings
 from ottla.storage.file_names import LOG
 
-#: What a copy has in memory.
+#: The default size of a part, which a copy has in memory.
 _PART_BYTES: Final = 16 * 1024 * 1024
 _NOT_FOUND: Final = frozenset({"NoSuchKey", "NoSuchObject", "NotFound"})
 _TRANSIENT: Final = frozenset(
@@ -46,10 +47,13 @@ _TRANSIENT: Final = frozenset(
 
 
 class MinioStorage(ObjectStorage):
-    """See the module."""
+    """A storage manager on a bucket of MinIO or a compatible store, by the minio client."""
 
     def configure(self, configs: Mapping[str, object]) -> None:
-        """See `s3_settings`. Nothing is requested of the store: it may be down when a broker starts."""
+        """Parse the `rsm.config.*` settings. Raises InvalidConfig.
+
+        Nothing is requested of the store: it may be down when a broker starts.
+        """
         settings = S3Settings.parse(configs)
         if settings.endpoint is None:
             raise InvalidConfig("rsm.config.endpoint is not set: set it to the store's http(s):// URL")
@@ -58,11 +62,11 @@ class MinioStorage(ObjectStorage):
 
     @property
     def request_timeout_s(self) -> float:
-        """See RemoteStorageManager."""
+        """The longest time, in seconds, that one request waits for an answer."""
         return self._settings.request_timeout_s
 
     def open_store(self) -> ObjectStore:
-        """See ObjectStorage."""
+        """Return a store with a client of the settings. Requests nothing."""
         settings, url = self._settings, self._endpoint
         pool = _MeteredPool(
             timeout=urllib3.Timeout(connect=settings.request_timeout_s, read=settings.request_timeout_s),
@@ -74,8 +78,8 @@ class MinioStorage(ObjectStorage):
             access_key, secret_key = settings.credentials
             provider: Provider = StaticProvider(access_key, secret_key.value)
         else:
-            # By default the client waits for an instance's metadata service without a limit, and six times. A service that is
-            # busy for a moment must not end a copy.
+            # By default the client waits for an instance's metadata service without a limit, and six times. A
+            # service that is busy for a moment must not end a copy.
             roles = urllib3.PoolManager(
                 timeout=settings.request_timeout_s,
                 retries=urllib3.Retry(
@@ -96,14 +100,17 @@ class MinioStorage(ObjectStorage):
 
 
 class _MeteredPool(urllib3.PoolManager):
-    """Reports the pieces of a body before it sends them: the client itself takes bodies only as bytes."""
+    """A pool of connections that reports the pieces of a body before it sends them.
+
+    The client itself takes bodies only as bytes.
+    """
 
     def __init__(self, **settings: Any) -> None:  # noqa: ANN401 (those of PoolManager)
         super().__init__(**settings)
         self._upload = local()
 
     def send(self, on_bytes: Callable[[int], None], request: Callable[[], object]) -> None:
-        """Call `request`; what it sends is reported. Raises what `on_bytes` raises."""
+        """Call `request`, and report the pieces of the body that it sends. Raises the exception of `on_bytes`."""
         self._upload.on_bytes, self._upload.failure = on_bytes, None
         try:
             request()
@@ -114,8 +121,14 @@ class _MeteredPool(urllib3.PoolManager):
         finally:
             del self._upload.on_bytes
 
-    def urlopen(self, method: str, url: str, redirect: bool = True, **kw: Any) -> urllib3.BaseHTTPResponse:  # type: ignore[override]  # noqa: ANN401
-        """See PoolManager."""
+    def urlopen(  # type: ignore[override]
+        self,
+        method: str,
+        url: str,
+        redirect: bool = True,
+        **kw: Any,  # noqa: ANN401 (those of PoolManager)
+    ) -> urllib3.BaseHTTPResponse:
+        """Send a request; the body of a PUT within `send` is metered."""
         on_bytes = getattr(self._upload, "on_bytes", None)
         if on_bytes is None or method != "PUT" or not kw.get("body"):
             return super().urlopen(method, url, redirect=redirect, **kw)
@@ -128,7 +141,7 @@ class _MeteredPool(urllib3.PoolManager):
 
 
 class MinioStore:
-    """The objects of a bucket below a prefix."""
+    """An object store on the objects of a bucket below a prefix, by the minio client."""
 
     def __init__(self, client: Minio, settings: S3Settings, pool: _MeteredPool) -> None:
         self._client = client
@@ -139,7 +152,7 @@ class MinioStore:
         self._pool = pool
 
     def put(self, key: str, source: Source) -> None:
-        """Upload at once, or in parts if the file is large; a failed upload leaves nothing."""
+        """Upload an object at once, or in parts if the file is large; a failed upload leaves nothing."""
         # Read for the parts, not to be sent: the client copies each part, and then sends the copy.
         file = MeteredBody(source.file, size_bytes=source.size_bytes, on_bytes=source.on_bytes)
         part_size = self._part_size_bytes if source.has_parts else max(source.size_bytes, MIN_PART_SIZE)
@@ -156,12 +169,12 @@ class MinioStore:
                 ),
             )
         if source.size_bytes > part_size:
-            # As in s3_store.py: of an attempt whose process was killed.
+            # As in s3_store.py: the parts of an attempt whose process was killed.
             with suppress(RemoteStorageError):
                 self._uploads.abort(self._prefix + key)
 
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> RemoteStream:
-        """A stream of the response's body."""
+        """Return a stream of the response's body."""
         with _storage_errors(key):
             if start == end:  # which no HTTP range can express
                 self._client.stat_object(self._bucket, self._prefix + key)
@@ -178,7 +191,7 @@ class MinioStore:
         return ResponseBody(key, body, size, _storage_errors)
 
     def delete(self, keys: Iterable[str]) -> None:
-        """DeleteObjects, in requests of up to 1,000 keys; then uploads in parts that were interrupted are aborted."""
+        """Delete objects, in requests of up to 1,000 keys, and abort their interrupted uploads in parts."""
         keys = list(keys)
         with _storage_errors("a deletion"):
             for error in self._client.remove_objects(
@@ -192,14 +205,14 @@ class MinioStore:
                 self._uploads.abort(self._prefix + key)
 
     def _abort_uploads(self, name: str) -> None:
-        """Abort what is uploaded in parts to this object. The client has these requests for its own use only."""
+        """Abort the uploads in parts to this object. The client has these requests for its own use only."""
         with _storage_errors(name):
             found = self._client._list_multipart_uploads(self._bucket, prefix=name)
             for each in found.uploads:
                 self._client._abort_multipart_upload(self._bucket, name, str(each.upload_id))
 
     def list(self, prefix: str = "") -> Iterator[ListedObject]:
-        """ListObjectsV2, page by page."""
+        """Yield the objects whose keys begin with `prefix`, page by page (ListObjectsV2)."""
         with _storage_errors(f"{self._bucket}/{self._prefix}{prefix}"):
             for each in self._client.list_objects(self._bucket, prefix=self._prefix + prefix, recursive=True):
                 assert each.last_modified is not None, each.object_name  # of an object, not of a folder
@@ -210,7 +223,7 @@ class MinioStore:
                 )
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections of the pool."""
         self._pool.clear()
 
 
@@ -231,8 +244,8 @@ def _storage_errors(key: str) -> Iterator[None]:
         raise RetriableRemoteStorageError(f"{key}: {error}") from error
     except ValueError as error:  # of the client's own, mostly
         raise RemoteStorageError(
-            f"{key}: {error}. Without access.key and secret.key, credentials are those of the environment (AWS_ACCESS_KEY_ID, "
-            "AWS_SECRET_ACCESS_KEY; MINIO_ACCESS_KEY, MINIO_SECRET_KEY) or of the instance's role"
+            f"{key}: {error}. Without access.key and secret.key, credentials are those of the environment "
+            "(AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY; MINIO_ACCESS_KEY, MINIO_SECRET_KEY) or of the instance's role"
         ) from error
     except MinioException as error:
         raise RemoteStorageError(f"{key}: {error}") from error

@@ -1,13 +1,13 @@
 """ObjectStorage: a RemoteStorageManager on any store of named objects.
 
-    <topic>-<partition>-<topic id>/                              as the folder of a log, and the topic's id
+    <topic>-<partition>-<topic id>/                              the name of the log's folder, and the topic's id
         <base offset>-<segment id>.log                           the bytes of the segment, unchanged
         <base offset>-<segment id>.index .timeindex .txnindex    its indexes, unchanged
         <base offset>-<segment id>.snapshot                      the producer state at its end
         <base offset>-<segment id>.leader_epoch_checkpoint       the leader epochs up to its end
 
-Offsets have 20 digits, ids Kafka's 22 characters. The names do not change between versions: other tools read them, and a
-bucket may be copied to another store. Source of the names: Kafka's LocalTieredStorage.
+Offsets have 20 digits, ids Kafka's 22 characters. The names do not change between versions: other tools read
+them, and a bucket may be copied to another store. Source of the names: Kafka's LocalTieredStorage.
 
 A name never leads out of its folder: a topic's name that no topic can have makes no key, and a name in the store that
 `key_of` would not make again is none of a copy.
@@ -21,13 +21,13 @@ from threading import Lock
 from typing import BinaryIO, Final, NamedTuple, Protocol
 
 from ottla.protocol.errors import InvalidTopic
+from ottla.protocol.kafka_uuid import TEXT_LENGTH, from_text, to_text
 from ottla.protocol.topic_names import check_topic_name
 from ottla.protocol.types import MAX_OFFSET
 from ottla.remote.errors import RemoteStorageError
 from ottla.remote.segment_metadata import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
 from ottla.remote.storage_manager import IndexType, LogSegmentData, RemoteStorageManager, RemoteStream
 from ottla.storage.file_names import LOG, of_offset
-from ottla.storage.kafka_uuid import TEXT_LENGTH, from_text, to_text
 
 _SUFFIXES: Final = (LOG, *(f".{each.value}" for each in IndexType))
 _KEY: Final = re.compile(
@@ -37,63 +37,72 @@ _KEY: Final = re.compile(
 
 
 class Source(NamedTuple):
-    """What an object is made of: the first `size_bytes` of a file."""
+    """The content of an object: the first `size_bytes` of a file."""
 
     file: BinaryIO
     size_bytes: int
-    #: See LogSegmentData.
+    #: Called before each piece is sent, as `LogSegmentData.on_bytes`.
     on_bytes: Callable[[int], None]
-    #: Whether it may be uploaded in parts. Indexes are not, so that the parts of a copy that was interrupted are those of
-    #: one key.
+    #: Whether the object may be uploaded in parts. Indexes are not, so that the parts of a copy that was
+    #: interrupted are those of one key.
     has_parts: bool = False
 
 
 class ObjectStore(Protocol):
-    """Objects by key. All methods wait, may be called by several threads, and raise the errors of `ottla.remote.errors`."""
+    """A store of objects by key; its methods wait, and may be called by several threads.
+
+    They raise the errors of `ottla.remote.errors`.
+    """
 
     def put(self, key: str, source: Source) -> None:
         """Store an object, or replace it: all of it, durably, or nothing."""
 
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> RemoteStream:
-        """The bytes [start, end) of an object, as many as there are. Raises RemoteResourceNotFound."""
+        """Return a stream of the bytes [start, end) of an object, as many as there are.
+
+        Raises RemoteResourceNotFound.
+        """
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete objects, and what an interrupted `put` has left of them; those that do not exist count as deleted."""
+        """Delete objects, and the remains of interrupted `put` calls; objects that do not exist count as deleted."""
 
     def list(self, prefix: str = "") -> Iterator["ListedObject"]:
-        """The objects whose keys begin with `prefix`, in order of the keys."""
+        """Yield the objects whose keys begin with `prefix`, in order of the keys."""
 
     def close(self) -> None:
-        """Release connections."""
+        """Release all connections. No call follows."""
 
 
 class ListedObject(NamedTuple):
-    """An object as a store lists it."""
+    """An object in a store's list: key, size and time of the last change."""
 
     key: str
     size_bytes: int
-    #: By the store's clock.
+    #: The time of the last change, by the store's clock.
     modified_ms: int
 
 
 class StoredObject(NamedTuple):
-    """An object of a segment, by its key."""
+    """An object of a copy: the segment's batches or one of its indexes, as its key names it."""
 
     segment_id: RemoteLogSegmentId
     start_offset: int
-    #: None for the segment's batches.
+    #: The kind of index; None for the segment's batches.
     index_type: IndexType | None
     size_bytes: int
     modified_ms: int = 0
 
     @property
     def key(self) -> str:
-        """Its name in the store."""
+        """The name of the object in the store."""
         return _key(self.segment_id, self.start_offset, self.index_type)
 
 
 class ObjectStorage(RemoteStorageManager):
-    """See the module. A subclass checks the settings in `configure`, which is cheap, and opens the store when it is used."""
+    """A storage manager on a store of named objects, opened when it is used.
+
+    A subclass checks the settings in `configure`, which is cheap.
+    """
 
     def __init__(self) -> None:
         self._store: ObjectStore | None = None
@@ -101,22 +110,25 @@ class ObjectStorage(RemoteStorageManager):
 
     @abstractmethod
     def open_store(self) -> ObjectStore:
-        """The store of the settings; called once, by `open` or the first call that needs it: a client takes half a second to import."""
+        """Open the store of the settings; called once, by `open` or the first call that needs it.
+
+        A client takes half a second to import.
+        """
 
     @property
     def store(self) -> ObjectStore:
-        """The store, once configured."""
+        """The object store, opened at the first use."""
         with self._opening:
             if self._store is None:
                 self._store = self.open_store()
             return self._store
 
     def open(self) -> None:
-        """See RemoteStorageManager."""
+        """Open the store, unless it is open."""
         _ = self.store
 
     def copy_log_segment_data(self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData) -> None:
-        """Copy the indexes, then the segment: what has the segment has all of it."""
+        """Copy the indexes, then the segment: a copy with its segment is complete."""
         files = {
             IndexType.OFFSET: data.offset_index,
             IndexType.TIMESTAMP: data.time_index,
@@ -141,7 +153,10 @@ class ObjectStorage(RemoteStorageManager):
     def fetch_log_segment(
         self, metadata: RemoteLogSegmentMetadata, *, start_position: int, end_position: int | None = None
     ) -> RemoteStream:
-        """See RemoteStorageManager."""
+        """Return a stream of the segment's bytes [start_position, end_position), or to its end.
+
+        Raises RemoteResourceNotFound.
+        """
         size = metadata.segment_size_bytes
         end = size if end_position is None else min(end_position, size)
         if start_position < 0 or (end_position is not None and end_position < start_position):
@@ -150,28 +165,28 @@ class ObjectStorage(RemoteStorageManager):
         return self.store.get(key_of(metadata), start=min(start_position, end), end=end)
 
     def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> RemoteStream:
-        """See RemoteStorageManager."""
+        """Return a stream of one index of the segment. Raises RemoteResourceNotFound."""
         return self.store.get(key_of(metadata, index_type))
 
     def delete_log_segment_data(self, metadata: RemoteLogSegmentMetadata) -> None:
-        """See RemoteStorageManager."""
+        """Delete the segment and its indexes; objects that do not exist count as deleted."""
         self.store.delete(key_of(metadata, each) for each in (None, *IndexType))
 
     def list_objects(self, partition: TopicIdPartition | None = None) -> Iterator[StoredObject]:
-        """All objects, or those of a partition; what has another kind of name is left out."""
+        """Yield all objects, or those of a partition; objects with other kinds of names are left out."""
         prefix = "" if partition is None else f"{folder_of(partition)}/"
         for listed in self.store.list(prefix):
             if (found := parse_key(*listed)) is not None:
                 yield found
 
     def close(self) -> None:
-        """See RemoteStorageManager."""
+        """Close the store, if it was opened."""
         if self._store is not None:
             self._store.close()
 
 
 def folder_of(partition: TopicIdPartition) -> str:
-    """The folder of a partition's objects.
+    """Return the folder of a partition's objects.
 
     >>> folder_of(TopicIdPartition.checked(from_text("AAAAAAAAAAAAAAAAAAAAAQ"), "orders", 3))
     'orders-3-AAAAAAAAAAAAAAAAAAAAAQ'
@@ -180,7 +195,10 @@ def folder_of(partition: TopicIdPartition) -> str:
 
 
 def key_of(metadata: RemoteLogSegmentMetadata, index_type: IndexType | None = None) -> str:
-    """The key of a segment's batches, or of one of its indexes. Raises RemoteStorageError for an invalid topic name."""
+    """Return the key of a segment's batches, or of one of its indexes.
+
+    Raises RemoteStorageError for an invalid topic name.
+    """
     return _key(metadata.segment_id, metadata.start_offset, index_type)
 
 
@@ -196,7 +214,7 @@ def _key(segment_id: RemoteLogSegmentId, start_offset: int, index_type: IndexTyp
 
 
 def parse_key(key: str, size_bytes: int, modified_ms: int = 0) -> StoredObject | None:
-    """The reverse of `key_of`; None for another kind of key.
+    """Return the object that a key names, the reverse of `key_of`; None for another kind of key.
 
     >>> parse_key("a-b-3-AAAAAAAAAAAAAAAAAAAAAQ/00000000000000004711-AAAAAAAAAAAAAAAAAAAAAg.timeindex", 24).start_offset
     4711

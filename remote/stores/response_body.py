@@ -8,18 +8,19 @@ import urllib3
 
 from ottla.remote.errors import RemoteStorageError, RetriableRemoteStorageError
 
-#: More than one read of a socket returns, and little enough that the allocator uses the same memory again.
+#: The most bytes of one read: more than a socket returns at once, and few enough that the allocator uses the
+#: same memory again.
 _PIECE_BYTES: Final = 256 * 1024
 
 
 class Response(Protocol):
-    """What both clients' responses have."""
+    """The reads that the responses of both clients have, boto3's and minio's."""
 
     def read(self, size: int, /) -> bytes:
-        """`size` bytes, or what remains; empty at the end, also where the connection broke."""
+        """Return `size` bytes, or the rest; empty at the end, also where the connection broke."""
 
     def read1(self, size: int, /) -> bytes:
-        """Up to `size` bytes, as soon as there are some; empty as above."""
+        """Return up to `size` bytes, as soon as there are some; empty at the end, also where the connection broke."""
 
     def close(self) -> None:
         """Close the connection, unless it was read to the end."""
@@ -32,29 +33,29 @@ class PooledResponse:
         self._response = response
 
     def read(self, size: int, /) -> bytes:
-        """See Response."""
+        """Return `size` bytes, or the rest; empty at the end, also where the connection broke."""
         return self._response.read(size, decode_content=False)
 
     def read1(self, size: int, /) -> bytes:
-        """See Response."""
+        """Return up to `size` bytes, as soon as there are some; empty at the end, also where the connection broke."""
         return self._response.read1(size, decode_content=False)
 
     def close(self) -> None:
-        """See Response."""
+        """Return the connection to the pool if the response was read to its end, else close it."""
         if self._response.length_remaining != 0:  # None: the store has not said how long it is
             self._response.close()
         self._response.release_conn()
 
 
 def unmeasured(key: str) -> RemoteStorageError:
-    """The error of a body without Content-Length, as from a proxy that compresses it: its end would not be known."""
+    """Return the error of a body without Content-Length, as from a proxy that compresses it: its end is not known."""
     return RemoteStorageError(
         f"{key}: the answer has no Content-Length: no proxy between broker and store may change bodies"
     )
 
 
 class ResponseBody:
-    """The next `size_bytes` of a response; a body that ends early is a retriable error, not the end.
+    """A stream of the next `size_bytes` of a response; a body that ends early is a retriable error, not the end.
 
     `errors(key)` is a context manager that translates the client's errors.
     """
@@ -72,12 +73,12 @@ class ResponseBody:
         self._errors = errors
 
     def read(self, size: int = -1, /) -> bytes:
-        """See RemoteStream."""
+        """Return up to `size` bytes, or all that remain; empty at the end only. Raises RemoteStorageError."""
         wanted = self._left if size < 0 else min(size, self._left)
         return b"" if self._response is None else self._next(self._response.read, wanted)
 
     def readinto1(self, buffer: memoryview, /) -> int:
-        """See `ottla.remote.storage_manager.filling`."""
+        """Read into the buffer; return the number of bytes, 0 at the end only. Raises RemoteStorageError."""
         if self._response is None:
             return 0
         data = self._next(self._response.read1, min(len(buffer), self._left, _PIECE_BYTES))
@@ -95,6 +96,6 @@ class ResponseBody:
         return data
 
     def close(self) -> None:
-        """See RemoteStream."""
+        """Release the connection, also before the end."""
         if self._response is not None:
             self._response.close()

@@ -5,8 +5,8 @@ from logging import getLogger
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-from ottla.protocol.config_def import ConfigDef, ConfigKey, ConfigType
-from ottla.protocol.config_values import Between, Password
+from ottla.config.config_def import ConfigDef, ConfigKey, ConfigType
+from ottla.config.config_values import Between, Password
 from ottla.protocol.errors import InvalidConfig
 
 _LOG: Final = getLogger(__name__)
@@ -37,24 +37,24 @@ SETTINGS: Final = ConfigDef(
 
 
 class S3Settings(NamedTuple):
-    """Parsed settings."""
+    """The parsed `rsm.config.*` settings of a store that speaks S3."""
 
     bucket: str
-    #: Empty, or with a slash at its end.
+    #: The prefix of all keys: empty, or with a slash at its end.
     prefix: str
     endpoint: str | None
     region: str | None
     is_path_style: bool
-    #: None: the client's own chain of credentials.
+    #: Id and secret of the key; None: the client's own chain of credentials.
     credentials: tuple[str, Password] | None
-    #: None: the client's own default.
+    #: The size of a part of an upload; None: the client's own default.
     part_size_bytes: int | None
     request_timeout_s: float
     max_connections: int
 
     @classmethod
     def parse(cls, configs: Mapping[str, object]) -> "S3Settings":
-        """Settings from `rsm.config.*` without the prefix, and `broker.id`. Raises InvalidConfig."""
+        """Parse `rsm.config.*` without the prefix, and `broker.id`. Raises InvalidConfig."""
         if unknown := sorted(configs.keys() - SETTINGS.keys() - {"broker.id"}):
             _LOG.warning(
                 "these settings of rsm.config are not known and have no effect: %s; known are %s",

@@ -1,12 +1,14 @@
 """S3Store: the requests of S3Storage, by boto3.
 
-A segment larger than a part is uploaded in parts, one after the other: one connection for each copy, and no part in memory,
-since boto3 reads the file as it sends. The store checks a CRC of each part. An upload that fails is aborted; what a process
-that was killed has left of one is aborted by the next attempt of that copy, or by its deletion, which its metadata asks for:
-a copy has a key of its own, so this cannot disturb the upload of another broker, as an age could.
+A segment larger than a part is uploaded in parts, one after the other: one connection for each copy, and no
+part in memory, since boto3 reads the file as it sends. The store checks a CRC of each part. An upload that
+fails is aborted. If its process was killed, the next attempt of that copy aborts it, or its deletion, which
+its metadata demands: a copy has a key of its own, so this cannot disturb the upload of another broker, as a
+rule by age could.
 
-Errors: 404 of an object is RemoteResourceNotFound; 5xx, "slow down", time-outs, broken connections and bodies that end early are
-RetriableRemoteStorageError; all others, as a refused key or a missing bucket, are RemoteStorageError.
+Errors: 404 of an object is RemoteResourceNotFound; 5xx, "slow down", time-outs, broken connections and bodies
+that end early are RetriableRemoteStorageError; all others, as a refused key or a missing bucket, are
+RemoteStorageError.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -35,7 +37,7 @@ from ottla.remote.stores.response_body import PooledResponse, ResponseBody, unme
 from ottla.remote.stores.s3_settings import S3Settings
 from ottla.storage.file_names import LOG
 
-#: The bound of DeleteObjects.
+#: The most keys of one DeleteObjects request.
 _KEYS_A_REQUEST: Final = 1000
 _PIECE_BYTES: Final = 64 * 1024
 #: Three more requests for each upload in parts cost as much time as 5 to 10 MB.
@@ -48,7 +50,7 @@ _TRANSIENT: Final = frozenset(
 
 
 class S3Store:
-    """The objects of a bucket below a prefix."""
+    """An object store on the objects of a bucket below a prefix, by boto3."""
 
     def __init__(self, client: Any, settings: S3Settings) -> None:  # noqa: ANN401 (boto3 has no types)
         self._client = client
@@ -62,7 +64,10 @@ class S3Store:
 
     @classmethod
     def connect(cls, settings: S3Settings) -> "S3Store":
-        """A store with a client of its own. Raises RemoteStorageError for what boto3 refuses. Requests nothing."""
+        """Return a store with a client of its own. Raises RemoteStorageError for settings that boto3 refuses.
+
+        Requests nothing.
+        """
         access_key, secret_key = settings.credentials or (None, None)
         try:
             client = boto3.session.Session().client(
@@ -85,7 +90,7 @@ class S3Store:
         return cls(client, settings)
 
     def put(self, key: str, source: Source) -> None:
-        """Upload at once, or in parts if the file is large; a failed upload leaves nothing."""
+        """Upload an object at once, or in parts if the file is large; a failed upload leaves nothing."""
         if source.has_parts and source.size_bytes > self._part_size_bytes:
             self._put_in_parts(key, source)
         else:
@@ -156,7 +161,7 @@ class S3Store:
             body.begin_sending()
 
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> RemoteStream:
-        """A stream of the response's body."""
+        """Return a stream of the response's body."""
         if start == end:  # which no HTTP range can express
             with _storage_errors(key):
                 self._client.head_object(Bucket=self._bucket, Key=self._prefix + key)
@@ -171,7 +176,8 @@ class S3Store:
             raise RemoteStorageError(
                 f"{key}: {range_['Range']} was answered with {response.get('ContentRange')!r}"
             )
-        # boto3 verifies the checksum of a whole object as it is read. Of a part the store sends none: its batches have theirs.
+        # boto3 verifies the checksum of a whole object as it is read. Of a part the store sends none: its
+        # batches have theirs.
         body = PooledResponse(response["Body"]._raw_stream) if range_ else _Whole(response["Body"])
         if (size := response.get("ContentLength")) is None:
             body.close()
@@ -179,7 +185,7 @@ class S3Store:
         return ResponseBody(key, body, size, _storage_errors)
 
     def delete(self, keys: Iterable[str]) -> None:
-        """DeleteObjects, in requests of up to 1,000 keys; then uploads in parts that were interrupted are aborted."""
+        """Delete objects, in requests of up to 1,000 keys, and abort their interrupted uploads in parts."""
         rest = iter(keys)
         while some := list(islice(rest, _KEYS_A_REQUEST)):
             with _storage_errors(some[0]):
@@ -200,7 +206,7 @@ class S3Store:
                     self._uploads.abort(key)
 
     def list(self, prefix: str = "") -> Iterator[ListedObject]:
-        """ListObjectsV2, page by page."""
+        """Yield the objects whose keys begin with `prefix`, page by page (ListObjectsV2)."""
         with _storage_errors(f"{self._bucket}/{self._prefix}{prefix}"):
             pages = self._client.get_paginator("list_objects_v2")
             for page in pages.paginate(Bucket=self._bucket, Prefix=self._prefix + prefix):
@@ -212,7 +218,7 @@ class S3Store:
                     )
 
     def _abort_uploads(self, key: str) -> None:
-        """Abort what is uploaded in parts to this key. MinIO lists uploads only for a whole key, not for a prefix of it."""
+        """Abort the uploads in parts to this key. MinIO lists uploads only for a whole key, not for a prefix of it."""
         with _storage_errors(key):
             pages = self._client.get_paginator("list_multipart_uploads")
             for page in pages.paginate(Bucket=self._bucket, Prefix=self._prefix + key):
@@ -222,26 +228,26 @@ class S3Store:
                     )
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections of the client."""
         self._client.close()
 
 
 class _Whole:
-    """The body of a whole object, verified by boto3."""
+    """The response of a whole object, verified by boto3."""
 
     def __init__(self, body: Any) -> None:  # noqa: ANN401 (boto3 has no types)
         self._body = body
 
     def read(self, size: int, /) -> bytes:
-        """See Response."""
+        """Return `size` bytes, or the rest; empty at the end."""
         return bytes(self._body.read(size))
 
     def read1(self, size: int, /) -> bytes:
-        """See Response: boto3 waits for all that it is asked for."""
+        """Return up to `size` bytes, a piece at most, as boto3 waits for the whole size; empty at the end."""
         return bytes(self._body.read(min(size, _PIECE_BYTES)))
 
     def close(self) -> None:
-        """See Response."""
+        """Close the response of boto3."""
         self._body.close()
 
 

@@ -1,4 +1,4 @@
-"""What a store has, grouped by segment: the objects of each copy, and names that are not ours."""
+"""The content of a store, grouped by segment: the objects of each copy, and names that are not ours."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ REQUIRED: Final = (
 
 @dataclass(slots=True, kw_only=True)
 class StoredSegment:
-    """The objects of one copy."""
+    """The objects of one copy in the store."""
 
     segment_id: RemoteLogSegmentId
     start_offset: int
@@ -24,23 +24,23 @@ class StoredSegment:
 
     @property
     def size_bytes(self) -> int:
-        """Of all objects."""
+        """The size of all objects of the copy."""
         return sum(each.size_bytes for each in self.objects.values())
 
     @property
     def modified_ms(self) -> int:
-        """When the last object was written."""
+        """The time at which the last object was written."""
         return max(each.modified_ms for each in self.objects.values())
 
     @property
     def missing(self) -> list[IndexType | None]:
-        """The objects that every copy has and this one has not."""
+        """The kinds of objects that every copy has and this one lacks."""
         return [each for each in REQUIRED if each not in self.objects]
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class StoredSegments:
-    """All objects of a store."""
+    """All objects of a store, grouped by copy."""
 
     segments: Mapping[RemoteLogSegmentId, StoredSegment]
     #: Objects whose names no copy has.
@@ -48,17 +48,17 @@ class StoredSegments:
 
     @property
     def objects_count(self) -> int:
-        """Of all copies."""
+        """The number of objects of all copies."""
         return sum(len(each.objects) for each in self.segments.values())
 
     @property
     def size_bytes(self) -> int:
-        """Of all copies."""
+        """The size of the objects of all copies."""
         return sum(each.size_bytes for each in self.segments.values())
 
     @classmethod
     def of(cls, listed: Iterable[ListedObject]) -> "StoredSegments":
-        """Grouped; the order does not matter."""
+        """Group listed objects by copy; their order does not matter."""
         segments: dict[RemoteLogSegmentId, StoredSegment] = {}
         foreign = []
         for each in listed:
@@ -75,5 +75,5 @@ class StoredSegments:
 
 
 def name_of(index_type: IndexType | None) -> str:
-    """The kind of an object, for a reader."""
+    """Return the name of an object's kind, for a reader: `log` for the segment itself."""
     return "log" if index_type is None else index_type.value

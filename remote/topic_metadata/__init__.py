@@ -7,10 +7,10 @@ topic.py             the topic as the manager needs it; the broker's client impl
 partitioner.py       the metadata partition of a user partition
 records.py           metadata <-> records of the topic
 reader.py            reads one metadata partition for its subscribers, in the order of the records
-subscriber.py        what is kept up to date: the cache of an assigned user partition, and
-overview.py          which user partitions of a metadata partition have copies, for the removers of deleted topics
+subscriber.py        the states that follow the topic: the cache of an assigned user partition, and
+overview.py          the user partitions of a metadata partition that have copies, for the removers of deleted topics
 subscriptions.py     all subscribers, their readers and their snapshots
-snapshots.py         which snapshots are written, and when; snapshot.py: one file, so that a start reads only what is new
-committed_offsets.py how far the snapshots go
+snapshots.py         when snapshots are written; snapshot.py: one file, so that a start reads only new records
+committed_offsets.py the offset that the snapshots of each metadata partition have reached
 settings.py          rlmm.config.*
 """

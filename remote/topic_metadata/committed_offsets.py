@@ -1,4 +1,4 @@
-"""`_rlmm_committed_offsets`: how far the snapshots go, for each metadata partition.
+"""`_rlmm_committed_offsets`: the offset that all snapshots have reached, for each metadata partition.
 
     0                     version
     number of entries
@@ -22,14 +22,17 @@ FILE_NAME: Final = "_rlmm_committed_offsets"
 
 
 def write(log_dir: Path, offsets: Mapping[int, int], files: Files) -> None:
-    """Replace the file. Raises OSError. [any thread]"""
+    """Replace the file of committed offsets. Raises OSError. [any thread]"""
     lines = (f"{partition} {offset}" for partition, offset in sorted(offsets.items()))
     data = checkpoints.encode(lines, len(offsets))
     files.write_atomically(log_dir / FILE_NAME, data, durable=False)
 
 
 def read(log_dir: Path, files: Files) -> dict[int, int]:
-    """The offsets; none if there is no file. Raises CorruptCheckpoint, OSError. [any thread]"""
+    """Return the offset of each metadata partition; none if there is no file.
+
+    Raises CorruptCheckpoint, OSError. [any thread]
+    """
     try:
         data = files.read(log_dir / FILE_NAME)
     except FileNotFoundError:

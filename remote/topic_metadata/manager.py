@@ -2,11 +2,12 @@
 
     change --> record --append--> metadata partition --MetadataPartitionReader--> caches --> look-ups
 
-A change is complete when this broker's own reader has applied it: until then a look-up might not see it. If the record is
-refused by the state diagrams, because another broker was faster, the change fails.
+A change is complete when this broker's own reader has applied it: until then a look-up might not see it. If
+the record is refused by the state diagrams, because another broker was faster, the change fails.
 
-Source: TopicBasedRemoteLogMetadataManager of Kafka 4.3.1. Differs: it stops the broker if the topic cannot be created within
-remote.log.metadata.initialization.retry.max.timeout.ms; here that is an error in the log, and the attempts continue.
+Source: TopicBasedRemoteLogMetadataManager of Kafka 4.3.1. Differs: it stops the broker if the topic cannot be
+created within remote.log.metadata.initialization.retry.max.timeout.ms; here that is an error in the log, and
+the attempts continue.
 """
 
 import asyncio
@@ -48,7 +49,10 @@ _MAX_OPENING_PAUSE_S: Final = 10.0
 
 
 class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
-    """See the module. Belongs to the event loop."""
+    """A metadata manager that keeps the metadata of copies in the topic `__remote_log_metadata`.
+
+    Belongs to the event loop.
+    """
 
     def __init__(
         self,
@@ -70,13 +74,13 @@ class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
         self._opening: asyncio.Task[None] | None = None
         self._is_open = False
         self._is_closed = False
-        #: Why the topic is not open.
+        #: The reason why the topic is not open.
         self._problem = "the broker has not started yet"
 
     # -- life
 
     def configure(self, configs: Mapping[str, object]) -> None:
-        """Raises ValueError."""
+        """Parse the `rlmm.config.*` settings. Raises ValueError."""
         self._settings = TopicMetadataSettings.from_configs(configs)
 
     def on_broker_ready(self) -> None:
@@ -96,7 +100,10 @@ class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
         await self._topic.close()
 
     async def _open(self) -> None:
-        """Until it succeeds. Each kind of failure is reported once as an error; a transient one after a while only."""
+        """Open the topic, with attempts until it succeeds.
+
+        Each kind of failure is reported once as an error; a transient one after a while only.
+        """
         settings = self._configured
         reported_at = self._runtime.monotonic() + settings.initialization_timeout_ms / 1000
         pause_s, reported = settings.initialization_interval_ms / 1000, ""
@@ -117,12 +124,19 @@ class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
     # -- changes
 
     async def add_remote_log_segment_metadata(self, metadata: RemoteLogSegmentMetadata) -> None:
-        """As the interface. Raises RetriableRemoteStorageError: the record may be stored, and may be stored again."""
+        """Store a new copy, in state COPY_SEGMENT_STARTED.
+
+        Raises RetriableRemoteStorageError: the record may be stored, and may be stored again.
+        """
         assert metadata.state is RemoteLogSegmentState.COPY_SEGMENT_STARTED, metadata
         await self._change(metadata, self._ready(metadata.partition))
 
     async def update_remote_log_segment_metadata(self, update: RemoteLogSegmentMetadataUpdate) -> None:
-        """As the interface. Raises IllegalStateTransition; RetriableRemoteStorageError as above."""
+        """Store a copy's new state. Raises RemoteResourceNotFound for an unknown copy, IllegalStateTransition.
+
+        DELETE_SEGMENT_FINISHED of an unknown copy has no effect. Raises RetriableRemoteStorageError: the
+        record may be stored, and may be stored again.
+        """
         assert update.state is not RemoteLogSegmentState.COPY_SEGMENT_STARTED, update
         user_partition = self._ready(update.segment_id.partition)
         try:
@@ -134,14 +148,17 @@ class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
         await self._change(update, user_partition)
 
     async def put_remote_partition_delete_metadata(self, metadata: RemotePartitionDeleteMetadata) -> None:
-        """As the interface. Raises IllegalStateTransition; RetriableRemoteStorageError as above."""
+        """Store the progress of a partition's deletion. Raises IllegalStateTransition.
+
+        Raises RetriableRemoteStorageError: the record may be stored, and may be stored again.
+        """
         self._check_open()
         user_partition = self._user_partitions.get(metadata.partition)
         overview = self._overviews.get(self._number_of(metadata.partition))
         await self._change(metadata, *(each for each in (user_partition, overview) if each is not None))
 
     async def _change(self, change: Change, *subscribers: Subscriber) -> None:
-        """Append the record, and wait until these have it. Raises what the user partition refuses."""
+        """Append the record, and wait until the subscribers have it. Raises the refusal of the user partition."""
         partition = user_partition_of(change)
         wait_ms = self._configured.consume_wait_ms
         try:
@@ -162,38 +179,39 @@ class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
     def remote_log_segment_metadata(
         self, partition: TopicIdPartition, *, epoch: int, offset: int
     ) -> RemoteLogSegmentMetadata | None:
-        """As the interface."""
+        """Return the finished copy that holds `offset` of leader epoch `epoch`; None: there is none."""
         return self._cache(partition).segment(epoch=epoch, offset=offset)
 
     def next_segment_with_transaction_index(
         self, partition: TopicIdPartition, *, epoch: int, offset: int
     ) -> RemoteLogSegmentMetadata | None:
-        """As the interface."""
+        """Return the first finished copy of `epoch` with a transaction index that ends behind `offset` (KIP-1058)."""
         return self._cache(partition).next_segment_with_transaction_index(epoch=epoch, offset=offset)
 
     def highest_offset_for_epoch(self, partition: TopicIdPartition, *, epoch: int) -> int | None:
-        """As the interface."""
+        """Return the end, exclusive, of the offsets of leader epoch `epoch` that were copied; None: nothing was."""
         return self._cache(partition).end_offset_for_epoch(epoch)
 
     def list_remote_log_segments(
         self, partition: TopicIdPartition, *, epoch: int | None = None
     ) -> Sequence[RemoteLogSegmentMetadata]:
-        """As the interface. Cost: 4 us for each copy."""
+        """Return all copies by start offset; only those of `epoch` if given. Cost: 4 us for each copy."""
         return list(self._cache(partition).segments(epoch))
 
     def copies(self, partition: TopicIdPartition) -> RemoteLogMetadataCache:
-        """As the interface: the cache itself."""
+        """Return the partition's cache itself, for readers: they change nothing."""
         return self._cache(partition)
 
     def remote_log_size(self, partition: TopicIdPartition, *, epoch: int) -> int:
-        """As the interface."""
+        """Return the size in bytes of the segments that have records of `epoch`."""
         return self._cache(partition).size_bytes(epoch)
 
     def is_ready(self, partition: TopicIdPartition) -> bool:
-        """As the interface; False also while everything is read again, after the topic has lost records.
+        """Whether the partition's metadata have been read up to their end.
 
-        And, on a new leader, until everything is read that its predecessors have stored: their copies would seem unfinished,
-        and be deleted. Look-ups do not wait for that.
+        False also while everything is read again, after the topic has lost records. And, on a new leader,
+        until everything is read that its predecessors have stored: their copies would seem unfinished, and be
+        deleted. Look-ups do not wait for that.
         """
         found = self._user_partitions.get(partition)
         return found is not None and found.is_ready and found.is_current
@@ -203,7 +221,7 @@ class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
     def on_partition_leadership_changes(
         self, *, leaders: Collection[TopicIdPartition], followers: Collection[TopicIdPartition]
     ) -> None:
-        """Read the metadata of those that are not assigned yet; for leaders, up to the end as of now."""
+        """Read the metadata of partitions that are not assigned yet; for leaders, up to the end as of now."""
         assert not self._is_closed
         for partition in leaders:
             if (known := self._user_partitions.get(partition)) is not None:
@@ -215,7 +233,7 @@ class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
                 self._subscriptions.add(added)
 
     def on_stop_partitions(self, partitions: Collection[TopicIdPartition]) -> None:
-        """Forget the partitions."""
+        """Stop reading the metadata of these partitions, and forget it."""
         for partition in partitions:
             if (removed := self._user_partitions.pop(partition, None)) is not None:
                 self._subscriptions.remove(removed)
@@ -223,9 +241,10 @@ class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
     # -- all user partitions of a metadata partition
 
     def overview(self, metadata_partition: int) -> CopiesOverview | None:
-        """Which user partitions may have copies. The first call begins to read; None until everything is read.
+        """Return the user partitions that may have copies; None until everything is read.
 
-        For the broker that leads the metadata partition; it is kept up to date until `stop_overview`.
+        The first call begins to read. The broker that leads the metadata partition calls it; the overview is
+        kept up to date until `stop_overview`.
         """
         if self._is_closed:
             return None
@@ -236,9 +255,10 @@ class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
         return found if found.is_ready else None
 
     def metadata_partition_of(self, partition: TopicIdPartition) -> int:
-        """Where the records of a user partition are: by the configured number of partitions, which the topic was opened with.
+        """Return the number of the metadata partition that has the records of a user partition.
 
-        Partitions that were added to the topic later have none. Cost: 5 us.
+        It depends on the configured number of partitions, which the topic was opened with: partitions that
+        were added to the topic later have no records. Cost: 5 us.
         """
         return self._number_of(partition)
 
@@ -248,7 +268,7 @@ class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
         return found is not None and found.is_being_deleted
 
     def stop_overview(self, metadata_partition: int) -> None:
-        """This broker does not lead the metadata partition any more."""
+        """Stop the overview of a metadata partition that this broker does not lead any more."""
         if (removed := self._overviews.pop(metadata_partition, None)) is not None:
             self._subscriptions.remove(removed)
 
@@ -256,7 +276,7 @@ class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
 
     @property
     def partition_count(self) -> int:
-        """That of the metadata topic, as configured."""
+        """The number of partitions of the metadata topic, as configured."""
         return self._configured.topic.partition_count
 
     @property
@@ -271,7 +291,10 @@ class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
         return self._ready(partition).cache
 
     def _ready(self, partition: TopicIdPartition) -> UserPartition:
-        """Raises RemoteStorageError if it is not assigned, MetadataNotReady until it is ready."""
+        """Return an assigned partition whose metadata are read.
+
+        Raises RemoteStorageError if it is not assigned, MetadataNotReady until it is ready.
+        """
         found = self._user_partitions.get(partition)
         if found is None:
             raise RemoteStorageError(f"the remote log metadata of {partition} is not assigned to this broker")

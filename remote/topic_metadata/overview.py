@@ -1,12 +1,13 @@
-"""Overview of a metadata partition: which user partitions may have copies, and how far their deletion is.
+"""Overview of a metadata partition: the user partitions that may have copies, and the progress of their deletion.
 
-It follows all user partitions of a metadata partition, also those that this broker does not host, and keeps their ids only.
-A partition is in it from the first record of a copy on until DELETE_PARTITION_FINISHED, also if all its copies are deleted:
-a partition with copies is never missing, and what is too much costs one look. A copy that is recorded between
-DELETE_PARTITION_STARTED and DELETE_PARTITION_FINISHED, by a leader that did not know of the deletion yet, keeps the partition:
-the remover may have decided without it. One that is recorded later brings it back.
+It follows all user partitions of a metadata partition, also those that this broker does not host, and keeps
+their ids only. A partition is in it from the first record of a copy on until DELETE_PARTITION_FINISHED, also
+if all its copies are deleted: a partition with copies is never missing, and a superfluous one costs one
+look-up. A copy that is recorded between DELETE_PARTITION_STARTED and DELETE_PARTITION_FINISHED, by a leader
+that did not know of the deletion yet, keeps the partition: the remover may have decided without it. One that
+is recorded later brings it back.
 
-For the broker that leads the metadata partition, and removes what deleted topics have left.
+The broker that leads the metadata partition has it, and removes the copies of deleted topics.
 Source: KIP-405, "Remote partition removers"; Kafka 4.3.1 has none.
 """
 
@@ -32,21 +33,21 @@ from ottla.remote.topic_metadata.subscriber import Subscriber
 _LOG: Final = getLogger(__name__)
 
 _ID_BYTES: Final = 16
-#: In the file only: no deletion has begun.
+#: The state, in the file only, of a partition whose deletion has not begun.
 _NOT_DELETED: Final = -1
-#: In the file only: added to the state of a partition with a copy that was begun during its deletion.
+#: Added, in the file only, to the state of a partition with a copy that was begun during its deletion.
 _BEGUN: Final = 64
 
 
 class CopiesOverview(Subscriber):
-    """See the module."""
+    """The user partitions of a metadata partition that may have copies, and the progress of their deletion."""
 
     file_name = "remote_copies_overview"
 
     def __init__(self, metadata_partition: int) -> None:
         super().__init__(metadata_partition=metadata_partition)
         self._partitions: dict[TopicIdPartition, RemotePartitionDeleteState | None] = {}
-        #: Those in state DELETE_PARTITION_STARTED of which a copy was begun since.
+        #: Partitions in state DELETE_PARTITION_STARTED of which a copy was begun since.
         self._begun: set[TopicIdPartition] = set()
 
     def __len__(self) -> int:
@@ -54,7 +55,7 @@ class CopiesOverview(Subscriber):
 
     @property
     def topic_id(self) -> UUID:
-        """None in particular."""
+        """The zero UUID: the snapshot is of no topic in particular."""
         return ZERO_UUID
 
     @property
@@ -63,13 +64,13 @@ class CopiesOverview(Subscriber):
         return MappingProxyType(self._partitions)
 
     def clear(self) -> None:
-        """No partitions."""
+        """Forget all partitions, and their deletions."""
         self._partitions.clear()
         self._begun.clear()
         self.unsaved_count += 1
 
     def apply(self, change: Change, *, offset: int) -> None:
-        """Note a copy's partition, or the progress of a deletion."""
+        """Apply a record: a copy's partition, or the progress of a deletion."""
         if isinstance(change, RemoteLogSegmentMetadata):
             if change.partition not in self._partitions:
                 self._partitions[change.partition] = None
@@ -99,7 +100,7 @@ class CopiesOverview(Subscriber):
             self.unsaved_count += 1
 
     def to_bytes(self) -> bytes:
-        """See `Subscriber`. Cost: 1 us for each partition."""
+        """Return the encoded partitions and states, for a snapshot. Cost: 1 us for each partition."""
         writer = ColumnWriter()
         names = [each.topic_partition.topic.encode() for each in self._partitions]
         writer.put(b"".join(each.topic_id.bytes for each in self._partitions))
@@ -119,7 +120,7 @@ class CopiesOverview(Subscriber):
         return writer.finished()
 
     def restore(self, data: memoryview) -> None:
-        """See `Subscriber`."""
+        """Replace the partitions by those of a snapshot. Raises ValueError, and keeps the state."""
         reader = ColumnReader(data)
         ids = bytes(reader.bytes())
         count, odd = divmod(len(ids), _ID_BYTES)

@@ -15,7 +15,7 @@ _MULTIPLIER: Final = 0x5BD1E995
 
 
 def metadata_partition(partition: TopicIdPartition, *, partition_count: int) -> int:
-    """In [0, partition_count). Cost: 5 us."""
+    """Return the metadata partition of a user partition, in [0, partition_count). Cost: 5 us."""
     topic_id = partition.topic_id.int
     high, low = topic_id >> 64, topic_id & (1 << 64) - 1
     # java.util.Objects.hash(least significant bits, most significant bits, partition number)
@@ -26,7 +26,7 @@ def metadata_partition(partition: TopicIdPartition, *, partition_count: int) -> 
 
 
 def murmur2(data: bytes) -> int:
-    """MurmurHash2 of 32 bits with Kafka's seed, as an unsigned number.
+    """Return the 32-bit MurmurHash2 with Kafka's seed, as an unsigned number.
 
     >>> hex(murmur2(b"21"))
     '0xc5f2f8ec'
@@ -44,5 +44,5 @@ def murmur2(data: bytes) -> int:
 
 
 def _long_hash(value: int) -> int:
-    """java.lang.Long.hashCode."""
+    """Return the hash code of a 64-bit integer, as `java.lang.Long.hashCode`."""
     return (value ^ value >> 32) & _MASK

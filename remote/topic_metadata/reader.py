@@ -1,4 +1,4 @@
-"""Reads one partition of `__remote_log_metadata` for all its subscribers.
+"""MetadataPartitionReader: reads one partition of `__remote_log_metadata` for all its subscribers.
 
     the tail       one long poll after the other, for all subscribers that are up to date
     catching up    a second reader, while there are subscribers that need older records; it ends where the tail is
@@ -6,12 +6,13 @@
 So a user partition that is assigned later gets its records from the beginning, or from its snapshot on, and all others
 see new records meanwhile. Errors stop neither of the two: they back off, with jitter, and continue.
 
-Whether the log still has what was applied is decided by leader epochs, as for a follower: a subscriber's state is compared
-with the epochs of the leader before it is used, and each read of the tail names the epoch of the last record. A log that was
-truncated is read again from its beginning: a state cannot be taken back.
+Leader epochs decide whether the log still has the records that were applied, as for a follower: a
+subscriber's state is compared with the epochs of the leader before it is used, and each read of the tail
+names the epoch of the last record. A log that was truncated is read again from its beginning: a state cannot
+be taken back.
 
-A client may have written any bytes, and any number of records: each turn is bounded, what has no meaning is skipped, and
-the log gets a line a minute about it.
+A client may have written any bytes, and any number of records: each turn is bounded, a record without a meaning is
+skipped, and the broker's log gets one line a minute about that.
 
 Source: ConsumerTask of Kafka 4.3.1. Differs: it seeks back to the beginning for all user partitions of a metadata
 partition whenever one is assigned; and an unexpected error ends it for good.
@@ -37,11 +38,11 @@ from ottla.remote.topic_metadata.topic import (
     MetadataTopic,
     Position,
 )
+from ottla.replication.replica_rules import has_diverged
 from ottla.runtime import Runtime
 from ottla.runtime.jitter import jittered
 from ottla.runtime.rate_limited_log import RateLimitedLog
 from ottla.runtime.turns import in_turns
-from ottla.storage.replica_rules import has_diverged
 
 _LOG: Final = getLogger(__name__)
 
@@ -55,7 +56,10 @@ _SKIPPED_LOG_S: Final = 60.0
 
 
 class MetadataPartitionReader:
-    """See the module. Runs from the first subscription on until `stop`."""
+    """Applies the records of one metadata partition to its subscribers, in order.
+
+    Runs from the first subscription on until `stop`.
+    """
 
     def __init__(
         self,
@@ -68,8 +72,9 @@ class MetadataPartitionReader:
     ) -> None:
         """`first_offset`: the tail begins there, or where the first subscriber continues if that is later.
 
-        `applying` is shared by the readers of several partitions: one of them applies what it has read, the others wait.
-        Each ends its turn after some milliseconds; together they would take all of them in one round of the loop.
+        `applying` is shared by the readers of several partitions: one of them applies what it has read, the
+        others wait. Each ends its turn after some milliseconds; together they would take all of them in one
+        round of the loop.
         """
         self._applying = applying or asyncio.Lock()
         self._runtime = runtime
@@ -77,16 +82,16 @@ class MetadataPartitionReader:
         self.partition = partition
         self._first_offset = first_offset
         self._topic_id: UUID | None = None
-        #: Where the tail continues; None: it has not begun.
+        #: The position at which the tail continues; None: it has not begun.
         self.position: Position | None = None
         #: Increases when everything is read again: records that were read before are dropped.
         self._generation = 0
-        #: Records read, by both readers.
+        #: The number of records that both readers have read.
         self.read_count = 0
         self._user_partitions: dict[TopicIdPartition, UserPartition] = {}
         self._overview: Subscriber | None = None
         self._has_newcomers = asyncio.Event()
-        #: Those of `refresh` since the end was last asked for.
+        #: Subscribers that were refreshed since the end was last requested.
         self._refreshed: set[Subscriber] = set()
         self._has_begun = asyncio.Event()
         self._progress: asyncio.Future[None] | None = None
@@ -98,7 +103,7 @@ class MetadataPartitionReader:
         return bool(self._user_partitions) or self._overview is not None
 
     def subscribe(self, subscriber: Subscriber) -> None:
-        """Apply the partition's records to it from now on, those from its `next_offset` on first."""
+        """Apply the partition's records to a subscriber from now on, those from its `next_offset` on first."""
         if isinstance(subscriber, UserPartition):
             assert subscriber.partition not in self._user_partitions, subscriber.partition
             self._user_partitions[subscriber.partition] = subscriber
@@ -113,14 +118,14 @@ class MetadataPartitionReader:
         self._has_newcomers.set()
 
     def refresh(self, subscriber: Subscriber) -> None:
-        """It is not current until everything that is stored now is applied."""
+        """Make a subscriber not current, until everything that is stored now is applied to it."""
         subscriber.is_current = False
         subscriber.ready_at = None
         self._refreshed.add(subscriber)
         self._has_newcomers.set()
 
     def unsubscribe(self, subscriber: Subscriber) -> None:
-        """Apply nothing more to it; `until_applied` raises."""
+        """Apply nothing more to a subscriber; `until_applied` raises RemoteStorageError for it."""
         if isinstance(subscriber, UserPartition):
             self._user_partitions.pop(subscriber.partition, None)
         else:
@@ -129,7 +134,7 @@ class MetadataPartitionReader:
         self._notify()
 
     async def stop(self) -> None:
-        """End both readers."""
+        """End both readers, that of the tail and that of the newcomers."""
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()
@@ -137,7 +142,7 @@ class MetadataPartitionReader:
             await asyncio.wait(tasks)
 
     def applied(self, subscriber: Subscriber) -> Position:
-        """Everything before this position is applied to a subscriber."""
+        """Return the position before which everything is applied to a subscriber."""
         own = Position(subscriber.next_offset, subscriber.last_epoch)
         if not subscriber.is_at_tail or self.position is None or self.position.offset < own.offset:
             return own
@@ -194,7 +199,10 @@ class MetadataPartitionReader:
             self._ask_again()
 
     def _ask_again(self) -> None:
-        """The log has no more records: an end behind that is of before it was truncated, or not replicated yet."""
+        """Request the end again: the log has no more records before it.
+
+        It was truncated, or is not replicated yet.
+        """
         for each in self._subscribers:
             if each.ready_at is not None and self.applied(each).offset < each.ready_at and each.is_at_tail:
                 each.ready_at = None
@@ -220,7 +228,11 @@ class MetadataPartitionReader:
             self.position = max(self.position, found.next, key=lambda each: each.offset)
 
     def _has_diverged_ahead(self, offset: int, epoch: int) -> bool:
-        """`epoch` has records from `offset` on: a state that is ahead of the tail in an older one is of another branch."""
+        """Restart the subscribers of another branch, and return whether there are any.
+
+        `epoch` has records from `offset` on: a state that is ahead of the tail in an older epoch is of
+        another branch.
+        """
         diverged = [
             each
             for each in self._subscribers
@@ -251,7 +263,7 @@ class MetadataPartitionReader:
                 await self._back_off(error, failures)
 
     async def _serve_newcomers_once(self) -> bool:
-        """One step for the subscribers that are not up to date; False: there are none."""
+        """Carry out one step for the subscribers that are not up to date; return False if there are none."""
         unknown = [each for each in self._subscribers if each.ready_at is None]
         if unknown:
             self._refreshed.clear()
@@ -277,7 +289,10 @@ class MetadataPartitionReader:
         return True
 
     async def _ends_of_epochs(self, subscribers: list[Subscriber]) -> dict[int, tuple[int, int] | None]:
-        """Where the epochs of their last records end in the leader's log. Requests: one for each."""
+        """Return the ends, in the leader's log, of the epochs of the subscribers' last records.
+
+        Requests: one for each epoch.
+        """
         epochs = {each.last_epoch for each in subscribers if not each.is_at_tail}
         return {
             epoch: await self._topic.end_of_epoch(self.partition, epoch)
@@ -288,7 +303,7 @@ class MetadataPartitionReader:
     def _lost(
         self, subscribers: list[Subscriber], ends: Mapping[int, tuple[int, int] | None], end: int
     ) -> set[Subscriber]:
-        """Those whose state has records that the leader's log does not have."""
+        """Return the subscribers whose state has records that the leader's log does not have."""
         lost = set()
         for each in subscribers:
             if (epoch := each.last_epoch) is not None and (known := ends.get(epoch)) is not None:
@@ -299,7 +314,7 @@ class MetadataPartitionReader:
         return lost
 
     def _begin(self, end: int, topic_id: UUID) -> None:
-        """The tail begins where the furthest subscriber continues: it waits for none of the others."""
+        """Begin the tail where the furthest subscriber continues: it waits for none of the others."""
         self._topic_id = topic_id
         known = max(
             (Position(each.next_offset, each.last_epoch) for each in self._subscribers),
@@ -377,7 +392,7 @@ class MetadataPartitionReader:
         return self._overview is subscriber
 
     def _advance(self) -> None:
-        """Positions have changed: move subscribers to the tail, and wake up what waits for them."""
+        """Move subscribers to the tail after a change of positions, and wake up the callers that wait for them."""
         position = self.position
         if position is not None:
             for each in self._subscribers:
@@ -393,7 +408,7 @@ class MetadataPartitionReader:
             progress.set_result(None)
 
     def _restart(self, reason: str) -> None:
-        """The topic has lost what was applied: build everything again, from the beginning."""
+        """Build all states again from the beginning: the topic has lost records that were applied."""
         _LOG.warning(
             "the metadata of %s-%d is read again from the beginning: %s", TOPIC, self.partition, reason
         )
@@ -419,7 +434,7 @@ class MetadataPartitionReader:
             )
 
     def _decoded(self, offset: int, value: bytes | KafkaError | None) -> Change | None:
-        """The record's meaning; None, and logged, if it has none."""
+        """Return the record's meaning; None, and logged, if it has none."""
         try:
             return from_value(value)
         except (MalformedMessage, UnknownRemoteLogMetadata) as error:

@@ -1,8 +1,8 @@
-"""Metadata of copies <-> values of `__remote_log_metadata`.
+"""The conversion between metadata of copies and values of `__remote_log_metadata`.
 
 The topic has the offset of a segment's last record; metadata has the end, exclusive.
-Source: RemoteLogSegmentMetadataTransform, RemoteLogSegmentMetadataUpdateTransform and RemotePartitionDeleteMetadataTransform
-of Kafka 4.3.1.
+Source: RemoteLogSegmentMetadataTransform, RemoteLogSegmentMetadataUpdateTransform and
+RemotePartitionDeleteMetadataTransform of Kafka 4.3.1.
 """
 
 from typing import assert_never
@@ -29,19 +29,19 @@ from ottla.remote.segment_metadata import (
 )
 from ottla.storage.leader_epoch_cache import EpochEntry
 
-#: What a record of the topic means.
+#: The meaning of a record of the topic.
 Change = RemoteLogSegmentMetadata | RemoteLogSegmentMetadataUpdate | RemotePartitionDeleteMetadata
 
 
 def user_partition_of(change: Change) -> TopicIdPartition:
-    """The partition whose copies the change is about."""
+    """Return the partition whose copies the change is about."""
     return (
         change.partition if isinstance(change, RemotePartitionDeleteMetadata) else change.segment_id.partition
     )
 
 
 def to_value(change: Change) -> bytes:
-    """The value of the topic's record; its key is null."""
+    """Return the value of the topic's record; its key is null."""
     match change:
         case RemoteLogSegmentMetadata():
             return encode(
@@ -83,9 +83,11 @@ def to_value(change: Change) -> bytes:
 
 
 def from_value(value: bytes | memoryview | KafkaError | None) -> Change:
-    """The meaning of a record. Raises MalformedMessage, and UnknownRemoteLogMetadata for one of newer software.
+    """Return the meaning of a record.
 
-    Instead of a value there may be the reason why it cannot be read (`topic.ReadRecord`).
+    Raises MalformedMessage, and UnknownRemoteLogMetadata for one of newer software.
+
+    `value` may be the error by which a record could not be read (`topic.ReadRecord`).
     """
     if isinstance(value, KafkaError):
         raise MalformedMessage(str(value)) from value

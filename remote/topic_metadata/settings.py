@@ -1,7 +1,7 @@
 """The `rlmm.config.*` settings of the topic-based manager: Kafka's names, defaults and limits.
 
-Settings of Kafka's clients (`remote.log.metadata.common.client.*` and those of producer, consumer and admin) are accepted
-and have no effect: the broker's own connections are used.
+Settings of Kafka's clients (`remote.log.metadata.common.client.*` and those of producer, consumer and admin)
+are accepted and have no effect: the broker's own connections are used.
 
 Source: TopicBasedRemoteLogMetadataManagerConfig of Kafka 4.3.1.
 """
@@ -17,19 +17,20 @@ _PREFIX: Final = "remote.log.metadata."
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class TopicSettings:
-    """How the topic is created."""
+    """The settings with which the topic `__remote_log_metadata` is created."""
 
     partition_count: int = 50
     replication_factor: int = 3
     min_in_sync_replicas: int = 2
-    #: None: records are never removed.
+    #: The retention time of records; None: they are never removed.
     retention_ms: int | None = None
 
     @property
     def configs(self) -> Mapping[str, str]:
-        """The configuration of the topic that is created.
+        """The configuration with which the topic is created.
 
-        Each record is flushed by all in-sync replicas before it is acknowledged: a local segment is removed because of it.
+        Each record is flushed by all in-sync replicas before it is acknowledged: a local segment is removed
+        because of it.
         """
         return MappingProxyType(
             {
@@ -44,10 +45,10 @@ class TopicSettings:
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class TopicMetadataSettings:
-    """All settings of the manager."""
+    """All settings of the topic-based metadata manager."""
 
     topic: TopicSettings
-    #: Where `_rlmm_committed_offsets` lies.
+    #: The directory of `_rlmm_committed_offsets`.
     log_dir: Path
     #: remote.log.metadata.consume.wait.ms: the maximum time until a change is written and read back.
     consume_wait_ms: int = 120_000
@@ -58,7 +59,7 @@ class TopicMetadataSettings:
 
     @classmethod
     def from_configs(cls, configs: Mapping[str, object]) -> Self:
-        """Raises ValueError with the name and the value."""
+        """Parse the settings. Raises ValueError with the name and the value."""
         if not configs.get("log.dir"):
             raise ValueError("log.dir is not set")
         retention_ms = _integer(configs, "topic.retention.ms", -1, at_least=-1)

@@ -1,18 +1,20 @@
-"""Snapshots: what a subscriber has of the topic, on the disk (KIP-405, "flat-file store").
+"""Snapshots: the state of a subscriber of the topic, on the disk (KIP-405, "flat-file store").
 
     remote_log_snapshot      the metadata cache of a user partition, in the folder of its log
     remote_copies_overview   the overview of a metadata partition, in the folder of that partition's log
 
     version (int16) | id of the metadata topic | topic id (16 bytes each) | metadata partition (int32)
-    next metadata offset (int64) | leader epoch of the record before it (int32, -1: unknown) | size (int64) and CRC-32C (uint32) of the columns | CRC-32C of the header (uint32)
+    next metadata offset (int64) | leader epoch of the record before it (int32, -1: unknown)
+    size (int64) and CRC-32C (uint32) of the columns | CRC-32C of the header (uint32)
     columns (`ottla.remote.column_codec`)
 
-The numbers of the header are big-endian. With it a start reads the topic from `next metadata offset` on instead of from 0;
-without it, or if it is damaged, of another topic or of another metadata topic, from 0. So it may be lost, and is not
-flushed. If the topic has new records but none for this partition, only the header is written again, in place.
+The numbers of the header are big-endian. With it a start reads the topic from `next metadata offset` on
+instead of from 0; without it, or if it is damaged, of another topic or of another metadata topic, from 0. So
+it may be lost, and is not flushed. If the topic has new records but none for this partition, only the header
+is written again, in place.
 
-Kafka 4.3.1 has a record type for the copies of a snapshot, but writes no snapshots. Its records would take 40 us for each
-copy to read, 40 s for a million of them; the columns take 1 s.
+Kafka 4.3.1 has a record type for the copies of a snapshot, but writes no snapshots. Its records would take 40
+us for each copy to read, 40 s for a million of them; the columns take 1 s.
 """
 
 from dataclasses import dataclass
@@ -28,7 +30,7 @@ from ottla.storage.files import Files
 
 _VERSION: Final = 3
 _HEADER: Final = Struct(">h16s16siqiqI")
-#: In the file only: the epoch is not known.
+#: The leader epoch, in the file only, that is not known.
 _NO_EPOCH: Final = -1
 _CRC: Final = Struct(">I")
 _HEADER_BYTES: Final = _HEADER.size + _CRC.size
@@ -40,7 +42,7 @@ class CorruptSnapshot(ValueError):
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class Header:
-    """Whose snapshot it is, and where the topic continues."""
+    """The header of a snapshot: its subscriber, and the offset at which the topic continues."""
 
     metadata_topic_id: UUID
     topic_id: UUID
@@ -53,7 +55,7 @@ class Header:
     columns_crc: int
 
     def to_bytes(self) -> bytes:
-        """With its CRC."""
+        """Return the encoded header with its CRC."""
         data = _HEADER.pack(
             _VERSION,
             self.metadata_topic_id.bytes,
@@ -68,7 +70,7 @@ class Header:
 
     @classmethod
     def from_bytes(cls, data: memoryview) -> "Header":
-        """Raises CorruptSnapshot."""
+        """Decode a header. Raises CorruptSnapshot."""
         if (
             len(data) < _HEADER_BYTES
             or crc32c(data[: _HEADER.size]) != _CRC.unpack_from(data, _HEADER.size)[0]
@@ -93,7 +95,7 @@ class Header:
 
 
 def encode(subscriber: Subscriber, *, metadata_topic_id: UUID, position: Position) -> tuple[Header, bytes]:
-    """The header and the whole file. Cost: 0.3 ms for 1,000 copies."""
+    """Return the header and the whole file. Cost: 0.3 ms for 1,000 copies."""
     columns = subscriber.to_bytes()
     header = Header(
         metadata_topic_id=metadata_topic_id,
@@ -108,7 +110,10 @@ def encode(subscriber: Subscriber, *, metadata_topic_id: UUID, position: Positio
 
 
 def restore(subscriber: Subscriber, data: bytes, *, metadata_topic_id: UUID) -> Header:
-    """Give a subscriber what is in the file. Raises CorruptSnapshot. Cost: 0.5 ms for 1,000 copies."""
+    """Restore a subscriber from a file's content, and return the header.
+
+    Raises CorruptSnapshot. Cost: 0.5 ms for 1,000 copies.
+    """
     view = memoryview(data)
     header = Header.from_bytes(view)
     of = (header.metadata_topic_id, header.metadata_partition, header.topic_id)
@@ -126,7 +131,7 @@ def restore(subscriber: Subscriber, data: bytes, *, metadata_topic_id: UUID) -> 
 
 
 def write(path: Path, data: bytes, files: Files) -> None:
-    """Replace the file. Raises OSError. [any thread]"""
+    """Replace the file of a snapshot. Raises OSError. [any thread]"""
     files.write_atomically(path, data, durable=False)
 
 
@@ -140,7 +145,7 @@ def write_header(path: Path, header: Header, files: Files) -> None:
 
 
 def read(path: Path, files: Files) -> bytes | None:
-    """The file's content; None without a file. Raises OSError. [any thread]"""
+    """Return the file's content; None without a file. Raises OSError. [any thread]"""
     try:
         return files.read(path)
     except FileNotFoundError:

@@ -1,11 +1,11 @@
-"""The snapshots of all subscribers: read before they subscribe, written when it is due.
+"""Snapshots: the snapshots of all subscribers: read before they subscribe, written when it is due.
 
     changed by a tenth, or for SAVE_INTERVAL_S       --> the whole file
     no change, but the topic has other records       --> its header, every SAVE_INTERVAL_S and at the stop
     otherwise                                        --> nothing
 
-So the cost grows with what changes, and a restart reads what the topic got since the last save. States are encoded on the
-loop, one in a turn, so that each is of one moment; the files are read and written in a thread.
+So the cost grows with the changes, and a restart reads the records of the topic since the last save. States
+are encoded on the loop, one in a turn, so that each is of one moment; the files are read and written in a thread.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ _LOG: Final = getLogger(__name__)
 
 #: The maximum age of an unsaved change, and of a header.
 SAVE_INTERVAL_S: Final = 600.0
-#: How many files are in memory at a time.
+#: The most files that are in memory at a time.
 _FILES_AT_A_TIME: Final = 50
 #: A state is saved when one in so many of its parts has changed.
 _DUE_SHARE: Final = 10
@@ -38,7 +38,7 @@ _DUE_SHARE: Final = 10
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class _Saved:
-    """What is on the disk."""
+    """The snapshot of a subscriber that is on the disk."""
 
     path: Path
     header: Header
@@ -52,12 +52,12 @@ class _Job:
     subscriber: Subscriber
     saved: _Saved
     data: bytes | None
-    #: `unsaved_count` when it was encoded.
+    #: The subscriber's `unsaved_count` at the time of encoding.
     change_count: int
 
 
 class Snapshots:
-    """See the module. Belongs to the event loop; one `save` at a time."""
+    """Reads and writes the snapshots of subscribers. Belongs to the event loop; one `save` at a time."""
 
     def __init__(
         self, runtime: Runtime, files: Files, directory: Callable[[Subscriber], Path | None]
@@ -66,11 +66,11 @@ class Snapshots:
         self._runtime = runtime
         self._files = files
         self._directory = directory
-        #: Of all subscribers; None: nothing is on the disk.
+        #: The last snapshots of all subscribers; None: nothing is on the disk.
         self._saved: dict[Subscriber, _Saved | None] = {}
 
     async def load(self, subscribers: Sequence[Subscriber], metadata_topic_id: UUID) -> None:
-        """Give each one the state of its snapshot and the offset behind it, if it has a snapshot of this topic."""
+        """Give each subscriber the state of its snapshot and the offset behind it, if it has one of this topic."""
         self._saved |= dict.fromkeys(subscribers)
         for at in range(0, len(subscribers), _FILES_AT_A_TIME):
             some = subscribers[at : at + _FILES_AT_A_TIME]
@@ -106,11 +106,11 @@ class Snapshots:
         self._saved[subscriber] = _Saved(path=path, header=header, saved_at=self._runtime.monotonic())
 
     def forget(self, subscriber: Subscriber) -> None:
-        """It has unsubscribed. The file stays; it goes with the log's folder."""
+        """Forget a subscriber that has unsubscribed. The file stays; it is removed with the log's folder."""
         self._saved.pop(subscriber, None)
 
     def next_offset(self, subscriber: Subscriber) -> int | None:
-        """Where a restart continues to read for a subscriber; None: it has no snapshot."""
+        """Return the offset at which a restart continues to read for a subscriber; None: it has no snapshot."""
         saved = self._saved.get(subscriber)
         return None if saved is None else saved.header.next_offset
 
@@ -122,10 +122,10 @@ class Snapshots:
         metadata_topic_id: UUID,
         is_last: bool = False,
     ) -> None:
-        """Write what is due; everything that is not on the disk if it `is_last`.
+        """Write the snapshots that are due; if it `is_last`, all that are not on the disk.
 
-        `position`: that before which everything is applied; None: not now. It is asked for in the turn in which the
-        state is encoded. Failures are logged, and tried again the next time.
+        `position` returns the position before which everything is applied; None: not now. It is called in the
+        turn in which the state is encoded. Failures are logged, and tried again the next time.
         """
         for at in range(0, len(subscribers), _FILES_AT_A_TIME):
             jobs: list[_Job] = []
@@ -168,7 +168,7 @@ class Snapshots:
         *,
         is_last: bool,
     ) -> _Job | None:
-        """What is to be written of one subscriber."""
+        """Return the file to write for one subscriber, whole or its header only; None: nothing is due."""
         now = self._runtime.monotonic()
         saved, count = self._saved.get(subscriber), subscriber.unsaved_count
         if count and subscriber.unsaved_since is None:
@@ -192,7 +192,7 @@ class Snapshots:
         return _Job(subscriber=subscriber, saved=written, data=None, change_count=0)
 
     def _write(self, jobs: Sequence[_Job]) -> list[_Job]:
-        """Those that were written. [a thread]"""
+        """Write the files, and return the jobs that succeeded. [a thread]"""
         written = []
         for job in jobs:
             try:

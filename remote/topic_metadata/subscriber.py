@@ -1,4 +1,4 @@
-"""Subscribers: what keeps a state up to date with the records of one metadata partition.
+"""Subscribers: states that are kept up to date with the records of one metadata partition.
 
     from `next_offset` on --read beside the tail--> at the tail's position --at_tail--> read with the tail
 
@@ -20,14 +20,14 @@ from ottla.remote.segment_metadata import (
 )
 from ottla.remote.topic_metadata.records import Change
 
-#: Refused changes that are kept for their writers. Each is asked for as soon as its append is acknowledged.
+#: The most refused changes that are kept for their writers, who fetch each as soon as its append is acknowledged.
 _MAX_REFUSALS: Final = 64
 
 
 class Subscriber(ABC):
-    """See the module."""
+    """A state that follows the records of one metadata partition; it only applies the records that it is given."""
 
-    #: Of its snapshot.
+    #: The file name of the subscriber's snapshot.
     file_name: ClassVar[str]
 
     def __init__(self, *, metadata_partition: int) -> None:
@@ -37,49 +37,52 @@ class Subscriber(ABC):
         #: The leader epoch of the record before `next_offset`; None: it is not known.
         self.last_epoch: int | None = None
         self.is_at_tail = False
-        #: Everything before this offset was stored before the subscription or the last `MetadataPartitionReader.refresh`:
-        #: None while it is not known.
+        #: Everything before this offset was stored before the subscription or the last
+        #: `MetadataPartitionReader.refresh`: None while it is not known.
         self.ready_at: int | None = None
         #: True once everything that was stored before the subscription is applied.
         self.is_ready = False
         #: True while everything before `ready_at` is applied.
         self.is_current = False
-        #: Changes since the last snapshot.
+        #: The number of changes since the last snapshot.
         self.unsaved_count = 0
-        #: When the first of them was noticed, on the monotonic clock.
+        #: The time at which the first of them was noticed, on the monotonic clock.
         self.unsaved_since: float | None = None
 
     @property
     @abstractmethod
     def topic_id(self) -> UUID:
-        """The topic that its snapshot must be of."""
+        """The id of the topic that the subscriber's snapshot must be of."""
 
     @abstractmethod
     def __len__(self) -> int:
-        """The size of the state, in what one change changes."""
+        """Return the size of the state, in parts that one change changes."""
 
     def __bool__(self) -> bool:
-        """It is one also if its state is empty."""
+        """Return True: it is a subscriber also if its state is empty."""
         return True
 
     @abstractmethod
     def apply(self, change: Change, *, offset: int) -> RemoteStorageError | None:
-        """A record, each one once, in order. It never raises; returns why the record is ignored, if it is."""
+        """Apply a record; each one is applied once, in order.
+
+        It never raises; returns the error because of which the record is ignored, if it is.
+        """
 
     @abstractmethod
     def clear(self) -> None:
-        """The topic has lost records that were applied: begin with an empty state."""
+        """Begin with an empty state: the topic has lost records that were applied."""
 
     @abstractmethod
     def to_bytes(self) -> bytes:
-        """The state, for a snapshot."""
+        """Return the encoded state, for a snapshot."""
 
     @abstractmethod
     def restore(self, data: memoryview) -> None:
         """Replace the state by that of a snapshot. Raises ValueError, and keeps the state."""
 
     def restart(self) -> None:
-        """Read everything again."""
+        """Clear the state, so that everything is read again."""
         self.clear()
         self.next_offset, self.last_epoch = 0, None
         self.is_at_tail = self.is_ready = self.is_current = False
@@ -87,11 +90,11 @@ class Subscriber(ABC):
 
 
 class UserPartition(Subscriber):
-    """The cache of a partition that is assigned to this broker.
+    """The metadata cache of a partition that is assigned to this broker.
 
-    A record may ask for what the diagrams of `ottla.remote.segment_metadata` do not have: a copy that its leader finishes after
-    the next leader has begun to delete it. It is refused, and ignored, by every broker in the same way, since all
-    read the same records in the same order.
+    A record may demand a transition that the diagrams of `ottla.remote.segment_metadata` do not have: a copy
+    that its leader finishes after the next leader has begun to delete it. It is refused, and ignored, by
+    every broker in the same way, since all read the same records in the same order.
     """
 
     file_name = "remote_log_snapshot"
@@ -106,28 +109,28 @@ class UserPartition(Subscriber):
 
     @property
     def topic_id(self) -> UUID:
-        """Of the partition."""
+        """The id of the partition's topic."""
         return self.partition.topic_id
 
     def __len__(self) -> int:
         return len(self.cache)
 
     def to_bytes(self) -> bytes:
-        """See `Subscriber`."""
+        """Return the encoded cache, for a snapshot."""
         return self.cache.to_bytes()
 
     def restore(self, data: memoryview) -> None:
-        """See `Subscriber`."""
+        """Replace the cache by that of a snapshot. Raises ValueError, and keeps the cache."""
         self.cache = RemoteLogMetadataCache.from_bytes(self.partition, data)
 
     def clear(self) -> None:
-        """An empty cache."""
+        """Replace the cache by an empty one: the topic has lost records that were applied."""
         self.is_being_deleted = False
         self.cache = RemoteLogMetadataCache(self.partition)
         self.unsaved_count += 1
 
     def apply(self, change: Change, *, offset: int) -> RemoteStorageError | None:
-        """Update the cache."""
+        """Update the cache by a record; return the error because of which it is ignored, if it is."""
         self.unsaved_count += 1
         try:
             if isinstance(change, RemoteLogSegmentMetadata):
@@ -168,5 +171,7 @@ class UserPartition(Subscriber):
         return error
 
     def refusal(self, offset: int) -> RemoteStorageError | None:
-        """Why the record at `offset`, one of the latest, was ignored; None: it was not. Asked for once."""
+        """Return, once, the error because of which the record at `offset`, one of the latest, was ignored;
+        None: it was not.
+        """
         return self._refusals.pop(offset, None)

@@ -1,8 +1,9 @@
-"""All subscribers of a broker: their snapshots are read, then they follow the topic, and their snapshots are written.
+"""Subscriptions: all subscribers of a broker: their snapshots are read, they follow the topic, and are saved.
 
     add --> pending --its snapshot is read--> subscribed at the reader of its metadata partition --> remove
 
-A metadata partition has a reader as long as it has subscribers. After `start`, what is pending is subscribed in batches.
+A metadata partition has a reader as long as it has subscribers. After `start`, pending subscribers are subscribed in
+batches.
 
 Source: ConsumerManager of Kafka 4.3.1.
 """
@@ -28,16 +29,16 @@ from ottla.storage.files import Files
 
 _LOG: Final = getLogger(__name__)
 
-#: How often is checked which snapshots are due.
+#: The interval at which due snapshots are written.
 _SAVE_CHECK_S: Final = 30.0
 #: The longest time that the stop of a broker waits for the last snapshots.
 _LAST_SAVE_S: Final = 15.0
-#: The pause after the topic's id could not be found out.
+#: The pause after an attempt at which the topic's id was not known.
 _RETRY_S: Final = 1.0
 
 
 class Subscriptions:
-    """See the module. Belongs to the event loop."""
+    """All subscribers of a broker, with their readers and snapshots. Belongs to the event loop."""
 
     def __init__(
         self,
@@ -53,21 +54,21 @@ class Subscriptions:
         self._log_directory = log_directory
         self._files = files
         self._snapshots = Snapshots(runtime, files, self._directory)
-        #: All of them, in the order in which they were added.
+        #: All subscribers, in the order in which they were added.
         self._subscribers: dict[Subscriber, None] = {}
-        #: Those whose snapshots are not read yet; likewise.
+        #: Subscribers whose snapshots are not read yet, in the order in which they were added.
         self._pending: dict[Subscriber, None] = {}
         self._has_pending = asyncio.Event()
-        #: By metadata partition.
+        #: The readers by metadata partition.
         self._readers: dict[int, MetadataPartitionReader] = {}
         self._applying = asyncio.Lock()
-        #: Where committed offsets are, once started, and what was last read or written.
+        #: The directory of the committed offsets, once started, and the offsets that were last read or written.
         self._log_dir: Path | None = None
         self._committed: dict[int, int] | None = None
         self._services: list[asyncio.Task[None]] = []
 
     def start(self, log_dir: Path) -> None:
-        """The topic is open: begin to read. `log_dir` has `_rlmm_committed_offsets`."""
+        """Begin to read: the topic is open. `log_dir` has `_rlmm_committed_offsets`."""
         assert self._log_dir is None, self._log_dir
         self._log_dir = log_dir
         for run, name in ((self._load, "loading"), (self._save, "snapshots")):
@@ -91,17 +92,17 @@ class Subscriptions:
         self._subscribers.clear()
 
     def add(self, subscriber: Subscriber) -> None:
-        """Restore it from its snapshot, and give it all further records."""
+        """Restore a subscriber from its snapshot, and give it all further records."""
         self._subscribers[subscriber] = self._pending[subscriber] = None
         self._has_pending.set()
 
     def refresh(self, subscriber: Subscriber) -> None:
-        """It is not current until it has everything that is stored now."""
+        """Make a subscriber not current, until it has everything that is stored now."""
         if subscriber not in self._pending:  # else it is not anyway
             self._readers[subscriber.metadata_partition].refresh(subscriber)
 
     def remove(self, subscriber: Subscriber) -> None:
-        """It gets no more records."""
+        """Remove a subscriber: it gets no more records."""
         del self._subscribers[subscriber]
         self._snapshots.forget(subscriber)
         if subscriber in self._pending:
@@ -121,7 +122,7 @@ class Subscriptions:
     # -- the parts
 
     async def _load(self) -> None:
-        """Subscribe what is pending, now and later."""
+        """Read the snapshots of pending subscribers, and subscribe them, now and later."""
         if self._committed is None:
             self._committed = await self._runtime.run_blocking(self._read_offsets, pool=Pool.LOGS)
         while True:
@@ -183,7 +184,7 @@ class Subscriptions:
         return reader.applied(subscriber)
 
     def _directory(self, subscriber: Subscriber) -> Path | None:
-        """Where a snapshot lies: with the log of the user partition, or of the metadata partition."""
+        """Return the folder of a snapshot: that of the user partition's log, or of the metadata partition's."""
         if isinstance(subscriber, UserPartition):
             return self._log_directory(subscriber.partition)
         number = subscriber.metadata_partition

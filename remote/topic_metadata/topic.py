@@ -1,9 +1,9 @@
-"""The topic `__remote_log_metadata`, as far as its manager needs it: append, read, the end; the broker implements it.
+"""The interface to the topic `__remote_log_metadata` for its manager: append, read, the end; the broker implements it.
 
-An append is acknowledged by all in-sync replicas, and a read returns only what lies below the high watermark: what a
-reader has applied is not lost in a clean election. After an unclean one, or a power cut, the log may have been truncated and
-have grown again: a reader names the leader epoch of the last record that it has, as a follower does, by which the leader
-detects that (KIP-320, KIP-595). All waits are bounded by the implementation.
+An append is acknowledged by all in-sync replicas, and a read returns only records below the high watermark: the records
+that a reader has applied are not lost in a clean election. After an unclean one, or a power cut, the log may
+have been truncated and have grown again: a reader names the leader epoch of the last record that it has, as a
+follower does, by which the leader detects that (KIP-320, KIP-595). All waits are bounded by the implementation.
 
 Source: ProducerManager and the consumer of ConsumerTask of Kafka 4.3.1.
 """
@@ -35,10 +35,10 @@ class MetadataOffsetOutOfRange(RemoteStorageError):
 
 
 class Position(NamedTuple):
-    """Where a reader continues in a partition."""
+    """The offset at which a reader continues in a partition, and the leader epoch of the record before."""
 
     offset: int
-    #: Of the record before `offset`; None: it is not known, as at the beginning.
+    #: The leader epoch of the record before `offset`; None: it is not known, as at the beginning.
     last_epoch: int | None = None
 
 
@@ -57,22 +57,22 @@ class ReadRecord(NamedTuple):
 
     offset: int
     leader_epoch: int
-    #: Or why this record and the rest of its batch cannot be read, now or later.
+    #: The value, or the reason why this record and the rest of its batch cannot be read, now or later.
     value: bytes | KafkaError | None
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class MetadataRecords:
-    """What a read has found, in order; possibly nothing."""
+    """The records that a read has returned, in order; possibly none."""
 
-    #: Iterated over once.
+    #: The records, to be iterated over once.
     records: Iterable[ReadRecord]
-    #: Where the next read continues. Not before the position of the read; behind all of `records`.
+    #: The position at which the next read continues: not before that of this read; behind all of `records`.
     next: Position
 
 
 class MetadataTopic(Protocol):
-    """See the module. Failures that may pass are RetriableRemoteStorageError."""
+    """The topic `__remote_log_metadata`. Failures that may pass are RetriableRemoteStorageError."""
 
     @property
     def topic_id(self) -> UUID:
@@ -82,22 +82,22 @@ class MetadataTopic(Protocol):
         """Create the topic if it does not exist. Raises MetadataTopicUnusable, RetriableRemoteStorageError."""
 
     async def append(self, partition: int, value: bytes) -> int:
-        """Append a record without a key; returns its offset. After RetriableRemoteStorageError it may be there, too."""
+        """Append a record without a key; return its offset. After RetriableRemoteStorageError it may be there, too."""
 
     async def read(self, partition: int, position: Position, *, max_wait_ms: int) -> MetadataRecords:
-        """Records from a position on, below the high watermark; waits up to `max_wait_ms` for the first one.
+        """Return records from a position on, below the high watermark; wait up to `max_wait_ms` for the first one.
 
         Raises MetadataDiverged, MetadataOffsetOutOfRange, RetriableRemoteStorageError.
         """
 
     async def end_of_epoch(self, partition: int, epoch: int) -> tuple[int, int] | None:
-        """The leader's largest epoch up to `epoch`, and where it ends (KIP-101); None: it has none.
+        """Return the leader's largest epoch up to `epoch`, and its end offset (KIP-101); None: it has none.
 
         Raises RetriableRemoteStorageError.
         """
 
     async def end_offset(self, partition: int) -> int:
-        """The high watermark. Raises RetriableRemoteStorageError."""
+        """Return the high watermark of a partition. Raises RetriableRemoteStorageError."""
 
     async def close(self) -> None:
-        """Release connections; calls that wait raise RetriableRemoteStorageError."""
+        """Release all connections; calls that wait raise RetriableRemoteStorageError."""

@@ -1,4 +1,4 @@
-"""What the broker and its transfer process say to each other; `ottla.runtime.workers` carries it."""
+"""The messages between a broker and its transfer process; `ottla.runtime.workers` carries them."""
 
 import builtins
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from ottla.storage.segment_times import FileTimes, SegmentFile
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class Setup:
-    """The storage manager of the worker: what `ottla.remote.plugins.load_storage_manager` gets."""
+    """The class and settings of a worker's storage manager (`ottla.remote.plugins.load_storage_manager`)."""
 
     class_name: str | None
     class_path: str | None
@@ -24,37 +24,43 @@ class Setup:
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class CopyRequest:
-    """Copy a segment. The worker asks with the size of each piece before it sends it; the answer has no value."""
+    """The request to copy a segment. The worker asks with the size of each piece before it sends it.
+
+    The answer has no value.
+    """
 
     metadata: RemoteLogSegmentMetadata
-    #: Without `on_bytes`.
+    #: The files of the segment, without `on_bytes`.
     data: LogSegmentData
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class DeleteRequest:
-    """Delete a copy."""
+    """The request to delete a copy from the store."""
 
     metadata: RemoteLogSegmentMetadata
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class TimesRequest:
-    """Read the timestamps of a segment. The worker asks as for a copy, before each read."""
+    """The request to read the timestamps of a segment. The worker asks as for a copy, before each read."""
 
     segment: SegmentFile
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class Succeeded:
-    """The call has returned this: the custom metadata of a copy, or times."""
+    """The result of a call: the custom metadata of a copy, times, or None."""
 
     value: bytes | FileTimes | None
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class Raised:
-    """The call has raised an exception. It crosses as names: classes of a plugin's library need not be importable here."""
+    """The exception that a call has raised, as names.
+
+    Classes of a plugin's library need not be importable here.
+    """
 
     module: str
     name: str
@@ -62,16 +68,18 @@ class Raised:
 
     @classmethod
     def of(cls, error: BaseException) -> "Raised":
-        """The exception as a message."""
+        """Return an exception as a message."""
         kind = type(error)
         for base in kind.__mro__:
             if base.__module__ == errors.__name__:
-                kind = base  # a plugin's own subclass: what matters is whether it is retriable
+                kind = base  # a plugin's own subclass: it matters only whether it is retriable
                 break
         return cls(module=kind.__module__, name=kind.__qualname__, text=str(error))
 
     def exception(self) -> Exception:
-        """The exception of the same class, if that is Python's or `ottla.remote.errors`'s; else a RemoteStorageError."""
+        """Return the exception of the same class, if that is Python's or `ottla.remote.errors`'s; else a
+        RemoteStorageError.
+        """
         module = {errors.__name__: errors, builtins.__name__: builtins}.get(self.module)
         kind = getattr(module, self.name, None)
         if isinstance(kind, type) and issubclass(kind, Exception):

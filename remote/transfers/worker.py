@@ -15,7 +15,7 @@ from ottla.storage.segment_times import times_of_file
 
 
 def make_handler(setup: Setup) -> Handler:
-    """Handles the requests of `ottla.remote.transfers.messages`. Raises InvalidConfig."""
+    """Return the handler of the requests of `ottla.remote.transfers.messages`. Raises InvalidConfig."""
     store = load_storage_manager(setup.class_name, setup.configs, class_path=setup.class_path)
     if setup.checks_batches:
         store = CheckedCopies(store, Files())

@@ -10,13 +10,13 @@ That process reads the times of the segments, too, before they are copied (`ottl
       custom metadata ◀──────────────────────          object store
 
 A copy in a thread of the broker takes the interpreter's lock from the event loop, for checksums, TLS and its many small
-writes: a client that produces 1,000 times a second then waits 26 to 37 ms instead of 1 to 4 (p99). From another process it
-takes only processor time, and that only when the broker leaves some.
+writes: a client that produces 1,000 times a second then waits 26 to 37 ms instead of 1 to 4 (p99). From
+another process it takes only processor time, and that only when the broker leaves some.
 
 A call that neither asks nor returns for `SILENCE_S`, or longer where the store's own time-outs are longer, fails with
-RetriableRemoteStorageError, as do all calls of a process that is killed. The next call starts another process; the other calls
-go on (`ottla.runtime.workers`). Deletions, which report nothing while they run, have a process of their own. Both end with the
-broker, however that ends.
+RetriableRemoteStorageError, as do all calls of a process that is killed. The next call starts another
+process; the other calls go on (`ottla.runtime.workers`). Deletions, which report nothing while they run, have
+a process of their own. Both end with the broker, however that ends.
 """
 
 from collections.abc import Callable
@@ -30,16 +30,17 @@ from ottla.remote.transfers.messages import CopyRequest, DeleteRequest, Raised, 
 from ottla.runtime.workers import Worker, WorkerFailed
 from ottla.storage.segment_times import FileTimes, SegmentFile
 
-#: A store's own time-out (30 s by default) is to come first; then a MiB in this time is the slowest transfer.
+#: The time without a report after which a call fails: longer than a store's own time-out (30 s by default),
+#: so that this comes first. A MiB in this time is the slowest transfer.
 SILENCE_S: Final = 90.0
-#: Requests in a row that a store may make without a report, each with its own time-out.
+#: The number of requests in a row that a store may make without a report, each with its own time-out.
 _REQUESTS: Final = 3
-#: The process, which gets a `Setup`.
+#: The module of the process, which gets a `Setup`.
 WORKER_MODULE: Final = "ottla.remote.transfers.worker"
 
 
 class WorkerStore(StorageManagerInFront):
-    """See the module."""
+    """A storage manager whose copies and deletions run in a process of their own; reads stay in the broker's."""
 
     def __init__(
         self,
@@ -49,7 +50,8 @@ class WorkerStore(StorageManagerInFront):
         deletions: Worker | None = None,
         silence_s: float = SILENCE_S,
     ) -> None:
-        """`store` reads; both workers are of WORKER_MODULE, with the Setup of the same store. All are closed by `close`.
+        """`store` reads; both workers are of WORKER_MODULE, with the Setup of the same store. All are closed
+        by `close`.
 
         Without `deletions` the worker of the copies deletes, too.
         """
@@ -59,18 +61,18 @@ class WorkerStore(StorageManagerInFront):
         self.silence_s = max(silence_s, _REQUESTS * (store.request_timeout_s or 0))
 
     def copy_log_segment_data(self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData) -> bytes | None:
-        """See RemoteStorageManager."""
+        """Copy the segment and its indexes in the process of the copies; return the store's custom metadata."""
         request = CopyRequest(metadata=metadata, data=replace(data, on_bytes=no_limit))
         found = self._call(self.copies, request, data.on_bytes, name=str(metadata.segment_id))
         assert found is None or isinstance(found, bytes), found
         return found
 
     def delete_log_segment_data(self, metadata: RemoteLogSegmentMetadata) -> None:
-        """See RemoteStorageManager."""
+        """Delete the segment and its indexes in the process of the deletions."""
         self._call(self.deletions, DeleteRequest(metadata=metadata), no_limit, name=str(metadata.segment_id))
 
     def read_times(self, segment: SegmentFile) -> FileTimes:
-        """The timestamps of the records of a segment, read by the process of the copies. [any thread]
+        """Return the timestamps of the records of a segment, read by the process of the copies. [any thread]
 
         Raises RetriableRemoteStorageError, OSError.
         """
@@ -96,7 +98,7 @@ class WorkerStore(StorageManagerInFront):
         return outcome.value
 
     def close(self) -> None:
-        """See RemoteStorageManager. Calls under way fail: also one that the store does not answer."""
+        """Close the store and both processes. Calls under way fail: also one that the store does not answer."""
         self.copies.close()
         self.deletions.close()
         self.store.close()

@@ -48,7 +48,7 @@ class CheckpointWriter:
         self._lock = mutex
 
     def _offsets(self, of: Callable[[Log], int | None]) -> dict[Path, dict[TopicPartition, int]]:
-        """The offset of each log that has one, by directory; online directories only."""
+        """The rows of a checkpoint in each online directory, of the logs for which `of` returns an offset."""
         offsets: dict[Path, dict[TopicPartition, int]] = {
             path: {} for path in self._directories if path not in self._offline_dirs
         }

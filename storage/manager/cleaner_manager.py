@@ -20,7 +20,7 @@ _LOG = getLogger(__name__)
 
 
 class LogCleanerManager:
-    """Which log is cleaned next; see the module. Belongs to the event loop's thread."""
+    """Chooses the log that is cleaned next. Belongs to the event loop's thread."""
 
     def __init__(self, table: LogTable) -> None:
         self._table = table
@@ -28,7 +28,10 @@ class LogCleanerManager:
     def clean_one(
         self, now_ms: int, *, throttle: Callable[[int], None] = lambda size_bytes: None
     ) -> BackgroundJob | None:
-        """See `LogManager.clean_one`."""
+        """A job that compacts the log with the largest dirty ratio; None if none is due.
+
+        `throttle` is called in the job's thread with the number of bytes read or written, and may block there.
+        """
         table = self._table
         # A log that is being moved is not cleaned, so that its clean part is the same in the copy.
         logs = [

@@ -13,18 +13,18 @@ from logging import getLogger
 from pathlib import Path
 from uuid import UUID
 
+from ottla.config.log_config import LogConfig
 from ottla.protocol.errors import InconsistentTopicId, KafkaStorageError
 from ottla.protocol.types import TopicPartition
 from ottla.storage import file_names
 from ottla.storage.log import Log
-from ottla.storage.log_config import LogConfig
 from ottla.storage.manager.log_table import LogTable
 
 _LOG = getLogger(__name__)
 
 
 class FutureLogs:
-    """The future logs of a broker; see the module."""
+    """The future logs of a broker: each replaces its partition's log in another directory (KIP-113)."""
 
     def __init__(self, table: LogTable) -> None:
         self._table = table
@@ -77,7 +77,9 @@ class FutureLogs:
         """
         current, future = self._table.logs.get(topic_partition), self._table.future_logs.get(topic_partition)
         if current is None or future is None:
-            raise KafkaStorageError(f"The {'current' if current is None else 'future'} log of {topic_partition} is offline")  # fmt: skip
+            raise KafkaStorageError(
+                f"The {'current' if current is None else 'future'} log of {topic_partition} is offline"
+            )
         if current.topic_id != future.topic_id:
             raise InconsistentTopicId(
                 f"{future.directory} belongs to topic id {future.topic_id}, not {current.topic_id}"

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
+from ottla.config.log_config import LogConfig
 from ottla.protocol.errors import KafkaError, KafkaStorageError, UnknownTopicOrPartition
 from ottla.protocol.types import TopicPartition
 from ottla.storage import file_names
 from ottla.storage.log import Log
-from ottla.storage.log_config import LogConfig
 from ottla.storage.manager.log_table import LogTable
 
 _LOG = getLogger(__name__)
@@ -74,7 +74,7 @@ class LogCreation:
 
     @property
     def planned_count(self) -> int:
-        """How many logs `next_part` has not taken yet."""
+        """The number of logs that `next_part` has not taken yet."""
         return len(self._planned)
 
     def next_part(self, size: int) -> Sequence[PlannedLog]:
@@ -116,7 +116,7 @@ class LogCreations:
             self._being_created[topic_partition] = None
 
     def creation(self, wanted: Iterable[NewLog], *, now_ms: int) -> LogCreation:
-        """See `LogManager.creation`."""
+        """Plan the creation of many logs, whose slow part can run in a thread; existing logs are taken as they are."""
         creation = LogCreation(
             create=partial(self._create_planned, now_ms=now_ms),
             on_created=partial(self._on_created, now_ms=now_ms),
@@ -200,7 +200,7 @@ class LogCreations:
             self._table.rename_and_schedule_removal(future, file_names.STRAY_DIRECTORY, now_ms)
 
     def _log_counts(self) -> Counter[Path]:
-        """How many logs each online directory has, or is about to have."""
+        """Count the logs that each online directory has, or is about to have."""
         counts = Counter(
             {path: 0 for path in self._table.directories if path not in self._table.offline_dirs}
         )

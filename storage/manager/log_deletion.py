@@ -23,7 +23,7 @@ _LOG = getLogger(__name__)
 
 
 class LogDeletion:
-    """The deletion of logs; see the module. Belongs to the event loop's thread."""
+    """Deletes logs: from the table at once, from the directories in steps. Belongs to the event loop's thread."""
 
     def __init__(self, table: LogTable) -> None:
         self._table = table
@@ -39,7 +39,7 @@ class LogDeletion:
 
     @property
     def waiting_count(self) -> int:
-        """How many partitions wait for `steps`."""
+        """The number of deleted partitions whose folders `steps` has not renamed yet."""
         return len(self._waiting)
 
     def steps(self, now_ms: int) -> Iterator[None]:

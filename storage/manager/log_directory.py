@@ -40,7 +40,7 @@ class LogDirInUse(RuntimeError):
 
 
 class LogNames(NamedTuple):
-    """The folders in a log directory."""
+    """The folders of a log directory that hold logs: logs, future logs and deleted logs."""
 
     logs: dict[str, TopicPartition]
     future_logs: dict[str, TopicPartition]

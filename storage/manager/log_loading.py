@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
+from ottla.config.log_config import LogConfig
 from ottla.protocol.types import TopicPartition
 from ottla.storage.log import Log
-from ottla.storage.log_config import LogConfig
 from ottla.storage.manager.log_directory import LogDirectory
 
 
@@ -29,7 +29,7 @@ class RunParallel(Protocol):
     """
 
     def __call__(self, groups: Sequence[Sequence[Callable[[], None]]], /, *, threads_per_group: int) -> None:
-        """See the class."""
+        """Run all callables of all groups, `threads_per_group` of each group at a time."""
 
 
 #: Whether the metadata assigns no replica of this partition, with this topic id (None: no id), here. [any thread]

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 from uuid import UUID
 
+from ottla.config.log_config import LogConfig
 from ottla.protocol.errors import KafkaStorageError
 from ottla.protocol.types import TopicPartition
 from ottla.storage import file_names
 from ottla.storage.background import BackgroundJob, run_one_by_one
 from ottla.storage.files import Files
 from ottla.storage.log import Log
-from ottla.storage.log_config import LogConfig
 from ottla.storage.log_files import DeletedFiles, removal_job
 from ottla.storage.manager.cleaner_manager import LogCleanerManager
 from ottla.storage.manager.future_logs import FutureLogs
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from random import Random
 
 __all__ = [
-    "InconsistentMetaProperties", "LogCreation", "LogDirInUse", "LogDirInfo", "LogManager", "LogManagerSettings", "NewLog",
+    "InconsistentMetaProperties", "LogCreation", "LogDirInUse", "LogDirInfo", "LogManager",
+    "LogManagerSettings", "NewLog",
 ]  # fmt: skip
 
 _LOG = getLogger(__name__)
@@ -52,7 +53,7 @@ def _close(log: Log) -> None:
 
 
 class LogManager(LogTable):
-    """All logs of a broker; see the module. Made by `LogManager.open`."""
+    """All logs of a broker, in one or several log directories. Made by `LogManager.open`."""
 
     def __init__(
         self,
@@ -175,9 +176,9 @@ class LogManager(LogTable):
     ) -> None:
         """Open all logs, recover those that were not closed, and rename strays. [any thread]
 
-        Of two logs of a partition the one in the directory that `is_assigned` is kept, and the other is a stray: a directory
-        that had left `log.dirs` is back, after the replica was copied to another one. Raises InconsistentMetaProperties if
-        neither is assigned, OSError if no directory is left.
+        Of two logs of a partition the one in the directory that `is_assigned` is kept, and the other is a
+        stray: a directory that had left `log.dirs` is back, after the replica was copied to another one. Raises
+        InconsistentMetaProperties if neither is assigned, OSError if no directory is left.
         Strays do not count: while a directory is offline, its topics may be deleted, and created again in another one.
         """
         self._topic_config = topic_config
@@ -257,8 +258,8 @@ class LogManager(LogTable):
                 self._rename_stray(other, now_ms)
                 return kept
         raise InconsistentMetaProperties(
-            f"{topic_partition} has two logs, {first.directory} and {second.directory}. One of them may have failed while "
-            f"its log was moved to the other: remove the one that is older"
+            f"{topic_partition} has two logs, {first.directory} and {second.directory}. One of them may have "
+            f"failed while its log was moved to the other: remove the one that is older"
         )
 
     # -- logs --------------------------------------------------------------------------------------
@@ -328,7 +329,7 @@ class LogManager(LogTable):
 
     @property
     def deleted_count(self) -> int:
-        """How many deleted partitions wait for `rename_deleted`."""
+        """The number of deleted partitions that wait for `rename_deleted`."""
         return self._deletion.waiting_count
 
     def rename_deleted(self, now_ms: int) -> Iterator[None]:
@@ -386,11 +387,11 @@ class LogManager(LogTable):
         if self._files.may_map:
             self._files.may_map = False
             _LOG.error(
-                "A page of a log file could not be sent (EFAULT): its disk may be failing. Records are copied from now on; "
-                "the next read of the page takes its log directory offline"
+                "A page of a log file could not be sent (EFAULT): its disk may be failing. Records are copied "
+                "from now on; the next read of the page takes its log directory offline"
             )
 
-    # -- scheduled tasks and the cleaner ------------------------------------------------------------------------------------
+    # -- scheduled tasks and the cleaner ---------------------------------------------------------------------
 
     def maintain(self, now_ms: int) -> list[BackgroundJob]:
         """Do the periodic work that is due. Call it about once a second, and run the jobs one after the other.

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
+from ottla.config.log_config import LogConfig
 from ottla.protocol.errors import KafkaStorageError
 from ottla.protocol.types import TopicPartition
 from ottla.storage import file_names
@@ -16,7 +17,6 @@ from ottla.storage.cleaner import DEDUPE_BUFFER_BYTES
 from ottla.storage.files import Files, is_out_of_descriptors
 from ottla.storage.log import Log
 from ottla.storage.log_availability import TooManyOpenFiles
-from ottla.storage.log_config import LogConfig
 from ottla.storage.log_files import DeletedFiles
 from ottla.storage.manager.checkpoint_writer import CheckpointWriter
 from ottla.storage.manager.log_directory import LogDirectory
@@ -29,7 +29,10 @@ _LOG = getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogManagerSettings:
-    """The broker's configurations for all logs, with Kafka's defaults; replaced as a whole when a dynamic one changes."""
+    """The broker's configurations for all logs, with Kafka's defaults.
+
+    Replaced as a whole when a dynamic one changes.
+    """
 
     #: log.retention.check.interval.ms
     retention_check_interval_ms: int = 5 * 60 * 1000
@@ -61,7 +64,7 @@ class LogDirInfo(NamedTuple):
 
 
 class LogTable:
-    """The common state of the LogManager's parts; see the module."""
+    """The logs of a broker and their directories: the common state of the LogManager's parts."""
 
     def __init__(
         self,
@@ -157,8 +160,8 @@ class LogTable:
     ) -> Log:
         """Create an empty log in this directory, without adding it to the table. [any thread]
 
-        Raises KafkaStorageError, InconsistentTopicId. After TooManyOpenFiles nothing is left of a log that is new: it may be
-        created later, and in another directory.
+        Raises KafkaStorageError, InconsistentTopicId. After TooManyOpenFiles nothing is left of a log that is
+        new: it may be created later, and in another directory.
         """
         if (failure := self.offline_dirs.get(path.parent)) is not None:
             raise KafkaStorageError(f"The log directory of {path} is offline: {failure}")
@@ -208,7 +211,7 @@ class LogTable:
         log_start_offset: int = 0,
         topic_id: UUID | None = None,
     ) -> Log:
-        """`Log.open` with the arguments that all logs have in common. [any thread]"""
+        """Open a log with the arguments that all logs have in common. [any thread]"""
         return Log.open(
             path,
             config=config,
@@ -248,7 +251,10 @@ class LogTable:
     def rename_and_schedule_removal(
         self, log: Log, suffix: str, now_ms: int, *, before_removal: Callable[[], None] = lambda: None
     ) -> None:
-        """Rename the folder of a log that is no longer in the table, and schedule its removal; a stray is only closed."""
+        """Rename the folder of a log that is no longer in the table, and schedule its removal.
+
+        A stray is only closed.
+        """
         self.uncleanable.discard(log)
         name = file_names.renamed_directory(log.topic_partition, unique=self.unique(), suffix=suffix)
         path = log.directory.parent / name

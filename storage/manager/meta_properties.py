@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
 
-from ottla.storage import kafka_uuid
+from ottla.protocol import kafka_uuid
 from ottla.storage.files import Files
 
 FILE_NAME = "meta.properties"

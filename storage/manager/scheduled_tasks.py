@@ -1,12 +1,12 @@
-"""ScheduledTasks: what the LogManager does periodically, as Kafka's does: retention, flushes, checkpoints, removals.
+"""ScheduledTasks: the periodic tasks of the LogManager, as of Kafka's: retention, flushes, checkpoints, removals.
 
-    retention            kafka-log-retention                         a few logs per call of `maintain`, a job for those that are due
-    producer expiry      PeriodicProducerExpirationCheck             all logs
-    first timestamps     (none: draft KIP-1303)                       one job, of logs whose local part elections ask for
-    flush.ms, rolls      kafka-log-flusher                           a job for each log
-    checkpoints          kafka-recovery-point-checkpoint,            a job for each changed file
-                         kafka-log-start-offset-checkpoint, highwatermark-checkpoint
-    removal of files     kafka-delete-logs                           one job
+    retention           kafka-log-retention                a few logs per call of `maintain`, a job for the due ones
+    producer expiry     PeriodicProducerExpirationCheck    all logs
+    first timestamps    (none: draft KIP-1303)             one job, of logs whose local part elections ask for
+    flush.ms, rolls     kafka-log-flusher                  a job for each log
+    checkpoints         kafka-recovery-point-checkpoint,   a job for each changed file
+                        kafka-log-start-offset-checkpoint, highwatermark-checkpoint
+    removal of files    kafka-delete-logs                  one job
 
 Decided on the event loop's thread, in small steps; work that waits for the disk is returned as BackgroundJobs.
 
@@ -26,14 +26,15 @@ from ottla.storage.tiered_log import local_log_job
 
 #: Logs that one call of `maintain` checks for retention: 20 us each.
 LOGS_A_CALL = 100
-#: Segments of one log that are removed in one step on the event loop: 0.2 to 0.8 ms each, most of it for renaming their files.
+#: Segments of one log that are removed in one step on the event loop: 0.2 to 0.8 ms each, most of it for
+#: renaming their files.
 SEGMENTS_OF_STEP = 4
 
 _LOG = getLogger(__name__)
 
 
 class ScheduledTasks:
-    """The periodic work of all logs; see the module."""
+    """The periodic work of all logs: retention, producer expiry, flushes, checkpoints, removal of files."""
 
     def __init__(self, table: LogTable, *, now_ms: int) -> None:
         self._table = table
@@ -47,7 +48,7 @@ class ScheduledTasks:
         self._next_high_watermarks_ms = now_ms + settings.high_watermark_checkpoint_interval_ms
 
     def maintain(self, now_ms: int) -> list[BackgroundJob]:
-        """See `LogManager.maintain`."""
+        """Do the periodic work that is due, in small steps; returns jobs for the work that waits for the disk."""
         table = self._table
         jobs = self._retain_some(now_ms)
         if now_ms >= self._next_expiry_ms:
@@ -107,7 +108,7 @@ def _is_due(log: Log, now_ms: int) -> bool:
 
 
 def _retain(log: Log, now_ms: int) -> bool:
-    """Remove some segments; whether that is all."""
+    """Remove a few segments of the log that are due for retention; False: more of them may be due."""
     try:
         if log.start.apply_some_retention(now_ms, most=SEGMENTS_OF_STEP):
             return False
@@ -123,9 +124,10 @@ def _release_mappings(log: Log) -> None:
 
 
 def _retention_job(logs: deque[Log], now_ms: int) -> BackgroundJob:
-    """Retention of the first of these logs, of which the next parts are the others.
+    """A job for the retention of the first of these logs; its next parts are for the others.
 
-    A thread reads timestamps that are not in memory, and flushes removals; the event loop decides, and removes a few segments at a time.
+    A thread reads timestamps that are not in memory, and flushes removals; the event loop decides, and removes
+    a few segments at a time.
     """
 
     def run() -> None:

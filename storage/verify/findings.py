@@ -47,7 +47,7 @@ class Findings:
     def error(
         self, path: Path, message: str, *, position: int | None = None, offset: int | None = None
     ) -> None:
-        """Add an error."""
+        """Add an error of the file `path`, at a position in it or at an offset of the log."""
         self.all.append(Finding(path=path, message=message, position=position, offset=offset))
 
     def note(self, path: Path, message: str, *, position: int | None = None) -> None:
@@ -72,7 +72,7 @@ class PartitionReport:
 
     @property
     def errors_count(self) -> int:
-        """How many findings are errors."""
+        """The number of findings that are errors."""
         return sum(finding.is_error for finding in self.findings)
 
 

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.harness.processes import PATIENCE_S, wait_until
+from ottla.bench.components.processes import PATIENCE_S, wait_until
 
 R = TypeVar("R")
 

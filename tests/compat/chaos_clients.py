@@ -12,9 +12,9 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
+from ottla.bench.components.processes import PATIENCE_S, wait_until
 from ottla.protocol.errors import ErrorCode
 from tests.harness.history import History, Poll, Send
-from tests.harness.processes import PATIENCE_S, wait_until
 
 #: How long librdkafka tries to deliver a message: longer than any fault.
 _DELIVERY_TIMEOUT_MS = 300_000
@@ -65,8 +65,8 @@ class RecordingProducer(_Client):
                 "bootstrap.servers": bootstrap,
                 "client.id": name,
                 "enable.idempotence": True,
-                # Of a producer's last batches a snapshot keeps one, as Kafka's: a broker that was stopped and is back takes
-                # an older one that comes again for a gap, which is fatal to librdkafka.
+                # Of a producer's last batches a snapshot keeps one, as Kafka's: a broker that was stopped and
+                # is back takes an older one that comes again for a gap, which is fatal to librdkafka.
                 "max.in.flight": 1,
                 "acks": "all",
                 "linger.ms": 5,
@@ -123,7 +123,9 @@ class RecordingProducer(_Client):
 
 
 class RecordingConsumer(_Client):
-    """Reads all partitions from their beginning, without a group; from the replica that is closest, if it has a rack."""
+    """Reads all partitions from their beginning, without a group; from the replica that is closest, if it has
+    a rack.
+    """
 
     def __init__(
         self, name: str, bootstrap: str, history: History, *, topic: str, partitions: int, rack: str = ""

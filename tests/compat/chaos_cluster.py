@@ -14,9 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from ottla.bench.components.processes import comes_true, steady_ports
 from tests.compat.chaos_configurations import Configurations
 from tests.harness.cluster import OttlaCluster
-from tests.harness.processes import comes_true, steady_ports
 from tests.harness.proxy import Network
 from tests.harness.slow_disk import make_slow
 
@@ -153,7 +153,9 @@ class Nemesis:
                 self._healings.append(_Healing(time.monotonic() + lasts_s, node_id, heal))
 
     def heal(self) -> None:
-        """Heal everything, wait until all nodes are ready, and change the configuration once more, which succeeds now."""
+        """Heal everything, wait until all nodes are ready, and change the configuration once more, which
+        succeeds now.
+        """
         for healing in self._healings:
             healing.heal(healing.node_id)
         self._healings.clear()

@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from random import Random
 
+from ottla.config.config_def import AlterOperation
+from ottla.metadata.image import ConfigResourceType
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.config_def import AlterOperation
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from ottla.protocol.metadata.image import ConfigResourceType
 from tests.harness.blocking_wire import BlockingWire
 
 #: Overrides of the topic, None to unset them: how batches are validated, converted, flushed and divided into segments.
@@ -46,7 +46,9 @@ CLUSTER_VALUES = {
 
 
 class Configurations:
-    """Changes as the nemesis draws them, sent to any of the brokers, and not waited for: it may be paused or cut off."""
+    """Changes as the nemesis draws them, sent to any of the brokers, and not waited for: it may be paused or
+    cut off.
+    """
 
     def __init__(self, ports: Sequence[int], topic: str) -> None:
         self._ports = ports
@@ -58,7 +60,10 @@ class Configurations:
         self._answers: list[Future[str]] = []
 
     def change(self, random: Random) -> str:
-        """Set a key of the topic or of the cluster to a drawn value, or unset it. Returns what was done, for the story."""
+        """Set a key of the topic or of the cluster to a drawn value, or unset it.
+
+        Returns what was done, for the story.
+        """
         kind, name, keys = random.choice(self._resources)
         key = random.choice(list(keys))
         value = random.choice(keys[key])

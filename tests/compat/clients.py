@@ -13,7 +13,7 @@ import confluent_kafka
 import kafka
 from kafka.structs import TopicPartition as KafkaPythonPartition
 
-from tests.harness.processes import PATIENCE_S
+from ottla.bench.components.processes import PATIENCE_S
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 

@@ -77,8 +77,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     Here a test may wait several times for as long as `PATIENCE_S`, and set up JVMs: it may take longer than others.
 
-    And the sockets of this process are the client libraries': what they leave to the garbage collector is theirs to close,
-    and would fail whichever test runs by then.
+    And the sockets of this process are the client libraries': what they leave to the garbage collector is
+    theirs to close, and would fail whichever test runs by then.
     """
     here = Path(__file__).parent
     if IS_ORACLE:

@@ -11,8 +11,8 @@ import confluent_kafka
 import kafka
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 
+from ottla.bench.components.processes import PATIENCE_S, Child
 from tests.harness.kafka import tool_command
-from tests.harness.processes import PATIENCE_S, Child
 
 _COOPERATIVE = "org.apache.kafka.clients.consumer.CooperativeStickyAssignor"
 #: A thread that does not run for a while is not to lose its place.
@@ -98,8 +98,8 @@ class ConfluentMember(Member):
         try:
             consumer.commit(asynchronous=False)
         except confluent_kafka.KafkaException as error:
-            # Nothing new to commit; or a rebalance is under way, and what was taken is given again; or the broker stops or
-            # has just started, and it is committed the next time.
+            # Nothing new to commit; or a rebalance is under way, and what was taken is given again; or the
+            # broker stops or has just started, and it is committed the next time.
             allowed = {
                 confluent_kafka.KafkaError._NO_OFFSET,
                 confluent_kafka.KafkaError.REBALANCE_IN_PROGRESS,
@@ -165,8 +165,9 @@ class KafkaPythonMember(Member):
             session_timeout_ms=_SESSION_MS,
             heartbeat_interval_ms=_HEARTBEAT_MS,
         )
-        # A member that first learns of its topic's partitions after it has joined joins once more, and kafka-python (3.0.12)
-        # loses what that gives it if a poll() ends meanwhile: it would stay without partitions.
+        # A member that first learns of its topic's partitions after it has joined joins once more, and
+        # kafka-python (3.0.12) loses what that gives it if a poll() ends meanwhile: it would stay without
+        # partitions.
         consumer.partitions_for_topic(self._topic)
         try:
             while not self._stopping.is_set():

@@ -1,7 +1,8 @@
 """Topics with several replicas, through librdkafka's admin client and, for what it cannot do, the protocol itself.
 
-A change is known to its controller first and to each broker a moment later, and a client asks whichever broker it likes.
-So a test states the expected metadata, and waits until every broker that it names returns it.
+A change is known to its controller first and to each broker a moment later, and a client asks whichever
+broker it likes. So a test states the expected metadata, and waits until every broker that it names returns
+it.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -42,7 +43,9 @@ class Topic:
 
     @classmethod
     def create(cls, bootstrap: str, name: str, *replicas: Sequence[int], through: str = "") -> Self:
-        """With these replicas of its partitions, asked of `through`; led by their firsts when this returns, and known to all."""
+        """Create the topic with these replicas of its partitions, by way of the broker `through`; when this
+        returns, the first replicas lead, and all brokers know it.
+        """
         topic = cls(bootstrap, name)
         topic._create(
             NewTopic(name, len(replicas), replica_assignment=[list(row) for row in replicas]),
@@ -66,7 +69,8 @@ class Topic:
         admin = admin_of(bootstrap)
         # Brokers that have not found a new controller in time are fenced for a moment.
         fenced = {"INVALID_REPLICA_ASSIGNMENT", "INVALID_REPLICATION_FACTOR"}
-        # A controller that is deposed when it has written the topic has not answered: the broker asks the next one again.
+        # A controller that is deposed when it has written the topic has not answered: the broker asks the
+        # next one again.
         created = {None, "TOPIC_ALREADY_EXISTS"}
         # librdkafka has asked a broker that was killed, and removes it when the next Metadata response leaves it out.
         removed = {"_DESTROY_BROKER"}

@@ -1,12 +1,12 @@
 """A replica selector as an operator of Ottla may write one: brokers import it by its dotted path."""
 
-from ottla.broker.replication.replica_selector import (
+from ottla.protocol.types import TopicPartition
+from ottla.replication.replica_selector import (
     ClientMetadata,
     PartitionView,
     RackAwareReplicaSelector,
     ReplicaView,
 )
-from ottla.protocol.types import TopicPartition
 
 #: The names of clients that are treated in a way of their own.
 INDIFFERENT, CURSED = "indifferent", "cursed"

@@ -23,7 +23,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from ottla.broker.main import main
+from ottla.command_line import main
 from ottla.protocol.types import TopicPartition
 from ottla.storage.checkpoints import HIGH_WATERMARK_FILE, OffsetCheckpoint
 from ottla.storage.files import Files
@@ -149,7 +149,9 @@ def check_nodes(cluster: ProxiedCluster, nemesis: Nemesis) -> dict[str, object]:
 
 
 def wait_for_full_isr(cluster: ProxiedCluster) -> None:
-    """Until every partition, of idle topics too, has a leader and all its replicas in the ISR, as every broker knows."""
+    """Wait until every partition, of idle topics too, has a leader and all its replicas in the ISR, as every
+    broker knows.
+    """
     admins = {broker_id: admin_of(cluster.node(broker_id).listener) for broker_id in BROKERS}
     missing: list[str] = []
 

@@ -1,7 +1,9 @@
-"""Consumers that read from the nearest replica (KIP-392): librdkafka, three brokers in racks, a custom selector and ours.
+"""Consumers that read from the nearest replica (KIP-392): librdkafka, three brokers in racks, a custom
+selector and ours.
 
-`replica.selector.class` is named here as an operator of Ottla names one: a Python class by its dotted path. A cluster with a
-remote tier has LocalAwareRackReplicaSelector, and two brokers in a rack, of which one keeps more local segments (KIP-405).
+`replica.selector.class` is named here as an operator of Ottla names one: a Python class by its dotted path. A
+cluster with a remote tier has LocalAwareRackReplicaSelector, and two brokers in a rack, of which one keeps
+more local segments (KIP-405).
 """
 
 import json
@@ -13,11 +15,11 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import NewTopic
 
+from ottla.bench.components.processes import wait_until
 from tests.compat.admin import PATIENCE_S, admin_of, produce
 from tests.compat.replicated import Topic
 from tests.compat.selectors import CURSED, INDIFFERENT
 from tests.harness.cluster import OttlaCluster
-from tests.harness.processes import wait_until
 
 BROKERS, RACKS = (1, 2, 3), "abc"
 

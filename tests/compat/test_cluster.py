@@ -13,12 +13,12 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from ottla.bench.components.processes import Child, answers, has_ended, steady_ports, wait_until
 from tests.compat import admin
 from tests.compat.admin import PATIENCE_S, admin_of, eventually_equal, once, take
 from tests.compat.replicated import Topic
 from tests.harness.cluster import OttlaCluster
 from tests.harness.kafka import tool
-from tests.harness.processes import Child, answers, has_ended, steady_ports, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -184,7 +184,7 @@ def test_a_node_of_another_cluster_is_refused(cluster, tmp_path):
 def cli(*arguments):
     """Our command line in a process of its own, since a node wants its own signals."""
     done = subprocess.run(
-        [sys.executable, "-m", "broker", *map(str, arguments)],
+        [sys.executable, "-m", "ottla", *map(str, arguments)],
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,
@@ -196,7 +196,7 @@ def cli(*arguments):
 def cluster_up(folder, *arguments):
     """`ottla cluster up` with a broker and a controller, when it is ready."""
     port, _ = steady_ports(2)
-    command = [sys.executable, "-m", "broker", "cluster", "up", "--brokers", "1", "--controllers", "1"]
+    command = [sys.executable, "-m", "ottla", "cluster", "up", "--brokers", "1", "--controllers", "1"]
     command += ["--port", str(port), "--data-dir", str(folder / "nodes"), *arguments]
     up = Child(command, log=folder / "up.log")
     up.wait_until(lambda: "\nREADY " in up.output())
@@ -247,7 +247,7 @@ def test_a_second_command_leaves_the_cluster_of_the_first_alone(tmp_path):
     up.send_signal(signal.SIGINT)
     assert up.wait() == 0
 
-    controller = [sys.executable, "-m", "broker", "broker", str(nodes / "node-101/server.properties")]
+    controller = [sys.executable, "-m", "ottla", "broker", str(nodes / "node-101/server.properties")]
     child = Child(controller, log=tmp_path / "alone.log")
     child.wait_until(lambda: "READY " in child.output())
     before = contents(nodes)
@@ -302,7 +302,7 @@ def test_a_broker_that_waits_for_controllers_can_be_stopped(tmp_path):
     )
     assert cli("format", "-t", "AAAAAAAAAAAAAAAAAAAAAw", "-c", tmp_path / "lonely.properties").exit_code == 0
     log = tmp_path / "lonely.log"
-    child = Child([sys.executable, "-m", "broker", "broker", str(tmp_path / "lonely.properties")], log=log)
+    child = Child([sys.executable, "-m", "ottla", "broker", str(tmp_path / "lonely.properties")], log=log)
     child.wait_until(lambda: answers(port))
     child.wait_until(lambda: "the active controller has not responded" in child.output())
     assert child.stop() == 0  # long before it would give its registration up

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from ottla.bench.components.processes import PATIENCE_S, Child
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from tests.compat.admin import create_topic, produce, read, wait_until
 from tests.compat.members import ConfluentMember
 from tests.harness.blocking_wire import BlockingWire
 from tests.harness.ottla import OttlaServer
-from tests.harness.processes import PATIENCE_S, Child
 
-_OTTLA = [sys.executable, "-m", "broker"]
+_OTTLA = [sys.executable, "-m", "ottla"]
 
 
 def run(*arguments: object) -> "subprocess.CompletedProcess[str]":

@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
+from ottla.bench.components.processes import comes_true, wait_until
+from ottla.config.config_def import AlterOperation
+from ottla.config.topic_configs import LEADER_PREFERENCE_CONFIGS
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.config_def import AlterOperation
 from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -25,11 +27,9 @@ from ottla.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from ottla.storage.topic_configs import LEADER_PREFERENCE_CONFIGS
 from tests.harness.blocking_wire import BlockingWire
 from tests.harness.kafka import KafkaServer
 from tests.harness.ottla import OttlaServer
-from tests.harness.processes import comes_true, wait_until
 
 SETTINGS = {
     "log.roll.ms": "86400000",

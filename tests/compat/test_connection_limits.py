@@ -4,12 +4,12 @@ import select
 
 import pytest
 
+from ottla.bench.components.processes import PATIENCE_S, answers, steady_ports
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.messages.api_versions import ApiVersionsRequest
 from tests.harness.blocking_wire import BlockingWire
 from tests.harness.kafka import KafkaServer
 from tests.harness.ottla import OttlaServer
-from tests.harness.processes import PATIENCE_S, answers, steady_ports
 
 REQUEST = ApiVersionsRequest(client_software_name="test", client_software_version="1")
 

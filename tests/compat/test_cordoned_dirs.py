@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from ottla.config.config_def import AlterOperation
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.config_def import AlterOperation
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from ottla.bench.components import fetch
+from ottla.bench.components.processes import PATIENCE_S, Child, steady_ports
 from tests.compat.admin import create_topic, once, produce, wait_until
-from tests.harness import fetch
-from tests.harness.processes import PATIENCE_S, Child, steady_ports
 
 ROOT = Path(__file__).parents[2]
 
@@ -122,7 +122,8 @@ def test_the_broker_of_the_file_with_minio_copies_its_segments(tmp_path):
         env={**of_store, "MINIO_UPDATE": "off"},
     )  # fmt: skip
     for old, new in (
-        ('\\"', '"'), ("/opt/ottla/bin/", f"{Path(sys.executable).parent}/"), ("--data-dir /data", f"--data-dir {tmp_path}/data"),
+        ('\\"', '"'), ("/opt/ottla/bin/", f"{Path(sys.executable).parent}/"),
+        ("--data-dir /data", f"--data-dir {tmp_path}/data"),
         (":9092", f":{broker_port}"), (":9093", f":{controller_port}"),
     ):  # fmt: skip
         command = command.replace(old, new)
@@ -151,7 +152,7 @@ def test_the_broker_of_the_file_with_minio_copies_its_segments(tmp_path):
         verify = [
             sys.executable,
             "-m",
-            "broker",
+            "ottla",
             "tier",
             "verify",
             "--tier",

@@ -10,6 +10,7 @@ from random import Random
 
 import pytest
 
+from ottla.config.log_config import LogConfig
 from ottla.protocol.records.batch import patch
 from ottla.protocol.records.builder import build_batch
 from ottla.protocol.records.compression import Compression
@@ -18,7 +19,6 @@ from ottla.storage import cleaner
 from ottla.storage.compaction import BYTES_A_KEY
 from ottla.storage.files import Files
 from ottla.storage.log import AppendOrigin, Log
-from ottla.storage.log_config import LogConfig
 from ottla.storage.transaction_index import TransactionIndex
 from tests.harness.kafka import run_tool
 from tests.unit.storage.storage_support import NOW_MS, batch, marker, open_log
@@ -171,7 +171,10 @@ def compacted(folder: Path) -> Log:
     cleaned, now_ms = None, NOW_MS
     for number in range(900):
         rows = [
-            Record(at, now_ms + random.randrange(50), b"%d" % random.randrange(200), b"v" * 30 if random.random() < 0.8 else None, ())
+            Record(
+                at, now_ms + random.randrange(50), b"%d" % random.randrange(200),
+                b"v" * 30 if random.random() < 0.8 else None, (),
+            )
             for at in range(4)
         ]  # fmt: skip
         codec = random.choice((Compression.NONE, Compression.NONE, Compression.LZ4))

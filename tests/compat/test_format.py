@@ -1,12 +1,14 @@
-"""`ottla format` beside kafka-storage.sh: the same files, the same refusals, and each starts what the other has formatted."""
+"""`ottla format` beside kafka-storage.sh: the same files, the same refusals, and each starts what the other
+has formatted.
+"""
 
 import re
 
 import pytest
 from click.testing import CliRunner
 
-from ottla.broker.main import main
-from ottla.controller.metadata import snapshots
+from ottla.command_line import main
+from ottla.controller.metadata_log import snapshots
 from ottla.storage.files import Files
 from tests.harness.kafka import run_tool
 

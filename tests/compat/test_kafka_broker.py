@@ -1,8 +1,11 @@
-"""Apache Kafka's broker under Ottla's controllers: it registers, hosts topics, serves clients; nodes of both sides restart."""
+"""Apache Kafka's broker under Ottla's controllers: it registers, hosts topics, serves clients; nodes of both
+sides restart.
+"""
 
 import pytest
 from confluent_kafka import Consumer
 
+from ottla.bench.components.processes import Child, answers, free_port
 from ottla.storage.files import Files
 from ottla.storage.manager import meta_properties
 from tests.compat.admin import PATIENCE_S, admin_of, eventually_equal, once, produce, take
@@ -10,7 +13,6 @@ from tests.compat.replicated import Topic
 from tests.harness.cluster import OttlaCluster
 from tests.harness.kafka import java_command, tool
 from tests.harness.listed_brokers import wait_until_listed
-from tests.harness.processes import Child, answers, free_port
 
 KAFKA_ID = 7
 

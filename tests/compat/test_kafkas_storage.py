@@ -14,13 +14,13 @@ from random import Random
 
 import pytest
 
+from ottla.bench.components import fetch
+from ottla.bench.components.processes import PATIENCE_S
+from ottla.config.log_config import LogConfig
 from ottla.protocol.records.builder import build_batch
 from ottla.protocol.records.record import Record
 from ottla.storage.log import AppendOrigin, Log
-from ottla.storage.log_config import LogConfig
 from tests.compat.test_dumped_files import COMPACTED, append, clean, fill, split, transact
-from tests.harness import fetch
-from tests.harness.processes import PATIENCE_S
 from tests.unit.storage.storage_support import NOW_MS, batch, marker, open_log
 
 _ORACLE = Path(__file__).parent / "StorageOracle.java"
@@ -66,7 +66,10 @@ def keyed(log: Log, part: int) -> None:
     for number in range(250):
         keys = [b"%d" % random.randrange(random.choice((20, 2000))) for _ in range(number % 5 + 1)]
         rows = [
-            Record(at, NOW_MS + random.randrange(90), key, b"v" * random.randrange(60) if random.random() < 0.7 else None)
+            Record(
+                at, NOW_MS + random.randrange(90), key,
+                b"v" * random.randrange(60) if random.random() < 0.7 else None,
+            )
             for at, key in enumerate(keys)
         ]  # fmt: skip
         append(log, bytearray(build_batch(rows)), epoch=part)
@@ -245,8 +248,8 @@ def test_the_same_steps_leave_the_same_files(tmp_path: Path, name: str, time: st
     log = open_log(
         tmp_path / "ours" / "orders-0",
         config=LogConfig(
-            segment_bytes=6000, index_interval_bytes=200, segment_ms=2_500, message_timestamp_type=time, retention_ms=4_000,
-            file_delete_delay_ms=0,
+            segment_bytes=6000, index_interval_bytes=200, segment_ms=2_500, message_timestamp_type=time,
+            retention_ms=4_000, file_delete_delay_ms=0,
         ),
     )  # fmt: skip
     story = Story(log)

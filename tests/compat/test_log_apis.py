@@ -12,10 +12,15 @@ from uuid import UUID
 
 import pytest
 
+from ottla.bench.components.processes import PATIENCE_S
 from ottla.protocol.api_keys import KAFKA_VERSIONS, ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from ottla.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from ottla.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 from ottla.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from ottla.protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
@@ -34,7 +39,6 @@ from ottla.protocol.records.record import Record, records
 from ottla.protocol.types import ZERO_UUID
 from tests.harness.kafka import KafkaServer
 from tests.harness.ottla import OttlaServer
-from tests.harness.processes import PATIENCE_S
 from tests.harness.wire import WireClient
 
 NOW_MS = int(time.time() * 1000)

@@ -8,24 +8,24 @@ from uuid import UUID
 
 import pytest
 
-from ottla.controller.metadata.image_records import records_of
-from ottla.controller.metadata.log import MetadataLog
-from ottla.controller.metadata.new_batches import batches_of
-from ottla.controller.metadata.record_versions import version_of
-from ottla.controller.metadata.transactions import TransactionFilter
+from ottla.controller.metadata_log.image_records import records_of
+from ottla.controller.metadata_log.log import MetadataLog
+from ottla.controller.metadata_log.new_batches import batches_of
+from ottla.controller.metadata_log.record_versions import version_of
+from ottla.controller.metadata_log.transactions import TransactionFilter
 from ottla.controller.quorum.raft_client import RaftClient
 from ottla.controller.raft.types import Address, RaftSettings
-from ottla.protocol.local_log import LocalLogState, ReplicaLocalLog
-from ottla.protocol.messages.voters_record import Voter, VotersRecord
-from ottla.protocol.metadata.frame import encode_record
-from ottla.protocol.metadata.image import InvalidMetadata, MetadataImage
-from ottla.protocol.metadata.records import (
+from ottla.metadata.frame import encode_record
+from ottla.metadata.image import InvalidMetadata, MetadataImage
+from ottla.metadata.records import (
     FeatureLevelRecord,
     MetadataRecord,
     NoOpRecord,
     PartitionChangeRecord,
     PartitionRecord,
 )
+from ottla.protocol.local_log import LocalLogState, ReplicaLocalLog
+from ottla.protocol.messages.voters_record import Voter, VotersRecord
 from ottla.protocol.records.builder import build_batch, simple_records
 from ottla.runtime.production import ProductionRuntime
 from ottla.storage.appending import AppendOrigin
@@ -66,7 +66,9 @@ def dump_of(tmp_path: Path, cases: list[tuple[MetadataRecord, int]]) -> list[str
 
 @pytest.mark.parametrize("kind", [PartitionRecord, PartitionChangeRecord])
 def test_kafkas_tool_skips_local_logs(tmp_path: Path, kind: type[PartitionRecord | PartitionChangeRecord]):
-    """They are a tagged field (draft KIP-1303), which Kafka's nodes do not know: no metadata.version has to be raised."""
+    """Local logs are a tagged field (draft KIP-1303), which Kafka's nodes do not know: no metadata.version
+    has to be raised.
+    """
     state = LocalLogState(
         local_log_start_offset=5, local_log_bytes=2**40, oldest_local_timestamp=1_700_000_000_000
     )

@@ -1,4 +1,6 @@
-"""A real broker's page of metrics, scraped while clients work; and Kafka's own MBeans, which its names are made from."""
+"""A real broker's page of metrics, scraped while clients work; and Kafka's own MBeans, which its names are
+made from.
+"""
 
 import re
 import subprocess
@@ -12,11 +14,11 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
 from prometheus_client.parser import text_string_to_metric_families as prometheus
 
+from ottla.bench.components.processes import PATIENCE_S, free_port
 from tests.compat.admin import create_topic
 from tests.compat.clients import CLIENTS, Message
 from tests.harness.kafka import KafkaServer, java_command
 from tests.harness.ottla import OttlaServer
-from tests.harness.processes import PATIENCE_S, free_port
 from tests.unit.metrics.metrics_page import families
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, ElectionType, Producer, TopicPartition
 
+from ottla.bench.components.processes import free_port
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.storage.files import Files
@@ -26,11 +27,11 @@ from tests.harness.blocking_wire import BlockingWire
 from tests.harness.cluster import OttlaCluster
 from tests.harness.listed_brokers import wait_until_listed
 from tests.harness.nodes import KafkaNode, OttlaNode, broker
-from tests.harness.processes import free_port
 
 OTTLA, KAFKA = (1, 2), 3
 ROUNDS = int(os.environ.get("OTTLA_MIXED_ROUNDS", "0"))
-#: The broker whose log is truncated, the one elected, and the follower of both: Ottla truncates for Kafka's leader, Kafka for Ottla's.
+#: The broker whose log is truncated, the one elected, and the follower of both: Ottla truncates for Kafka's
+#: leader, Kafka for Ottla's.
 TAILS = [
     (KAFKA, 1, 2),
     (1, KAFKA, 2),
@@ -304,7 +305,8 @@ def tail(mixture: Mixture, node_id: int, topic: str) -> bytes:
 
 
 def outwait_fetches(listener: str, topic: str, *, end: int) -> None:
-    """Until the leader has answered the fetches that wait at the end of its log: what it appends is not for them any more.
+    """Wait until the leader has answered the fetches that wait at the end of its log: what it appends later
+    is not for them.
 
     They would bring it to followers that are paused, to be read when they go on. A leader answers them in the order of
     their deadlines; so a fetch that comes later and may wait longer is answered after all of them.

@@ -11,21 +11,21 @@ from pathlib import Path
 
 import pytest
 
+from ottla.bench.components.processes import free_port
 from tests.compat.admin import PATIENCE_S, admin_of, once, produce, read, wait_until
 from tests.compat.quorum import has_all, leader_of
 from tests.compat.replicated import Topic
 from tests.harness.kafka import tool
 from tests.harness.listed_brokers import wait_until_listed
 from tests.harness.nodes import KafkaNode, Node, OttlaNode, broker, controller
-from tests.harness.processes import free_port
 
 pytestmark = pytest.mark.timeout(600)
 
 CLUSTER_ID = "q1Sh-9_ISia_zwGINzRvyQ"
 METADATA_LOG = "__cluster_metadata-0"
 OTTLA, KAFKAS = 101, (102, 103)
-#: A few records are worth a snapshot; internal topics have as many replicas as there are brokers. No broker is killed, so
-#: sessions may last: each new leader of the quorum has to be found in time.
+#: A few records are worth a snapshot; internal topics have as many replicas as there are brokers. No broker
+#: is killed, so sessions may last: each new leader of the quorum has to be found in time.
 SETTINGS = {
     "metadata.log.max.record.bytes.between.snapshots": "2000",
     "broker.session.timeout.ms": "18000",

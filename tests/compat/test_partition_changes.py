@@ -14,10 +14,10 @@ from uuid import UUID
 
 import pytest
 
-from ottla.controller.metadata.record_versions import DIRECTORIES_3_7_IV2, ISR_SHRINK_KEEPS_EPOCH_3_6_IV0
+from ottla.controller.metadata_log.record_versions import DIRECTORIES_3_7_IV2, ISR_SHRINK_KEEPS_EPOCH_3_6_IV0
 from ottla.controller.partitions.leader_election import Election
 from ottla.controller.partitions.partition_change import ElectionRules, partition_change
-from ottla.protocol.metadata.image import LeaderRecoveryState, PartitionImage
+from ottla.metadata.image import LeaderRecoveryState, PartitionImage
 from tests.harness.kafka import java_command
 
 _ORACLE = Path(__file__).parent / "PartitionChangeOracle.java"
@@ -109,8 +109,8 @@ def a_case(random: Random) -> Case:
         wanted = wanted._replace(last_known_elr=())
     min_insync_replicas = random.randint(1, 3)
     if min_insync_replicas == 1:
-        # Only the last leader is eligible then, when it has gone. (More are where min.insync.replicas has become 1, and Kafka's
-        # controller has forgotten them all: docs/DIFFERENCES.md.)
+        # Only the last leader is eligible then, when it has gone. (More are where min.insync.replicas has
+        # become 1, and Kafka's controller has forgotten them all: docs/DIFFERENCES.md.)
         before = before._replace(elr=() if isr else before.elr[:1])
         wanted = wanted._replace(elr=before.elr)
     version = random.choice([11, 12, 16, 17, 30]) if not elr else 30

@@ -1,4 +1,6 @@
-"""`ottla partitions describe` on real brokers: one of Kafka's, two of ours, which share a remote tier (KIP-392, KIP-405)."""
+"""`ottla partitions describe` on real brokers: one of Kafka's, two of ours, which share a remote tier
+(KIP-392, KIP-405).
+"""
 
 import json
 import subprocess
@@ -9,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from ottla.bench.components.processes import PATIENCE_S
 from tests.compat.admin import eventually_equal, once, produce
 from tests.compat.tiering.stage import Stage
 from tests.compat.tiering.tiered_cluster import DirectoryTier, TieredCluster
-from tests.harness.processes import PATIENCE_S
 
 KAFKA = 1
 OFFSETS = (
@@ -30,7 +32,7 @@ def run(bootstrap: str, *arguments: str, status: int = 0) -> str:
         [
             sys.executable,
             "-m",
-            "broker",
+            "ottla",
             "partitions",
             "describe",
             "--bootstrap-server",
@@ -86,7 +88,9 @@ def tiered(cluster: TieredCluster, topic: str, replicas: str) -> None:
 
 @pytest.mark.parametrize("replicas", ["1,2,3", "2,3,1"])
 def test_replicas_of_both_kinds(cluster, replicas):
-    """With either kind as leader: each broker reports its own log, the local part of which is cut on each at its own time."""
+    """Whichever kind leads, each broker reports its own log, the local part of which is cut on each at its
+    own time.
+    """
     topic = f"orders-{replicas[0]}"
     tiered(cluster, topic, replicas)
     eventually_equal(lambda: offsets(cluster.bootstrap, topic), [[0, 4, 4, 5, 5]] * 3)

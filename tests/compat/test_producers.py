@@ -46,7 +46,8 @@ def test_an_idempotent_producer_neither_loses_nor_doubles(own_server, topic, cra
         delivered.append(message.offset())
 
     def fail_or_excuse() -> None:
-        """librdkafka forgets all brokers when a Metadata response has none (its issue 5301), and sends no request again.
+        """librdkafka forgets all brokers when a Metadata response has none (its issue 5301), and sends no
+        request again.
 
         Kafka answers so for a moment when the only broker stops; Ottla never does.
         """

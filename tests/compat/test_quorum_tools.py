@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from ottla.bench.components.processes import free_port
 from tests.compat.admin import PATIENCE_S, admin_of, eventually_equal, once, produce, read, wait_until
 from tests.compat.quorum import has_all
 from tests.compat.replicated import Topic
 from tests.harness.cluster import OttlaCluster
 from tests.harness.kafka import broker_api_versions, run_tool, tool
 from tests.harness.nodes import OttlaNode, controller
-from tests.harness.processes import free_port
 
 CONTROLLERS, BROKERS = [101, 102, 103], [1, 2, 3]
 #: A few records are worth a snapshot, and replication goes in small steps.

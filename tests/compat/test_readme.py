@@ -1,4 +1,6 @@
-"""README's first screen, as a reader types it: the client's example, and each command with the options that it names."""
+"""README's first screen, as a reader types it: the client's example, and each command with the options that
+it names.
+"""
 
 import re
 import subprocess
@@ -6,9 +8,9 @@ import sys
 
 import pytest
 
+from ottla.bench.components.processes import PATIENCE_S
 from tests.compat.admin import read
 from tests.harness.ottla import OttlaServer
-from tests.harness.processes import PATIENCE_S
 from tests.harness.readme import README, check_options, shown_commands
 
 EXAMPLE = re.search(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)[1]

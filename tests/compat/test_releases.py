@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from ottla.metadata.features import ELR_VERSION, KRAFT_VERSION, METADATA_VERSION
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.api_versions import ApiVersionsRequest
 from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
-from ottla.protocol.metadata.features import ELR_VERSION, KRAFT_VERSION, METADATA_VERSION
 from tests.compat.admin import eventually_equal
 from tests.harness.blocking_wire import BlockingWire
 from tests.harness.kafka import KafkaServer, tool
@@ -33,7 +33,7 @@ def formatted(folder: Path, release: str) -> OttlaServer:
     properties = folder / "server.properties"
     properties.write_text(PROPERTIES.format(data=data))
     arguments = ("-c", str(properties), "-t", "q1Sh-9_ISia_zwGINzRvyQ", "-r", release)
-    subprocess.run([sys.executable, "-m", "broker", "format", *arguments], check=True, capture_output=True)
+    subprocess.run([sys.executable, "-m", "ottla", "format", *arguments], check=True, capture_output=True)
     return OttlaServer(folder / "ottla", data_dir=data).start()
 
 

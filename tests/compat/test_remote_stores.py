@@ -12,6 +12,7 @@ from threading import Thread
 import boto3
 import pytest
 
+from ottla.bench.components.minio import ACCESS_KEY, SECRET_KEY, MinioServer
 from ottla.protocol.errors import InvalidConfig
 from ottla.remote.errors import RemoteResourceNotFound, RemoteStorageError, RetriableRemoteStorageError
 from ottla.remote.storage_manager import IndexType
@@ -20,7 +21,6 @@ from ottla.remote.stores.object_storage import key_of
 from ottla.remote.stores.s3 import S3Storage
 from ottla.remote.testing import RemoteStorageManagerContract, read
 from tests.harness.http_proxy import FaultyProxy, RangeIgnored, Rule, Truncated, Unmeasured, WrongRange
-from tests.harness.minio import ACCESS_KEY, SECRET_KEY, MinioServer
 
 BUCKET = "tier"
 PART_BYTES = 5 * 1024 * 1024

@@ -12,13 +12,13 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from ottla.bench.components.processes import PATIENCE_S
+from ottla.config.log_config import LogConfig
 from ottla.protocol.types import TopicPartition
 from ottla.storage.files import Files
 from ottla.storage.log import AppendOrigin
-from ottla.storage.log_config import LogConfig
 from ottla.storage.manager.log_manager import LogManager
 from tests.harness.kafka import KafkaServer, run_tool
-from tests.harness.processes import PATIENCE_S
 from tests.unit.storage.storage_support import NOW_MS, batch, marker, offsets_in, open_log
 
 CONFIG = LogConfig(segment_bytes=20_000, index_interval_bytes=500)
@@ -126,7 +126,9 @@ def test_the_same_batches_make_the_same_files(kafkas, tmp_path, topic):
 
 @pytest.mark.parametrize("is_clean", [True, False])
 def test_we_open_kafkas_folder(kafkas, tmp_path, is_clean):
-    """As Kafka left it, and as if it had been killed: the same offsets and producers, and rebuilt indexes are Kafka's."""
+    """A folder that Kafka left, stopped or killed, has the same offsets and producers here, and rebuilt
+    indexes are Kafka's.
+    """
     folder = shutil.copytree(kafkas, tmp_path / "data")
     indexes = [path for topic in TOPICS for path in (folder / f"{topic}-0").glob("*index")]
     before = [path.read_bytes() for path in indexes]

@@ -1,4 +1,6 @@
-"""`ottla tier` on a real broker with a directory as remote tier: shown, verified, damaged, cleaned up, rebuilt (KIP-405)."""
+"""`ottla tier` on a real broker with a directory as remote tier: shown, verified, damaged, cleaned up,
+rebuilt (KIP-405).
+"""
 
 import json
 import os
@@ -10,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from ottla.bench.components.processes import PATIENCE_S
 from tests.compat.admin import admin_of, create_topic, produce, read, wait_until
 from tests.harness.ottla import OttlaServer
-from tests.harness.processes import PATIENCE_S
 
 #: Everything periodic is often. A segment holds one batch: its index has room for one entry, and each batch gets one.
 SETTINGS = {
@@ -47,7 +49,7 @@ class Tier:
         if command != "ls":
             words += ["--tier", str(store or self.folder)]
         done = subprocess.run(
-            [sys.executable, "-m", "broker", "tier", command, *words, *map(str, arguments)],
+            [sys.executable, "-m", "ottla", "tier", command, *words, *map(str, arguments)],
             capture_output=True,
             text=True,
             timeout=PATIENCE_S,
@@ -117,7 +119,7 @@ def test_ls(tier, tiered):
 def test_ls_without_any_copy(tmp_path):
     server = OttlaServer(tmp_path / "server", settings=SETTINGS, tier=tmp_path / "tier").start()
     try:
-        words = [sys.executable, "-m", "broker", "tier", "ls", "--bootstrap-server", server.bootstrap]
+        words = [sys.executable, "-m", "ottla", "tier", "ls", "--bootstrap-server", server.bootstrap]
         done = subprocess.run(words, capture_output=True, text=True, check=False)
         assert done.stdout.startswith("No topic has copies in the remote tier")
         assert subprocess.run([*words, "--json"], capture_output=True, text=True, check=False).stdout == ""
@@ -315,7 +317,7 @@ def test_what_cannot_be_done(tier, command, arguments, sentence):
 
 def test_a_store_must_be_named(tier):
     done = subprocess.run(
-        [sys.executable, "-m", "broker", "tier", "verify"], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "ottla", "tier", "verify"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 2
     assert "Which store? Name it by --tier" in done.stderr
@@ -328,7 +330,7 @@ def test_the_store_of_a_properties_file(tier, tiered, tmp_path):
     words = [
         sys.executable,
         "-m",
-        "broker",
+        "ottla",
         "tier",
         "verify",
         "--bootstrap-server",

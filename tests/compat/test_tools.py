@@ -1,4 +1,6 @@
-"""Our tools on a folder that Kafka wrote: nothing is wrong in it, every record has a meaning, and Kafka's own tool counts the same."""
+"""Our tools on a folder that Kafka wrote: nothing is wrong in it, every record has a meaning, and Kafka's own
+tool counts the same.
+"""
 
 import json
 import re
@@ -12,14 +14,14 @@ from click.testing import CliRunner
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ottla.broker.main import main
+from ottla.bench.components.processes import PATIENCE_S
+from ottla.command_line import main
+from ottla.config.log_config import LogConfig
 from ottla.storage.files import Files
-from ottla.storage.log_config import LogConfig
 from ottla.storage.manager.log_manager import LogManager
 from ottla.storage.verify import inspect
 from tests.compat.admin import take
 from tests.harness.kafka import KafkaServer, run_tool
-from tests.harness.processes import PATIENCE_S
 
 NOW_MS = 1_700_000_000_000
 SETTINGS = {

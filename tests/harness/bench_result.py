@@ -5,7 +5,15 @@ from pathlib import Path
 from typing import Any
 
 from ottla.bench.environment import Environment
-from ottla.bench.figures import COUNT, MEGABYTES_A_SECOND, MILLISECONDS, SECONDS_A_GIGABYTE, Figure, Goal, Table
+from ottla.bench.figures import (
+    COUNT,
+    MEGABYTES_A_SECOND,
+    MILLISECONDS,
+    SECONDS_A_GIGABYTE,
+    Figure,
+    Goal,
+    Table,
+)
 from ottla.bench.report import Report, Section, as_json
 from ottla.bench.warm_up import WarmUp
 
@@ -41,14 +49,22 @@ def report() -> Report:
         for target in GAPS_S
     }
     figures = [
-        Figure(metric="producer_bytes_per_s", title="producer: throughput", unit=MEGABYTES_A_SECOND, goal=Goal(at_least=1.3)),
+        Figure(metric="producer_bytes_per_s", title="producer: throughput", unit=MEGABYTES_A_SECOND,
+               goal=Goal(at_least=1.3)),
         Figure(metric="producer_p50_s", title="producer: p50", unit=MILLISECONDS),
         Figure(metric="producer_p99_s", title="producer: p99", unit=MILLISECONDS),
         Figure(metric="producer_max_s", title="producer: slowest", unit=MILLISECONDS),
-        Figure(metric="cpu_s_per_gb", title="CPU of all brokers", unit=SECONDS_A_GIGABYTE, goal=Goal(at_most=0.6)),
+        Figure(metric="cpu_s_per_gb", title="CPU of all brokers", unit=SECONDS_A_GIGABYTE,
+               goal=Goal(at_most=0.6)),
         Figure(metric="lost", title="records lost", unit=COUNT),
     ]  # fmt: skip
-    table = Table(name=PHASE, title="A leader is killed", note="Two producers & <no> rate.", figures=figures, samples=samples)  # fmt: skip
+    table = Table(
+        name=PHASE,
+        title="A leader is killed",
+        note="Two producers & <no> rate.",
+        figures=figures,
+        samples=samples,
+    )
     return Report(
         program="fail-over",
         environment=ENVIRONMENT,
@@ -70,7 +86,7 @@ def report() -> Report:
 
 
 def seconds() -> list[dict[str, Any]]:
-    """As seconds.parquet: zeros and no latency while nothing is acknowledged."""
+    """The rows of seconds.parquet: zeros and no latency while nothing is acknowledged."""
     rows = []
     for target, gap_s in GAPS_S.items():
         for run in range(RUNS):
@@ -90,7 +106,7 @@ def seconds() -> list[dict[str, Any]]:
 
 
 def samples() -> list[dict[str, Any]]:
-    """As samples.parquet: three nodes and their store."""
+    """The rows of samples.parquet: three nodes and their store."""
     none = dict.fromkeys(("cpu_s", "private_bytes", "written_bytes", "tiered_bytes"))
     return [
         {"target": target, "run": run, "phase": PHASE, "node": node, "second": second, **none, **values}
@@ -98,14 +114,15 @@ def samples() -> list[dict[str, Any]]:
         for run in range(RUNS)
         for second in range(SECONDS)
         for node, values in (
-            *((str(node), {"cpu_s": 0.2, "private_bytes": node * 20_000_000, "written_bytes": 0}) for node in (1, 2, 3)),
+            *((str(node), {"cpu_s": 0.2, "private_bytes": node * 20_000_000, "written_bytes": 0})
+              for node in (1, 2, 3)),
             ("store", {"tiered_bytes": second * 50_000_000}),
         )
     ]  # fmt: skip
 
 
 def events() -> list[dict[str, Any]]:
-    """As events.json: Kafka's replicas were not in sync again in one run."""
+    """The rows of events.json: Kafka's replicas were not in sync again in one run."""
     return [
         {
             "target": target, "run": run, "phase": PHASE, "name": name, "action": action, "at_s": at_s + run / 100,

@@ -4,9 +4,9 @@ import socket
 import struct
 from typing import Any, Self
 
+from ottla.bench.components.processes import PATIENCE_S
 from ottla.protocol.codec import decode_response, encode_request
 from ottla.protocol.framing import framed, parse_response_header, request_header
-from tests.harness.processes import PATIENCE_S
 
 
 class BlockingWire:

@@ -64,7 +64,9 @@ def understated_batch(
     claimed_ms: int,
     codec: Compression = Compression.NONE,
 ) -> bytearray:
-    """Records of `base_ms`, but the last but one, of `last_ms`, whose header claims `claimed_ms`, as kafka-go's Conn does."""
+    """Records of `base_ms`, but the last but one, of `last_ms`, whose header claims `claimed_ms`,
+    as kafka-go's Conn does.
+    """
     times = [*range(base_ms, base_ms + count - 2), last_ms, base_ms]
     return batch_claiming(times, claimed_ms=claimed_ms, codec=codec)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tests.harness import fetch
+from ottla.bench.components import fetch
 
 _WAIT_S = 60.0
 #: What the browser does on its own accord is not the page's.

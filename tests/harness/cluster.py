@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
-from ottla.broker.commands.cluster import prepare
-from ottla.broker.commands.cluster_plan import ClusterPlan, NodePlan, make_plan
-from ottla.remote.tier_text import metadata_topic_properties, tier_properties
+from ottla.bench.components.processes import Child, steady_ports
+from ottla.broker.cli.cluster import prepare
+from ottla.broker.cli.cluster_plan import ClusterPlan, NodePlan, make_plan
+from ottla.config.tier_text import metadata_topic_properties, tier_properties
 from tests.harness.listed_brokers import wait_until_listed
-from tests.harness.processes import Child, steady_ports
 
 _READY = re.compile(r"^READY ", re.MULTILINE)
 _LEADER = re.compile(r"node (\d+) leads epoch (\d+)")
@@ -107,7 +107,7 @@ class OttlaCluster:
 
     def _module(self, node_id: int) -> list[str]:
         """The module that a node's process runs, and the arguments before the command."""
-        return ["broker"]
+        return ["ottla"]
 
     def wait_ready(self, node_id: int) -> None:
         child = self._children[node_id]

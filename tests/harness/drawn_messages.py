@@ -1,4 +1,6 @@
-"""Requests drawn from a seed: valid on the wire, with names, ids and numbers that exist, that do not, and that are extreme."""
+"""Requests drawn from a seed: valid on the wire, with names, ids and numbers that exist, that do not,
+and that are extreme.
+"""
 
 from random import Random
 from typing import Any
@@ -12,9 +14,10 @@ from ottla.protocol.schema import Request
 BATCH = bytes(build_batch(simple_records([(b"k", b"v")] * 3, timestamp=1_700_000_000_000)))
 TOPICS = ("t", "u")
 _TEXTS = (
-    *TOPICS, "", "1", "2", "User:a", "User", "metadata.version", "kraft.version", "group.version", "min.insync.replicas",
-    "retention.ms", "log.retention.ms", "cleanup.policy", "compact", "delete", "range", "\0", "x" * 300, "../x", "ü", "*",
-    "client-id", "user", "ip", "127.0.0.1", "consumer_byte_rate", "request_percentage", "5", "PLAINTEXT",
+    *TOPICS, "", "1", "2", "User:a", "User", "metadata.version", "kraft.version", "group.version",
+    "min.insync.replicas", "retention.ms", "log.retention.ms", "cleanup.policy", "compact", "delete", "range",
+    "\0", "x" * 300, "../x", "ü", "*", "client-id", "user", "ip", "127.0.0.1", "consumer_byte_rate",
+    "request_percentage", "5", "PLAINTEXT",
 )  # fmt: skip
 _BYTES = (b"", b"\0", b"x" * 64)
 _FLOATS = (0.0, -1.0, 0.5, 1024.0, 1e308, float("inf"), float("nan"))

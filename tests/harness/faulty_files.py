@@ -35,7 +35,10 @@ CHANGES = frozenset(OPERATIONS) - {"read"}
 
 
 class Killed(BaseException):
-    """The process was killed in the middle of an operation. No code may continue: every later operation raises it again."""
+    """The process was killed in the middle of an operation.
+
+    No code may continue: every later operation raises it again.
+    """
 
 
 class Loss(Enum):
@@ -59,7 +62,9 @@ RANDOM_LOSSES = (Loss.NOTHING, Loss.SUFFIX, Loss.PAGES, Loss.ANYTHING)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """The `nth` (from 1) of the operations of this kind, below the path, fails; with `is_lasting` all later ones, too."""
+    """The `nth` (from 1) of the operations of this kind, below the path, fails;
+    with `is_lasting` all later ones, too.
+    """
 
     #: One of OPERATIONS; None: any of CHANGES.
     operation: str | None
@@ -197,8 +202,16 @@ class FaultyFiles(Files):
 
     # -- failing -----------------------------------------------------------------------------------
 
-    def fail(self, operation: str | None, *, nth: int = 1, errno: int | None, under: Path = Path("/"), is_lasting: bool = False) -> None:  # fmt: skip
-        """From now on; see Fault."""
+    def fail(
+        self,
+        operation: str | None,
+        *,
+        nth: int = 1,
+        errno: int | None,
+        under: Path = Path("/"),
+        is_lasting: bool = False,
+    ) -> None:
+        """Let the `nth` operation of this kind from now on fail, as a `Fault` describes it."""
         assert operation is None or operation in OPERATIONS, operation
         fault = Fault(operation=operation, nth=nth, errno=errno, under=under, is_lasting=is_lasting)
         self.faults.append(fault)
@@ -244,7 +257,9 @@ class FaultyFiles(Files):
     # -- after a crash -----------------------------------------------------------------------------
 
     def after_kill(self) -> "FaultyFiles":
-        """The disk that the next process finds after a kill: what was not flushed may still be lost by a later crash."""
+        """The disk that the next process finds after a kill: what was not flushed may still be lost by
+        a later crash.
+        """
         self._is_dead = True
         survivor = FaultyFiles(random=self.random, now_ms=self.now_ms)
         survivor._root, survivor._moment = self._root, self._moment

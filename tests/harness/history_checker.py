@@ -8,14 +8,16 @@
 | `inconsistent-offsets` | an offset holds two values, or not the one that was acknowledged there |
 | `nonmonotonic-poll`, `int-nonmonotonic-poll` | a consumer went back, between two fetches or within one |
 | `poll-skip`, `int-poll-skip` | a consumer skipped records that others read |
-| `nonmonotonic-send`, `int-nonmonotonic-send` | a producer's later value is before an earlier one, of two batches or of one |
+| `nonmonotonic-send` | a producer's later value is before an earlier one, of two batches |
+| `int-nonmonotonic-send` | a producer's later value is before an earlier one, of one batch |
 | `int-send-skip` | another value is between the values of one batch: allowed by design |
-| `G1a` | a value was read that was certainly not written: its producer received an error, or the reader gets committed records and the transaction was aborted |
+| `G1a` | a value was read that was certainly not written: its producer received an error, |
+|  | or the reader gets committed records and the transaction was aborted |
 | `precommitted-read` | a reader of committed records got a value before its producer had decided to commit it |
 
-Values of batches with an unknown outcome may be there or not. The two isolation levels are two views of a log, which are
-checked one after the other: to a reader of committed records aborted values were never written. Of Jepsen's names the cycles
-G0 and G1c are missing: they need transactions of several partitions.
+Values of batches with an unknown outcome may be there or not. The two isolation levels are two views of a
+log, which are checked one after the other: to a reader of committed records aborted values were never
+written. Of Jepsen's names the cycles G0 and G1c are missing: they need transactions of several partitions.
 """
 
 from collections import defaultdict
@@ -97,8 +99,8 @@ def check_partition(
 ) -> Errors:
     """The errors of one partition, those that are allowed among them.
 
-    The leader may have removed the producer state before `log_start_offset`: a batch whose acknowledgement was lost is sent
-    again, and a follower that was emptied and starts after the first copy accepts the second one.
+    The leader may have removed the producer state before `log_start_offset`: a batch whose acknowledgement was
+    lost is sent again, and a follower that was emptied and starts after the first copy accepts the second one.
     """
     errors: Errors = defaultdict(list)
     at: dict[int, set[bytes]] = defaultdict(set)

@@ -1,4 +1,6 @@
-"""HostileStore: a storage manager in a directory that misbehaves as its setting `does` says, in the transfer process."""
+"""HostileStore: a storage manager in a directory that misbehaves as its setting `does` says,
+in the transfer process.
+"""
 
 import asyncio
 import os

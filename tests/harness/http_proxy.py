@@ -4,8 +4,8 @@
         proxy.rules = [Rule(Refused(503, "SlowDown", retry_after_s=1), method="PUT")]   # the first that applies
         proxy.rules = []                                                                # all is well again
 
-A rule applies to requests that arrive from then on. Requests are forwarded as they are, so that their signatures hold, each
-by a connection of its own; the client's connections are kept alive. Bodies are in memory as a whole.
+A rule applies to requests that arrive from then on. Requests are forwarded as they are, so that their signatures
+hold, each by a connection of its own; the client's connections are kept alive. Bodies are in memory as a whole.
 """
 
 import asyncio

@@ -5,8 +5,8 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.harness import fetch
-from tests.harness.processes import PATIENCE_S, Child, answers, free_port
+from ottla.bench.components import fetch
+from ottla.bench.components.processes import PATIENCE_S, Child, answers, free_port
 
 #: Kafka's shell scripts, as the main classes that they start.
 TOOLS = {

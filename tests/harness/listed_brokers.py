@@ -7,10 +7,10 @@ moment later, and Kafka's accepts connections before it is unfenced.
 
 from collections.abc import Mapping
 
+from ottla.bench.components.processes import wait_until
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.messages.metadata import MetadataRequest
 from tests.harness.blocking_wire import BlockingWire
-from tests.harness.processes import wait_until
 
 
 def listed_at(port: int) -> set[int]:

@@ -21,8 +21,8 @@ from ottla.remote.topic_metadata.topic import (
     Position,
     ReadRecord,
 )
+from ottla.replication.replica_rules import has_diverged
 from ottla.runtime import Runtime
-from ottla.storage.replica_rules import has_diverged
 
 
 @dataclass(slots=True, kw_only=True)

@@ -9,11 +9,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ottla.broker.commands.storage import format_directories
+from ottla.bench.components.processes import Child, answers
+from ottla.broker.cli.storage import format_directories
 from ottla.storage.files import Files
 from ottla.storage.manager import meta_properties
 from tests.harness.kafka import java_command, tool
-from tests.harness.processes import Child, answers
 
 _READY = re.compile(r"^READY ", re.MULTILINE)
 
@@ -151,7 +151,7 @@ class OttlaNode(Node):
         format_directories.main(arguments, standalone_mode=False)
 
     def _command(self) -> list[str]:
-        return [sys.executable, "-m", "broker", "broker", str(self.properties_file)]
+        return [sys.executable, "-m", "ottla", "broker", str(self.properties_file)]
 
     def _is_ready(self) -> bool:
         return _READY.search(self.child.output()) is not None

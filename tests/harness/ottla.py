@@ -4,7 +4,7 @@ import re
 import sys
 from pathlib import Path
 
-from tests.harness.processes import Child, free_port
+from ottla.bench.components.processes import Child, free_port
 
 _READY = re.compile(r"^READY .*?bootstrap=(\S+):(\d+)", re.MULTILINE)
 
@@ -20,7 +20,7 @@ class OttlaServer:
         *,
         settings: dict[str, str] | None = None,
         data_dir: Path | None = None,
-        program: tuple[str, ...] = ("-m", "broker"),
+        program: tuple[str, ...] = ("-m", "ottla"),
         tier: str | Path | None = None,
     ) -> None:
         """`program` is what Python runs: the broker, or something that changes it before. `tier`: see `--tier`."""

@@ -1,15 +1,17 @@
-"""A network between nodes that can be cut, slowed and reset: one TCP proxy in front of each node, in a thread of its own.
+"""A network between nodes that can be cut, slowed and reset: one TCP proxy in front of each node,
+in a thread of its own.
 
     with Network() as network:
         port = network.serve(2, target_port=node_port)   # what others know node 2 by
-        network.isolate(2, (1, 3), into=False)           # what 2 sends to 1 and 3 is not delivered; connections stay open
+        network.isolate(2, (1, 3), into=False)           # not delivered: what 2 sends to 1 and 3; connections stay
         network.heal(2)
 
     node 1 --(client id "broker-1-fetcher-0")--> proxy of 2 --> node 2
            <-------------- gate 2 -> 1 ---------       <-------
 
-The node that has opened a connection is read from the client id of its first request, which between nodes ends with the sender's
-id. Bytes that are not delivered are not lost: they arrive when the cut is healed, as TCP would send them again.
+The node that has opened a connection is read from the client id of its first request, which between nodes
+ends with the sender's id. Bytes that are not delivered are not lost: they arrive when the cut is healed, as
+TCP would send them again.
 """
 
 import asyncio
@@ -76,7 +78,9 @@ class Network:
     # -- what tests do to it -----------------------------------------------------------------------
 
     def serve(self, node_id: int, *, target_port: int, port: int = 0) -> int:
-        """Listen at `port` of 127.0.0.1 (0: a free one) for the node, which itself listens at `target_port`; the port."""
+        """Listen at `port` of 127.0.0.1 (0: a free one) for the node, which itself listens at `target_port`;
+        return the port.
+        """
         return self._run(self._serve(node_id, port, target_port))
 
     def isolate(self, node_id: int, others: Iterable[int], *, into: bool = True, out_of: bool = True) -> None:

@@ -15,8 +15,8 @@
 | `A is limited to 10 bytes of custom metadata`, `the store returns 20 bytes of custom metadata` | |
 | `show tiers` | the logs, what is lost, the copies, and the objects that no copy names |
 
-What tasks do is shown as it happens: changes of copies, which are numbered, and of log start offsets. Fetches are not shown.
-What was committed may be in either tier: it is lost if it is in neither, with the leader's epochs.
+What tasks do is shown as it happens: changes of copies, which are numbered, and of log start offsets. Fetches are
+not shown. What was committed may be in either tier: it is lost if it is in neither, with the leader's epochs.
 """
 
 import asyncio
@@ -25,7 +25,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from ottla.broker.replication.follower import Follower
 from ottla.protocol.records.batch import batches
 from ottla.protocol.records.record import records
 from ottla.remote.errors import RemoteStorageError, RetriableRemoteStorageError
@@ -35,6 +34,7 @@ from ottla.remote.segment_metadata import (
     RemoteLogSegmentMetadataUpdate,
     TopicIdPartition,
 )
+from ottla.replication.follower import Follower
 from ottla.runtime import Pool
 from ottla.storage.log import Log
 from tests.harness.remote_tier import TIERED, RemoteTier

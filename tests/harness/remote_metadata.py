@@ -1,7 +1,8 @@
 """Metadata managers in memory, for brokers and logs that share a remote tier.
 
-`InMemoryMetadataManager` keeps what a broker has read of one list of changes: as the one over `__remote_log_metadata`, without a
-topic. `Metadata` is one for all brokers: every partition is assigned, and a test decides what it pretends not to know.
+`InMemoryMetadataManager` keeps what a broker has read of one list of changes: as the one over
+`__remote_log_metadata`, without a topic. `Metadata` is one for all brokers: every partition is assigned, and
+a test decides what it pretends not to know.
 """
 
 from collections.abc import Collection, Mapping, Sequence

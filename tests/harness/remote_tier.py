@@ -5,8 +5,8 @@
     tier.of(1).store.fail(RetriableRemoteStorageError("503"))
     tier.of(1).metadata.is_reading = False          # broker 1 does not see what others write
 
-Managers, tasks and the store are the real ones. The disks of the brokers are in memory, so `DiskReader` copies a segment's
-files to the store from there. The metadata are those of `remote_metadata`.
+Managers, tasks and the store are the real ones. The disks of the brokers are in memory,
+so `DiskReader` copies a segment's files to the store from there. The metadata are those of `remote_metadata`.
 """
 
 import tempfile
@@ -29,7 +29,13 @@ from ottla.remote.segment_metadata import (
     TopicIdPartition,
     is_segment_transition,
 )
-from ottla.remote.storage_manager import IndexType, LogSegmentData, RemoteStorageManager, RemoteStream, no_limit
+from ottla.remote.storage_manager import (
+    IndexType,
+    LogSegmentData,
+    RemoteStorageManager,
+    RemoteStream,
+    no_limit,
+)
 from ottla.remote.stores.local_directory import LocalDirectory
 from ottla.remote.stores.object_storage import key_of
 from ottla.runtime import Runtime

@@ -4,7 +4,7 @@
 |---|---|
 | `replicas A B` | a new stage: a broker each, with empty logs on a disk of its own; `A:east` is in a rack |
 | `... one batch a fetch` | added to `replicas`: replica.fetch.max.bytes is small |
-| `A leads e1`, `A leads e1 isr A B` | the controller elects A (with that ISR); all brokers that run replay it, and follow |
+| `A leads e1`, `A leads e1 isr A B` | the controller elects A (with that ISR); all running brokers replay it |
 | `the isr is A B` | the controller has changed the ISR |
 | `A writes m1 m2`, `A writes m3+m4` | a batch each; one batch of two records |
 | `B fetches` | B sends its request to the leader that it knows; one that the leader delays is answered later |
@@ -23,9 +23,9 @@
 | `show` | the logs, and whether they agree and still have what was committed |
 
 A millisecond passes before a leader writes, so that no high watermark waits for its records
-(`broker/reads/high_watermark_delay.py`). What is below a leader's high watermark is committed. `Follower` machines,
-fetchers, sessions, partitions and handlers are those of a broker; between a follower and its leader is a `Line`, which
-delivers one request when the story says so.
+(`broker/replicas/reading/high_watermark_delay.py`). What is below a leader's high watermark is committed.
+`Follower` machines, fetchers, sessions, partitions and handlers are those of a broker; between a follower and
+its leader is a `Line`, which delivers one request when the story says so.
 """
 
 import asyncio
@@ -35,11 +35,9 @@ from typing import Any
 from unittest.mock import patch
 
 from ottla.broker.network.client import ClientSettings, Disconnected
-from ottla.broker.replicas import partition_fetch_states, replica_fetcher_manager
 from ottla.broker.replicas.follower_replica import FollowerReplica
+from ottla.broker.replicas.following import partition_fetch_states, replica_fetcher_manager
 from ottla.broker.replicas.partition import Partition
-from ottla.broker.replication.follower import Follower
-from ottla.broker.replication.replica_selector import RackAwareReplicaSelector
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.codec import decode_request, encode_response
 from ottla.protocol.errors import ErrorCode, UnsupportedVersion
@@ -62,6 +60,8 @@ from ottla.protocol.special_timestamps import (
     MAX_TIMESTAMP,
 )
 from ottla.protocol.types import TopicPartition
+from ottla.replication.follower import Follower
+from ottla.replication.replica_selector import RackAwareReplicaSelector
 from ottla.runtime import Runtime
 from ottla.runtime.simulated import Simulation
 from tests.harness.faulty_files import Loss

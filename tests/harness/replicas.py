@@ -1,11 +1,12 @@
-"""Brokers' replicas without controllers: logs, partitions, handlers and fetchers are the real ones, a test is the controller.
+"""Brokers' replicas without controllers: logs, partitions, handlers and fetchers are the real ones,
+a test is the controller.
 
     cluster = ReplicaCluster(simulation, [1, 2])
     cluster.create("orders", {0: [1, 2]})
     cluster.elect(TopicPartition("orders", 0), 1)          # all brokers that run replay it
 
-Disks are in memory (`faulty_files`). Requests are answered by the handlers of `ottla.broker.api`: `answer` calls one by hand,
-`listen` serves them on the simulation's network.
+Disks are in memory (`faulty_files`). Requests are answered by the handlers of `ottla.broker.api`:
+`answer` calls one by hand, `listen` serves them on the simulation's network.
 """
 
 import asyncio
@@ -17,25 +18,21 @@ from uuid import UUID
 
 from ottla.broker.api import api
 from ottla.broker.api.dispatch import Dispatcher
-from ottla.broker.config import BrokerConfig
-from ottla.broker.config.load import standalone_profile
 from ottla.broker.metadata_cache import MetadataCache
 from ottla.broker.network import Buffers, Connection, NetworkServer, Reply
 from ottla.broker.network.client import Address
-from ottla.broker.reads.fetch_session_cache import FetchSessionCache
-from ottla.broker.reads.preferred_read_replica import PreferredReadReplicas
-from ottla.broker.replicas.leader_endpoint import FetcherSettings
+from ottla.broker.replicas.following.leader_endpoint import FetcherSettings
+from ottla.broker.replicas.following.replica_fetcher_manager import ReplicaFetcherManager
 from ottla.broker.replicas.partition import Partition
-from ottla.broker.replicas.replica_fetcher_manager import ReplicaFetcherManager
+from ottla.broker.replicas.reading.fetch_session_cache import FetchSessionCache
+from ottla.broker.replicas.reading.preferred_read_replica import PreferredReadReplicas
 from ottla.broker.replicas.replica_manager import ReplicaManager
-from ottla.broker.replication.replica_selector import ReplicaSelector
-from ottla.broker.replication.replication_quota import ReplicationQuota
 from ottla.broker.request_context import RequestContext
-from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.codec import decode_response, encode_request
-from ottla.protocol.framing import response_header
-from ottla.protocol.metadata.image import MetadataImage
-from ottla.protocol.metadata.records import (
+from ottla.config.broker_config import BrokerConfig
+from ottla.config.load import standalone_profile
+from ottla.config.log_config import LogConfig, default_topic_values
+from ottla.metadata.image import MetadataImage
+from ottla.metadata.records import (
     BrokerEndpoint,
     BrokerRegistrationChangeRecord,
     FeatureLevelRecord,
@@ -45,10 +42,14 @@ from ottla.protocol.metadata.records import (
     RegisterBrokerRecord,
     TopicRecord,
 )
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.codec import decode_response, encode_request
+from ottla.protocol.framing import response_header
 from ottla.protocol.types import TopicPartition
 from ottla.remote.auxiliary_state import AuxiliaryStates
+from ottla.replication.replica_selector import ReplicaSelector
+from ottla.replication.replication_quota import ReplicationQuota
 from ottla.runtime.simulated import SimulatedRuntime, Simulation
-from ottla.storage.log_config import LogConfig, default_topic_values
 from ottla.storage.manager.log_manager import LogManager
 from tests.harness.faulty_files import FaultyFiles, Loss
 from tests.harness.remote_tier import BrokerTier, RemoteTier

@@ -1,11 +1,12 @@
-"""A node whose disk becomes slow while a file exists: `python -m tests.harness.slow_disk SWITCH broker server.properties`.
+"""A node whose disk becomes slow while a file exists: `python -m tests.harness.slow_disk SWITCH broker
+server.properties`.
 
 SWITCH is a path. While it names a file, that file holds a number of seconds, and the node's disk behaves like one whose
 queue is full: each flush takes up to so long, in whichever thread it is called; each read that a thread makes takes up
 to a tenth of it, and half of what is cached counts as not cached, so that it is read by a thread.
 
-The node is the real one, with its real files: only `ottla.storage.files.Files` waits first. Reads and writes on the event loop's
-thread do not wait, since they are made for pages that are in memory.
+The node is the real one, with its real files: only `ottla.storage.files.Files` waits first.
+Reads and writes on the event loop's thread do not wait, since they are made for pages that are in memory.
 """
 
 import random
@@ -16,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ottla.broker.main import main
+from ottla.command_line import main
 from ottla.storage.files import Files
 
 #: The share of a flush that a read takes.

@@ -7,7 +7,7 @@ from typing import Final, Self
 
 import pyspark
 
-from tests.harness.processes import Child
+from ottla.bench.components.processes import Child
 
 _HOME: Final = Path(pyspark.__file__).parent
 _MASTER_UP: Final = re.compile(r"Starting Spark master at (spark://\S+)")

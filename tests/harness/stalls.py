@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ottla.bench.components.processes import Child
 from ottla.runtime.stalls import StallWatch
-from tests.harness.processes import Child
 
 #: As `StallWatch` writes it: a line, and a stack that is indented.
 _REPORT = re.compile(r"^.*One turn of the event loop .*\n(?:  .*\n)*", re.MULTILINE)

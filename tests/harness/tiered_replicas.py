@@ -9,15 +9,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from ottla.broker.reads.remote_reads import RemoteReads
 from ottla.broker.replicas.partition import Partition
+from ottla.broker.replicas.reading.remote_reads import RemoteReads
 from ottla.protocol.types import TopicPartition
 from ottla.remote.auxiliary_state import AuxiliaryStates
-from ottla.remote.index_cache import IndexCache
-from ottla.remote.index_cache_files import IndexFiles
-from ottla.remote.log_manager.quota import TransferQuota
 from ottla.remote.metrics import RemoteStorageMetrics
-from ottla.remote.reader import RemoteLogReader
+from ottla.remote.quota import TransferQuota
+from ottla.remote.reading.index_cache import IndexCache
+from ottla.remote.reading.index_cache_files import IndexFiles
+from ottla.remote.reading.reader import RemoteLogReader
 from ottla.remote.reading.settings import RemoteReadSettings
 from ottla.remote.segment_metadata import (
     RemoteLogSegmentMetadata,

@@ -13,8 +13,8 @@
 | `leaders serve ListOffsets v10` | which does not have the earliest pending upload offset |
 | `show tiers` | the logs, and the copies |
 
-`A keeps` applies A's own retention, with a limit in bytes. What was committed may be in either tier: it counts as lost if it is
-in neither, with the leader's epochs.
+`A keeps` applies A's own retention, with a limit in bytes. What was committed may be in either tier:
+it counts as lost if it is in neither, with the leader's epochs.
 """
 
 from collections.abc import Callable
@@ -22,13 +22,13 @@ from typing import Any
 from unittest.mock import patch
 
 from ottla.broker.replicas.follower_replica import FollowerReplica
-from ottla.broker.replication.follower import Follower
-from ottla.broker.replication.replica_selector import LocalAwareRackReplicaSelector
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.records.batch import batches
 from ottla.protocol.records.record import records
 from ottla.remote.errors import RetriableRemoteStorageError
 from ottla.remote.segment_metadata import RemoteLogSegmentMetadata, TopicIdPartition
+from ottla.replication.follower import Follower
+from ottla.replication.replica_selector import LocalAwareRackReplicaSelector
 from ottla.runtime import Pool
 from ottla.storage.log import Log
 from ottla.storage.remote_restart import RemoteState

@@ -12,7 +12,8 @@ from ottla.protocol.plan import FieldPlan, StructPlan, plan_of
 #: The array whose elements are many: the names of the fields that lead to it.
 Path = tuple[str, ...]
 
-#: Numbers that a request of any length may have; 1 elsewhere. All indexes are different, and so are all numbers of an array.
+#: Numbers that a request of any length may have; 1 elsewhere. All indexes are different, and so are all
+#: numbers of an array.
 _INDEXES = {"partition", "partition_index", "index", "broker_id", "partition_id"}
 #: A topic's configurations; those of other kinds are refused before they are read.
 _TYPES = {"resource_type": 2}

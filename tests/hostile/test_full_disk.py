@@ -4,6 +4,7 @@ import resource
 
 import pytest
 
+from ottla.bench.components.processes import wait_until
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -12,7 +13,6 @@ from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest
 from ottla.protocol.records.builder import build_batch, simple_records
 from tests.harness.blocking_wire import BlockingWire
 from tests.harness.ottla import OttlaServer
-from tests.harness.processes import wait_until
 
 #: No file may become longer; the system then cuts writes short, and refuses the next one (EFBIG).
 LIMIT_BYTES = 500_000

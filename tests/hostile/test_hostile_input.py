@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from random import Random
 
+from ottla.bench.components.processes import PATIENCE_S
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.codec import decode_response
 from ottla.protocol.errors import ErrorCode
@@ -26,7 +27,6 @@ from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest
 from ottla.protocol.records.batch import batches
 from ottla.protocol.records.builder import build_batch, simple_records
 from ottla.protocol.records.record import records
-from tests.harness.processes import PATIENCE_S
 from tests.harness.wire import WireClient
 from tests.hostile.messages import SERVED, Attacker
 
@@ -148,7 +148,9 @@ class Bystander:
             await asyncio.sleep(0.01)
 
     async def check(self):
-        """Everything that was acknowledged is there, in order; the last record may have been cut off from its answer."""
+        """Everything that was acknowledged is there, in order; the last record may have been cut off from its
+        answer.
+        """
         client = await well_behaved(self._port)
         found = []
         while len(found) < self.sent:
@@ -189,8 +191,8 @@ async def topic_ids(port):
 
 
 def under_attack(broker, examples, **enough):
-    """Have `WORKERS` peers send what `examples(attacker, random)` yields for a while, and until so many were `answered`,
-    `closed` or anything (`total`).
+    """Have `WORKERS` peers send what `examples(attacker, random)` yields for a while, and until so many were
+    `answered`, `closed` or anything (`total`).
     """
     grown_from = broker.child.resident_bytes()
     outcomes = Counter()

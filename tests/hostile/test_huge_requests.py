@@ -1,8 +1,9 @@
 """Legal requests of any length: the turns of the event loop are measured while each of them is handled.
 
-All arrays of all APIs that are served have many elements, one array at a time. A node in virtual time handles them, as a broker and
-as a controller that opens an envelope. A turn is judged by the thread's own processor time, so that a busy machine does not matter.
-`OTTLA_HUGE_COUNT` is another number of elements: 200000 takes a quarter of an hour.
+All arrays of all APIs that are served have many elements, one array at a time. A node in virtual time handles
+them, as a broker and as a controller that opens an envelope. A turn is judged by the thread's own processor
+time, so that a busy machine does not matter. `OTTLA_HUGE_COUNT` is another number of elements: 200000 takes a
+quarter of an hour.
 """
 
 import asyncio
@@ -15,11 +16,11 @@ import pytest
 from huge import arrays, huge
 
 from ottla.broker.api import modules
-from ottla.broker.config.load import load_config
-from ottla.broker.main import collect_briefly
+from ottla.broker.cli.broker import collect_briefly
 from ottla.broker.membership.envelope import FORWARDABLE, wrap_request
 from ottla.broker.node import Node
 from ottla.broker.request_context import RequestContext
+from ottla.config.load import load_config
 from ottla.protocol.api_keys import KAFKA_VERSIONS, ApiKey
 from ottla.protocol.codec import encode_request
 from ottla.protocol.framing import request_header
@@ -92,7 +93,7 @@ class MeasuredNode:
 @pytest.fixture
 def node(tmp_path, monkeypatch):
     measured = MeasuredNode(tmp_path / "data", monkeypatch)
-    # As in the broker (`ottla.broker.main`): modules and caches are not searched for garbage again.
+    # As in the broker (`ottla.broker.cli.broker`): modules and caches are not searched for garbage again.
     gc.collect()
     gc.freeze()
     thresholds = gc.get_threshold()

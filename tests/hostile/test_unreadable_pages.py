@@ -1,11 +1,12 @@
 """A mapped page that cannot be read: the connection that sends it is closed, and the process goes on.
 
-Every mapping of this broker is without permission to read. Python code that looks into one ends the process (SIGSEGV; SIGBUS
-for a page that a disk cannot read); the kernel answers EFAULT, for either.
+Every mapping of this broker is without permission to read. Python code that looks into one ends the process
+(SIGSEGV; SIGBUS for a page that a disk cannot read); the kernel answers EFAULT, for either.
 """
 
 import pytest
 
+from ottla.bench.components.processes import wait_until
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
@@ -21,7 +22,6 @@ from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest
 from ottla.protocol.records.builder import build_batch, simple_records
 from tests.harness.blocking_wire import BlockingWire
 from tests.harness.ottla import OttlaServer
-from tests.harness.processes import wait_until
 
 _WITHOUT_PERMISSION = """
 import mmap, runpy
@@ -31,7 +31,7 @@ def map_nothing(self, fd, size):
     return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=0)
 
 Files.map = map_nothing
-runpy.run_module("broker", run_name="__main__")
+runpy.run_module("ottla", run_name="__main__")
 """
 
 _HALF_READABLE = """
@@ -47,7 +47,7 @@ def map_half(self, fd, size):
     return mapping
 
 Files.map = map_half
-runpy.run_module("broker", run_name="__main__")
+runpy.run_module("ottla", run_name="__main__")
 """
 
 SEGMENT = {"segment.bytes": "1048576"}
@@ -78,7 +78,9 @@ def produce(wire, topic):
 
 def fetch(wire, topic, *, max_bytes=600_000):
     row = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=max_bytes)
-    request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=10**8, topics=[FetchTopic(topic=topic, partitions=[row])])  # fmt: skip
+    request = FetchRequest(
+        max_wait_ms=0, min_bytes=0, max_bytes=10**8, topics=[FetchTopic(topic=topic, partitions=[row])]
+    )
     return wire.call(ApiKey.FETCH, 12, request).responses[0].partitions[0]
 
 

@@ -1,13 +1,15 @@
-"""A world of whole nodes on virtual time: three controllers and three brokers, each with a disk and a host of its own."""
+"""A world of whole nodes on virtual time: three controllers and three brokers,
+each with a disk and a host of its own.
+"""
 
 import asyncio
 from pathlib import Path
 from random import Random
 from uuid import UUID
 
-from ottla.broker.config import BrokerConfig
 from ottla.broker.node import Node
 from ottla.broker.roles.formatting import FormatOptions, InitialController, format_node
+from ottla.config.broker_config import BrokerConfig
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest

@@ -5,8 +5,8 @@ from contextlib import suppress
 
 import pytest
 
-from ottla.broker.config.load import load_config
 from ottla.broker.node import Node
+from ottla.config.load import load_config
 from ottla.protocol.api_keys import KAFKA_VERSIONS, ApiKey
 from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.protocol.messages.metadata import MetadataRequest

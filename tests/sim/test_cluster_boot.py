@@ -1,4 +1,5 @@
-"""Whole nodes of a cluster on virtual time: three controllers and three brokers start, work, lose a leader, and start again.
+"""Whole nodes of a cluster on virtual time: three controllers and three brokers start, work, lose a leader,
+and start again.
 
 Every node has a disk and a host of its own; they exchange messages over a network in memory. The tests
 check Kafka's order: which node may serve when, and what a fail-over does not interrupt.

@@ -1,4 +1,4 @@
-"""What operators and failing disks do to log directories of a cluster: cordoned ones (KIP-1066), and failed ones that no controller learns of (KIP-858)."""
+"""Log directories of a cluster that operators cordon (KIP-1066), or that fail unknown to the controllers (KIP-858)."""
 
 import asyncio
 import errno

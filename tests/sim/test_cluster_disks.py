@@ -1,4 +1,6 @@
-"""A log directory of one broker fails in a cluster: its partitions get other leaders, and clients go on (KIP-112, KIP-858)."""
+"""A log directory of one broker fails in a cluster: its partitions get other leaders,
+and clients go on (KIP-112, KIP-858).
+"""
 
 import asyncio
 import errno

@@ -164,7 +164,9 @@ def test_the_only_copy_is_offline_until_its_directory_is_back(way):
 @pytest.mark.logs("registers again, as after an unclean shutdown")
 @pytest.mark.parametrize("controllers", ["Ottla's", "Kafka's"])
 def test_a_broker_does_not_count_as_complete_without_a_directory(controllers, monkeypatch):
-    """Apache Kafka's controllers leave it in the ELR unless its shutdown was unclean; it is then elected with half a log."""
+    """Apache Kafka's controllers leave it in the ELR unless its shutdown was unclean;
+    it is then elected with half a log.
+    """
     if controllers == "Kafka's":
         monkeypatch.setattr(leader_and_isr_updates, "remove_replicas_without_directory", lambda *_: [])
 
@@ -185,8 +187,8 @@ def test_a_broker_does_not_count_as_complete_without_a_directory(controllers, mo
 
 @pytest.mark.logs("the log is renamed to a stray", "or is not in log.dirs")
 def test_a_stale_log_does_not_stand_in_for_one_that_cannot_be_opened(monkeypatch):
-    """The assigned directory fails while logs are opened, which the controller learns late, and another one with an older
-    log of the partition is back.
+    """The assigned directory fails while logs are opened, which the controller learns late,
+    and another one with an older log of the partition is back.
     """
     late, offline = [True], BrokerRole._offline_log_dirs
 
@@ -224,7 +226,7 @@ def test_a_stale_log_does_not_stand_in_for_one_that_cannot_be_opened(monkeypatch
 @pytest.mark.parametrize("has_failed", [True, False])
 @pytest.mark.parametrize("is_placed", [True, False])
 def test_a_broker_whose_log_is_not_where_the_metadata_says_has_not_stopped_cleanly(is_placed, has_failed):
-    """As at the end of a move: the controller would not learn that the log is lost with its directory, which may have failed."""
+    """Before a move is reported, the controller would not learn that a failed directory has taken the log with it."""
 
     async def story(world):
         await world.start(*CONTROLLERS, *BROKERS)

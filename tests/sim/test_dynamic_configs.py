@@ -1,4 +1,5 @@
-"""Every configuration that can be altered and has an effect is altered at run time, and seen where it is read (KIP-226).
+"""Every configuration that can be altered and has an effect is altered at run time,
+and seen where it is read (KIP-226).
 
 A row is a configuration, another value, and what its reader says then. A key that becomes dynamic, or begins to be
 served, fails the test until it has a row here.
@@ -10,12 +11,14 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.config.definitions import DYNAMIC_BROKER_CONFIGS
-from ottla.broker.config.load import load_config
 from ottla.broker.node import Node
 from ottla.broker.tiering.settings import remote_log_manager_settings, remote_read_settings
+from ottla.config.config_def import AlterOperation
+from ottla.config.definitions import DYNAMIC_BROKER_CONFIGS
+from ottla.config.load import load_config
+from ottla.config.log_config import SERVER_SYNONYMS, TOPIC_CONFIGS
+from ottla.metadata.image import ConfigResourceType
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.config_def import AlterOperation
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.protocol.messages.incremental_alter_configs import (
@@ -23,13 +26,11 @@ from ottla.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from ottla.protocol.metadata.image import ConfigResourceType
 from ottla.protocol.records.builder import build_batch, simple_records
 from ottla.protocol.types import TopicPartition
 from ottla.runtime import Pool
 from ottla.runtime.simulated import SimulatedRuntime
 from ottla.storage.log import Log
-from ottla.storage.log_config import SERVER_SYNONYMS, TOPIC_CONFIGS
 from tests.harness.wire import WireClient
 
 PARTITION = TopicPartition("t", 0)
@@ -240,8 +241,8 @@ OF_BROKER = (ConfigResourceType.BROKER, "1")
 OF_CLUSTER = (ConfigResourceType.BROKER, "")
 
 
-#: Directories belong to one broker; min.insync.replicas belongs to all of them where there are ELRs (KIP-966). Tiering is
-#: not just switched off again: see below.
+#: Directories belong to one broker; min.insync.replicas belongs to all of them where there are ELRs (KIP-966).
+#: Tiering is not just switched off again: see below.
 NOT_FOR = {
     OF_CLUSTER: {"cordoned.log.dirs"},
     OF_BROKER: {"min.insync.replicas"},

@@ -1,4 +1,6 @@
-"""A disk of a running node fails: its directory goes offline, the others serve; without the metadata log the node ends."""
+"""A disk of a running node fails: its directory goes offline, the others serve;
+without the metadata log the node ends.
+"""
 
 import asyncio
 import errno
@@ -8,8 +10,8 @@ from random import Random
 
 import pytest
 
-from ottla.broker.config.load import load_config
 from ottla.broker.node import CannotStart, Node
+from ottla.config.load import load_config
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -57,7 +59,11 @@ async def fetch(client, partition):
 
 def where(files):
     """Partition -> its directory."""
-    return {int(path.parent.name[2:]): path.parents[1] for path in files.contents() if path.parent.name.startswith("t-")}  # fmt: skip
+    return {
+        int(path.parent.name[2:]): path.parents[1]
+        for path in files.contents()
+        if path.parent.name.startswith("t-")
+    }
 
 
 def simulate(story):
@@ -145,7 +151,9 @@ def test_the_metadata_log_itself():
     async def story(runtime):
         files = FaultyFiles(random=Random(1))
         node, client = await start(runtime, files)
-        files.fail("write", errno=errno.ENOSPC, under=DIRECTORIES[0] / "__cluster_metadata-0", is_lasting=True)  # fmt: skip
+        files.fail(
+            "write", errno=errno.ENOSPC, under=DIRECTORIES[0] / "__cluster_metadata-0", is_lasting=True
+        )
         topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
         with suppress(asyncio.IncompleteReadError):  # whether there is an answer does not matter any more
             created = await client.request(

@@ -1,4 +1,6 @@
-"""`__remote_log_metadata` on three brokers of a cluster, on virtual time: their managers exchange metadata (KIP-405)."""
+"""`__remote_log_metadata` on three brokers of a cluster, on virtual time: their managers exchange metadata
+(KIP-405).
+"""
 
 import asyncio
 from dataclasses import replace

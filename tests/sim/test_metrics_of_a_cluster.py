@@ -7,8 +7,8 @@ from booted_world import BROKERS, CONTROLLERS, run_story
 from prometheus_client.parser import text_string_to_metric_families
 
 pytestmark = pytest.mark.logs(
-    "has not responded for", "a heartbeat to the controller", "Fetch from broker", "AlterPartition", "controlled shutdown",
-    "has fenced this broker", "fencing broker", "failed",
+    "has not responded for", "a heartbeat to the controller", "Fetch from broker", "AlterPartition",
+    "controlled shutdown", "has fenced this broker", "fencing broker", "failed",
 )  # fmt: skip
 
 PORT = 9404

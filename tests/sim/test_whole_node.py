@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from ottla.broker.config.load import load_config
 from ottla.broker.node import Node
+from ottla.config.load import load_config
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest

@@ -1,4 +1,6 @@
-"""Rows of a small workload, aggregated by Spark: percentiles equal those of all latencies, and what is lost is counted."""
+"""Rows of a small workload, aggregated by Spark: percentiles equal those of all latencies,
+and what is lost is counted.
+"""
 
 import json
 import math

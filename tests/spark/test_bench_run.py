@@ -1,4 +1,6 @@
-"""`ottla bench run` as its users call it: a result whose counts are right, interrupts, and what is refused before any load."""
+"""`ottla bench run` as its users call it: a result whose counts are right, interrupts,
+and what is refused before any load.
+"""
 
 import signal
 import subprocess
@@ -11,9 +13,9 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from ottla.bench.components.processes import has_ended, wait_until
 from ottla.bench.generators.cluster import ClusterDoesNotAnswer, ClusterReader
 from ottla.bench.report import from_json
-from tests.harness.processes import has_ended, wait_until
 
 ROOT = Path(__file__).parents[2]
 #: Longer than this takes on a busy machine.
@@ -40,7 +42,7 @@ consumers = [{{ topic = "{topic}", start = "beginning" }}]
 
 
 def command(*arguments):
-    return [sys.executable, "-m", "broker", "bench", "run", *map(str, arguments)]
+    return [sys.executable, "-m", "ottla", "bench", "run", *map(str, arguments)]
 
 
 def bench(*arguments):
@@ -205,8 +207,8 @@ def test_a_client_configuration_that_librdkafka_does_not_know_is_one_line(tmp_pa
     done = bench(path, "--start", "ottla", "--out", tmp_path / "out")
     assert done.returncode == 1
     assert (
-        'phases 1 (write), producers 1, client: librdkafka does not take it: No such configuration property: "linger.msec"'
-        in done.stderr
+        "phases 1 (write), producers 1, client: librdkafka does not take it: "
+        'No such configuration property: "linger.msec"' in done.stderr
     )
     assert_nothing_was_done(done, tmp_path)
 

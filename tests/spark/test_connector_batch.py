@@ -1,4 +1,7 @@
-"""Spark's own Kafka connector in batches, as a Spark user reads and writes topics. KAFKA_ORACLE=1: against Apache Kafka."""
+"""Spark's own Kafka connector in batches, as a Spark user reads and writes topics.
+
+KAFKA_ORACLE=1: against Apache Kafka.
+"""
 
 import datetime
 import json
@@ -9,8 +12,8 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import IllegalArgumentException
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's users call it
 
+from ottla.bench.components.processes import PATIENCE_S
 from tests.compat.admin import admin_of, create_topic, produce, read
-from tests.harness.processes import PATIENCE_S
 
 
 @pytest.fixture

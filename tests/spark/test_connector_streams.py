@@ -8,9 +8,9 @@ from confluent_kafka.admin import NewPartitions
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's users call it
 
+from ottla.bench.components.processes import PATIENCE_S, wait_until
 from tests.compat.admin import admin_of, create_topic, produce
 from tests.compat.conftest import make_server
-from tests.harness.processes import PATIENCE_S, wait_until
 
 
 def numbers(begin, end):

@@ -1,4 +1,6 @@
-"""The floor (tests/unit/bench/test_bench_floor.py) takes what Kafka's own producer sends, idempotent as it is by default."""
+"""The floor (tests/unit/bench/test_bench_floor.py) takes what Kafka's own producer sends,
+idempotent as it is by default.
+"""
 
 from ottla.bench.loads import LOADS
 from ottla.bench.targets.floor import FloorServer

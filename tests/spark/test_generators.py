@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from ottla.bench.components.processes import PATIENCE_S, wait_until
 from ottla.bench.figures import LoadFailed
 from ottla.bench.generators import phase as phase_module
 from ottla.bench.generators.phase import RunningPhase
@@ -26,7 +27,6 @@ from ottla.bench.workloads.model import (
     Start,
 )
 from tests.harness.ottla import OttlaServer
-from tests.harness.processes import PATIENCE_S, wait_until
 
 SMALL = RecordSize(mean=200, least=200, most=200)
 
@@ -184,7 +184,8 @@ def test_a_task_that_hangs_keeps_neither_the_phase_nor_its_slot(spark, server, s
     )
     wait_until(lambda: running.progress().records > 500)
     jvm = psutil.Process(spark.sparkContext._gateway.proc.pid)
-    # A daemon of PySpark for each of its environments, and behind it the Pythons of tasks: these are connected to the broker.
+    # A daemon of PySpark for each of its environments, and behind it the Pythons of tasks:
+    # these are connected to the broker.
     port = int(server.bootstrap.rpartition(":")[2])
     for worker in jvm.children(recursive=True):
         with suppress(psutil.NoSuchProcess):  # it has ended, or is a zombie

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from ottla.bench import java_clients
 from ottla.bench.generators.assignment import ProducerPlan
-from ottla.bench.generators.calibration import GENERATOR, PERF_TEST
 from ottla.bench.generators.null_sink import TOPIC, NullSink
 from ottla.bench.generators.producer import ProducerClient
 from ottla.bench.generators.running import Orders, now_us
 from ottla.bench.report import from_json
+from ottla.bench.runs.calibration import GENERATOR, PERF_TEST
 from ottla.bench.workloads.model import RecordSize
 
 REPOSITORY = Path(__file__).parents[2]
@@ -50,7 +50,7 @@ def test_the_null_sink_takes_what_producers_send(tmp_path):
 def test_a_calibration_writes_a_result(tmp_path):
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "broker", "bench", "calibrate", "--start", "ottla", "--allow-dirty"),
+            *(sys.executable, "-m", "ottla", "bench", "calibrate", "--start", "ottla", "--allow-dirty"),
             *("--runs", "1", "--seconds", "1", "--out", str(tmp_path)),
         ],
         cwd=REPOSITORY,

@@ -1,4 +1,6 @@
-"""Spark jobs of workloads against a running broker: each record is written, copied and seen once, and the rows say so."""
+"""Spark jobs of workloads against a running broker: each record is written, copied and seen once,
+and the rows say so.
+"""
 
 import time
 from collections import Counter
@@ -6,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
 
+from ottla.bench.components.processes import PATIENCE_S, wait_until
 from ottla.bench.figures import LoadFailed
 from ottla.bench.generators.rows import Kind, Role
 from ottla.bench.jobs.run import cancel_jobs, run_job
@@ -14,7 +17,6 @@ from ottla.bench.targets.running import running
 from ottla.bench.targets.started import started
 from ottla.bench.workloads.model import Action, ClusterNeeds, Condition, Event, Job, Phase, SparkJob, Tier
 from tests.compat.admin import create_topic, produce, read
-from tests.harness.processes import PATIENCE_S, wait_until
 
 RECORDS = 20_001
 

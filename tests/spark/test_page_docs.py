@@ -1,4 +1,6 @@
-"""docs/benchmarks as files: written from a result folder with its pictures, replaced by the next one, refused if unfit."""
+"""docs/benchmarks as files: written from a result folder with its pictures, replaced by the next one,
+refused if unfit.
+"""
 
 from dataclasses import replace
 
@@ -20,7 +22,10 @@ def test_pages_and_pictures_are_written_and_replaced(tmp_path):
     for _ in range(2):
         done = run(result, "--out", out)
         assert done.exit_code == 0, done.output
-        names = ["README.md", "fail-over.json", "fail-over.md", "fail-over.phase-1.png", "fail-over.png", "overview.png"]  # fmt: skip
+        names = [
+            "README.md", "fail-over.json", "fail-over.md",
+            "fail-over.phase-1.png", "fail-over.png", "overview.png",
+        ]  # fmt: skip
         assert sorted(path.name for path in out.iterdir()) == names
         (out / "fail-over.phase-2.png").touch()  # of an older result with more phases
     assert (out / "fail-over.json").read_text() == (result / "summary.json").read_text()

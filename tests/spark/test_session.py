@@ -23,7 +23,8 @@ try:
             while (count := slots(spark)) < int(os.environ.get("LEAST_SLOTS", "1")):
                 time.sleep(0.1)  # the other worker is slow today
             executors = spark.sparkContext.parallelize(range(count), count).map(lambda _: os.getppid()).collect()
-            columns = spark.read.format("kafka").option("kafka.bootstrap.servers", "x:1").option("subscribe", "x").load().columns
+            topic = spark.read.format("kafka").option("kafka.bootstrap.servers", "x:1").option("subscribe", "x")
+            columns = topic.load().columns
             print(count, len(set(executors)), spark.range(100).selectExpr("sum(id)").first()[0], columns[0])
 except SparkCannotStart as error:
     sys.exit(f"refused: {error}")

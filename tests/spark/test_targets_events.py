@@ -1,4 +1,5 @@
-"""Events on real clusters of both kinds: what they do to brokers, stores and topics, and that their conditions then hold.
+"""Events on real clusters of both kinds: what they do to brokers, stores and topics,
+and that their conditions then hold.
 
 What has happened is checked by librdkafka and in the brokers' folders.
 """
@@ -14,6 +15,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from ottla.bench.components.processes import PATIENCE_S, wait_until
 from ottla.bench.targets.cluster_client import ClusterClient
 from ottla.bench.targets.conditions import wait_for
 from ottla.bench.targets.events import carry_out
@@ -23,7 +25,6 @@ from ottla.bench.targets.target import TargetError
 from ottla.bench.workloads.model import Action, ClusterNeeds, Condition, Event, Tier
 from ottla.protocol.messages.metadata import MetadataResponsePartition
 from tests.compat.admin import eventually_equal
-from tests.harness.processes import PATIENCE_S, wait_until
 
 PARTITIONS = 2
 SEGMENT_BYTES = 1 << 20

@@ -1,4 +1,5 @@
-"""`spark.read.format("ottla-tier")` is what Spark's Kafka connector reads through the brokers, on real clusters and stores.
+"""`spark.read.format("ottla-tier")` is what Spark's Kafka connector reads through the brokers,
+on real clusters and stores.
 
 Ottla's brokers with MinIO; Apache Kafka's with LocalTieredStorage, whose transactions Ottla reads as well.
 """
@@ -13,11 +14,11 @@ from confluent_kafka import Producer
 from pyspark.errors import PySparkException
 from pyspark.sql import functions
 
+from ottla.bench.components.minio import MinioServer
+from ottla.bench.components.processes import PATIENCE_S, wait_until
 from ottla.remote.spark_source.source import TierDataSource
 from tests.compat.tiering.stage import Stage
 from tests.compat.tiering.tiered_cluster import DirectoryTier, MinioTier, TieredCluster
-from tests.harness.minio import MinioServer
-from tests.harness.processes import PATIENCE_S, wait_until
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -84,7 +85,9 @@ SEGMENTS = 6
 
 @pytest.fixture(scope="module")
 def ottla(tmp_path_factory):
-    """Two brokers and `orders`: two partitions with every codec, headers, nulls, and three leaders one after the other."""
+    """Two brokers and `orders`: two partitions with every codec, headers, nulls,
+    and three leaders one after the other.
+    """
     folder = tmp_path_factory.mktemp("ottla")
     with ExitStack() as stack:
         server = stack.enter_context(MinioServer(folder))

@@ -9,12 +9,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from ottla.broker.cli.files import dump_batches
 from ottla.broker.groups import loader
 from ottla.broker.tiering import metadata_topic_messages
-from ottla.broker.tools import dump_batches
-from ottla.controller.metadata import record_batches, snapshots
+from ottla.config.log_config import LogConfig
+from ottla.controller.metadata_log import record_batches, snapshots
+from ottla.metadata.image import InvalidMetadata
 from ottla.protocol.errors import InvalidRecord, KafkaError
-from ottla.protocol.metadata.image import InvalidMetadata
 from ottla.protocol.records.batch import CONTROL_FLAG, TRANSACTIONAL_FLAG, read_header
 from ottla.protocol.records.compression import MAX_DECOMPRESSED_BYTES, Compression
 from ottla.protocol.records.control import end_transaction_marker
@@ -23,7 +24,6 @@ from ottla.remote.reading import segment_reads
 from ottla.storage import compaction
 from ottla.storage.cleaned_transactions import CleanedTransactions
 from ottla.storage.files import Files
-from ottla.storage.log_config import LogConfig
 from ottla.storage.validation import NeedsThread, validate
 from ottla.storage.verify import metadata_log
 from ottla.storage.verify.batches import BatchCheck
@@ -34,8 +34,19 @@ from tests.harness.loop_turns import OneTurn
 from tests.unit.storage.storage_support import open_log
 
 ROOT = Path(__file__).parents[2]
-_IMPORT = re.compile(r"from protocol\.records\.(?:record|compression) import (?:\([^)]*\)|[^\n]*)")
-PACKAGES = ("protocol", "storage", "remote", "controller", "broker", "runtime", "bench")
+_IMPORT = re.compile(r"from ottla\.protocol\.records\.(?:record|compression) import (?:\([^)]*\)|[^\n]*)")
+PACKAGES = (
+    "runtime",
+    "protocol",
+    "metadata",
+    "replication",
+    "config",
+    "storage",
+    "remote",
+    "controller",
+    "broker",
+    "bench",
+)
 
 
 def produce(config: LogConfig) -> Callable[[bytes, Path], None]:
@@ -135,9 +146,9 @@ PLACES: dict[str, Callable[[bytes, Path], None]] = {
 OPENERS = {
     "broker/groups/loader.py",
     "broker/tiering/metadata_topic_messages.py",
-    "broker/tools/dump_batches.py",
-    "controller/metadata/record_batches.py",
-    "controller/metadata/snapshots.py",
+    "broker/cli/files/dump_batches.py",
+    "controller/metadata_log/record_batches.py",
+    "controller/metadata_log/snapshots.py",
     "protocol/records/control.py",
     "protocol/records/record.py",
     "remote/reading/segment_reads.py",

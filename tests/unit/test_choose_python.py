@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from requirements.choose_python import (
+from ottla.bench.components.choose_python import (
     NAMES,
     OLDEST,
     TESTED,
@@ -23,7 +23,7 @@ from requirements.choose_python import (
 )
 
 ROOT = Path(__file__).parents[2]
-SCRIPT = ROOT / "requirements/choose_python.py"
+SCRIPT = ROOT / "bench/components/choose_python.py"
 USUAL_BUILD = Interpreter(
     executable="/usr/bin/python3", prefix="/usr", version="3.11.2", compiler="GCC 12.2.0",
     is_profile_guided=True, is_link_time_optimized=False, has_venv=True, is_debug=False, is_free_threaded=False,
@@ -63,9 +63,18 @@ def test_the_first_optimized_one_of_a_tested_version_is_chosen(found, chosen):
 def test_what_was_taken_comes_first_with_its_build_and_what_speaks_against_each():
     assert explanation(USUAL_BUILD, [PLAIN, USUAL_BUILD, interpreter("3.10.1"), interpreter("3.12.0")]) == [
         "Taken: Python 3.11.2 of /usr/bin/python3 (GCC 12.2.0, profile-guided optimization)",
-        "Not:   Python 3.11.7 of /opt/3.11.7/bin/python3 (GCC 12.2.0, no profile-guided optimization): it takes a fifth longer",
-        "Not:   Python 3.10.1 of /opt/3.10.1/bin/python3 (GCC 12.2.0, profile-guided optimization): it is older than 3.11",
-        "Not:   Python 3.12.0 of /opt/3.12.0/bin/python3 (GCC 12.2.0, profile-guided optimization): it comes later in PATH",
+        (
+            "Not:   Python 3.11.7 of /opt/3.11.7/bin/python3 (GCC 12.2.0, no profile-guided optimization): "
+            "it takes a fifth longer"
+        ),
+        (
+            "Not:   Python 3.10.1 of /opt/3.10.1/bin/python3 (GCC 12.2.0, profile-guided optimization): "
+            "it is older than 3.11"
+        ),
+        (
+            "Not:   Python 3.12.0 of /opt/3.12.0/bin/python3 (GCC 12.2.0, profile-guided optimization): "
+            "it comes later in PATH"
+        ),
     ]
 
 

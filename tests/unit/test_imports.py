@@ -12,12 +12,23 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("runtime", "protocol", "storage", "remote", "controller", "broker", "bench")
+PACKAGES = (
+    "runtime",
+    "protocol",
+    "metadata",
+    "replication",
+    "config",
+    "storage",
+    "remote",
+    "controller",
+    "broker",
+    "bench",
+)
 
 
 def module_name(path):
     parts = path.relative_to(ROOT).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+    return ".".join(("ottla", *(parts[:-1] if parts[-1] == "__init__" else parts)))
 
 
 def imported_names(node):
@@ -60,7 +71,7 @@ def test_no_circle_of_imports():
 def test_handlers_do_not_import_each_other():
     """What two of them need is in a module of `broker/api/` without a key."""
     graph = import_graph()
-    handler = re.compile(r"broker\.api\.k\d\d_")
+    handler = re.compile(r"ottla\.broker\.api\.k\d\d_")
     handlers = [module for module in graph if handler.match(module)]
     assert len(handlers) > 40
     assert {module: used for module in handlers if (used := set(filter(handler.match, graph[module])))} == {}

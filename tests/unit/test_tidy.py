@@ -1,7 +1,7 @@
 """What linters cannot see: documents that point to nothing, modules that grow, words that should not stay.
 
 Documents name paths in backticks, and behind a path, in brackets, what is in that file:
-`storage/log.py` (`append_as_leader`). Both must exist.
+`storage/log.py` (`append_as_leader`). Both must exist. The path may be a link; in docs/kips it is one.
 """
 
 import ast
@@ -14,17 +14,29 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("runtime", "protocol", "storage", "remote", "controller", "broker")
+PACKAGES = (
+    "runtime",
+    "protocol",
+    "metadata",
+    "replication",
+    "config",
+    "storage",
+    "remote",
+    "controller",
+    "broker",
+)
 GENERATED = {ROOT / "protocol/messages", ROOT / "protocol/error_code.py"}
 KIPS = ROOT / "docs/kips"
 MAX_LINES, MAX_TEST_LINES = 600, 800
 
-PRODUCT = [file for package in PACKAGES for file in sorted((ROOT / package).rglob("*.py"))]
+PRODUCT = [
+    *sorted((ROOT / "ottla").glob("*.py")),
+    *(file for package in PACKAGES for file in sorted((ROOT / package).rglob("*.py"))),
+]
 OTHERS = [file for folder in ("bench", "tests") for file in sorted((ROOT / folder).rglob("*.py"))]
 WRITTEN = [file for file in PRODUCT if not GENERATED & {file, file.parent}]
 DOCUMENTS = [
-    ROOT / "ARCHITECTURE.md",
-    ROOT / "README.md",
+    *(ROOT / name for name in ("ARCHITECTURE.md", "CONTRIBUTING.md", "README.md", "SECURITY.md")),
     *(
         readme
         for folder in (*PACKAGES, "bench", "docker", "tests")
@@ -38,6 +50,8 @@ _PATH = re.compile(r"`((?:[\w.-]+/)+[\w.-]*|[\w-]+\.(?:py|md|txt|toml))`")
 _TOP_FOLDERS = {*PACKAGES, "bench", "docker", "docs", "tests", "requirements", ".ci"}
 #: `path.py` (`name`, `Class.name`: words, `name`)
 _NAMES_OF = re.compile(r"`([\w/]+\.py)`\s+\(([^()]*`[^()]*)\)")
+#: [`path`](target), in which the brackets of the target are no list of names.
+_LINKED = re.compile(r"\[`([^`]*)`\]\(([^()]*)\)")
 _NAME = re.compile(r"`([A-Za-z_][\w.]*)`")
 _TEST = re.compile(r"`(test_\w+)`")
 _STATES = ("served", "partly", "not yet")
@@ -69,20 +83,55 @@ def paths_in(document):
     return sorted(set(_PATH.findall(text_of(document))))
 
 
+def without_code(text):
+    return re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
 def names_in(document):
     """(path, name) for each name that a document says is in a file of Python."""
-    for path, words in _NAMES_OF.findall(text_of(document)):
+    for path, words in _NAMES_OF.findall(_LINKED.sub(r"`\1`", text_of(document))):
         for name in _NAME.findall(words):
             yield path, name.rsplit(".", 1)[-1]
 
 
-def folder_of(path):
-    return [ROOT / path] if "/" in path else [file for file in [*PRODUCT, *OTHERS] if file.name == path]
+def files_of(path):
+    """The files that a document means: by a path of the repository, or the end of one."""
+    if (ROOT / path).exists():
+        return [ROOT / path]
+    return [file for file in [*PRODUCT, *OTHERS] if str(file).endswith(f"/{path}")]
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=ids(DOCUMENTS))
 def test_what_a_document_points_to_exists(document):
     assert [path for path in paths_in(document) if not is_in_tree(path)] == []
+
+
+#: [words](target): to a file, with or without a heading of it, or to a heading of the same document.
+_LINK = re.compile(r"\]\((?!https?://)([^()#\s]*)(?:#([\w-]+))?\)")
+
+
+def anchor_of(heading):
+    """The anchor that GitHub gives a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+@cache
+def anchors_of(file):
+    headings = re.findall(r"^#+ (.*)", without_code(text_of(file)), re.MULTILINE)
+    return {anchor_of(heading) for heading in headings}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=ids(DOCUMENTS))
+def test_links_lead_to_files_and_headings(document):
+    links = [
+        (document.parent / path if path else document, anchor)
+        for path, anchor in _LINK.findall(text_of(document))
+    ]
+    assert [
+        f"{file}#{anchor}"
+        for file, anchor in links
+        if not file.exists() or (anchor and anchor not in anchors_of(file))
+    ] == []
 
 
 @cache
@@ -103,7 +152,7 @@ def test_names_are_defined_in_the_files_that_a_document_says(document):
     missing = [
         (path, name)
         for path, name in names_in(document)
-        if not any(file.exists() and name in names_of(file) for file in folder_of(path))
+        if not any(file.exists() and name in names_of(file) for file in files_of(path))
     ]
     assert missing == []
 
@@ -147,46 +196,74 @@ def test_every_package_has_a_readme():
 
 
 def kip_rows():
-    """Number -> state, from the index."""
-    rows = re.findall(
-        r"^\| \[(\d+)\]\(KIP-\1\.md\) \|[^|]*\| ([^|]*) \|", text_of(KIPS / "README.md"), re.MULTILINE
-    )
-    assert len(rows) == len(dict(rows)), "a KIP is in the index twice"
-    return {int(number): state for number, state in rows}
+    """Number -> (where the row leads, state), from the index."""
+    lines = [line for line in text_of(KIPS / "README.md").splitlines() if line.startswith("| [")]
+    rows = [re.match(r"\| \[(\d+)\]\(([^)]+)\) \|[^|]*\| ([^|]*) \|", line) for line in lines]
+    assert None not in rows, lines[rows.index(None)]
+    found = {int(row[1]): (row[2], row[3]) for row in rows}
+    assert len(rows) == len(found), "a KIP is in the index twice"
+    return found
 
 
 def kip_pages():
     return {int(page.stem.removeprefix("KIP-")): page for page in KIPS.glob("KIP-*.md")}
 
 
-def test_the_index_of_kips_is_complete_and_in_order():
-    assert list(kip_rows()) == sorted(kip_pages())
-    assert {page.name for page in KIPS.iterdir()} == {
-        "README.md",
-        *(page.name for page in kip_pages().values()),
+def kip_entries():
+    """Number -> (title, text) of each KIP that the index describes itself, under "Short ones", in its order."""
+    _, entries = text_of(KIPS / "README.md").split("\n## Short ones\n")
+    _, *parts = re.split(r"^### KIP-(\d+): (.*)\n", entries, flags=re.MULTILINE)
+    assert not re.search("^#", "".join(parts[2::3]), re.MULTILINE), "a heading that is none of a KIP"
+    numbers = [int(number) for number in parts[::3]]
+    assert numbers == sorted(set(numbers))
+    return dict(zip(numbers, zip(parts[1::3], parts[2::3], strict=True), strict=True))
+
+
+def kip_texts():
+    """Number -> what is said of the KIP: by its page, or by its entry in the index."""
+    return {
+        **{number: text_of(page) for number, page in kip_pages().items()},
+        **{number: text for number, (_, text) in kip_entries().items()},
     }
 
 
-def test_every_kip_that_the_code_names_has_a_page():
+def test_the_index_of_kips_is_complete_and_in_order():
+    """Each row leads to the KIP's page, or to its entry in the index: one of them is there, and not both."""
+    pages, entries = kip_pages(), kip_entries()
+    assert sorted(pages.keys() & entries.keys()) == []
+    targets = {
+        **{number: page.name for number, page in pages.items()},
+        **{number: f"#{anchor_of(f'KIP-{number}: {title}')}" for number, (title, _) in entries.items()},
+    }
+    assert {number: target for number, (target, _) in kip_rows().items()} == targets
+    assert list(kip_rows()) == sorted(targets)
+    assert {page.name for page in KIPS.iterdir()} == {"README.md", *(page.name for page in pages.values())}
+
+
+def test_every_kip_that_the_code_names_is_in_the_index():
     named = {int(number) for file in WRITTEN for number in re.findall(r"\bKIP-(\d+)", text_of(file))}
-    assert sorted(named - set(kip_pages())) == []
+    assert sorted(named - set(kip_rows())) == []
 
 
 @pytest.mark.parametrize("number", sorted(kip_pages()))
-def test_a_page_of_a_kip_says_it_all(number):
-    text = text_of(kip_pages()[number])
-    assert text.startswith(f"# KIP-{number}: ")
+def test_a_page_of_a_kip_has_its_title(number):
+    assert text_of(kip_pages()[number]).startswith(f"# KIP-{number}: ")
+
+
+@pytest.mark.parametrize("number", sorted(kip_texts()))
+def test_the_text_of_a_kip_says_it_all(number):
+    text = kip_texts()[number]
     for heading in ("Asks", "Here", "Where", "Test", "Differs from Kafka"):
-        assert f"\n**{heading}:** " in text, heading
-    state = kip_rows()[number]
+        assert len(re.findall(rf"^(?:- )?\*\*{heading}:\*\* ", text, re.MULTILINE)) == 1, heading
+    _, state = kip_rows()[number]
     assert state in _STATES
     assert f"**Here:** {state}." in text
-    assert any(path.startswith("tests/") for path in paths_in(kip_pages()[number])), "no test is named"
+    assert any(path.startswith("tests/") for path in _PATH.findall(text)), "no test is named"
 
 
-def evidence_of(page):
-    """The test files and folders that a page names behind **Test:**."""
-    [section] = re.findall(r"^\*\*Test:\*\* (.*?)(?=^\*\*)", text_of(page), re.MULTILINE | re.DOTALL)
+def evidence_in(text):
+    """The test files and folders that the text of a KIP names behind **Test:**."""
+    [section] = re.findall(r"^(?:- )?\*\*Test:\*\* (.*?)(?=^(?:- )?\*\*)", text, re.MULTILINE | re.DOTALL)
     return [ROOT / path for path in _PATH.findall(section) if path.startswith("tests/")]
 
 
@@ -194,15 +271,25 @@ def files_in(path):
     return [file for file in path.rglob("*") if file.suffix in (".py", ".txt")] if path.is_dir() else [path]
 
 
-@pytest.mark.parametrize("number", sorted(kip_pages()))
-def test_the_evidence_of_a_page_names_its_kip(number):
+@pytest.mark.parametrize("number", sorted(kip_texts()))
+def test_the_evidence_of_a_kip_names_it(number):
     """A test that does not know of the KIP was not written, or read, for it."""
     name = re.compile(rf"\bKIP-{number}\b")
-    evidence = evidence_of(kip_pages()[number])
+    evidence = evidence_in(kip_texts()[number])
     silent = [path for path in evidence if not any(name.search(text_of(file)) for file in files_in(path))]
     assert ids(silent) == []
-    [first] = re.findall(rf"^\| \[{number}\].*\| `([^`]*)` \|$", text_of(KIPS / "README.md"), re.MULTILINE)
-    assert {ROOT / first, (ROOT / first).parent} & set(evidence), "the index names another test than the page"
+    [first] = re.findall(
+        rf"^\| \[{number}\].*\| \[`([^`]*)`\]\([^)]*\) \|$", text_of(KIPS / "README.md"), re.MULTILINE
+    )
+    assert {ROOT / first, (ROOT / first).parent} & set(evidence), "the index names another test than the text"
+
+
+@pytest.mark.parametrize("page", sorted(KIPS.iterdir()), ids=lambda page: page.name)
+def test_paths_are_links_in_texts_of_kips(page):
+    """[`path`](../../path) is a click away from the code; the target is the path that a reader sees."""
+    text = without_code(text_of(page))
+    assert [path for path in _PATH.findall(_LINKED.sub("", text)) if (ROOT / path).exists()] == []
+    assert [(path, target) for path, target in _LINKED.findall(text) if target != f"../../{path}"] == []
 
 
 # Code
@@ -257,6 +344,41 @@ def test_warnings_that_tests_name_are_logged_somewhere():
         for file in marked
     }
     assert {name: parts for name, parts in unknown.items() if parts} == {}
+
+
+#: What a sentence that can be read alone does not begin with.
+_FRAGMENT = re.compile(r"(?:See|Of|As|Those of|What|Until)\b")
+#: These may become fewer only: lower a number when the test says so.
+MOST = {
+    "fragments of docstrings": 0,
+    "docstrings of three words or fewer": 2,
+    "noqa": 184,
+    "type: ignore": 60,
+}
+
+
+def docstrings(file):
+    for node in ast.walk(ast.parse(text_of(file))):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield ast.get_docstring(node) or "Without a docstring of its own."
+
+
+def test_what_may_become_fewer_only():
+    """A docstring is a sentence that can be read alone, and checks are suppressed rarely, each with a reason."""
+    texts = [text for file in [*WRITTEN, *OTHERS] if "tests" not in file.parts for text in docstrings(file)]
+    python = [text_of(file) for file in [*PRODUCT, *OTHERS] if file.name != Path(__file__).name]
+    found = {
+        "fragments of docstrings": sum(_FRAGMENT.match(text) is not None for text in texts),
+        "docstrings of three words or fewer": sum(len(text.split()) <= 3 for text in texts),
+        "noqa": sum(text.count("# noqa") for text in python),
+        "type: ignore": sum(text.count("# type: ignore") for text in python),
+    }
+    assert found == MOST
+
+
+def test_the_changelog_has_no_fragments():
+    lines = [line[2:] for line in text_of(ROOT / "CHANGELOG.md").splitlines() if line.startswith("- ")]
+    assert [line for line in lines if _FRAGMENT.match(line)] == []
 
 
 def test_nothing_is_left_for_later():

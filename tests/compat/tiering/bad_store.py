@@ -12,15 +12,15 @@ import boto3
 import psutil
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
+from ottla.bench.components.minio import ACCESS_KEY, SECRET_KEY, MinioServer
+from ottla.bench.components.processes import free_port, wait_until
 from ottla.remote.stores.s3 import S3Storage
 from tests.compat.admin import PATIENCE_S
 from tests.harness.http_proxy import FaultyProxy
-from tests.harness.minio import ACCESS_KEY, SECRET_KEY, MinioServer
 from tests.harness.ottla import OttlaServer
-from tests.harness.processes import free_port, wait_until
 
-#: The time without an answer after which a request to the store fails. A store that is only slow must not exceed it: what it
-#: writes after the deletion of the copy would be left over.
+#: The time without an answer after which a request to the store fails. A store that is only slow must not
+#: exceed it: what it writes after the deletion of the copy would be left over.
 REQUEST_TIMEOUT_MS = 2_500
 #: Everything periodic is often, so that a test does not wait.
 _SETTINGS = {

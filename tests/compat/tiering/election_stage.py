@@ -13,10 +13,10 @@
 
 from pathlib import Path
 
+from ottla.metadata.frame import decode_record
+from ottla.metadata.image import MetadataImage
+from ottla.metadata.records import BeginTransactionRecord, EndTransactionRecord
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.metadata.frame import decode_record
-from ottla.protocol.metadata.image import MetadataImage
-from ottla.protocol.metadata.records import BeginTransactionRecord, EndTransactionRecord
 from ottla.protocol.records.batch import batches
 from ottla.protocol.records.record import values_of
 from tests.compat.admin import eventually_equal

@@ -2,14 +2,14 @@
 
 | command | meaning |
 |---|---|
-| `brokers ottla ottla` | brokers 1 and 2 under one controller of ours, which share a store; `kafka` is Apache Kafka 4.3.1 |
-| `topic A 1,2 batches 1` | a tiered topic with these replicas of its partitions (separated by spaces); so many batches to a segment |
+| `brokers ottla ottla` | brokers 1 and 2, under our controller, share a store; `kafka` is Apache Kafka 4.3.1 |
+| `topic A 1,2 batches 1` | a tiered topic with these replicas (one word a partition); so many batches to a segment |
 | `untiered topic A 1,2 batches 1` | the same without remote.storage.enable |
 | `produce A-0 3` | so many batches of one record each, `k0` on; `at 1000`: with the timestamps 1000, 1001, ... |
 | `tiered A-0 0 1` | wait until the store has exactly the segments with these base offsets |
 | `local-start A-0 2` | wait until its leader's local log starts there; `on 1`: broker 1's, which may follow |
 | `segments A-0 on 1 2 3` | wait until broker 1 has exactly the segment files with these base offsets |
-| `offset A-0 earliest 0 e0` | what ListOffsets returns: earliest, local, tiered, pending, latest, max or a timestamp; `none` |
+| `offset A-0 earliest 0 e0` | what ListOffsets returns: earliest, local, tiered, pending, latest, max, a time; `none` |
 | `get-offsets A-0 -6 3` | what Kafka's kafka-get-offsets prints for that --time; `none` |
 | `read A-0 0 4` | a consumer reads the records of [0, 4), and nothing else is before or between them |
 | `read committed A-0 0 4` | the same with isolation.level=read_committed: without the records of aborted transactions |
@@ -26,7 +26,7 @@
 | `move-dir A-0 on 1` | to the broker's other log directory, and wait |
 | `restart 1`, `stop 1`, `kill 1`, `start 1` | of a broker |
 | `wipe 1` | remove its log directories, while it is stopped |
-| `without-checkpoints 1` | remove its log-start-offset-checkpoint and recovery-point-offset-checkpoint, while it is stopped |
+| `without-checkpoints 1` | while it is stopped, remove its checkpoints of log start offsets and recovery points |
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -35,8 +35,8 @@ from typing import Any
 
 from confluent_kafka import Producer
 
+from ottla.config.config_def import AlterOperation
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.config_def import AlterOperation
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -450,7 +450,10 @@ class Stage:
         eventually_equal(keys, [])
 
     def _list_offsets(self, name: str, timestamp: int, *, on: int | None = None) -> tuple[int, int] | None:
-        """(offset, leader epoch), or None; (error code, -2) while the broker does not lead yet. `on` None: the leader's."""
+        """Return (offset, leader epoch) or None, or (error code, -2) while the broker does not lead yet.
+
+        `on` None: the leader is asked.
+        """
         topic, _, index = name.rpartition("-")
         row = ListOffsetsPartition(partition_index=int(index), timestamp=timestamp)
         request = ListOffsetsRequest(

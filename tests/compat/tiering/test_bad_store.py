@@ -1,5 +1,5 @@
-"""KIP-405: a store that fails. Producers and local readers do not notice; consumers of remote data get an error or nothing, and
-continue by themselves when it is back; no segment is lost, and nothing is left over.
+"""KIP-405: a store that fails. Producers and local readers do not notice; consumers of remote data get an
+error or nothing, and continue by themselves when it is back; no segment is lost, and nothing is left over.
 
 A real MinIO behind a proxy that fails as a test says, and real brokers with both clients of S3.
 """
@@ -10,6 +10,8 @@ from uuid import uuid4
 
 import pytest
 
+from ottla.bench.components.minio import MinioServer
+from ottla.bench.components.processes import has_ended, wait_until
 from tests.compat.admin import create_topic, eventually_equal, produce
 from tests.compat.tiering.bad_store import (
     REQUEST_TIMEOUT_MS,
@@ -33,8 +35,6 @@ from tests.harness.http_proxy import (
     Unanswered,
     WrongRange,
 )
-from tests.harness.minio import MinioServer
-from tests.harness.processes import has_ended, wait_until
 
 CLIENTS = pytest.mark.parametrize("client", ["s3", "minio"])
 SEGMENT_BYTES = 1 << 20
@@ -51,7 +51,8 @@ LAG_SEGMENTS = "kafka_server_brokertopicmetrics_remotecopylagsegments"
 ERRORS = [f"kafka_server_brokertopicmetrics_remote{kind}errors_total" for kind in ("copy", "delete")]
 #: A stop, also while the store does not answer, in seconds.
 STOP_S = 30.0
-#: What an outage may add to the latency of a record on a busy machine. One that waits for the store waits for its time-out.
+#: What an outage may add to the latency of a record on a busy machine. One that waits for the store waits for
+#: its time-out.
 NOISE_S = REQUEST_TIMEOUT_MS / 1000 / 5
 
 

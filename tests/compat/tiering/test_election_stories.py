@@ -1,4 +1,5 @@
-"""Followers with little local data, and elections that know of it, on real brokers (KIP-1023, draft KIP-1303): `elections/*.txt`.
+"""Followers with little local data, and elections that know of it, on real brokers (KIP-1023, draft
+KIP-1303): `elections/*.txt`.
 
 The commands are those of `stage.py` and `election_stage.py`.
 """
@@ -8,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from ottla.bench.components.minio import MinioServer
 from tests.compat.tiering.election_stage import ElectionStage
 from tests.compat.tiering.test_tiering_stories import play
 from tests.compat.tiering.tiered_cluster import DirectoryTier, MinioTier
-from tests.harness.minio import MinioServer
 
 _STORIES = sorted((Path(__file__).parent / "elections").glob("*.txt"))
 

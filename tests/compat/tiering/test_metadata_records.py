@@ -1,4 +1,6 @@
-"""The records of `__remote_log_metadata` that one story leaves: Ottla's are Kafka's, decoded by Kafka's own classes (KIP-405)."""
+"""The records of `__remote_log_metadata` that one story leaves: Ottla's are Kafka's, decoded by Kafka's own
+classes (KIP-405).
+"""
 
 import re
 from pathlib import Path

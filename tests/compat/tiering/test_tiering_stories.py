@@ -1,8 +1,9 @@
 """KIP-405 on real brokers: the stories of this folder, with a directory and with MinIO as store.
 
-Most of them are Kafka's own tiered integration tests (`org.apache.kafka.tiered.storage.integration`), rewritten. The commands
-are those of `stage.py`. A first line `# ...` says what the story is about. With KAFKA_ORACLE=1 all brokers are Kafka's, which
-share the directory by its LocalTieredStorage, under our controller: the stories hold there, too, unless they say `differs`.
+Most of them are Kafka's own tiered integration tests (`org.apache.kafka.tiered.storage.integration`),
+rewritten. The commands are those of `stage.py`. A first line `# ...` says what the story is about. With
+KAFKA_ORACLE=1 all brokers are Kafka's, which share the directory by its LocalTieredStorage, under our
+controller: the stories hold there, too, unless they say `differs`.
 """
 
 from collections.abc import Iterator
@@ -10,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from ottla.bench.components.minio import MinioServer
 from tests.compat.conftest import IS_ORACLE
 from tests.compat.tiering.stage import Stage
 from tests.compat.tiering.tiered_cluster import DirectoryTier, MinioTier, Store, TieredCluster
-from tests.harness.minio import MinioServer
 
 _STORIES = sorted(Path(__file__).parent.glob("*.txt"))
 #: Stories that also run with a bucket: one for each kind of call of a store.

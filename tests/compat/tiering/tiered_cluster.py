@@ -1,4 +1,6 @@
-"""A cluster whose brokers share a store of segments: Ottla's and Kafka's brokers in any mixture, under one controller of ours."""
+"""A cluster whose brokers share a store of segments: Ottla's and Kafka's brokers in any mixture, under one
+controller of ours.
+"""
 
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -6,14 +8,14 @@ from pathlib import Path
 from typing import Protocol, Self
 from uuid import uuid4
 
+from ottla.bench.components.minio import MinioServer
+from ottla.bench.components.processes import free_port
+from ottla.protocol.kafka_uuid import to_text
 from ottla.remote.stores.local_directory import LocalDirectory
 from ottla.remote.stores.object_storage import ObjectStorage, StoredObject
 from ottla.remote.stores.s3 import S3Storage
-from ottla.storage.kafka_uuid import to_text
 from tests.harness.listed_brokers import wait_until_listed
-from tests.harness.minio import MinioServer
 from tests.harness.nodes import KafkaNode, Node, OttlaNode, broker, controller
-from tests.harness.processes import free_port
 
 CONTROLLER = 100
 _LOCAL_TIERED_STORAGE = "org.apache.kafka.server.log.remote.storage.LocalTieredStorage"

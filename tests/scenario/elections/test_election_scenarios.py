@@ -1,20 +1,23 @@
-"""ISR, ELR and leader of one partition, as stories that read like tables: a row for each event. See the files next to this one.
+"""ISR, ELR and leader of one partition, as stories that read like tables: a row for each event.
+See the files next to this one.
 
 | command | meaning |
 |---|---|
-| `replicas 1 2 3 min-isr 2` | a new cluster of these brokers, a partition on all of them; `without ELR` or `tiered` may follow |
+| `replicas 1 2 3 min-isr 2` | a new cluster of these brokers, a partition on all of them |
+| `... without ELR`, `... tiered` | added to `replicas`: without ELR, with a tiered topic |
 | `3 is fenced` | its session expires; all other unfenced brokers send heartbeats |
 | `3 is unfenced` | it sends heartbeats again |
 | `3 begins to shut down` | the first heartbeat of its controlled shutdown |
 | `3 shuts down` | a controlled shutdown, until the controller lets it stop |
-| `3 registers, clean shutdown` | a new process; the broker epoch in its clean-shutdown file is that of its predecessor |
+| `3 registers, clean shutdown` | a new process; its clean-shutdown file has its predecessor's broker epoch |
 | `3 registers, unclean shutdown` | a new process without that file |
 | `3 unregisters` | UnregisterBroker |
 | `3 loses its directory` | it reports its log directory offline |
 | `1 asks for isr 1 2` | AlterPartition by broker 1, with the current epochs |
 | `... with the former epoch of 2` | the same, with the broker epoch of 2 before its last registration |
 | `... recovered`, `... recovering` | the same, with this leader recovery state |
-| `... local 1@500 2@700:20m`, `... local 3@900:20m:64` | the same, with these local logs: replica @ local log start : age of the oldest record : size |
+| `... local 1@500 2@700:20m`, `... local 3@900:20m:64` | the same, with these local logs: |
+|  | replica @ local log start : age of the oldest record : size |
 | `1 reports 1@500 2@700` | AlterPartition with the current ISR and these local logs |
 | `20m pass` | of the wall clock |
 | `reassign to 3 2` | AlterPartitionReassignments |
@@ -22,8 +25,8 @@
 | `balance leaders`, `elect uncleanly` | the controller's periodic elections |
 | `set min.insync.replicas=1` | a configuration of the topic |
 
-The controller's decisions are those of production: registrations, heartbeats, AlterPartition, ElectLeaders, configurations.
-The row of a tiered partition ends with the local log starts that the controller knows.
+The controller's decisions are those of production: registrations, heartbeats, AlterPartition, ElectLeaders,
+configurations. The row of a tiered partition ends with the local log starts that the controller knows.
 """
 
 from collections.abc import Mapping
@@ -32,6 +35,7 @@ from uuid import UUID
 
 import pytest
 
+from ottla.config.log_config import validate_topic_configs
 from ottla.controller import configs
 from ottla.controller.membership import brokers
 from ottla.controller.partitions import leader_balancing
@@ -39,9 +43,15 @@ from ottla.controller.partitions.alter_partition import alter_partition
 from ottla.controller.partitions.elect_leaders import elect_leaders
 from ottla.controller.partitions.reassignments import alter_partition_reassignments
 from ottla.controller.settings import ConfigValidators
+from ottla.metadata.image import LeaderRecoveryState
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.local_log import LocalLogState
-from ottla.protocol.messages.alter_partition import AlterPartitionRequest, BrokerState, PartitionData, TopicData
+from ottla.protocol.messages.alter_partition import (
+    AlterPartitionRequest,
+    BrokerState,
+    PartitionData,
+    TopicData,
+)
 from ottla.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
@@ -56,8 +66,6 @@ from ottla.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from ottla.protocol.messages.unregister_broker import UnregisterBrokerRequest
-from ottla.protocol.metadata.image import LeaderRecoveryState
-from ottla.storage.log_config import validate_topic_configs
 from tests.unit.controller.controller_support import CLUSTER_ID, ELR, Machine, directory
 
 _FILES = sorted(Path(__file__).parent.glob("*.txt"))

@@ -1,14 +1,16 @@
 """Replicas of one partition, as stories: who truncates what when leaders change. See the files next to this one.
 
-`tests.harness.replica_stage` has the commands. What it plays are the follower's state machine, its fetcher, the leader's
-partition and the handlers of Fetch and ListOffsets as a broker has them; the rules of old are machines that decide otherwise.
+`tests.harness.replica_stage` has the commands. What it plays are the follower's state machine, its fetcher,
+the leader's partition and the handlers of Fetch and ListOffsets as a broker has them; the rules of old are
+machines that decide otherwise.
 """
 
 from pathlib import Path
 
 import pytest
 
-from ottla.broker.replication.follower import Divergence, FetchRecords, Follower, FollowerRequest, TruncateTo
+from ottla.replication.follower import Divergence, FetchRecords, Follower, FollowerRequest, TruncateTo
+from ottla.replication.follower_states import Transitions
 from tests.harness.replica_stage import Stage, play_with
 
 _FILES = sorted(Path(__file__).parent.glob("*.txt"))
@@ -28,7 +30,8 @@ class TruncatesToHighWatermark(RuleOfOld):
         if leader_epoch == self.leader_epoch:
             return None
         self.leader_epoch = leader_epoch
-        return self._truncate_to(min(self._log.high_watermark, self._log.log_end_offset))
+        kept = min(self._log.high_watermark, self._log.log_end_offset)
+        return self._truncate_to(Transitions.NEW_EPOCH_WITHOUT_ONE, kept)
 
     def next_request(self) -> FollowerRequest | None:
         asked = super().next_request()
@@ -51,7 +54,7 @@ class AsksOnce(RuleOfOld):
 
     def on_divergence(self, asked: FetchRecords, answer: Divergence) -> TruncateTo | None:
         self.has_asked = True
-        return self._truncate_to(min(answer.end_offset, self._log.log_end_offset))
+        return self._truncate_to(Transitions.DIVERGED, min(answer.end_offset, self._log.log_end_offset))
 
 
 def _without_epoch(asked: FetchRecords) -> FetchRecords:

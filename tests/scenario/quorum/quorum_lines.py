@@ -66,7 +66,10 @@ def request_line(message: Any) -> str:
             )
         case FetchRequest():
             high_watermark = f", HW {row.high_watermark}" if row.high_watermark >= 0 else ""
-            return f"Fetch {row.fetch_offset} of e{row.last_fetched_epoch} in e{row.current_leader_epoch}{high_watermark}"
+            return (
+                f"Fetch {row.fetch_offset} of e{row.last_fetched_epoch} "
+                f"in e{row.current_leader_epoch}{high_watermark}"
+            )
         case _:
             raise AssertionError(message)
 

@@ -25,14 +25,23 @@
 | `quietly ...` | the command after it, without its output |
 | `show` | roles, high watermarks, logs |
 
-`1 -> 2` is a request of 1, `1 <- 2` its response; `2: ...` is what 2 becomes or does, in this order: quorum-state and log are
-made durable before a response or the next request is sent. Time and disks are those of `raft_support`.
+`1 -> 2` is a request of 1, `1 <- 2` its response; `2: ...` is what 2 becomes or does, in this order: quorum-state
+and log are made durable before a response or the next request is sent. Time and disks are those of `raft_support`.
 """
 
 from typing import Any
 from uuid import UUID
 
-from ottla.controller.raft.effects import Committed, Effect, Fatal, Flush, Persist, Send, SnapshotLoaded, Stopped
+from ottla.controller.raft.effects import (
+    Committed,
+    Effect,
+    Fatal,
+    Flush,
+    Persist,
+    Send,
+    SnapshotLoaded,
+    Stopped,
+)
 from ottla.controller.raft.roles import Candidate, Leader, Prospective
 from ottla.controller.raft.types import ElectionState, OffsetAndEpoch, RaftSettings
 from ottla.protocol.errors import ErrorCode, KafkaError

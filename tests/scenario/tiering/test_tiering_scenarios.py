@@ -1,6 +1,7 @@
 """The tasks of the RemoteLogManager as stories (KIP-405). See the files next to this one.
 
-`tests.harness.remote_log_stage` has the commands. Replicas, managers, tasks and the store, a directory, are the real ones.
+`tests.harness.remote_log_stage` has the commands. Replicas, managers, tasks and the store, a directory,
+are the real ones.
 """
 
 from pathlib import Path

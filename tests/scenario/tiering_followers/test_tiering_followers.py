@@ -1,7 +1,7 @@
 """Followers of a tiered partition, as stories: KIP-405's five follower scenarios, and what else may happen to them.
 
-`tests.harness.tiered_stage` has the commands. Followers, fetchers, logs and handlers are those of a broker; the store is a
-directory, and copies are made when a story says so.
+`tests.harness.tiered_stage` has the commands. Followers, fetchers, logs and handlers are those of a broker;
+the store is a directory, and copies are made when a story says so.
 """
 
 from pathlib import Path

@@ -1,9 +1,9 @@
 """Blackouts: all machines lose power at once, and with it whatever no disk has.
 
-Kafka flushes nothing, so an acknowledged record of a topic may go. Where a topic has `flush.messages=1` that is not so: what
-was acknowledged with acks=all is on the disks of all in-sync replicas. `__remote_log_metadata` is such a topic, since local
-segments are removed because of its records (KIP-405); the topics of these stories are, too, so that nothing of them is lost
-either. `__consumer_offsets` is not: groups may find older offsets.
+Kafka flushes nothing, so an acknowledged record of a topic may go. Where a topic has `flush.messages=1` that is
+not so: what was acknowledged with acks=all is on the disks of all in-sync replicas. `__remote_log_metadata` is
+such a topic, since local segments are removed because of its records (KIP-405); the topics of these stories
+are, too, so that nothing of them is lost either. `__consumer_offsets` is not: groups may find older offsets.
 """
 
 import asyncio
@@ -20,7 +20,9 @@ _OFF_S = (0.05, 0.5, 2.0)
 
 
 async def tiered_blackouts(world: World) -> None:
-    """All machines lose power together while segments are copied, removed and expired, and the store fails in its threads, too."""
+    """All machines lose power together while segments are copied, removed and expired,
+    and the store fails in its threads, too.
+    """
     small: dict[str, object] = {
         "internal_segment_bytes": 500,
         "index_interval_bytes": 100,

@@ -1,12 +1,13 @@
-"""The offsets of a log that ListOffsets has names for (-1, -2, -4, -5, -6), as one client has seen them in a leader epoch.
+"""The offsets of a log that ListOffsets has names for (-1, -2, -4, -5, -6), as one client has seen them in
+a leader epoch.
 
     earliest <= earliest local <= earliest pending upload <= last stable <= latest
                 latest tiered < earliest pending upload
 
-While a process leads in an epoch, none of them moves back, and latest does not even if it restarts. The exception is latest
-tiered: it is unknown again when all copies are deleted, as the log of this leader, or of a newer one that it does not know yet,
-starts behind them. So a response is at least what was returned before it for the same name, or for one
-that is before it in this order; it is at most what the leader has by now, and what is committed.
+While a process leads in an epoch, none of them moves back, and latest does not even if it restarts. The exception
+is latest tiered: it is unknown again when all copies are deleted, as the log of this leader, or of a newer one
+that it does not know yet, starts behind them. So a response is at least what was returned before it for the same
+name, or for one that is before it in this order; it is at most what the leader has by now, and what is committed.
 """
 
 from collections.abc import Hashable

@@ -4,11 +4,11 @@
     elected     0 ........ 40 ....... 70         without what is behind 40
     leader      0 ........ 40 ....... 70         back as a follower: truncated; and perhaps leads again
 
-Either the leader dies, or it cannot reach the controller: then the same process, with a copy under way perhaps, truncates its
-log, and leads again.
+Either the leader dies, or it cannot reach the controller: then the same process, with a copy under way perhaps,
+truncates its log, and leads again.
 
-Or the branch returns: the leader that is elected copies the same offsets, and goes down with the other followers; the first one
-comes back with its branch, and is elected uncleanly in its turn.
+Or the branch returns: the leader that is elected copies the same offsets, and goes down with the other
+followers; the first one comes back with its branch, and is elected uncleanly in its turn.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from cluster_operator import Operator
 from cluster_violated import Violated
 from cluster_world import World
 
-from ottla.protocol.metadata.image import PartitionImage
+from ottla.metadata.image import PartitionImage
 
 _PATIENCE_S = 4.0
 

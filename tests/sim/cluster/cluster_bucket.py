@@ -3,10 +3,10 @@
     Bucket            objects in memory, which outlive every crash; a `Weather` says how calls fail
     BucketStorage     the storage manager of the nodes' configuration: the real layout of objects over that bucket
 
-A call pauses its thread for virtual time, before and after it takes effect. So a process dies with half of a copy stored, with
-all of it and without the response, or waits for a call that returns long after its deadline. What the store has received of a
-process that dies meanwhile may take effect later. A broker never lists objects, so
-stale lists are not simulated.
+A call pauses its thread for virtual time, before and after it takes effect. So a process dies with half of a
+copy stored, with all of it and without the response, or waits for a call that returns long after its
+deadline. What the store has received of a process that dies meanwhile may take effect later. A broker never
+lists objects, so stale lists are not simulated.
 """
 
 import asyncio

@@ -241,7 +241,8 @@ class Producer(Client):
                 await self.lost_leader(self._topic, self._partition)
                 return
             if code == ErrorCode.out_of_order_sequence_number and self._topic in self._history.unclean:
-                # An acknowledged batch has been lost: the outcome of this one is unknown, and it takes a new epoch (KIP-360).
+                # An acknowledged batch has been lost: the outcome of this one is unknown,
+                # and it takes a new epoch (KIP-360).
                 self._producer = None
                 return
             if code not in _RETRIABLE:

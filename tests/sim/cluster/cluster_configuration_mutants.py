@@ -4,12 +4,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
-from ottla.storage.log_config import LogConfig
+from ottla.config.log_config import LogConfig
 
 
 @contextmanager
 def a_compacted_default_ends_tiering() -> Iterator[None]:
-    """A topic whose effective cleanup.policy has `compact` is not tiered, so that its log begins with its local part."""
+    """A topic whose effective cleanup.policy has `compact` is not tiered, so that its log begins with
+    its local part.
+    """
     with (
         patch.object(LogConfig, "is_compacted", property(lambda config: "compact" in config.cleanup_policy)),
         patch.object(

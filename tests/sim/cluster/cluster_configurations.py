@@ -1,7 +1,8 @@
-"""A story of configurations: what decides about deletion or tiering is altered all the time, as a default and as a topic's own.
+"""A story of configurations: what decides about deletion or tiering is altered all the time,
+as a default and as a topic's own.
 
-Nothing that is drawn lets a record of these topics expire: their log start stays at 0, whatever is set, unset and set again,
-for the cluster or for one broker, in whichever order, while brokers come and go.
+Nothing that is drawn lets a record of these topics expire: their log start stays at 0, whatever is set,
+unset and set again, for the cluster or for one broker, in whichever order, while brokers come and go.
 """
 
 import asyncio
@@ -13,8 +14,8 @@ from cluster_nemesis import Nemesis
 from cluster_tiered import SEGMENTS, SETTINGS
 from cluster_world import World
 
+from ottla.config.config_def import AlterOperation
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.config_def import AlterOperation
 from ottla.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,

@@ -1,4 +1,6 @@
-"""A consumer of the simulated cluster: reads a partition, and truncates what it has read where the log was truncated."""
+"""A consumer of the simulated cluster: reads a partition, and truncates what it has read where the log was
+truncated.
+"""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -39,9 +41,10 @@ class Read(NamedTuple):
 class Consumer(Client):
     """Reads one partition from its beginning, from the leader or from the replica that the leader names.
 
-    Its `view` is the log as it has read it. Where the log diverges from it, the view is truncated, as a follower truncates
-    its log (KIP-320). It learns of that by its fetches, which name the epoch of the last record; or, if it `validates`,
-    as Kafka's own consumer does: each new leader is asked where that epoch ends, before anything is fetched.
+    Its `view` is the log as it has read it. Where the log diverges from it, the view is truncated, as a
+    follower truncates its log (KIP-320). It learns of that by its fetches, which name the epoch of the last
+    record; or, if it `validates`, as Kafka's own consumer does: each new leader is asked where that epoch
+    ends, before anything is fetched.
     """
 
     def __init__(
@@ -66,7 +69,8 @@ class Consumer(Client):
         self._rack, self._validates = rack, validates
         self.is_read_committed, self._replica = is_read_committed, replica
         self.position = 0
-        #: The leader epoch of the batch before the position; the batch may be empty, in a compacted topic. -1: none was read.
+        #: The leader epoch of the batch before the position; -1: none was read.
+        #: The batch may be empty, in a compacted topic.
         self._last_epoch = -1
         self.view: list[Read] = []
         #: The leader epoch in which its position was last validated.

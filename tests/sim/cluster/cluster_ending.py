@@ -1,4 +1,6 @@
-"""The end of a story: everything is healed, and then the expected state is reached, and all expected records are there."""
+"""The end of a story: everything is healed, and then the expected state is reached,
+and all expected records are there.
+"""
 
 import asyncio
 from typing import TYPE_CHECKING
@@ -9,7 +11,7 @@ from cluster_local_logs import unreported
 from cluster_violated import Violated
 from cluster_voters import all_joined
 
-from ottla.protocol.metadata.image import ConfigResource, ConfigResourceType, MetadataImage, PartitionImage
+from ottla.metadata.image import ConfigResource, ConfigResourceType, MetadataImage, PartitionImage
 from ottla.storage.log import Log
 from tests.harness.history import History
 
@@ -141,7 +143,9 @@ class Ending:
         return None if partition is None else (partition.log.log_end_offset, partition.log.high_watermark)
 
     def _directories_are_known(self) -> bool:
-        """Each replica is in the directory that the controllers have recorded, and no assignment is pending (KIP-858)."""
+        """Each replica is in the directory that the controllers have recorded,
+        and no assignment is pending (KIP-858).
+        """
         for machine in self._world.brokers:
             assert machine.broker is not None
             logs = machine.broker.replicas.logs

@@ -1,17 +1,22 @@
-"""Consumer groups of two members, while all machines lose power at once, and with it what `__consumer_offsets` has not flushed.
+"""Consumer groups of two members, while all machines lose power at once, and with it what
+`__consumer_offsets` has not flushed.
 
-Kafka flushes nothing there: commits, generations and tombstones may go, acknowledged or not. The judge's ledger does not have this
-topic here (`Judge.lossy`). These hold all the same:
+Kafka flushes nothing there: commits, generations and tombstones may go, acknowledged or not.
+The judge's ledger does not have this topic here (`Judge.lossy`). These hold all the same:
 
 | invariant | what must hold |
 | --- | --- |
-| CommittedOffsetsNeverGoBack | a fetched offset is not more than what any member has committed there; until the next blackout it is not less than what was acknowledged |
-| DeletedOffsetsStayDeleted | an offset that is fetched of a topic was committed to that topic, not to a deleted one of its name |
-| FencedMembersDoNotCommit | a commit is refused where another member has been assigned the partition in a later generation, until the next blackout |
+| CommittedOffsetsNeverGoBack | a fetched offset is not more than what any member has committed there; |
+|  | until the next blackout it is not less than what was acknowledged |
+| DeletedOffsetsStayDeleted | an offset that is fetched of a topic was committed to that topic, |
+|  | not to a deleted one of its name |
+| FencedMembersDoNotCommit | until the next blackout a commit is refused where another member |
+|  | has been assigned the partition in a later generation |
 | LoadedIsTheLog | as in `groups` |
 
-At the end all members have joined and have seen their offsets: the groups work. What a leader had after a blackout is certain
-from the next acknowledged commit on, as that waits for the in-sync replicas; before, another leader may have less.
+At the end all members have joined and have seen their offsets: the groups work. What a leader had after a
+blackout is certain from the next acknowledged commit on, as that waits for the in-sync replicas; before,
+another leader may have less.
 """
 
 import asyncio
@@ -85,7 +90,9 @@ class Power:
 
 
 class PairMember(Member):
-    """One of two members: commits to the partitions that it is assigned, and to a topic that it deletes and creates again."""
+    """One of two members: commits to the partitions that it is assigned, and to a topic that it deletes
+    and creates again.
+    """
 
     pause_s = 0.15
 
@@ -206,7 +213,9 @@ class PairMember(Member):
 
 
 async def group_blackouts(world: World) -> None:
-    """Groups commit while their coordinator changes and all machines lose power; topics with committed offsets are replaced."""
+    """Groups commit while their coordinator changes and all machines lose power;
+    topics with committed offsets are replaced.
+    """
     world.judge.lossy.add(OFFSETS_TOPIC)
     await world.create_topic("t", partitions=len(_PARTITIONS), flush_messages=1)
     for partition in _PARTITIONS:

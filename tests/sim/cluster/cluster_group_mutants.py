@@ -15,7 +15,9 @@ from ottla.protocol.messages.offset_commit import OffsetCommitRequest
 
 @contextmanager
 def offsets_outlive_their_topic() -> Iterator[None]:
-    """The offset of a deleted topic is one of the next topic of its name, unless a tombstone is in the log (as in Kafka)."""
+    """The offset of a deleted topic is one of the next topic of its name, unless a tombstone is in the log
+    (as in Kafka).
+    """
     with (
         patch.object(CommittedOffset, "is_for", lambda self, topic_id: True),
         patch.object(Cleanup, "delete_lost_topics", lambda self: iter(())),

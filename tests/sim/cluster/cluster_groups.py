@@ -1,10 +1,11 @@
-"""Consumer groups, while the leadership of their offsets partition moves to another broker and back, also in the middle of a load.
+"""Consumer groups, while the leadership of their offsets partition moves to another broker and back,
+also in the middle of a load.
 
 LoadedIsTheLog: what a coordinator begins with is what a replay of its whole log says.
 
 CommittedOffsetsNeverGoBack: a committed offset that a member fetches is not less than what was acknowledged to
-it, nor than what it fetched before; and not more than it has ever committed. A commit that was not answered may come late:
-as with Kafka's own clients, the generation fences it, and so a member joins again before it goes on.
+it, nor than what it fetched before; and not more than it has ever committed. A commit that was not answered may
+come late: as with Kafka's own clients, the generation fences it, and so a member joins again before it goes on.
 """
 
 import asyncio

@@ -6,8 +6,8 @@
     read_uncommitted   0 1 2 3 5 6        everything but markers
     read_committed     0 2 3              up to the last stable offset, 5, as the second transaction of P is open
 
-A ledger that begins in the middle of a log, or goes on behind a gap, does not know which transactions are open there: what it
-first sees of a producer may be the rest of one. That is so until the first marker of this producer.
+A ledger that begins in the middle of a log, or goes on behind a gap, does not know which transactions are open
+there: what it first sees of a producer may be the rest of one. That is so until the first marker of this producer.
 
 Nothing of the brokers' own producer state is used.
 """

@@ -21,8 +21,7 @@ from cluster_violated import Violated
 from ottla.broker.replicas.partition import Partition
 from ottla.broker.replicas.partition_leader import PartitionLeader
 from ottla.broker.services import BrokerServices
-from ottla.protocol.errors import KafkaStorageError
-from ottla.protocol.metadata.image import (
+from ottla.metadata.image import (
     DIRECTORY_MIGRATING,
     DIRECTORY_UNASSIGNED,
     BrokerImage,
@@ -33,6 +32,7 @@ from ottla.protocol.metadata.image import (
     PartitionImage,
     TopicImage,
 )
+from ottla.protocol.errors import KafkaStorageError
 from ottla.protocol.types import TopicPartition
 from ottla.runtime.virtual_process import Process
 from ottla.storage.log import Log
@@ -275,7 +275,8 @@ class Judge:
                 self.deleted[topic, index] = max(self.deleted.get((topic, index), 0), start)
                 self._appended.gaps.setdefault((partition.topic_id, index), set()).update(range(start))
         if ledger is None or topic in self.aging or topic not in self.image.topics_by_name:
-            # The copies of a deleted topic are deleted, while a leader that is cut off from the controller still leads it.
+            # The copies of a deleted topic are deleted, while a leader that is cut off from the controller
+            # still leads it.
             return
         if start > min(ledger.start, self.deleted.get((topic, index), 0)):
             raise Violated(
@@ -284,7 +285,9 @@ class Judge:
             )
 
     def _strong_isr(self, key: Key) -> None:
-        """Every replica that may be elected has everything that is committed (StrongIsr of the KIP-320 specification)."""
+        """Every replica that may be elected has everything that is committed (StrongIsr of the KIP-320
+        specification).
+        """
         image, ledgers = self._epochs.get(key), self.ledgers.get(key)
         if image is None or ledgers is None:
             return
@@ -306,7 +309,9 @@ class Judge:
         return image is not None and image.leader_epoch == partition.leader_epoch
 
     def _replication_quorum_superset(self, partition: Partition, leader: PartitionLeader) -> None:
-        """The high watermark waits for each replica that may be elected (KIP-966): the leader's maximal ISR covers the controller's ISR and ELR."""
+        """The high watermark waits for each replica that may be elected (KIP-966):
+        the leader's maximal ISR covers the controller's ISR and ELR.
+        """
         leader_state = leader.state
         state = (self._image_offset, leader_state, leader_state.isr, leader_state.proposed_isr)
         if self._supersets.get(partition) == state:
@@ -388,7 +393,9 @@ class Judge:
             self._unclean_epochs[key] = now.leader_epoch
 
     def _lost_are_in_no_isr(self, broker: BrokerImage) -> None:
-        """Neither a replica of a fenced broker is in an ISR, nor one on a directory that its broker has lost (KIP-858)."""
+        """Neither a replica of a fenced broker is in an ISR, nor one on a directory that its broker has lost
+        (KIP-858).
+        """
         for topic in self.image.topics_by_id.values():
             for index, partition in topic.partitions.items():
                 # The last member stays until another one can be elected.
@@ -529,7 +536,9 @@ def _candidates(known: PartitionImage, now: PartitionImage) -> set[int | None]:
 
 
 def _led_before(partition: Partition, seen: _Seen | None) -> int | None:
-    """The epoch that it has led in since the last look, and committed in perhaps; one event may also bring the successor."""
+    """The epoch that it has led in since the last look, and committed in perhaps;
+    one event may also bring the successor.
+    """
     if seen is None or seen.is_leader:
         return None if seen is None else seen.leader_epoch
     latest = partition.log.leader_epochs.latest

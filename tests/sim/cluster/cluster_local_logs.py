@@ -1,9 +1,12 @@
-"""Clusters whose followers start after the tiered records and whose elections prefer local data (KIP-1023, draft KIP-1303).
+"""Clusters whose followers start after the tiered records and whose elections prefer local data (KIP-1023,
+draft KIP-1303).
 
 | invariant | what must hold |
 | --- | --- |
-| EventuallyLocalLogsAreKnown | at the end the controllers have the local log of each member of an ISR, as elections distinguish them |
-| NothingIsReported | where the preference has always been off, no partition has a local log; those of a topic whose tiering was switched off stay, and have no effect |
+| EventuallyLocalLogsAreKnown | at the end the controllers have the local log of each member of an ISR, |
+|  | as elections distinguish them |
+| NothingIsReported | where the preference has always been off, no partition has a local log; |
+|  | those of a topic whose tiering was switched off stay, and have no effect |
 """
 
 from collections.abc import Container, Iterable
@@ -11,15 +14,15 @@ from random import Random
 
 from cluster_machine import Machine
 
-from ottla.broker.replication.local_log_reports import is_unreported
-from ottla.protocol.metadata.image import MetadataImage
+from ottla.metadata.image import MetadataImage
+from ottla.replication.local_log_reports import is_unreported
 
 _ELECTION = "leader.election"
 
 
 def tier_aware_settings(name: str, seed: int) -> dict[str, object]:
-    """Settings of all nodes of a story: of four seeds one has none, the others the first draft of KIP-1303, its redraft, or
-    both.
+    """Settings of all nodes of a story: of four seeds one has none, the others the first draft of KIP-1303,
+    its redraft, or both.
     """
     random = Random(f"local logs {name} {seed}")
     early = {

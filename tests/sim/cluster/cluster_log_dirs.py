@@ -6,8 +6,8 @@
     returned   one that was removed or replaced is in log.dirs again, with the logs of then
     handed     to another broker, whose id the operator has written into it: the logs there are those of another replica
 
-The first directory has the metadata log and stays. At the end of a story all are back (`restore`), but for those in another
-broker: what is there is lost, as with a new disk. So such a directory has nothing that is needed any more.
+The first directory has the metadata log and stays. At the end of a story all are back (`restore`), but for those in
+another broker: what is there is lost, as with a new disk. So such a directory has nothing that is needed any more.
 """
 
 from collections.abc import Iterator

@@ -11,12 +11,12 @@ from uuid import UUID
 from cluster_log_dirs import LogDirs
 from cluster_services import Interruptible
 
-from ottla.broker.config import BrokerConfig
-from ottla.broker.config.load import parse_settings
 from ottla.broker.metadata_cache import MetadataCache
 from ottla.broker.node import CannotStart, Node
 from ottla.broker.roles.formatting import FormatOptions, InitialController, format_node
 from ottla.broker.services import BrokerServices
+from ottla.config.broker_config import BrokerConfig
+from ottla.config.load import parse_settings
 from ottla.controller.quorum.raft_client import RaftClient
 from ottla.runtime import Pool, Runtime
 from ottla.runtime.simulated import SimulatedRuntime, Simulation
@@ -121,7 +121,7 @@ class _Runtime(SimulatedRuntime):
         self.threads_count = 0
 
     async def run_blocking(self, function: Callable[..., T], *args: object, pool: Pool) -> T:
-        """As in the base class; but a node that stops may be about to close its logs, and is checked while they can be read."""
+        """Run a blocking function; before it, check the node: one that stops may be about to close its logs."""
 
         def checked() -> T:
             self.machine.before_death()
@@ -134,7 +134,7 @@ class _Runtime(SimulatedRuntime):
             self.threads_count -= 1
 
     def supervise(self, run: Callable[[], Coroutine[Any, Any, None]], *, name: str) -> asyncio.Task[None]:
-        """As in the base class; and the service can be made to fail."""
+        """Supervise a service, which can be made to fail."""
 
         async def interruptible() -> None:
             self.services[name] = service = Interruptible(run())
@@ -273,7 +273,9 @@ class Machine:
         return controller is not None and controller.is_active
 
     def start(self) -> None:
-        """Switch it on, if it is off, and the simulation has not ended: a fault that is cancelled repairs what it did."""
+        """Switch it on, if it is off, and the simulation has not ended:
+        a fault that is cancelled repairs what it did.
+        """
         if self.is_up or self.is_over:
             return
         self.simulation.network.plug_in(self.host)

@@ -45,16 +45,17 @@ from ottla.broker.groups.loader import ReplicaLog
 from ottla.broker.groups.log_state import LogState
 from ottla.broker.groups.resuming import Resumable
 from ottla.broker.replicas.cluster_view import ClusterView
-from ottla.broker.replicas.delayed_produce import PartitionStatus
 from ottla.broker.replicas.follower_replica import FollowerReplica
+from ottla.broker.replicas.following.partition_fetch_states import key_of
+from ottla.broker.replicas.following.replica_fetcher import ReplicaFetcher
+from ottla.broker.replicas.leading.delayed_produce import PartitionStatus
 from ottla.broker.replicas.partition import Partition
-from ottla.broker.replicas.partition_fetch_states import key_of
 from ottla.broker.replicas.partition_leader import PartitionLeader
-from ottla.broker.replicas.replica_fetcher import ReplicaFetcher
 from ottla.broker.replicas.replica_manager import ReplicaManager
-from ottla.broker.replication.follower import Action, Follower
-from ottla.broker.replication.leader_state import NO_BROKER_EPOCH, FollowerProgress, LeaderState
 from ottla.controller.partitions import leader_and_isr_updates
+from ottla.replication.follower import Action, Follower
+from ottla.replication.follower_states import Transitions
+from ottla.replication.leader_state import NO_BROKER_EPOCH, FollowerProgress, LeaderState
 from ottla.runtime import Pool
 from ottla.runtime.simulated import SimulatedRuntime
 from ottla.storage import log_reader
@@ -74,7 +75,8 @@ def truncate_to_high_watermark() -> Iterator[None]:
         if leader_epoch == self.leader_epoch:
             return None
         self.leader_epoch = leader_epoch
-        return self._truncate_to(min(self._log.high_watermark, self._log.log_end_offset))
+        kept = min(self._log.high_watermark, self._log.log_end_offset)
+        return self._truncate_to(Transitions.NEW_EPOCH_WITHOUT_ONE, kept)
 
     with (
         patch.object(Follower, "follow", follow),
@@ -293,7 +295,9 @@ def a_load_that_is_broken_off_counts_as_complete() -> Iterator[None]:
 
 @contextmanager
 def threads_lend_slices() -> Iterator[None]:
-    """A read in a thread maps the file that the loop replaces, and takes slices of the mapping that the loop gives back."""
+    """A read in a thread maps the file that the loop replaces, and takes slices of the mapping that the
+    loop gives back.
+    """
 
     def read_in_thread(segment: Segment, offset: int, *, max_bytes: int, files: Files) -> None:
         segment.reader.read(offset, max_bytes=max_bytes, min_one_message=True, lend=True)
@@ -314,8 +318,8 @@ class Mutant(NamedTuple):
 #: From the first seed that finds it on; more of them, since any change of the code gives the seeds other stories.
 @contextmanager
 def a_clean_stop_is_enough() -> Iterator[None]:
-    """A replica stays in ISR and ELR without its log directory, if its broker has stopped cleanly (as in Kafka), and the
-    broker does not mind.
+    """A replica stays in ISR and ELR without its log directory, if its broker has stopped cleanly (as in
+    Kafka), and the broker does not mind.
     """
     with (
         patch.object(leader_and_isr_updates, "remove_replicas_without_directory", lambda *_: []),

@@ -1,11 +1,12 @@
 """What may happen to a cluster, one thing after the other, as the seed draws it.
 
 Power losses take what was not flushed, and Kafka flushes nothing: a record lives as long as one member of the ISR that
-has it does, and is believed to. So a machine loses power only while all other members of each of its ISRs are alive, and
-have not lost power since they joined. Until the controllers know of it no other node is killed or stopped: to them a kill
-looks the same as a power loss, and in the end they would have the last known leader lead, which may be the one with the
-loss (KIP-966). Until it is back in the ISR, the last member that has everything is neither killed nor stopped. Where
-min.insync.replicas is 1, no in-sync replica loses power: fences alone may make the ISR that member's.
+has it does, and is believed to. So a machine loses power only while all other members of each of its ISRs are
+alive, and have not lost power since they joined. Until the controllers know of it no other node is killed or
+stopped: to them a kill looks the same as a power loss, and in the end they would have the last known leader
+lead, which may be the one with the loss (KIP-966). Until it is back in the ISR, the last member that has
+everything is neither killed nor stopped. Where min.insync.replicas is 1, no in-sync replica loses power:
+fences alone may make the ISR that member's.
 """
 
 import asyncio
@@ -173,7 +174,9 @@ class Nemesis:
         machine.start()
 
     def _take_over(self, machine: Machine) -> str | None:
-        """A directory that another broker has been started without, and that no partition needs, is put into this one."""
+        """A directory that another broker has been started without, and that no partition needs,
+        is put into this one.
+        """
         machine.log_dirs.planned = None
         for giver in self._world.brokers:
             known = self._world.judge.image.brokers.get(giver.node_id)
@@ -238,7 +241,9 @@ class Nemesis:
             self._later("disk", machine)
 
     def _directory(self, machine: Machine) -> None:
-        """One of several disks refuses writes: its partitions are led elsewhere until a new one is there, and a restart."""
+        """One of several disks refuses writes: its partitions are led elsewhere until a new one is there,
+        and a restart.
+        """
         directories = machine.config.log_dirs[1:]  # the first has the metadata log
         if (
             machine.is_serving
@@ -254,7 +259,9 @@ class Nemesis:
             self._later("directory", machine)
 
     def _slow(self, machine: Machine) -> None:
-        """Each operation of its disk takes a while: threads are at work over many turns of the loop, and work waits for them."""
+        """Each operation of its disk takes a while: threads are at work over many turns of the loop,
+        and work waits for them.
+        """
         if machine.runtime is not None and machine.is_up:
             draw = machine.runtime.interleaving.random
             longest_s = self._random.choice((0.005, 0.05, 0.3))
@@ -391,8 +398,8 @@ class Nemesis:
 def _lacks_metadata(voter: Machine) -> bool:
     """Whether an fsync of this voter's metadata log has failed, so that the page cache shows what the disk lacks.
 
-    The node that stopped and was started again counts these records, as Kafka's does: a majority with them is none after
-    the power is lost.
+    The node that stopped and was started again counts these records, as Kafka's does:
+    a majority with them is none after the power is lost.
     """
     directory = Path(voter.config.metadata_log_dir) / "__cluster_metadata-0"
     return voter.is_controller and directory in voter.files.directories_with_lost_pages

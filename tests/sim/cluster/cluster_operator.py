@@ -1,4 +1,7 @@
-"""What an operator does to a cluster: moves, elections, configurations, topics. Whether it comes to anything is not waited for."""
+"""An operator of a cluster, who asks for moves, elections, configurations and topics.
+
+The outcome is not waited for.
+"""
 
 from collections.abc import Callable
 from contextlib import suppress

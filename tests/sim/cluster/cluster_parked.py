@@ -12,8 +12,8 @@ from cluster_operator import Operator
 from cluster_violated import Violated
 from cluster_world import World
 
-from ottla.broker.purgatory.delayed_operation import DelayedOperation
-from ottla.broker.replicas.delayed_produce import DelayedAcknowledgement
+from ottla.broker.replicas.leading.delayed_produce import DelayedAcknowledgement
+from ottla.broker.replicas.waiting.delayed_operation import DelayedOperation
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData

@@ -1,11 +1,14 @@
-"""A client of the simulated cluster that asks where a log begins, ends, and was at a time, and holds each answer against the ledger.
+"""A client of the simulated cluster that asks where a log begins, ends, and was at a time,
+and holds each answer against the ledger.
 
 | question | what must hold, where a leader answers in its epoch |
 | --- | --- |
-| earliest and latest, also of one tier, or of what is decided | they are in order, and never move back (`cluster_bounds`); latest is all that was committed when the epoch began (KIP-207) |
+| earliest and latest, also of one tier, | they are in order, and never move back (`cluster_bounds`); latest is all |
+| or of what is decided | that was committed when the epoch began (KIP-207) |
 | a time | the first record that is not older, among those of the ledger |
 | the largest timestamp | a record of the ledger, and none that was committed when the epoch began is newer (KIP-734) |
-| the end of an epoch | behind every committed record of it, and before those of newer ones (KIP-101, 279); that of the present one within what is committed (KIP-392) |
+| the end of an epoch | behind every committed record of it, and before those of newer ones (KIP-101, 279); |
+|  | that of the present one within what is committed (KIP-392) |
 """
 
 import asyncio

@@ -4,7 +4,8 @@ Where voters change (KIP-853), these too:
 
 | invariant | what must hold |
 | --- | --- |
-| OneChangeAtATime | of the voter sets in a leader's log one is not committed, at most; the next committed set has one voter more or less |
+| OneChangeAtATime | of the voter sets in a leader's log one is not committed, at most; |
+|  | the next committed set has one voter more or less |
 | RemovedVoterDoesNotDisturb | no node that its own log has as no voter begins an election |
 | RemovedLeaderResigns | a leader whose removal is committed does not go on |
 
@@ -20,7 +21,7 @@ from cluster_ledger import Batch
 from cluster_machine import Machine
 from cluster_violated import Violated
 
-from ottla.controller.metadata.log import MetadataLog
+from ottla.controller.metadata_log.log import MetadataLog
 from ottla.controller.quorum.raft_client import RaftClient
 from ottla.controller.raft.machine import Raft
 from ottla.controller.raft.roles import Candidate, Leader, Prospective, Role
@@ -148,7 +149,8 @@ class QuorumJudge:
     def _add_voters(self, machine: Machine, offset: int, keys: list[ReplicaKey]) -> None:
         former = next((self._voters[at] for at in reversed(self._voters) if at <= offset), keys)
         is_next = offset > max(self._voters, default=-1)
-        # Behind the last one is the next change. Elsewhere a snapshot repeats the set that was committed before its end.
+        # Behind the last one is the next change. Elsewhere a snapshot repeats the set that was committed
+        # before its end.
         if len(set(former) ^ set(keys)) > is_next:
             raise Violated(f"OneChangeAtATime: {machine} has {keys} at {offset}, before were {former}")
         if is_next:

@@ -1,4 +1,4 @@
-"""What a broker makes of its roles: ValidBrokerState, ValidReplicaState, ValidFetcherState of the KIP-966 specification."""
+"""Invariants of a broker's roles: ValidBrokerState, ValidReplicaState, ValidFetcherState of KIP-966's specification."""
 
 from cluster_machine import Machine
 from cluster_violated import Violated

@@ -78,7 +78,9 @@ async def administration(world: World) -> None:
 
 
 async def voters(world: World) -> None:
-    """Voters of the metadata quorum are added, removed, found elsewhere and lose their disks, while others fail (KIP-853)."""
+    """Voters of the metadata quorum are added, removed, found elsewhere and lose their disks,
+    while others fail (KIP-853).
+    """
     await _clients(world)
     kinds = (
         "kill", "power", "stop", "torn", "isolate", "isolate", "cut", "pause", "delay", "new_disk", "new_disk",
@@ -119,7 +121,7 @@ async def restless(world: World) -> None:
 
 
 async def late_words(world: World) -> None:
-    """What was said in one leader epoch arrives in a later one: leaders change faster than brokers learn of each other."""
+    """Messages of one leader epoch arrive in a later one: leaders change faster than brokers learn of each other."""
     await world.create_topic("loose", replicas=len(world.brokers))
     for _ in range(3):
         world.produce("loose", acks=1, pause_s=0.04)
@@ -133,7 +135,9 @@ async def late_words(world: World) -> None:
 
 
 async def amnesia(world: World) -> None:
-    """Machines lose power and are back at once, with less than they had, long before their leaders learn of it (KIP-903)."""
+    """Machines lose power and are back at once, with less than they had, long before their leaders learn
+    of it (KIP-903).
+    """
     for topic in ("busy", "idle"):
         await world.create_topic(topic)
         world.consume(topic)
@@ -177,7 +181,8 @@ async def beside_the_loop(world: World) -> None:
 
 
 async def slow_reads(world: World) -> None:
-    """Consumers read from a slow disk, more of them than there are threads for reads: the controller on it is not deposed.
+    """Consumers read from a slow disk, more of them than there are threads for reads:
+    the controller on it is not deposed.
 
     Disks that are slow everywhere would show less: followers that wait as long as their leader elect no other.
     """
@@ -218,7 +223,9 @@ async def everything(world: World) -> None:
 
 
 async def unclean(world: World) -> None:
-    """Leaders are elected that lack what was acknowledged: by themselves, or because an operator wants them (KIP-101, A)."""
+    """Leaders are elected that lack what was acknowledged: by themselves, or because an operator wants
+    them (KIP-101, A).
+    """
     await world.create_topic(
         "eager", is_unclean=True, unclean_leader_election_enable="true", min_insync_replicas=1
     )

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from ottla.broker.reads import list_offsets
+from ottla.broker.replicas.reading import list_offsets
 from ottla.broker.tiering.partition_removers import PartitionRemovers
 from ottla.protocol.remote.records import RemoteLogSegmentState
 from ottla.remote import expiration, lost_branches
@@ -17,8 +17,8 @@ from ottla.remote.log_manager.expiration_task import ExpirationTask
 from ottla.remote.log_manager.partition_state import Attempt, PartitionState
 from ottla.remote.lost_branches import lost_copies
 from ottla.remote.metadata_cache import RemoteLogMetadataCache
-from ottla.remote.reader import RemoteLogReader
 from ottla.remote.reading import copies_of_log
+from ottla.remote.reading.reader import RemoteLogReader
 from ottla.remote.segment_metadata import RemoteLogSegmentMetadata
 from ottla.storage import producer_state, retention
 from ottla.storage.leader_epoch_cache import EpochEntry

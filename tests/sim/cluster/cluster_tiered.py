@@ -1,4 +1,6 @@
-"""Stories of clusters with a remote tier (KIP-405): segments are copied to a bucket, removed locally, read from there, expired."""
+"""Stories of clusters with a remote tier (KIP-405): segments are copied to a bucket, removed locally,
+read from there, expired.
+"""
 
 import asyncio
 from typing import Any
@@ -61,7 +63,9 @@ async def tiered(world: World) -> None:
 
 
 async def tiered_transactions(world: World) -> None:
-    """Transactions span segments and tiers, some of them open for long, while brokers come and go, lose their disks, and records expire."""
+    """Transactions span segments and tiers, some of them open for long, while brokers come and go,
+    lose their disks, and records expire.
+    """
     await world.create_topic("kept", **_SMALL)
     await world.create_topic("sized", retention_bytes=2500, **_SMALL)
     await world.create_topic("deleted", is_deletable=True, **_SMALL)
@@ -114,7 +118,8 @@ async def tiered_store(world: World) -> None:
         await asyncio.sleep(_OUTAGE_S)
     now = _leader_epochs(world)
     for send in world.history.sends[begun:] if is_calm else ():
-        # The automatic rebalance moves a leader whose replicas have less or more local data, by the preference of KIP-1303.
+        # The automatic rebalance moves a leader whose replicas have less or more local data,
+        # by the preference of KIP-1303.
         allowed = (
             {ErrorCode.not_leader_or_follower}
             if now.get(send.topic, 0) > before.get(send.topic, 0)
@@ -179,7 +184,9 @@ async def tiered_unclean(world: World) -> None:
 
 
 async def tiered_branches(world: World) -> None:
-    """One branch after the other is copied, and given up: leaders go on alone, are deposed, truncate, and lead again."""
+    """One branch after the other is copied, and given up: leaders go on alone, are deposed, truncate,
+    and lead again.
+    """
     await _begin_branches(world)
     for _ in range(2):
         await give_up_a_branch(world, "eager")
@@ -205,7 +212,9 @@ async def _begin_branches(world: World) -> None:
 
 
 async def tiered_switches(world: World) -> None:
-    """Tiering is switched on for topics that exist, and off with the deletion of all copies (KIP-950), again and again."""
+    """Tiering is switched on for topics that exist, and off with the deletion of all copies (KIP-950),
+    again and again.
+    """
     await world.create_topic("switched", retention_bytes=4000, **SEGMENTS)
     await world.create_topic("backfilled", local_retention_bytes=600, **SEGMENTS)
     for topic in ("switched", "backfilled"):

@@ -4,15 +4,20 @@ The judge reads the records of `__remote_log_metadata` as they are committed, in
 
 | invariant | what must hold |
 | --- | --- |
-| NoHoleBetweenTiers | what a leader or a member of the ISR lacks locally, from the log start on, is in finished copies of its lineage, whose objects exist |
+| NoHoleBetweenTiers | what a leader or a member of the ISR lacks locally, from the log start on, |
+|  | is in finished copies of its lineage, whose objects exist |
 | RemoteEndIsCopied | what a replica believes to be copied, and has in its local segments yet, is in such copies |
 | CopiesAreTrue | a finished copy has the batches that were committed, no more and no fewer, with all indexes |
-| CopiesAreDecided | it has no record of an open transaction, and a transaction index with the aborted ones that end in it |
-| NeededCopiesStay | a copy whose deletion begins has nothing that a member of the ISR has of its log in the remote tier only, with no other copy |
+| CopiesAreDecided | a finished copy has no record of an open transaction, and a transaction index |
+|  | with the aborted ones that end in it |
+| NeededCopiesStay | a copy whose deletion begins has nothing that a member of the ISR has of its log |
+|  | in the remote tier only, with no other copy |
 | FinishedCopiesStay | no object of a finished copy is deleted before its DELETE_SEGMENT_STARTED |
-| RemoteStateAdvances | what a broker's cache has of a copy is a state that its records have reached; the records follow the diagram |
+| RemoteStateAdvances | what a broker's cache has of a copy is a state that its records have reached; |
+|  | the records follow the diagram |
 | NothingIsOrphaned | at the end each object is of a finished copy, and each finished copy of a topic that exists |
-| LostBranchesAreDeleted | at the end no finished copy is without a record of its leader's log, unless it ends behind what is copied |
+| LostBranchesAreDeleted | at the end no finished copy is without a record of its leader's log, |
+|  | unless it ends behind what is copied |
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,7 +34,7 @@ from cluster_machine import Machine
 from cluster_violated import Violated
 
 from ottla.broker.replicas.partition import Partition
-from ottla.protocol.metadata.image import ConfigResource, ConfigResourceType, MetadataImage
+from ottla.metadata.image import ConfigResource, ConfigResourceType, MetadataImage
 from ottla.protocol.records.batch import batches
 from ottla.protocol.remote.records import RemoteLogSegmentState
 from ottla.remote.segment_metadata import (
@@ -228,8 +233,10 @@ class TierJudge:
         if topic is not None and topic.name in self._unclean and not partition.is_leader:
             return  # a leader of another branch may have deleted what it lacks; the present one may have it locally
         if log.offsets.begins_after_gap and offsets.remote_end_offset is None:
-            return  # a crash has taken its beginning: its log start offset follows when it has read which copies there are
-        # A power cut may take the epochs of the remote part: a leader restores them before it serves that (`ottla.remote.lost_lineage`).
+            # A crash has taken its beginning: its log start offset follows when it has read which copies there are.
+            return
+        # A power cut may take the epochs of the remote part: a leader restores them before it serves
+        # that (`ottla.remote.lost_lineage`).
         if self._seen.get(partition) == now or not log.has_whole_lineage:
             return
         self._seen[partition] = now
@@ -402,8 +409,9 @@ def _is_decided(
 ) -> bool:
     """Whether all transactions in the copy have ended, and the index has those that were aborted in it.
 
-    Of one that began before the log start, a replica that was emptied and fetches from there may know a part, or nothing. One
-    that may have begun before the ledger did has the offset of its first batch there, or another before the ledger.
+    Of one that began before the log start, a replica that was emptied and fetches from there may know a part,
+    or nothing. One that may have begun before the ledger did has the offset of its first batch there, or
+    another before the ledger.
     """
     start = max(ledger.known_from, log_start_offset)
     aborted = ledger.isolation.aborted

@@ -1,10 +1,11 @@
 """Transactions of a simulated cluster (KIP-98, KIP-890): producers that commit or abort what they have written.
 
-The brokers have no transaction coordinator yet: they refuse transactional batches, and serve no WriteTxnMarkers. So in a
-simulation the gate of Produce is open (`are_served`), and a producer is its own coordinator: it sends the marker as a
-control batch to the leader, again and again until it is acknowledged. All else is the real code: the checks of producers'
-epochs and sequences, replication, the transaction index, the last stable offset. As in transaction version 2 each marker has
-the next producer epoch, so that one that arrives late or twice does not end the next transaction.
+The brokers have no transaction coordinator yet: they refuse transactional batches, and serve no
+WriteTxnMarkers. So in a simulation the gate of Produce is open (`are_served`), and a producer is its own
+coordinator: it sends the marker as a control batch to the leader, again and again until it is acknowledged.
+All else is the real code: the checks of producers' epochs and sequences, replication, the transaction index,
+the last stable offset. As in transaction version 2 each marker has the next producer epoch, so that one that
+arrives late or twice does not end the next transaction.
 """
 
 import asyncio

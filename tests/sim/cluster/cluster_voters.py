@@ -2,10 +2,11 @@
 
     voter_add        a controller that is no voter becomes one (AddRaftVoter)
     voter_remove     a voter becomes an observer (RemoveRaftVoter), often the leader; one whose disk is gone comes first
-    port             a controller is stopped, and is found at another port afterwards: it says so itself (UpdateRaftVoter)
+    port             a controller is stopped, and is found at another port afterwards: it says so itself
+                     (UpdateRaftVoter)
 
-In half of the worlds controllers join by themselves (controller.quorum.auto.join.enable), also one that was just removed.
-The invariants are in `cluster_quorum`.
+In half of the worlds controllers join by themselves (controller.quorum.auto.join.enable),
+also one that was just removed. The invariants are in `cluster_quorum`.
 """
 
 from collections.abc import Sequence
@@ -129,8 +130,8 @@ class VoterChanges:
         """Whether the quorum goes on when one voter has lost its disk, or is not found any more, and can replace it.
 
         There are three voters at least, all of them on their disks, where the log says, and no change is under way that
-        would remove another. A quorum of two, one of which has moved while no node leads, is stuck, as Kafka's is: only a
-        leader learns of the other address.
+        would remove another. A quorum of two, one of which has moved while no node leads, is stuck,
+        as Kafka's is: only a leader learns of the other address.
         """
         leader = _leader(self._world)
         if leader is None or self._world.now < self._asked_s + _FORGOTTEN_S:

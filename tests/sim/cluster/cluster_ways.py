@@ -1,10 +1,11 @@
 """The two ways of Produce and Fetch: the usual one, and one of the general alone, which must make no difference.
 
-Where nothing is recognised and nothing is usual, every request is parsed, and every batch goes through the general append
-(`ottla.broker.api.k00_produce`, `ottla.broker.replicas.follower_replica`); leaders and followers write and read each Fetch by the general
-codec (`ottla.protocol.hot.fetch`), and leaders check and read each row by the general rules (`ottla.broker.reads.read_from_log`,
-`ottla.storage.log_reader`). A story is the same either way, event by event, unless its disk is cold: whether the newest batches are in memory,
-which is random there, is asked by the general rules only.
+Where nothing is recognised and nothing is usual, every request is parsed, and every batch goes through the
+general append (`ottla.broker.api.k00_produce`, `ottla.broker.replicas.follower_replica`); leaders and
+followers write and read each Fetch by the general codec (`ottla.protocol.hot.fetch`), and leaders check and
+read each row by the general rules (`ottla.broker.replicas.reading.read_from_log`,
+`ottla.storage.log_reader`). A story is the same either way, event by event, unless its disk is cold: whether
+the newest batches are in memory, which is random there, is asked by the general rules only.
 """
 
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from unittest.mock import patch
 
 from ottla.broker.api.request_head import RequestHead
-from ottla.broker.reads.read_from_log import LogReads
+from ottla.broker.replicas.reading.read_from_log import LogReads
 from ottla.protocol.hot import fetch
 from ottla.protocol.hot.fetch import IncrementalRequest, IncrementalRequests
 from ottla.storage.log_reader import LogReader

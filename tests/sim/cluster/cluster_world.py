@@ -30,10 +30,10 @@ from cluster_transactions import TransactionalProducer, are_served
 from cluster_violated import Violated
 from cluster_voters import QuorumOfWorld
 
+from ottla.metadata.image import PartitionImage
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from ottla.protocol.metadata.image import PartitionImage
 from ottla.runtime.simulated import Simulation
 from tests.harness.faulty_files import Killed
 from tests.harness.history import History, Poll

@@ -16,7 +16,9 @@ from ottla.storage.transaction_index import AbortedTransaction
 
 @dataclass
 class Found:
-    """A log that a ledger reads, from its local start on: "a" a record of producer 1, "A" the abort of its transaction."""
+    """A log that a ledger reads, from its local start on: "a" a record of producer 1,
+    "A" the abort of its transaction.
+    """
 
     text: str
     start: int

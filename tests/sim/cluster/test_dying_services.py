@@ -14,7 +14,7 @@ from cluster_stories import slow_ways
 from cluster_violated import Violated
 from cluster_world import World
 
-import ottla.broker
+from ottla import broker
 from ottla.runtime.supervision import Supervisor
 
 pytestmark = pytest.mark.timeout(300)

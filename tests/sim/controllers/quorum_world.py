@@ -14,10 +14,10 @@ from uuid import UUID
 
 from ottla.controller import activation
 from ottla.controller.controller import Controller
-from ottla.controller.metadata import snapshots
-from ottla.controller.metadata.log import MetadataLog
-from ottla.controller.metadata.log_cleaning import MetadataLogSettings
-from ottla.controller.metadata.transactions import TransactionFilter
+from ottla.controller.metadata_log import snapshots
+from ottla.controller.metadata_log.log import MetadataLog
+from ottla.controller.metadata_log.log_cleaning import MetadataLogSettings
+from ottla.controller.metadata_log.transactions import TransactionFilter
 from ottla.controller.quorum.raft_client import RaftClient
 from ottla.controller.quorum.snapshot_generator import SnapshotGenerator
 from ottla.controller.raft.types import (
@@ -30,13 +30,13 @@ from ottla.controller.raft.types import (
 )
 from ottla.controller.raft.voters import Voter, VoterSet
 from ottla.controller.settings import ControllerSettings
+from ottla.metadata.image import MetadataImage
+from ottla.metadata.records import MetadataRecord
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode, NotController
 from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from ottla.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature
 from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from ottla.protocol.metadata.image import MetadataImage
-from ottla.protocol.metadata.records import MetadataRecord
 from ottla.runtime.simulated import SimulatedRuntime, Simulation
 from tests.harness.faulty_files import FaultyFiles, Loss
 

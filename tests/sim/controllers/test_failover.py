@@ -9,7 +9,7 @@ import os
 import pytest
 from quorum_world import World
 
-from ottla.controller.metadata.log import MetadataLog
+from ottla.controller.metadata_log.log import MetadataLog
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import NotController
 from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest

@@ -12,9 +12,9 @@ from unittest.mock import patch
 
 from raft_node import Node
 
-from ottla.controller.metadata import quorum_state
-from ottla.controller.metadata.log import MetadataLog
-from ottla.controller.metadata.snapshot_store import RawSnapshotWriter
+from ottla.controller.metadata_log import quorum_state
+from ottla.controller.metadata_log.log import MetadataLog
+from ottla.controller.metadata_log.snapshot_store import RawSnapshotWriter
 from ottla.controller.raft import high_watermark, reconfiguration, voting
 from ottla.controller.raft.core import Core
 from ottla.controller.raft.effects import Flush

@@ -1,7 +1,7 @@
 """One node: the Raft machine with its real log and files on a disk that can lose what was not flushed.
 
-It is driven as `ottla.controller.quorum.driver` drives it: one event at a time, its effects in order, each before the next;
-what arrives meanwhile waits. Only time, disk and network are simulated.
+It is driven as `ottla.controller.quorum.driver` drives it: one event at a time, its effects in order,
+each before the next; what arrives meanwhile waits. Only time, disk and network are simulated.
 """
 
 from collections import deque
@@ -16,11 +16,11 @@ from uuid import UUID
 from raft_events import MS, Events
 from raft_network import Exchange, Network
 
-from ottla.controller.metadata import quorum_state, snapshots
-from ottla.controller.metadata.log import MetadataLog
-from ottla.controller.metadata.log_cleaning import MetadataLogSettings
-from ottla.controller.metadata.new_batches import batches_of
-from ottla.controller.metadata.snapshot_writer import SnapshotWriter
+from ottla.controller.metadata_log import quorum_state, snapshots
+from ottla.controller.metadata_log.log import MetadataLog
+from ottla.controller.metadata_log.log_cleaning import MetadataLogSettings
+from ottla.controller.metadata_log.new_batches import batches_of
+from ottla.controller.metadata_log.snapshot_writer import SnapshotWriter
 from ottla.controller.raft.effects import (
     Committed,
     Effect,
@@ -37,13 +37,13 @@ from ottla.controller.raft.effects import (
 from ottla.controller.raft.machine import Raft
 from ottla.controller.raft.roles import Leader
 from ottla.controller.raft.types import NEVER_MS, Address, OffsetAndEpoch, RaftSettings
+from ottla.metadata import records as r
+from ottla.metadata.frame import decode_record
+from ottla.metadata.image import ConfigResource, ConfigResourceType, MetadataImage
 from ottla.protocol.errors import KafkaError
 from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse, SupportedFeatureKey
 from ottla.protocol.messages.vote import VoteRequest
 from ottla.protocol.messages.voters_record import VotersRecord
-from ottla.protocol.metadata import records as r
-from ottla.protocol.metadata.frame import decode_record
-from ottla.protocol.metadata.image import ConfigResource, ConfigResourceType, MetadataImage
 from ottla.protocol.records.batch import batches
 from ottla.protocol.records.record import records as records_of
 from tests.harness.faulty_files import FaultyFiles, Loss

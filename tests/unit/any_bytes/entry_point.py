@@ -4,8 +4,8 @@ An entry point returns nothing. It ends, or raises one of the errors that its ca
 exception is a fault of ours, and so is one that takes long or much memory. What was decoded is also used as the callers
 use it: written again, or served.
 
-`tests/unit/any_bytes/test_any_bytes.py` gives them examples and what was found before (`corpus/`); `tests/fuzz.py` looks
-for more, by hand (`make fuzz`).
+`tests/unit/any_bytes/test_any_bytes.py` gives them examples and what was found before (`corpus/`);
+`tests/fuzz.py` looks for more, by hand (`make fuzz`).
 """
 
 import tempfile
@@ -16,10 +16,10 @@ from functools import cache
 from pathlib import Path
 from struct import Struct
 
+from ottla.metadata import frame as metadata_frame
+from ottla.metadata.records import RECORD_CLASSES as METADATA_CLASSES
 from ottla.protocol.checksum import crc32c
 from ottla.protocol.errors import KafkaError
-from ottla.protocol.metadata import frame as metadata_frame
-from ottla.protocol.metadata.records import RECORD_CLASSES as METADATA_CLASSES
 from ottla.protocol.records.batch import HEADER_SIZE_BYTES, patched, read_header
 from ottla.protocol.records.builder import build_batch, simple_records
 from ottla.protocol.records.compression import Compression

@@ -8,12 +8,13 @@ from random import Random
 from struct import Struct
 from uuid import UUID
 
-from ottla.broker.config.load import read_properties
-from ottla.broker.tools.dump import DumpOptions, dump
-from ottla.controller.metadata import quorum_state, snapshots
+from ottla.broker.cli.files.dump import DumpOptions, dump
+from ottla.config.load import read_properties
+from ottla.config.log_config import LogConfig
+from ottla.controller.metadata_log import quorum_state, snapshots
+from ottla.metadata.image import InvalidMetadata
 from ottla.protocol.checksum import crc32c
 from ottla.protocol.errors import InconsistentTopicId, InvalidConfig, KafkaError
-from ottla.protocol.metadata.image import InvalidMetadata
 from ottla.protocol.types import TopicPartition
 from ottla.remote.metadata_cache import RemoteLogMetadataCache
 from ottla.remote.reading.chunk import CorruptCopy, parse
@@ -21,7 +22,6 @@ from ottla.remote.topic_metadata import committed_offsets
 from ottla.storage import checkpoints, leader_epoch_cache, partition_metadata, producer_snapshot
 from ottla.storage.file_names import offset_of
 from ottla.storage.log import Log
-from ottla.storage.log_config import LogConfig
 from ottla.storage.manager import log_directory, meta_properties
 from ottla.storage.producer_append import ProducerState
 from ottla.storage.verify.data_folder import inspect
@@ -100,7 +100,10 @@ def partition_metadata_files(data: bytes) -> None:
 @entry_point(
     InvalidMetadata,
     seeds=lambda: [
-        b'{"clusterId":"","leaderId":1,"leaderEpoch":2,"votedId":-1,"appliedOffset":0,"currentVoters":[{"voterId":1}],"data_version":0}',
+        (
+            b'{"clusterId":"","leaderId":1,"leaderEpoch":2,"votedId":-1,"appliedOffset":0,'
+            b'"currentVoters":[{"voterId":1}],"data_version":0}'
+        ),
         b'{"leaderId":1,"leaderEpoch":2,"votedId":3,"votedDirectoryId":"AAAAAAAAAAAAAAAAAAAACg","data_version":1}',
     ],
 )
@@ -294,7 +297,8 @@ def name_of(data: bytes) -> str | None:
     seeds=lambda: [
         bytes((clean,)) + name.encode()
         for name in (*_LOG_FILES, "00000000000000000003.log.cleaned", "00000000000000000003.log.swap", "9.log",
-                     "00000000000000000003.snapshot", "00000000000000000003.index.deleted", "09223372036854775806.log", "09223372036854775807.log")
+                     "00000000000000000003.snapshot", "00000000000000000003.index.deleted",
+                     "09223372036854775806.log", "09223372036854775807.log")
         for clean in (0, 128)
     ]
 )  # fmt: skip

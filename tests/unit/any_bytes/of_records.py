@@ -5,13 +5,16 @@ from contextlib import suppress
 from dataclasses import replace
 from struct import Struct
 
+from ottla.broker.cli.files.decoders import DECODERS, NotKnown
 from ottla.broker.groups.config import GroupConfig
 from ottla.broker.groups.group_metadata import group_from_value, group_value
 from ottla.broker.groups.offsets import offset_from_value
 from ottla.broker.groups.subscription import subscribed_topics
-from ottla.broker.tools.decoders import DECODERS, NotKnown
-from ottla.controller.metadata.image_records import records_of
+from ottla.config.log_config import LogConfig
+from ottla.controller.metadata_log.image_records import records_of
 from ottla.controller.raft.voters import VoterSet
+from ottla.metadata import frame as metadata_frame
+from ottla.metadata.image import InvalidMetadata, MetadataImage
 from ottla.protocol.codec import encode_struct
 from ottla.protocol.coordinator import newer_groups, share_state_records
 from ottla.protocol.coordinator import record_codec as group_codec
@@ -25,8 +28,6 @@ from ottla.protocol.errors import KafkaError
 from ottla.protocol.messages.k_raft_version_record import KRaftVersionRecord
 from ottla.protocol.messages.leader_change_message import LeaderChangeMessage
 from ottla.protocol.messages.voters_record import VotersRecord
-from ottla.protocol.metadata import frame as metadata_frame
-from ottla.protocol.metadata.image import InvalidMetadata, MetadataImage
 from ottla.protocol.records.batch import batches
 from ottla.protocol.records.control import (
     end_transaction_marker,
@@ -41,7 +42,6 @@ from ottla.protocol.transactions import record_codec as transaction_codec
 from ottla.protocol.transactions.records import TransactionLogKey, TransactionLogValue
 from ottla.remote.topic_metadata import records as topic_records
 from ottla.storage import validation
-from ottla.storage.log_config import LogConfig
 from tests.harness.loop_turns import OneTurn
 from tests.unit.any_bytes.entry_point import (
     BOUNDS,

@@ -9,11 +9,12 @@ from struct import Struct
 from uuid import UUID
 
 from ottla.protocol.checksum import crc32c
+from ottla.protocol.kafka_uuid import to_text
 from ottla.protocol.remote.records import RemoteLogSegmentState, RemotePartitionDeleteState
 from ottla.protocol.types import MAX_OFFSET
 from ottla.remote.copied_state import read_epochs, read_snapshot
 from ottla.remote.errors import RemoteStorageError
-from ottla.remote.index_cache_files import DIRECTORY, IndexFiles
+from ottla.remote.reading.index_cache_files import DIRECTORY, IndexFiles
 from ottla.remote.reading.segment_reads import SegmentReads
 from ottla.remote.rebuilding import NotRebuilt, metadata_of
 from ottla.remote.segment_metadata import RemotePartitionDeleteMetadata
@@ -27,7 +28,6 @@ from ottla.remote.topic_metadata.subscriber import Subscriber, UserPartition
 from ottla.remote.topic_metadata.topic import Position
 from ottla.storage import producer_snapshot
 from ottla.storage.index import CorruptIndex
-from ottla.storage.kafka_uuid import to_text
 from ottla.storage.manager.log_directory import LogDirectory
 from ottla.storage.manager.log_loading import DirectoryContents
 from tests.unit.any_bytes.entry_point import CRC, FILES, batch_of, entry_point, folder
@@ -157,7 +157,7 @@ def _read_by(store: _Store, files: IndexFiles, offsets: Path, times: Path, abort
 
 @entry_point(NotRebuilt, RemoteStorageError, seeds=_objects)
 def rebuilt_metadata(data: bytes) -> None:
-    """One object of a copy is replaced; its metadata is made from its objects, as `ottla tier rebuild-metadata` does."""
+    """`ottla tier rebuild-metadata` makes the metadata of a copy from its objects, of which one is replaced."""
     if not data:
         return
     contents = _with_one_replaced(data)

@@ -1,4 +1,6 @@
-"""Whatever bytes a client, a peer, a bucket or a disk holds: they are read, or refused with an error that is handled."""
+"""Whatever bytes a client, a peer, a bucket or a disk holds: they are read, or refused with an error that is
+handled.
+"""
 
 import logging
 import tracemalloc

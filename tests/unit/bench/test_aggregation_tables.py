@@ -1,4 +1,6 @@
-"""What a workload's phases become in its result: loads, what has to be read, figures with goals, samples, bytes by rack."""
+"""What a workload's phases become in its result: loads, what has to be read, figures with goals, samples,
+bytes by rack.
+"""
 
 import math
 from dataclasses import replace

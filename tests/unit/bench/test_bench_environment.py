@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from ottla.bench.components.choose_python import this_interpreter
 from ottla.bench.environment import DirtyTree, check_tree, current
 from ottla.bench.targets.settings import DISK, TMPFS, WrongPlace, check_place
-from requirements.choose_python import this_interpreter
 from tests.harness.bench_result import ENVIRONMENT
 
 

@@ -1,4 +1,6 @@
-"""The floor stores what it is sent, on all replicas, and answers as a broker does: else it would be a floor of something else."""
+"""The floor stores what it is sent, on all replicas, and answers as a broker does: else it would be a floor
+of something else.
+"""
 
 import select
 
@@ -6,6 +8,7 @@ import psutil
 import pytest
 
 from ottla.bench import paced
+from ottla.bench.components.processes import wait_until
 from ottla.bench.generators import librdkafka
 from ottla.bench.internals import floor
 from ottla.bench.loads import LOADS
@@ -18,7 +21,6 @@ from ottla.broker.network.receive_buffer import SHARED_BYTES
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.messages.produce import ProduceResponse
 from ottla.protocol.records.batch import BatchHeader, unpack_header
-from tests.harness.processes import wait_until
 
 BATCH_BYTES = 1024
 

@@ -142,7 +142,8 @@ def test_ottla_and_the_floor_are_watched_in_rounds_of_their_own_after_all_others
     assert events[0] == "ottla alone 2"
     assert "ottla start None" in events[:timed]
     assert events[events.index("ottla start 5") :] == [
-        "ottla start 5", "touch 60", "ottla prepare", "ottla load 2", "touch 30", "ottla low 2", "ottla kill 0.5", "ottla kill",
+        "ottla start 5", "touch 60", "ottla prepare", "ottla load 2", "touch 30", "ottla low 2", "ottla kill 0.5",
+        "ottla kill",
         "floor start 5", "touch 30", "floor low 2", "floor kill",
     ]  # fmt: skip
     assert BOUND_VARIABLE not in os.environ

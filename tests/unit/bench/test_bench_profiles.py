@@ -4,9 +4,11 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+import ottla
 from ottla.bench import compare, observed
 from ottla.bench.environment import REPOSITORY
 from ottla.bench.profiles import ALL, BROKER, FOLLOWERS, LEADER, Frame, NodeSamples, part_of, profile_of
@@ -19,7 +21,7 @@ def frame(path, text, function="f", *, is_first=False):
     """The first line of a file of this tree that has this text; a test fails if there is none any more."""
     lines = (REPOSITORY / path).read_text().splitlines()
     line = next(number for number, each in enumerate(lines, 1) if text in each)
-    return Frame(str(REPOSITORY / path), function, line if is_first else 1, line)
+    return Frame(str(Path(ottla.__file__).parent / path), function, line if is_first else 1, line)
 
 
 PRODUCE = frame("broker/api/k00_produce.py", "def _produce(", "_produce")
@@ -36,7 +38,10 @@ STANDARD = Frame("/usr/lib/python3.11/struct.py", "pack", 1, 2)
             "waiting for events, and between callbacks (loop)",
         ),
         (
-            [frame("broker/network/connection.py", "def buffer_updated", "Connection.buffer_updated", is_first=True), RUNNER],
+            [
+                frame("broker/network/connection.py", "def buffer_updated", "Connection.buffer_updated", is_first=True),
+                RUNNER,
+            ],
             "receiving (socket)",
         ),
         ([frame("broker/network/connection.py", "def get_buffer", is_first=True), PRODUCE, RUNNER], "Python: network"),
@@ -50,7 +55,7 @@ STANDARD = Frame("/usr/lib/python3.11/struct.py", "pack", 1, 2)
         ([STORAGE, PRODUCE, RUNNER], "Python: storage"),
         ([STANDARD, STORAGE, PRODUCE, RUNNER], "Python: storage"),
         ([PRODUCE, RUNNER], "Python: api"),
-        ([frame("broker/replication/follower.py", "def "), RUNNER], "Python: replicas, replication"),
+        ([frame("replication/follower.py", "def "), RUNNER], "Python: replicas, replication"),
         ([frame("broker/node.py", "def "), RUNNER], "Python: other"),
         ([STANDARD, RUNNER], "Python: other"),
     ],

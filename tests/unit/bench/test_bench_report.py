@@ -1,6 +1,7 @@
 """Results: read back as written, shown with a column for each section, and put into README by their markers."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from ottla.bench import compare, replication, tiering
 from ottla.bench.figures import MEGABYTES_A_SECOND, SECONDS, Figure, Goal, Table
 from ottla.bench.profiles import ALL, PARTS, Profile
-from ottla.bench.readme import README, with_figures
+from ottla.bench.readme import DOCUMENTS, with_figures
 from ottla.bench.report import (
     RESULTS,
     Report,
@@ -253,25 +254,23 @@ def test_a_report_with_floors_says_what_a_floor_is():
 
 
 def test_readme_gets_the_figures_between_its_markers_and_stays_as_it_is_elsewhere(tmp_path):
-    text = "before\n<!-- figures of ottla.bench.compare -->\nold\n<!-- end of figures -->\nafter\n"
+    text = "before\n<!-- figures of compare -->\nold\n<!-- end of figures -->\nafter\n"
     empty = with_figures(text, tmp_path)
     assert "There is no result yet: `python -m ottla.bench.compare`" in empty
     save(REPORT, tmp_path)
     filled = with_figures(empty, tmp_path)
-    assert filled.startswith("before\n<!-- figures of ottla.bench.compare -->\n")
+    assert filled.startswith("before\n<!-- figures of compare -->\n")
     assert filled.endswith("<!-- end of figures -->\nafter\n")
     assert "old" not in filled
     assert all(line in filled for line in [*overview(REPORT), *all_rows(REPORT)])
     assert with_figures(filled, tmp_path) == filled
 
 
-def test_readme_has_the_figures_of_the_latest_results():
-    text = README.read_text()
-    assert text == with_figures(text), "make figures"
-    assert all(
-        f"<!-- figures of bench.{name} -->" in text
-        for name in ("compare", "replication", "tiering", "quorum")
-    )
+def test_documents_have_the_figures_of_the_latest_results():
+    texts = [document.read_text() for document in DOCUMENTS]
+    assert texts == [with_figures(text) for text in texts], "make figures"
+    programs = re.findall(r"<!-- figures of (\w+) -->", "".join(texts))
+    assert {*programs} >= {"compare", "replication", "tiering", "quorum"}
 
 
 # Goals

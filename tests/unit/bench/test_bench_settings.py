@@ -8,8 +8,8 @@ from ottla.bench.targets.settings import SETTINGS
 from ottla.bench.targets.started import OneNode, started
 from ottla.bench.targets.tiering_clusters import TIER_PROPERTIES, TieredKafka, TieredOttla
 from ottla.bench.workloads.model import ClusterNeeds, Tier
-from ottla.broker.config import BrokerConfig
-from ottla.broker.config.load import read_properties, standalone_profile
+from ottla.config.broker_config import BrokerConfig
+from ottla.config.load import read_properties, standalone_profile
 
 #: Who a node is, where it listens and where its files are.
 IDENTITY = {

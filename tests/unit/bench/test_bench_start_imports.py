@@ -13,7 +13,7 @@ import time:       900 |       1000 | asyncio
 import time:       500 |        500 |     click.core
 import time:       250 |        750 |   click
 import time:      2000 |       2000 |     ottla.protocol.schema
-import time:      3000 |       5750 | ottla.broker.main
+import time:      3000 |       5750 | ottla.broker.cli.broker
 """
 
 
@@ -29,7 +29,7 @@ def test_modules_belong_to_their_packages():
             "own_s broker": 0.003,
             "cumulative_s asyncio": 0.001,
             "cumulative_s click": 0.00075,
-            "cumulative_s ottla.broker.main": 0.00575,
+            "cumulative_s ottla.broker.cli.broker": 0.00575,
         }
     )
 

@@ -1,4 +1,6 @@
-"""The program that measures many tiered partitions: in each of its phases there is as much as it says, however slow that is."""
+"""The program that measures many tiered partitions: in each of its phases there is as much as it says,
+however slow that is.
+"""
 
 from ottla.bench.figures import Verdict
 from ottla.bench.internals.storage_support import batch_of

@@ -6,11 +6,11 @@ import time
 
 import pytest
 
+from ottla.bench.components.processes import Child
 from ottla.bench.targets.turn_logs import BOUND_VARIABLE, TurnReader, watched
 from ottla.bench.turns import Turn, turns_in, turns_sample, words_of
 from ottla.runtime import stalls
 from ottla.runtime.production import run
-from tests.harness.processes import Child
 
 READY = b"READY bootstrap=127.0.0.1:9092\n"
 
@@ -28,8 +28,10 @@ def report(took_ms, *, running_ms=5, queued_ms=0, end="\n"):
         ]
     )
     return (
-        f"2026-11-23 15:17:18,485 WARNING ottla.runtime.stalls: One turn of the event loop has taken {took_ms} ms ({running_ms} ms "
-        f"running, {queued_ms} ms waiting for a processor, the rest blocked); requests wait. Stack after 5 ms:{end}{stack}\n"
+        "2026-11-23 15:17:18,485 WARNING ottla.runtime.stalls: "
+        f"One turn of the event loop has taken {took_ms} ms ({running_ms} ms running, "
+        f"{queued_ms} ms waiting for a processor, the rest blocked); requests wait. "
+        f"Stack after 5 ms:{end}{stack}\n"
     ).encode()
 
 

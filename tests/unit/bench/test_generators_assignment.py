@@ -77,7 +77,9 @@ def test_a_task_has_some_of_all():
     ],
 )
 def test_paced_clients_share_no_task_with_those_as_fast_as_possible(slots, tasks):
-    """A catch-up in the same Python would hold its lock, and records beside it would be late without any broker's fault."""
+    """A catch-up in the same Python would hold its lock, and records beside it would be late without any
+    broker's fault.
+    """
     phase = Phase(
         name="tail and catch-up",
         seconds=5,

@@ -6,8 +6,8 @@ import socket
 
 import pytest
 
+from ottla.bench.components.processes import PATIENCE_S
 from ottla.bench.generators.control import Control, ControlClient
-from tests.harness.processes import PATIENCE_S
 
 
 @pytest.fixture

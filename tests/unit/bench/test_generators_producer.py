@@ -1,4 +1,6 @@
-"""A producer against the null sink: what becomes of a pause of the broker, and of records that the library itself refuses."""
+"""A producer against the null sink: what becomes of a pause of the broker, and of records that the library
+itself refuses.
+"""
 
 import contextlib
 import threading

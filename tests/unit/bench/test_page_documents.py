@@ -8,11 +8,14 @@ import pytest
 from ottla.bench.page.documents import (
     FOLDER,
     INDEX,
+    PROGRAM_PAGES,
     committed,
     index_page,
     overview_rows,
-    readme_lines,
     workload_page,
+)
+from ottla.bench.page.documents import (
+    table as table_of,
 )
 from ottla.bench.readme import with_figures
 from ottla.bench.report import as_json, as_markdown
@@ -42,7 +45,8 @@ def test_the_index_has_each_workload_with_its_first_and_its_worst_figure():
     ]
     assert rows[1:] == [
         ["[Fail-over under load](fail-over.md)", "A leader is killed: producer: throughput, MB/s", "100 / 180 = 1.80"],
-        ["[Fail-over under load](fail-over.md)", "A leader is killed: CPU of all brokers, s/GB (the worst)", "3.00 / 2.70 = 0.90 **missed**"],
+        ["[Fail-over under load](fail-over.md)", "A leader is killed: CPU of all brokers, s/GB (the worst)",
+         "3.00 / 2.70 = 0.90 **missed**"],
     ]  # fmt: skip
 
 
@@ -62,7 +66,7 @@ def test_a_workload_of_one_target_is_in_the_table_without_a_ratio():
         targets={"ottla": ""},
         sections=[replace(section, tables=[replace(table, samples={"ottla": table.samples["ottla"]})])],
     )
-    [row] = [line for line in readme_lines({"alone": alone}) if "alone.md" in line]
+    [row] = [line for line in table_of({"alone": alone}, "") if "alone.md" in line]
     assert row.rstrip("| ").endswith("180")
     assert overview_rows({"alone": alone}) == {}
 
@@ -124,5 +128,5 @@ def test_a_committed_page_is_that_of_its_result_and_has_its_pictures():
         assert report.runs >= 5
         assert not report.is_partial
         assert not report.environment.is_changed
-    named = {f"{name}.md" for name in COMMITTED} | ({INDEX} if COMMITTED else set())
+    named = {f"{name}.md" for name in COMMITTED} | {*PROGRAM_PAGES} | ({INDEX} if COMMITTED else set())
     assert {path.name for path in FOLDER.glob("*.md")} == named

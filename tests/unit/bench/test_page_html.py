@@ -167,7 +167,8 @@ def test_records_that_are_read_twice_are_a_fault_where_that_may_not_be(goal, wor
 
 
 @pytest.mark.parametrize(("metric", "words"), [
-    ("corrupt",      "No record that was read is damaged. Kafka: 0 corrupt. Ottla: 0 corrupt."),  # lost ones cannot be known
+    # Which ones are lost cannot be known
+    ("corrupt",      "No record that was read is damaged. Kafka: 0 corrupt. Ottla: 0 corrupt."),
     ("acknowledged", None),  # no client reads
 ])  # fmt: skip
 def test_unread_records_are_not_said_to_be_right(metric, words):
@@ -181,9 +182,12 @@ def test_unread_records_are_not_said_to_be_right(metric, words):
 
 
 @pytest.mark.parametrize(("metrics", "words"), [
-    ({},                             "A leader is killed, CPU of all brokers: Kafka 3.00 s/GB and Ottla 2.70 s/GB, ratio 0.90."),
-    ({"producer_bytes_per_s": 50e6}, "A leader is killed, producer: throughput: Kafka 100 MB/s and Ottla 50 MB/s, ratio 0.50."),
-    ({"producer_bytes_per_s": 0.0},  "A leader is killed, producer: throughput: Kafka 100 MB/s and Ottla 0 MB/s, ratio 0.00."),
+    ({},
+     "A leader is killed, CPU of all brokers: Kafka 3.00 s/GB and Ottla 2.70 s/GB, ratio 0.90."),
+    ({"producer_bytes_per_s": 50e6},
+     "A leader is killed, producer: throughput: Kafka 100 MB/s and Ottla 50 MB/s, ratio 0.50."),
+    ({"producer_bytes_per_s": 0.0},
+     "A leader is killed, producer: throughput: Kafka 100 MB/s and Ottla 0 MB/s, ratio 0.00."),
 ])  # fmt: skip
 def test_without_goals_the_worst_row_is_that_with_the_worst_ratio(metrics, words):
     assert f"Worst row of these: {words}" in Reader(page(changed(metrics, goals=False))).text

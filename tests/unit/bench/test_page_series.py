@@ -1,4 +1,6 @@
-"""From rows of all runs to lines: medians with their range, gaps where nothing was acknowledged, events with their times."""
+"""From rows of all runs to lines: medians with their range, gaps where nothing was acknowledged, events with
+their times.
+"""
 
 import doctest
 import math
@@ -101,7 +103,8 @@ def test_a_long_phase_has_the_mean_rate_and_the_highest_latency_of_several_secon
     rows = [
         {
             "target": "ottla", "run": 0, "phase": PHASE, "role": "consumer", "second": second, "errors": 0,
-            "payload_bytes": 1_000_000 * (second % 2), "p50_s": 0.001, "p99_s": 0.5 if second == 301 else 0.002, "max_s": 1.0,
+            "payload_bytes": 1_000_000 * (second % 2),
+            "p50_s": 0.001, "p99_s": 0.5 if second == 301 else 0.002, "max_s": 1.0,
         }
         for second in range(480)
     ]  # fmt: skip

@@ -1,4 +1,6 @@
-"""Bytes on the connections of a port, as the kernel counts them: of open, ended and short connections, and of no other port."""
+"""Bytes on the connections of a port, as the kernel counts them: of open, ended and short connections, and of
+no other port.
+"""
 
 import socket
 import sys
@@ -7,8 +9,8 @@ from contextlib import closing
 
 import pytest
 
+from ottla.bench.components.processes import comes_true
 from ottla.bench.targets.connections import Carried, Connections
-from tests.harness.processes import comes_true
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="sock_diag is Linux's")
 #: TCP counts the end of a connection as a byte, in each direction.

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 
 import pytest
 
+from ottla.bench.components.processes import free_port
 from ottla.bench.targets.fit import check_fit
 from ottla.bench.targets.running import running
 from ottla.bench.targets.started import started
 from ottla.bench.targets.target import TargetError
 from ottla.bench.workloads.model import Action, ClusterNeeds, Event, Phase, Tier, Workload
-from tests.harness.processes import free_port
 
 
 @contextmanager

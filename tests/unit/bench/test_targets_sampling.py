@@ -6,12 +6,16 @@ import sys
 import time
 from types import SimpleNamespace
 
+from ottla.bench.components.processes import wait_until
 from ottla.bench.targets.sampling import FolderSize, Sampler, used_by
 from ottla.bench.targets.settings import file_system_of
-from tests.harness.processes import wait_until
 
 #: Computes for so long, then waits for the end of its input.
-BUSY = "import sys, time; end = time.process_time() + {}\nwhile time.process_time() < end: pass\nprint('done', flush=True); sys.stdin.read()"
+BUSY = (
+    "import sys, time; end = time.process_time() + {}\n"
+    "while time.process_time() < end: pass\n"
+    "print('done', flush=True); sys.stdin.read()"
+)
 
 
 def process(code):
@@ -147,7 +151,9 @@ def test_a_large_folder_is_read_in_a_fiftieth_of_the_time(tmp_path):
 
 
 def test_the_last_sample_has_the_size_of_the_store_as_it_is(tmp_path, monkeypatch):
-    """Also where reading it has taken so long that it would not be read again for hours: it is the figure of the result."""
+    """The figure of the result is read once more, even where reading took so long that the next time were
+    hours away.
+    """
     monkeypatch.setattr("ottla.bench.targets.sampling._WALK_SHARE", 1e-12)
     with Sampler(Nodes(store=tmp_path)) as sampler:
         wait_until(lambda: sampler.rows(0))

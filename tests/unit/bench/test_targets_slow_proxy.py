@@ -1,4 +1,6 @@
-"""The proxy in front of a store: a real server behind it answers later, and no faster than the rate, until that is set back."""
+"""The proxy in front of a store: a real server behind it answers later, and no faster than the rate, until
+that is set back.
+"""
 
 import os
 import socket
@@ -7,8 +9,8 @@ import time
 
 import pytest
 
+from ottla.bench.components.processes import free_port
 from ottla.bench.targets.slow_proxy import Slowness, SlowProxy
-from tests.harness.processes import free_port
 
 
 @pytest.fixture

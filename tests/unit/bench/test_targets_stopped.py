@@ -4,11 +4,11 @@ import threading
 import time
 from types import SimpleNamespace
 
+from ottla.bench.components.processes import PATIENCE_S
 from ottla.bench.targets import events
 from ottla.bench.targets.conditions import _CONDITIONS
 from ottla.bench.targets.wire import Address
 from ottla.bench.workloads.model import Action, Condition, Event
-from tests.harness.processes import PATIENCE_S
 
 STOP = Event(at_s=0, action=Action.STOP, name="led", broker=1, topic="t", until=Condition.LED)
 

@@ -1,4 +1,6 @@
-"""Workload files become the model's shapes; what cannot be run is refused with one sentence that says what to write instead."""
+"""Workload files become the model's shapes; what cannot be run is refused with one sentence that says what to
+write instead.
+"""
 
 from pathlib import Path
 
@@ -6,7 +8,8 @@ import pytest
 
 from ottla.bench.aggregation.loads import readings_of
 from ottla.bench.generators.records import STAMP_BYTES
-from ottla.bench.workloads.checks import LEAST_VALUE_BYTES
+from ottla.bench.runs.parse import load, parse, shipped
+from ottla.bench.runs.workload_checks import LEAST_VALUE_BYTES
 from ottla.bench.workloads.keys import WorkloadError
 from ottla.bench.workloads.model import (
     Action,
@@ -27,7 +30,6 @@ from ottla.bench.workloads.model import (
     TopicSpec,
     Workload,
 )
-from ottla.bench.workloads.parse import load, parse, shipped
 
 WHOLE = """
 title = "Everything"
@@ -205,7 +207,8 @@ def test_what_is_left_out_has_the_models_defaults():
         ('tier = "minio"', 'tier = "s3"', 'tier: must be one of "none", "directory", "minio", and is "s3"'),
         ('tier = "minio"', 'tier = "none"', 'tiered: is true, and cluster.tier is "none"'),
         ('tier = "minio"', 'tier = "directory"', '"slow_store" needs a store with a connection: write tier = "minio"'),
-        ('"log.preallocate" = true', "log.preallocate = true", "properties: `log` is a table: write names with dots in"),
+        ('"log.preallocate" = true', "log.preallocate = true",
+         "properties: `log` is a table: write names with dots in"),
         ('name = "orders"', 'name = "my orders"', "name: must be of letters, digits"),
         ("partitions = 6", "partitions = 0", "partitions: must be 1 or more, and is 0"),
         ('"segment.bytes" = 1048576', '"remote.storage.enable" = true', "write tiered = true instead"),
@@ -220,7 +223,8 @@ def test_what_is_left_out_has_the_models_defaults():
         ('acks = "1"', 'acks = "2"', 'acks: must be one of "all", "0", "1"'),
         ("least = 100", "least = 8", "size: must be 28 <= least <= mean <= most, and is 8, 200, 300"),
         ("mean = 200", "mean = 250", "size: must have the mean 200"),
-        ("mean = 200, most = 300", "mean = 1000050, most = 2000000", "size: is up to 2000000, and librdkafka takes records of 1000000"),
+        ("mean = 200, most = 300", "mean = 1000050, most = 2000000",
+         "size: is up to 2000000, and librdkafka takes records of 1000000"),
         ('"uniform"', '"fixed"', 'size: has bounds, and its law is "fixed"'),
         ('"uniform"', '"lognormal"', "size: must have a sigma above 0"),
         ('"uniform"', '"lognorm"', '(did you mean "lognormal"?)'),
@@ -230,23 +234,30 @@ def test_what_is_left_out_has_the_models_defaults():
         ('topic = "orders"\nuntil', "until", 'until = "led" needs `topic`'),
         ('leader_of = "orders"', "", '"kill" needs either `broker` or `leader_of`'),
         ('leader_of = "orders"', "broker = 4", "broker: is 4, and the brokers are 1 to 3"),
-        ('leader_of = "orders"', 'leader_of = "order"', 'there is no topic "order": add it to [[topics]] (there: orders)'),
+        ('leader_of = "orders"', 'leader_of = "order"',
+         'there is no topic "order": add it to [[topics]] (there: orders)'),
         ('action = "kill"', 'action = "start"', 'a broker to start is down: name it with "broker"'),
         ('action = "kill"', 'action = "wait"', '"wait" is not of one broker: remove `broker` and `leader_of`'),
         ('action = "slow_store"', 'action = "wait"', '"wait" needs `until`'),
         ('action = "slow_store"', 'action = "alter_topic"', '"alter_topic" needs `topic` and `configs`'),
         ("at_s = 5.5", "at_s = 1", "at_s: is 1, and the event before it is at 2: order them"),
         ('name = "slow"', 'name = "the leader is killed"', '"the leader is killed" is there 2 times'),
-        ('name = "slow"', 'name = "The leader is killed!"\ntopic = "orders"\nuntil = "led"', "events: 2 of them have the figure event_the_leader_is_killed_s"),
+        ('name = "slow"', 'name = "The leader is killed!"\ntopic = "orders"\nuntil = "led"',
+         "events: 2 of them have the figure event_the_leader_is_killed_s"),
         ('name = "job"', 'name = "all"', '"all" is there 2 times'),
-        ('"producer_p99_s"', '"producer_p98_s"', 'goals 1 (producer_p98_s), figure: must be one of "producer_bytes_per_s", '),
+        ('"producer_p99_s"', '"producer_p98_s"',
+         'goals 1 (producer_p98_s), figure: must be one of "producer_bytes_per_s", '),
         ("at_most = 0.6", "", "goals 1 (producer_p99_s): needs either `at_least` or `at_most`"),
         ("at_most = 0.6", "at_most = 1\nat_least = 1", "needs either `at_least` or `at_most`"),
         ("event_the_leader_is_killed_s", "producer_p99_s", '"producer_p99_s" is there 2 times'),
-        ("[[phases.jobs]]", "[phases.jobs]", "phases 2 (job), jobs: must be a list of tables ([[jobs]]), and is a table"),
-        ('job = "tier-read"\ntopic = "orders"', 'job = "tier-read"\ntopic = "x"', "phases 2 (job), jobs 1: there is no topic"),
-        ('[[phases.jobs]]\njob = "tier-read"\ntopic = "orders"\noptions = { maxPartitionBytes = 1000 }', "", "does nothing"),
-        ("maxPartitionBytes =", "maxPartitionByte =", "options: tier-read has no option `maxPartitionByte`; did you mean"),
+        ("[[phases.jobs]]", "[phases.jobs]",
+         "phases 2 (job), jobs: must be a list of tables ([[jobs]]), and is a table"),
+        ('job = "tier-read"\ntopic = "orders"', 'job = "tier-read"\ntopic = "x"',
+         "phases 2 (job), jobs 1: there is no topic"),
+        ('[[phases.jobs]]\njob = "tier-read"\ntopic = "orders"\noptions = { maxPartitionBytes = 1000 }',
+         "", "does nothing"),
+        ("maxPartitionBytes =", "maxPartitionByte =",
+         "options: tier-read has no option `maxPartitionByte`; did you mean"),
         ('title = "Everything"', "title = Everything", "is no TOML: "),
     ],
 )  # fmt: skip

@@ -1,7 +1,10 @@
-"""Shorter workloads: all times and numbers by a factor; a warm-up does what the workload does, but to the brokers' processes."""
+"""Shorter workloads: all times and numbers by a factor; a warm-up does what the workload does, but to the
+brokers' processes.
+"""
 
 import pytest
 
+from ottla.bench.runs.parse import load, shipped
 from ottla.bench.workloads.model import (
     Action,
     Condition,
@@ -16,7 +19,6 @@ from ottla.bench.workloads.model import (
     TopicSpec,
     Workload,
 )
-from ottla.bench.workloads.parse import load, shipped
 from ottla.bench.workloads.scaling import scaled, warm_up_of
 
 WAIT = Event(at_s=4.0, action=Action.WAIT, name="tiered", topic="t", until=Condition.TIERED)

@@ -38,7 +38,7 @@ def test_a_request_of_a_usual_api_compiles_nothing():
 _FIRST_REQUESTS = """
 import asyncio, sys
 from pathlib import Path
-from ottla.broker.config.load import load_config
+from ottla.config.load import load_config
 from ottla.broker.node import Node
 from ottla.protocol.api_keys import KAFKA_VERSIONS, ApiKey
 from ottla.protocol.errors import ErrorCode
@@ -56,7 +56,7 @@ def watch(loop, before):
 async def main(runtime):
     node = await Node.start(runtime, load_config(port=0, data_dir=Path(sys.argv[1])))
     clients = [await WireClient.connect("127.0.0.1", node.listeners[0].port) for _ in range(2)]
-    watch(ottla.runtime.loop, len(sys.modules))
+    watch(runtime.loop, len(sys.modules))
     request = FetchRequest(session_id=1, session_epoch=1)
     for version in (17, 17, 12):
         responses = await asyncio.gather(*[client.request(ApiKey.FETCH, version, request) for client in clients])

@@ -16,7 +16,13 @@ from ottla.broker.network.client import NodeClient
 from ottla.broker.request_context import RequestContext
 from ottla.protocol.api_keys import KAFKA_VERSIONS, ApiKey
 from ottla.protocol.codec import decode_request, encode_response
-from ottla.protocol.errors import ErrorCode, NotController, RequestTimedOut, UnknownServerError, UnsupportedVersion
+from ottla.protocol.errors import (
+    ErrorCode,
+    NotController,
+    RequestTimedOut,
+    UnknownServerError,
+    UnsupportedVersion,
+)
 from ottla.protocol.framing import parse_request_header, response_header
 from ottla.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from ottla.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse

@@ -14,17 +14,13 @@ from ottla.broker.api.k60_describe_cluster import handle as describe_cluster
 from ottla.broker.api.k75_describe_topic_partitions import handle as describe_partitions
 from ottla.broker.metadata_cache import MetadataCache
 from ottla.broker.request_context import RequestContext
-from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.codec import encode_response
-from ottla.protocol.errors import ErrorCode, InvalidRequest, KafkaError, SecurityDisabled
-from ottla.protocol.messages.describe_acls import DescribeAclsRequest
-from ottla.protocol.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
-from ottla.protocol.messages.describe_cluster import DescribeClusterRequest
-from ottla.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
-from ottla.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
-from ottla.protocol.messages.metadata import MetadataRequest
-from ottla.protocol.metadata.image import DIRECTORY_LOST, DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED, MetadataImage
-from ottla.protocol.metadata.records import (
+from ottla.metadata.image import (
+    DIRECTORY_LOST,
+    DIRECTORY_MIGRATING,
+    DIRECTORY_UNASSIGNED,
+    MetadataImage,
+)
+from ottla.metadata.records import (
     BrokerEndpoint,
     MetadataRecord,
     PartitionRecord,
@@ -32,6 +28,18 @@ from ottla.protocol.metadata.records import (
     TopicRecord,
     UserScramCredentialRecord,
 )
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.codec import encode_response
+from ottla.protocol.errors import ErrorCode, InvalidRequest, KafkaError, SecurityDisabled
+from ottla.protocol.messages.describe_acls import DescribeAclsRequest
+from ottla.protocol.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
+from ottla.protocol.messages.describe_cluster import DescribeClusterRequest
+from ottla.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
+from ottla.protocol.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    UserName,
+)
+from ottla.protocol.messages.metadata import MetadataRequest
 from tests.harness.loop_turns import loop_turns
 
 TOPIC_ID = UUID(int=77)

@@ -11,11 +11,11 @@ from random import Random
 
 import pytest
 
-from ottla.broker.config.load import load_config
 from ottla.broker.controller_api.services import NODE_REQUESTS
 from ottla.broker.membership.envelope import FORWARDABLE, unwrap_response, wrap_request
 from ottla.broker.node import Node
 from ottla.broker.request_context import RequestContext
+from ottla.config.load import load_config
 from ottla.protocol.api_keys import KAFKA_VERSIONS, ApiKey, ApiListener, listeners
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages import alter_configs, describe_configs, incremental_alter_configs

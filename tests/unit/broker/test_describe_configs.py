@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 from ottla.broker.api import k32_describe_configs as describe_configs
 from ottla.broker.api.k32_describe_configs import RESOURCES_A_TURN
-from ottla.broker.config import BrokerConfig
-from ottla.broker.config.describe import describe_broker, describe_topic
-from ottla.broker.config.load import standalone_profile
+from ottla.config.broker_config import BrokerConfig
+from ottla.config.describe import describe_broker, describe_topic
+from ottla.config.load import standalone_profile
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.describe_configs import (
     DescribeConfigsRequest,

@@ -10,10 +10,10 @@ from uuid import UUID
 import pytest
 
 from ottla.broker.membership.directory_assignments import MAX_PER_REQUEST, DirectoryAssignments, misplaced
+from ottla.metadata.image import MetadataImage
+from ottla.metadata.records import FeatureLevelRecord, PartitionRecord, TopicRecord
 from ottla.protocol.errors import ErrorCode, RequestTimedOut
 from ottla.protocol.messages import assign_replicas_to_dirs as api
-from ottla.protocol.metadata.image import MetadataImage
-from ottla.protocol.metadata.records import FeatureLevelRecord, PartitionRecord, TopicRecord
 from ottla.runtime.simulated import SimulatedRuntime
 
 ME = 1

@@ -9,7 +9,13 @@ from ottla.broker.request_context import RequestContext
 from ottla.broker.roles.quorum import LocalQuorum
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.messages import alter_configs, alter_partition_reassignments, create_topics, elect_leaders, vote
+from ottla.protocol.messages import (
+    alter_configs,
+    alter_partition_reassignments,
+    create_topics,
+    elect_leaders,
+    vote,
+)
 
 MOVED = ErrorCode.not_controller
 

@@ -9,15 +9,17 @@ from hypothesis import strategies as st
 
 from ottla.broker.api import kept_answers
 from ottla.broker.api.dispatch import Dispatcher
-from ottla.broker.api.kept_answers import MOST_ANSWER_BYTES, MOST_ANSWERS, MOST_REQUEST_BYTES, Asked, KeptAnswers
+from ottla.broker.api.kept_answers import (
+    MOST_ANSWER_BYTES,
+    MOST_ANSWERS,
+    MOST_REQUEST_BYTES,
+    Asked,
+    KeptAnswers,
+)
 from ottla.broker.metadata_cache import MetadataCache
-from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.codec import encode_request
-from ottla.protocol.framing import request_header
-from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from ottla.protocol.metadata.features import ELR_VERSION
-from ottla.protocol.metadata.image import MetadataImage
-from ottla.protocol.metadata.records import (
+from ottla.metadata.features import ELR_VERSION
+from ottla.metadata.image import MetadataImage
+from ottla.metadata.records import (
     BrokerEndpoint,
     FeatureLevelRecord,
     FenceBrokerRecord,
@@ -29,6 +31,10 @@ from ottla.protocol.metadata.records import (
     TopicRecord,
     UnfenceBrokerRecord,
 )
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.codec import encode_request
+from ottla.protocol.framing import request_header
+from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.harness.loop_turns import loop_turns
 
 IDS = {"a": UUID(int=50), "b": UUID(int=51)}

@@ -5,13 +5,13 @@ from uuid import UUID
 
 import pytest
 
-from ottla.broker.config import BrokerConfig
 from ottla.broker.membership.lifecycle import BrokerLifecycle, RegistrationRefused
+from ottla.config.broker_config import BrokerConfig
+from ottla.metadata.features import claimed_features
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode, RequestTimedOut
 from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatResponse
 from ottla.protocol.messages.broker_registration import BrokerRegistrationResponse
-from ottla.protocol.metadata.features import claimed_features
 from ottla.runtime.simulated import Simulation
 
 CONFIG = {
@@ -96,7 +96,9 @@ class Silent(Controller):
 
 
 def lose_a_directory(*, silent_for_s):
-    """A directory fails while no controller answers for so long; how long the broker lived, or None, and what it reported."""
+    """A directory fails while no controller answers for `silent_for_s`: return the end of the broker,
+    [(seconds lived, reason)] or [], and the directories that it reported.
+    """
     with Simulation(seed=1) as simulation:
         runtime = simulation.runtime("broker")
         controller, offline, lost, ended = Silent(), [], UUID(int=1000), []

@@ -10,10 +10,10 @@ import pytest
 
 from ottla.broker.api.k74_list_config_resources import handle
 from ottla.broker.request_context import RequestContext
+from ottla.metadata.image import ConfigResourceType, MetadataImage
+from ottla.metadata.records import BrokerEndpoint, ConfigRecord, RegisterBrokerRecord, TopicRecord
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.list_config_resources import ListConfigResourcesRequest
-from ottla.protocol.metadata.image import ConfigResourceType, MetadataImage
-from ottla.protocol.metadata.records import BrokerEndpoint, ConfigRecord, RegisterBrokerRecord, TopicRecord
 from tests.harness.loop_turns import loop_turns
 
 TOPIC, BROKER, LOGGER = ConfigResourceType.TOPIC, ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER

@@ -19,6 +19,16 @@ from ottla.broker.api.dispatch import Dispatcher
 from ottla.broker.api.long_answers import at_once_or_in_turns, when_all
 from ottla.broker.metadata_cache import MetadataCache
 from ottla.broker.request_context import RequestContext
+from ottla.metadata.image import MetadataImage
+from ottla.metadata.records import (
+    BrokerEndpoint,
+    FenceBrokerRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RegisterBrokerRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
 from ottla.protocol import steps as work_steps
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.codec import encode_request, encode_response
@@ -38,16 +48,6 @@ from ottla.protocol.messages.offset_fetch import (
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
-)
-from ottla.protocol.metadata.image import MetadataImage
-from ottla.protocol.metadata.records import (
-    BrokerEndpoint,
-    FenceBrokerRecord,
-    PartitionChangeRecord,
-    PartitionRecord,
-    RegisterBrokerRecord,
-    RemoveTopicRecord,
-    TopicRecord,
 )
 from ottla.runtime import turns
 from tests.harness.loop_turns import loop_turns

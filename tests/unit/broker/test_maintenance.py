@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from ottla.broker.config.load import load_config
 from ottla.broker.replicas.log_maintenance import LogMaintenance
+from ottla.config.load import load_config
 from ottla.runtime.simulated import Simulation
 from ottla.storage.background import BackgroundJob
 

@@ -5,8 +5,8 @@ from uuid import UUID
 import pytest
 
 from ottla.broker.metadata_cache import MetadataCache
-from ottla.protocol.metadata.image import InvalidMetadata, MetadataImage
-from ottla.protocol.metadata.records import MetadataRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
+from ottla.metadata.image import InvalidMetadata, MetadataImage
+from ottla.metadata.records import MetadataRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
 
 TOPIC = TopicRecord(name="t", topic_id=UUID(int=77))
 

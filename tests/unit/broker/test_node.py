@@ -6,16 +6,16 @@ import threading
 
 import pytest
 
-from ottla.broker.config.load import load_config
+from ottla.bench.components.processes import PATIENCE_S
 from ottla.broker.network import NetworkServer
 from ottla.broker.node import CannotStart, Node
+from ottla.config.load import load_config
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.runtime import Pool
 from ottla.runtime.pools import THREADS
 from ottla.runtime.production import run
 from ottla.runtime.simulated import SimulatedRuntime
-from tests.harness.processes import PATIENCE_S
 
 METADATA_LOG = "__cluster_metadata-0/00000000000000000000.log"
 
@@ -59,7 +59,7 @@ def test_a_metadata_log_that_could_not_be_closed_is_not_called_clean(tmp_path, m
         raise OSError(5, "Input/output error")
 
     with monkeypatch.context() as patch:
-        patch.setattr("ottla.controller.metadata.log.MetadataLog.close", fails)
+        patch.setattr("ottla.controller.metadata_log.log.MetadataLog.close", fails)
         live(tmp_path)
     assert not (tmp_path / ".kafka_cleanshutdown").exists()
     live(tmp_path)

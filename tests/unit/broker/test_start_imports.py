@@ -9,8 +9,8 @@ import pytest
 CODE = """
 import json, sys, tempfile
 from pathlib import Path
-from ottla.broker.config.load import load_config
-from ottla.broker.main import Node, run
+from ottla.config.load import load_config
+from ottla.broker.cli.broker import Node, run
 
 async def start(runtime):
     node = await Node.start(runtime, load_config(port=0, data_dir=Path(sys.argv[1])))
@@ -38,8 +38,8 @@ LATER = {
     "ottla.broker.tiering": "remote.log.storage.system.enable",
     "ottla.broker.roles.tiering": "the same",
     "ottla.broker.metrics": "metrics.listeners",
-    "ottla.broker.tools.dump": "ottla dump-log",
-    "ottla.broker.commands.cluster": "ottla cluster",
+    "ottla.broker.cli.files.dump": "ottla dump-log",
+    "ottla.broker.cli.cluster": "ottla cluster",
     "ottla.remote.log_manager": "remote.log.storage.system.enable",
     "ottla.remote.topic_metadata": "the same",
     "ottla.remote.transfers": "the same",
@@ -60,11 +60,15 @@ def test_is_not_imported_before_it_is_needed(imported, module):
 
 
 def test_the_start_was_a_whole_one(imported):
-    assert {"ottla.broker.groups.coordinator", "ottla.controller.controller", "ottla.broker.api.dispatch"} <= imported
+    assert {
+        "ottla.broker.groups.coordinator",
+        "ottla.controller.controller",
+        "ottla.broker.api.dispatch",
+    } <= imported
 
 
 def test_what_is_listed_can_be_imported():
     """A module that has got another name would never be found."""
     from importlib.util import find_spec
 
-    assert [name for name in LATER if name.split(".")[0] == "broker" and find_spec(name) is None] == []
+    assert [name for name in LATER if name.startswith("ottla.broker.") and find_spec(name) is None] == []

@@ -1,8 +1,10 @@
-"""The cleaner's rate: kept on average, without bursts after a rest, and no wait for a task that is not wanted any more."""
+"""The cleaner's rate: kept on average, without bursts after a rest, and no wait for a task that is not wanted
+any more.
+"""
 
 import pytest
 
-from ottla.broker.replicas.throttler import Throttler
+from ottla.broker.replicas.following.throttler import Throttler
 
 
 class Clock:

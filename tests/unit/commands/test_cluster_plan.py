@@ -2,10 +2,10 @@
 
 import pytest
 
-from ottla.broker.commands.cluster import prepare
-from ottla.broker.commands.cluster_plan import InvalidPlan, make_plan
-from ottla.broker.config.load import load_config
+from ottla.broker.cli.cluster import prepare
+from ottla.broker.cli.cluster_plan import InvalidPlan, make_plan
 from ottla.broker.roles.formatting import FormatterError
+from ottla.config.load import load_config
 from ottla.protocol.errors import InvalidConfig
 from ottla.storage.files import Files
 from ottla.storage.manager import meta_properties

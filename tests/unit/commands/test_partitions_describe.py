@@ -1,4 +1,6 @@
-"""`ottla partitions describe`: why a leader leads, what is written, and what is asked of a broker (KIP-392, KIP-1303)."""
+"""`ottla partitions describe`: why a leader leads, what is written, and what is asked of a broker (KIP-392,
+KIP-1303).
+"""
 
 import asyncio
 import json
@@ -6,11 +8,12 @@ from uuid import UUID
 
 import pytest
 
-from ottla.broker.commands.partitions.cluster_reports import settings_of
-from ottla.broker.commands.partitions.description import Description, Replica, ReplicaLog, TopicSettings
-from ottla.broker.commands.partitions.leadership import preferred_election, why
-from ottla.broker.commands.partitions.lines import json_of, text_of
-from ottla.broker.commands.partitions.replica_reports import Asked, Reported, replica_reports
+from ottla.broker.cli.partitions.cluster_reports import settings_of
+from ottla.broker.cli.partitions.description import Description, Replica, ReplicaLog, TopicSettings
+from ottla.broker.cli.partitions.leadership import preferred_election, why
+from ottla.broker.cli.partitions.lines import json_of, text_of
+from ottla.broker.cli.partitions.replica_reports import Asked, Reported, replica_reports
+from ottla.metadata.leader_preference import NO_PREFERENCE, LeaderPreference
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import UnsupportedVersion
 from ottla.protocol.messages.describe_log_dirs import (
@@ -25,7 +28,6 @@ from ottla.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from ottla.protocol.metadata.leader_preference import NO_PREFERENCE, LeaderPreference
 from ottla.protocol.records.builder import build_batch, simple_records
 from ottla.protocol.special_timestamps import EARLIEST, EARLIEST_LOCAL, EARLIEST_PENDING_UPLOAD, LATEST
 from ottla.protocol.types import TopicPartition
@@ -73,37 +75,44 @@ def partition(
     (1, {},                                   1, "1 is the preferred replica, and may lead"),
     (2, {"offline": [1], "isr": [2, 3]},      2, "the preferred replica 1 is not alive"),
     (2, {"isr": [2, 3]},                      2, "the preferred replica 1 is not in the ISR"),
-    (3, {},                                   1, ("the preferred replica 1 may lead, but could not when this leader was elected; "
-                                                 "a preferred leader election would choose 1")),
-    (3, {"offline": [1], "isr": [3]},         3, "3 is the only replica that may lead: 1 is not alive, 2 is not in the ISR"),
-    (3, {"isr": [], "elr": [3]},              3, ("3 is the only replica that may lead: 1 is neither in the ISR nor in the ELR, "
-                                                 "2 is neither in the ISR nor in the ELR")),
-    (3, {"isr": [3], "elr": [1]},             3, "3 is the only replica that may lead: 1 is not in the ISR, 2 is not in the ISR"),
-    (3, {"isr": [3], "elr": None},            3, "3 is the only replica that may lead: 1 is not in the ISR, 2 is not in the ISR"),
+    (3, {},                                   1, ("the preferred replica 1 may lead, but could not when this leader "
+                                                  "was elected; a preferred leader election would choose 1")),
+    (3, {"offline": [1], "isr": [3]},         3, ("3 is the only replica that may lead: 1 is not alive, "
+                                                  "2 is not in the ISR")),
+    (3, {"isr": [], "elr": [3]},              3, ("3 is the only replica that may lead: 1 is neither in the ISR nor "
+                                                  "in the ELR, 2 is neither in the ISR nor in the ELR")),
+    (3, {"isr": [3], "elr": [1]},             3, ("3 is the only replica that may lead: 1 is not in the ISR, "
+                                                  "2 is not in the ISR")),
+    (3, {"isr": [3], "elr": None},            3, ("3 is the only replica that may lead: 1 is not in the ISR, "
+                                                  "2 is not in the ISR")),
     (1, {"isr": [1], "starts": [0]},          1, "1 is the only replica that may lead"),
-    (2, {"offline": [2]},                     1, "2 is the leader in the metadata, which does not name it as alive and in sync now"),
+    (2, {"offline": [2]},                     1, ("2 is the leader in the metadata, which does not name it as alive "
+                                                  "and in sync now")),
     (None, {"isr": [], "elr": []},         None, "no leader: ISR and ELR are empty"),
     (None, {"isr": [], "last_known_elr": [2]}, None, "no leader: ISR and ELR are empty; last known: 2"),
     (None, {"isr": [2], "offline": [2]},   None, "no leader: no replica of the ISR (2) is alive"),
     (None, {"isr": [], "elr": [2, 3], "offline": [2, 3]}, None, "no leader: no replica of the ELR (2, 3) is alive"),
     # KIP-1303, and the form of May 2026
     (2, {"preference": EARLY, "starts": [5_000_000, 1_000_050, 1_000_000]}, 2,
-        "the preferred replica 1 has less local data (local from 5000000, 3 from 1000000: 4000000 later, 10000 make a difference)"),
+        ("the preferred replica 1 has less local data (local from 5000000, 3 from 1000000: 4000000 later, "
+         "10000 make a difference)")),
     (1, {"preference": EARLY, "starts": [5_000_000, 1_000_050, 1_000_000]}, 2,
         ("1 is the preferred replica, but has less local data (local from 5000000, 3 from 1000000: 4000000 later, "
-        "10000 make a difference); a preferred leader election would choose 2")),
+         "10000 make a difference); a preferred leader election would choose 2")),
     (2, {"preference": EARLY, "starts": [1_000_000, 1_000_050, 1_000_000]}, 1,
-        "the preferred replica 1 may lead, but could not when this leader was elected; a preferred leader election would choose 1"),
+        ("the preferred replica 1 may lead, but could not when this leader was elected; "
+         "a preferred leader election would choose 1")),
     (3, {"preference": EARLY, "starts": [5_000_000, None, 1_000_000]}, 2,
-        ("the preferred replica 1 has less local data (local from 5000000, 2 is unknown and counts as complete: 5000000 later, "
-        "10000 make a difference); "
-        "a preferred leader election would choose 2")),
+        ("the preferred replica 1 has less local data (local from 5000000, 2 is unknown and counts as complete: "
+         "5000000 later, 10000 make a difference); a preferred leader election would choose 2")),
     (2, {"preference": SPANS, "starts": [7, 5, 5], "oldest_ms": NOW_MS - 90_000}, 2,
         ("the preferred replica 1 has less local data (local from 7, 2 from 5; age 1 min 30 s of at least 1 h; "
-        "1.0 KiB of at least 1.0 GiB)")),
+         "1.0 KiB of at least 1.0 GiB)")),
     (2, {"preference": SPANS, "starts": [7, 5, 5]}, 2,
-        "the preferred replica 1 has less local data (local from 7, 2 from 5; age unknown of at least 1 h; 1.0 KiB of at least 1.0 GiB)"),
-    (1, {"preference": SPANS, "starts": [7, 5, 5], "oldest_ms": NOW_MS - 3_600_000}, 1, "1 is the preferred replica, and may lead"),
+        ("the preferred replica 1 has less local data (local from 7, 2 from 5; age unknown of at least 1 h; "
+         "1.0 KiB of at least 1.0 GiB)")),
+    (1, {"preference": SPANS, "starts": [7, 5, 5], "oldest_ms": NOW_MS - 3_600_000}, 1,
+        "1 is the preferred replica, and may lead"),
 ])  # fmt: skip
 def test_why_the_leader_leads(leader, state, elects, reason):
     found = partition(leader, **state)
@@ -268,7 +277,8 @@ def test_a_broker_that_has_no_such_replica():
     ({"remote.storage.enable": "true", "leader.election.prefer.early.local.log.start.offset": "true",
       "leader.election.local.log.start.offset.threshold": "7", "leader.election.eligible.local.log.ms": "5",
       "leader.election.eligible.local.log.bytes": "-1"}, TopicSettings(preference=LeaderPreference(True, 7, 5, None))),
-    ({"remote.storage.enable": "false", "leader.election.prefer.early.local.log.start.offset": "true"}, TopicSettings()),
+    ({"remote.storage.enable": "false", "leader.election.prefer.early.local.log.start.offset": "true"},
+     TopicSettings()),
 ])  # fmt: skip
 def test_the_settings_of_a_topic(values, settings):
     assert settings_of(values) == settings

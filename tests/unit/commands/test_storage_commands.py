@@ -2,7 +2,7 @@
 
 from click.testing import CliRunner
 
-from ottla.broker.main import main
+from ottla.command_line import main
 
 
 def node(tmp_path):

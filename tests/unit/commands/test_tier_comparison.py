@@ -4,9 +4,9 @@ from uuid import UUID
 
 import pytest
 
-from ottla.broker.commands.tier.comparison import LogRange, OrphanKind, certain, findings, holes, orphans
-from ottla.broker.commands.tier.picture import bar
-from ottla.broker.commands.tier.progress import Progress
+from ottla.broker.cli.tier.comparison import LogRange, OrphanKind, certain, findings, holes, orphans
+from ottla.broker.cli.tier.picture import bar
+from ottla.broker.cli.tier.progress import Progress
 from ottla.protocol.remote.records import RemoteLogSegmentState as State
 from ottla.protocol.remote.records import RemotePartitionDeleteState
 from ottla.protocol.types import TopicPartition
@@ -143,15 +143,17 @@ LOG = {PARTITION: LogRange(log_start_offset=0, local_log_start_offset=10, log_en
 
 
 @pytest.mark.parametrize(("rows", "objects", "expected"), [
-    ([(A, FINISHED)],           [listed(A)],                                    []),
-    ([(A, FINISHED)],           [listed(A, without=[IndexType.OFFSET, None])],  ["error: lacks objects in the store: log, index"]),
-    ([(A, FINISHED)],           [listed(A, size=7)],                            ["error: has 7 bytes in the store, but 1000"]),
-    ([(A, FINISHED)],           [],                                             ["error: has no object in the store"]),
-    ([(A, FINISHED)],           [listed(A, with_transactions=True)],            []),  # an empty index was stored
+    ([(A, FINISHED)],   [listed(A)],                                []),
+    ([(A, FINISHED)],   [listed(A, without=[IndexType.OFFSET, None])],
+                                                                    ["error: lacks objects in the store: log, index"]),
+    ([(A, FINISHED)],   [listed(A, size=7)],                        ["error: has 7 bytes in the store, but 1000"]),
+    ([(A, FINISHED)],   [],                                         ["error: has no object in the store"]),
+    ([(A, FINISHED)],   [listed(A, with_transactions=True)],        []),  # an empty index was stored
     ([(A,)],                    [listed(A)[:2]],
      ["note: COPY_SEGMENT_STARTED since broker 1 wrote it; 2 objects", "error: offsets [0, 10) are in no tier"]),
-    ([(A, FINISHED), (B, DELETING)], [listed(A)],                               ["note: DELETE_SEGMENT_STARTED since broker 1 wrote it; no object"]),
-    ([(B, FINISHED)],           [listed(B)],                                    ["error: offsets [0, 10) are in no tier"]),
+    ([(A, FINISHED), (B, DELETING)], [listed(A)],
+     ["note: DELETE_SEGMENT_STARTED since broker 1 wrote it; no object"]),
+    ([(B, FINISHED)],   [listed(B)],                                ["error: offsets [0, 10) are in no tier"]),
 ])  # fmt: skip
 def test_findings(rows, objects, expected):
     found = list(findings(known(*rows), stored(*objects), LOG))

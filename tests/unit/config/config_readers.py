@@ -17,27 +17,27 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from ottla.broker.config.broker_config import BrokerConfig
-from ottla.storage.log_config import SERVER_SYNONYMS, LogConfig
+from ottla.config.broker_config import BrokerConfig
+from ottla.config.log_config import SERVER_SYNONYMS, LogConfig
 
 ROOT = Path(__file__).parents[3]
-PACKAGES = ("broker", "controller", "remote", "storage")
+PACKAGES = ("broker", "config", "controller", "remote", "replication", "storage")
 
 #: Definitions, relations between values, descriptions and properties that are written: none of them acts on a value.
 _NO_READERS = (
-    "broker/config/definitions/",
-    "broker/config/checks.py",
-    "broker/config/describe.py",
-    "broker/config/dynamic.py",
-    "broker/config/group_bounds.py",
-    "broker/config/load.py",
-    "broker/config/names.py",
-    "broker/config/overrides.py",
-    "broker/config/notices.py",
-    "broker/config/resources.py",
-    "broker/commands/cluster_plan.py",
-    "storage/log_config.py",
-    "storage/topic_configs.py",
+    "config/definitions/",
+    "config/checks.py",
+    "config/describe.py",
+    "config/dynamic.py",
+    "config/group_bounds.py",
+    "config/load.py",
+    "config/names.py",
+    "config/overrides.py",
+    "config/notices.py",
+    "config/resources.py",
+    "broker/cli/cluster_plan.py",
+    "config/log_config.py",
+    "config/topic_configs.py",
 )
 
 #: How the functions are called that take a key, and which argument it is.
@@ -107,7 +107,9 @@ def unread_attributes() -> list[str]:
 
 
 def unread_settings() -> list[str]:
-    """Fields of the classes that configurations are passed on in (FetcherSettings, GroupConfig) and that nothing reads."""
+    """Fields of the classes that configurations are passed on in (FetcherSettings, GroupConfig) and that
+    nothing reads.
+    """
     fields: dict[str, list[str]] = {}
     read: set[str] = set()
     for _, node in _all_nodes():
@@ -166,7 +168,7 @@ def _is_config(node: ast.expr, place: str) -> bool:
     """Whether an expression looks like a BrokerConfig or a LogConfig: its last name says so."""
     match node:
         case ast.Name(id="self"):
-            return place.startswith(("broker/config/broker_config.py", "broker/config/parsed_config.py"))
+            return place.startswith(("config/broker_config.py", "config/parsed_config.py"))
         case ast.Name(id=name) | ast.Attribute(attr=name):
             return name in _NAMES
         case ast.Call(func=function):
@@ -177,7 +179,7 @@ def _is_config(node: ast.expr, place: str) -> bool:
 
 def _derived_properties() -> dict[str, set[str]]:
     """The fields of LogConfig that each of its properties is made of."""
-    tree = ast.parse((ROOT / "storage/log_config.py").read_text())
+    tree = ast.parse((ROOT / "config/log_config.py").read_text())
     (found,) = (
         node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.name == "LogConfig"
     )

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from ottla.broker.config import BrokerConfig, Listener, SecurityProtocol
-from ottla.broker.config.listeners import with_bound_addresses
-from ottla.broker.config.load import load_config, parse_settings, read_properties, standalone_profile
-from ottla.broker.config.notices import infos, warnings
 from ottla.broker.membership.cordoning import cordoned_paths
-from ottla.protocol.config_def import ConfigSource
+from ottla.config.broker_config import BrokerConfig
+from ottla.config.config_def import ConfigSource
+from ottla.config.listeners import Listener, SecurityProtocol, with_bound_addresses
+from ottla.config.load import load_config, parse_settings, read_properties, standalone_profile
+from ottla.config.notices import infos, warnings
 from ottla.protocol.errors import InvalidConfig
 
 NODE = {
@@ -41,7 +41,8 @@ def config(**changes):
                                               "false where process.roles lacks controller"),
     ({"process_roles": "controller", "listeners": "CONTROLLER://:9093", "inter_broker_listener_name": "CONTROLLER"},
                                               "without an explicit inter.broker.listener.name"),
-    ({"process_roles": "controller", "listeners": "CONTROLLER://:9093", "advertised_listeners": "CONTROLLER://0.0.0.0:1"},
+    ({"process_roles": "controller", "listeners": "CONTROLLER://:9093",
+      "advertised_listeners": "CONTROLLER://0.0.0.0:1"},
                                               "0.0.0.0"),
     ({"process_roles": "broker"},             "names that are not in listeners"),
     ({"process_roles": "controller"},         "must only hold controller.listener.names"),
@@ -61,7 +62,8 @@ def config(**changes):
     ({"listeners": "PLAINTEXT://:1,CONTROLLER://:1"},              "listeners with different ports"),
     ({"listeners": "IN://:1,CONTROLLER://:2"},                     "that listener.security.protocol.map knows"),
     ({"listener_security_protocol_map": "PLAINTEXT:PLAINTEXT"},    "that listener.security.protocol.map knows"),
-    ({"listener_security_protocol_map": "PLAINTEXT:NONE,CONTROLLER:PLAINTEXT"}, "PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
+    ({"listener_security_protocol_map": "PLAINTEXT:NONE,CONTROLLER:PLAINTEXT"},
+                                                                   "PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
     ({"advertised_listeners": "PLAINTEXT://0.0.0.0:1"},            "wildcard address"),
     ({"listeners": "PLAINTEXT://0.0.0.0:1,CONTROLLER://:2"},       "wildcard address"),
     ({"advertised_listeners": "SSL://h:1"},                        "names SSL, but listeners only has"),
@@ -77,7 +79,8 @@ def config(**changes):
     ({"max_connections_per_ip_overrides": "a b:1"},                "host:count"),
     ({"connections_max_idle_ms": "50"},                            "less than connections.max.idle.ms"),
     # Logs
-    ({"num_partitions": "0"},                 "Invalid value '0' for configuration num.partitions: it must be at least 1"),
+    ({"num_partitions": "0"},                 ("Invalid value '0' for configuration num.partitions: "
+                                               "it must be at least 1")),
     ({"num_partitions": "1.5"},               "a 32-bit integer"),
     ({"auto_create_topics_enable": "no"},     "true or false"),
     ({"compression_type": "none"},            "uncompressed, zstd, lz4, snappy, gzip, producer"),
@@ -99,12 +102,17 @@ def config(**changes):
     ({"group_consumer_assignors": "some.Class"},    "uniform, range"),
     ({"group_share_max_share_sessions": "5"}, r"at least group.share.max.size \(200\)"),
     # Valid in Kafka, not served here yet
-    ({"listener_security_protocol_map": "PLAINTEXT:SASL_SSL,CONTROLLER:PLAINTEXT", "inter_broker_listener_name": "PLAINTEXT"},
+    ({"listener_security_protocol_map": "PLAINTEXT:SASL_SSL,CONTROLLER:PLAINTEXT",
+      "inter_broker_listener_name": "PLAINTEXT"},
                                               "SASL_SSL listeners are not yet served"),
-    ({"listeners": "SSL://:9092,CONTROLLER://:9093"},       "SSL listeners are not yet served.* a proxy that terminates TLS"),
-    ({"listeners": "SASL_SSL://:9092,CONTROLLER://:9093", "listener_security_protocol_map": "A:PLAINTEXT,CONTROLLER:PLAINTEXT"},
+    ({"listeners": "SSL://:9092,CONTROLLER://:9093"},
+                                              "SSL listeners are not yet served.* a proxy that terminates TLS"),
+    ({"listeners": "SASL_SSL://:9092,CONTROLLER://:9093",
+      "listener_security_protocol_map": "A:PLAINTEXT,CONTROLLER:PLAINTEXT"},
                                               "SASL_SSL listeners are not yet served"),
-    ({"security_inter_broker_protocol": "SASL_PLAINTEXT"},  "security.inter.broker.protocol: .* SASL_PLAINTEXT listeners are not yet"),
+    ({"security_inter_broker_protocol": "SASL_PLAINTEXT"},
+                                              ("security.inter.broker.protocol: .* SASL_PLAINTEXT listeners "
+                                               "are not yet")),
     ({"listener_name_plaintext_principal_builder_class": "a.B"}, "another principal builder is not yet served"),
     ({"client_quota_callback_class": "a.B"},                "client quotas is not yet served"),
     ({"transaction_two_phase_commit_enable": "true"},       "two-phase commit"),
@@ -112,11 +120,15 @@ def config(**changes):
     ({"create_topic_policy_class_name": "some.Policy"},      "a policy on creating topics is not yet served"),
     ({"config_providers": "file"},                           "config providers is not yet served"),
     # The remote tier (KIP-405)
-    ({"remote_log_storage_system_enable": "true"},           "ottla.storage.manager.class.name is not set: set it to directory, s3"),
+    ({"remote_log_storage_system_enable": "true"},
+                                              ("remote.log.storage.manager.class.name is not set: "
+                                               "set it to directory, s3")),
     ({"remote_log_storage_system_enable": "true", "remote_log_storage_manager_class_name": "s3",
-      "remote_log_metadata_manager_listener_name": "other"}, r"the name of an advertised listener \(PLAINTEXT\), or not set"),
+      "remote_log_metadata_manager_listener_name": "other"},
+                                              r"the name of an advertised listener \(PLAINTEXT\), or not set"),
     ({"remote_log_storage_system_enable": "true", "remote_log_storage_manager_class_name": "s3",
-      "log_retention_ms": "5", "log_local_retention_ms": "6"}, r"log.local.retention.ms: it must be between 0 and log.retention.ms"),
+      "log_retention_ms": "5", "log_local_retention_ms": "6"},
+                                              r"log.local.retention.ms: it must be between 0 and log.retention.ms"),
 ])  # fmt: skip
 def test_what_does_not_start(changes, refused):
     with pytest.raises(InvalidConfig, match=refused):
@@ -358,7 +370,8 @@ def test_who_is_a_cluster_by_itself(changes, is_whole):
 @pytest.mark.parametrize(("changes", "described"), [
     ({}, "CONTROLLER://:9093"),
     ({"controller_quorum_voters": "1@here:19093"}, "CONTROLLER://here:19093"),
-    ({"advertised_listeners": "PLAINTEXT://h:1,CONTROLLER://c:2", "controller_quorum_voters": "1@here:19093"}, "CONTROLLER://c:2"),
+    ({"advertised_listeners": "PLAINTEXT://h:1,CONTROLLER://c:2", "controller_quorum_voters": "1@here:19093"},
+     "CONTROLLER://c:2"),
     ({"listeners": "PLAINTEXT://:9092,CONTROLLER://[::]:9093"}, "CONTROLLER://:9093"),
 ])  # fmt: skip
 def test_where_others_find_a_controller(changes, described):

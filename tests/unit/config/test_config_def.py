@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.protocol.config_def import (
+from ottla.config.config_def import (
     AlterOperation,
     ConfigDef,
     ConfigKey,
@@ -18,7 +18,7 @@ from ottla.protocol.config_def import (
     parse_value,
     text_of,
 )
-from ottla.protocol.config_values import (
+from ottla.config.config_values import (
     Between,
     Distinct,
     DurationOrOffset,

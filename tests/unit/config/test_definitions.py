@@ -6,16 +6,16 @@ from collections import Counter
 
 import pytest
 
-from ottla.broker.config.broker_config import BrokerConfig
-from ottla.broker.config.definitions import (
+from ottla.config.broker_config import BrokerConfig
+from ottla.config.config_def import ConfigType, UpdateMode, text_of
+from ottla.config.definitions import (
     BROKER_CONFIGS,
     CLIENT_METRICS_CONFIGS,
     DYNAMIC_BROKER_CONFIGS,
     GROUP_CONFIGS,
 )
-from ottla.broker.config.definitions import __dict__ as themes
-from ottla.protocol.config_def import ConfigType, UpdateMode, text_of
-from ottla.storage.log_config import SERVER_SYNONYMS, TOPIC_CONFIGS
+from ottla.config.definitions import __dict__ as themes
+from ottla.config.log_config import SERVER_SYNONYMS, TOPIC_CONFIGS
 
 ALL = [*BROKER_CONFIGS.values(), *DYNAMIC_BROKER_CONFIGS.values(), *GROUP_CONFIGS.values(),
        *CLIENT_METRICS_CONFIGS.values(), *TOPIC_CONFIGS.values()]  # fmt: skip
@@ -24,8 +24,8 @@ ALL = [*BROKER_CONFIGS.values(), *DYNAMIC_BROKER_CONFIGS.values(), *GROUP_CONFIG
 # KIP-932
 @pytest.mark.parametrize(("definition", "count"), [
     # as many as Kafka 4.3.1 has, metrics.listeners, remote.log.storage.manager.process.enable,
-    # remote.log.manager.transfer.deadline.ms, and five that are dynamic and of topics, too: four of the draft KIP-1303, one of
-    # Kafka 4.4
+    # remote.log.manager.transfer.deadline.ms, and five that are dynamic and of topics, too: four of the draft
+    # KIP-1303, one of Kafka 4.4
     (BROKER_CONFIGS, 360 + 8), (DYNAMIC_BROKER_CONFIGS, 102 + 5), (TOPIC_CONFIGS, 34 + 5), (GROUP_CONFIGS, 17),
     (CLIENT_METRICS_CONFIGS, 3),
 ])  # fmt: skip

@@ -5,9 +5,10 @@ About KIP-133.
 
 import pytest
 
-from ottla.broker.config import BrokerConfig
-from ottla.broker.config.definitions import BROKER_CONFIGS
-from ottla.broker.config.describe import (
+from ottla.config.broker_config import BrokerConfig
+from ottla.config.config_def import ConfigSource, ConfigType
+from ottla.config.definitions import BROKER_CONFIGS
+from ottla.config.describe import (
     Synonym,
     describe_broker,
     describe_client_metrics,
@@ -15,9 +16,8 @@ from ottla.broker.config.describe import (
     describe_group,
     describe_topic,
 )
-from ottla.broker.config.load import standalone_profile
-from ottla.protocol.config_def import ConfigSource, ConfigType
-from ottla.storage.log_config import TOPIC_CONFIGS
+from ottla.config.load import standalone_profile
+from ottla.config.log_config import TOPIC_CONFIGS
 
 TOPIC, OWN, CLUSTER, STATIC, DEFAULT = (
     ConfigSource.TOPIC,

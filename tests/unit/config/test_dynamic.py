@@ -5,10 +5,10 @@ About KIP-226.
 
 import pytest
 
-from ottla.broker.config import BrokerConfig
-from ottla.broker.config.dynamic import validate_broker_alter
-from ottla.broker.config.load import standalone_profile
-from ottla.broker.config.overrides import usable_overrides
+from ottla.config.broker_config import BrokerConfig
+from ottla.config.dynamic import validate_broker_alter
+from ottla.config.load import standalone_profile
+from ottla.config.overrides import usable_overrides
 from ottla.protocol.errors import ErrorCode, InvalidConfig, InvalidRequest
 
 STATIC = standalone_profile() | {"log.retention.hours": "24", "num.network.threads": "3"}
@@ -39,7 +39,8 @@ OWN, CLUSTER = "1", ""
     (OWN,     {"log.roll.ms": "0"},                     "log.roll.ms: it must be at least 1"),
     (OWN,     {"max.connections.per.ip.overrides": "a b"}, "host:count"),
     (OWN,     {"max.connections": "0"},                 "max.connections: it must be at least 1"),
-    (OWN,     {"log.local.retention.ms": "99999999999"}, r"log.local.retention.ms: .* and log.retention.ms \(86400000\)"),
+    (OWN,     {"log.local.retention.ms": "99999999999"}, (r"log.local.retention.ms: .* and log.retention.ms "
+                                                          r"\(86400000\)")),
     # Threads change in steps
     (OWN,     {"num.network.threads": "6"},             None),
     (OWN,     {"num.network.threads": "1"},             None),
@@ -72,9 +73,12 @@ OWN, CLUSTER = "1", ""
         "listener.name.plaintext.max.connection.creation.rate: it must be at least 1"),
     (CLUSTER, {"listener.name.plaintext.ssl.keystore.location": "/x"}, "at default cluster level"),
     # Kafka could, we cannot yet
-    (OWN,     {"listeners": "PLAINTEXT://127.0.0.1:9099,CONTROLLER://127.0.0.1:9093"}, "restart it with other properties"),
-    (OWN,     {"listener.name.plaintext.ssl.keystore.location": "/x"},                "restart it with other properties"),
-    (OWN,     {"listener.name.plaintext.num.partitions": "4"},                        "restart it with other properties"),
+    (OWN,     {"listeners": "PLAINTEXT://127.0.0.1:9099,CONTROLLER://127.0.0.1:9093"},
+                                                        "restart it with other properties"),
+    (OWN,     {"listener.name.plaintext.ssl.keystore.location": "/x"},
+                                                        "restart it with other properties"),
+    (OWN,     {"listener.name.plaintext.num.partitions": "4"},
+                                                        "restart it with other properties"),
     (OWN,     {"listeners": STATIC["listeners"]},       None),    # no change
     (OWN,     {"principal.builder.class": "a.B"},       "another principal builder is not yet served"),
     (OWN,     {"config.providers": "file"},             "config providers is not yet served"),

@@ -2,16 +2,16 @@
 
 import pytest
 
-from ottla.protocol.config_def import InvalidConfigValue
-from ottla.protocol.errors import InvalidConfig
-from ottla.protocol.metadata.leader_preference import NO_PREFERENCE, LeaderPreference
-from ottla.storage.log_config import (
+from ottla.config.config_def import InvalidConfigValue
+from ottla.config.log_config import (
     SERVER_SYNONYMS,
     TOPIC_CONFIGS,
     LogConfig,
     default_topic_values,
     validate_topic_configs,
 )
+from ottla.metadata.leader_preference import NO_PREFERENCE, LeaderPreference
+from ottla.protocol.errors import InvalidConfig
 
 
 def test_the_defaults_of_the_dataclass_are_those_of_the_definitions():
@@ -78,7 +78,8 @@ PREFERENCE = {
     ({},            PREFERENCE,                                               LeaderPreference(True, 5, 0, None)),
     (PREFERENCE,    {"leader.election.eligible.local.log.ms": "-1"},          LeaderPreference(True, 5, None, None)),
     (PREFERENCE,    {"leader.election.eligible.local.log.bytes": "7"},        LeaderPreference(True, 5, 0, 7)),
-    (PREFERENCE,    {"leader.election.prefer.early.local.log.start.offset": "false"}, LeaderPreference(False, 5, 0, None)),
+    (PREFERENCE,    {"leader.election.prefer.early.local.log.start.offset": "false"},
+                                                                              LeaderPreference(False, 5, 0, None)),
     (PREFERENCE,    {"remote.storage.enable": "false"},                       NO_PREFERENCE),
     (PREFERENCE | {"cleanup.policy": "compact"}, {},                          LeaderPreference(True, 5, 0, None)),
 ])  # fmt: skip
@@ -111,7 +112,8 @@ def test_the_level_of_a_codec(codec, level):
     ({"min.cleanable.dirty.ratio": "1.1"},                     "between 0 and 1"),
     ({"min.compaction.lag.ms": "5", "max.compaction.lag.ms": "4"}, "min.compaction.lag.ms .5. must not be above"),
     ({"nope": "1"},                                            "Unknown topic config name: nope"),
-    ({"segment.ms": None},                                     "Null value not supported for topic configs: segment.ms"),
+    ({"segment.ms": None},                                     ("Null value not supported for topic configs: "
+                                                                "segment.ms")),
     ({"cleanup.policy": "x" * 40_000},                         "longer than 32767"),
     ({"leader.election.local.log.start.offset.threshold": "-1"}, "at least 0"),
     ({"leader.election.eligible.local.log.ms": "-2"},          "at least -1"),
@@ -132,7 +134,8 @@ def test_what_may_be_set(overrides, refused):
     ({},                                                            None),
     ({"local.retention.ms": "5", "retention.ms": "5"},              None),
     ({"local.retention.ms": "-1", "retention.ms": "-1"},            None),
-    ({"local.retention.ms": "6", "retention.ms": "5"},              "local.retention.ms.*between 0 and retention.ms .5."),
+    ({"local.retention.ms": "6", "retention.ms": "5"},              ("local.retention.ms.*between 0 and "
+                                                                     "retention.ms .5.")),
     ({"local.retention.ms": "-1", "retention.ms": "5"},             "local.retention.ms"),
     ({"local.retention.bytes": "6", "retention.bytes": "5"},        "local.retention.bytes"),
     ({"cleanup.policy": "compact"},                                 "cleanup.policy to be delete"),

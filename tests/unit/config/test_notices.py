@@ -1,15 +1,17 @@
-"""What a node logs of its configuration at start and when values are altered: one line for each feature, not each key."""
+"""What a node logs of its configuration at start and when values are altered: one line for each feature, not
+each key.
+"""
 
 import pytest
 
-from ottla.broker.config import BrokerConfig
-from ottla.broker.config.load import standalone_profile
-from ottla.broker.config.notices import dynamic_warnings, infos, warnings
+from ottla.config.broker_config import BrokerConfig
+from ottla.config.load import standalone_profile
+from ottla.config.notices import dynamic_warnings, infos, warnings
 
 NODE = standalone_profile()
 
-#: What Kafka's distribution sets in config/server.properties (4.3), config/broker.properties and config/controller.properties,
-#: but for the addresses.
+#: What Kafka's distribution sets in config/server.properties (4.3), config/broker.properties and
+#: config/controller.properties, but for the addresses.
 KAFKAS_OWN = {
     "num.network.threads": "3",
     "num.io.threads": "8",
@@ -93,7 +95,8 @@ ONLY_DYNAMIC = "These configurations have no effect in a file, since they can on
 
 
 @pytest.mark.parametrize(("changes", "sentences"), [
-    ({"num.partition": "3", "a.b": "4"}, ["These configurations are not known and have no effect: a.b, num.partition."]),
+    ({"num.partition": "3", "a.b": "4"},
+     ["These configurations are not known and have no effect: a.b, num.partition."]),
     ({"leader.replication.throttled.rate": "5"},
      [ONLY_DYNAMIC + "leader.replication.throttled.rate."]),
     # One line for each feature, whatever its keys are called

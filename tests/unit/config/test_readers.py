@@ -13,14 +13,14 @@ from config_readers import (
 )
 from configuration_page import PAGE, page
 
-from ottla.broker.config.definitions import (
+from ottla.config.definitions import (
     BROKER_CONFIGS,
     CLIENT_METRICS_CONFIGS,
     DYNAMIC_BROKER_CONFIGS,
     GROUP_CONFIGS,
 )
-from ottla.broker.config.names import LISTENER_KEYS
-from ottla.storage.log_config import SERVER_SYNONYMS, TOPIC_CONFIGS
+from ottla.config.log_config import SERVER_SYNONYMS, TOPIC_CONFIGS
+from ottla.config.names import LISTENER_KEYS
 
 BROKER_KEYS = {**BROKER_CONFIGS, **DYNAMIC_BROKER_CONFIGS}
 

@@ -4,11 +4,16 @@ import logging
 
 import pytest
 
-from ottla.broker.config import BrokerConfig
-from ottla.broker.config.load import standalone_profile
-from ottla.broker.config.loggers import alter_loggers, check_logger_resource, logger_levels, validate_logger_alter
-from ottla.broker.config.resources import validate_client_metrics_alter, validate_group_alter
-from ottla.protocol.config_def import AlterOperation, ConfigOperation
+from ottla.config.broker_config import BrokerConfig
+from ottla.config.config_def import AlterOperation, ConfigOperation
+from ottla.config.load import standalone_profile
+from ottla.config.loggers import (
+    alter_loggers,
+    check_logger_resource,
+    logger_levels,
+    validate_logger_alter,
+)
+from ottla.config.resources import validate_client_metrics_alter, validate_group_alter
 from ottla.protocol.errors import InvalidConfig, InvalidRequest, KafkaError
 
 
@@ -82,7 +87,8 @@ def logger():
     (ConfigOperation("root", SET, "WARN"),                 None, None),
     (ConfigOperation("root", DELETE, None),                "root logger is not allowed", InvalidRequest),
     (ConfigOperation("broker.nowhere", SET, "DEBUG"),      "broker.nowhere does not exist", InvalidConfig),
-    (ConfigOperation("broker.test.level", SET, "LOUD"),    "one of DEBUG, ERROR, FATAL, INFO, TRACE, WARN", InvalidConfig),
+    (ConfigOperation("broker.test.level", SET, "LOUD"),
+     "one of DEBUG, ERROR, FATAL, INFO, TRACE, WARN", InvalidConfig),
     (ConfigOperation("broker.test.level", APPEND, "INFO"), "APPEND operation is not allowed", InvalidRequest),
 ])  # fmt: skip
 def test_what_may_be_done_to_a_level(operation, refused, error):

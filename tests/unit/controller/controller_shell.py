@@ -12,18 +12,18 @@ from controller_support import CLUSTER_ID, directory
 
 from ottla.controller import activation
 from ottla.controller.controller import Controller
-from ottla.controller.metadata.log_cleaning import MetadataLogSettings
+from ottla.controller.metadata_log.log_cleaning import MetadataLogSettings
 from ottla.controller.quorum.listeners import Listeners
 from ottla.controller.quorum.raft_client import RaftClient
 from ottla.controller.raft.types import Address, LeaderAndEpoch, OffsetAndEpoch, RaftSettings
 from ottla.controller.settings import ControllerSettings
+from ottla.metadata import records as r
+from ottla.metadata.image import MetadataImage
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from ottla.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature
 from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from ottla.protocol.metadata import records as r
-from ottla.protocol.metadata.image import MetadataImage
 from ottla.runtime import Pool
 from ottla.storage.files import Files
 from tests.harness.loop_turns import loop_turns
@@ -128,7 +128,9 @@ class Shell:
         return asyncio.get_running_loop().call_later(10**6, lambda: None)
 
     async def ring(self) -> None:
-        """Let the timer of the sessions ring that was set last; its decision is made then, unless another one is being made."""
+        """Let the timer of the sessions ring that was set last; its decision is made then, unless another one
+        is being made.
+        """
         next(callback for delay_s, callback in reversed(self.timers) if delay_s == 9 / 8)()
         await asyncio.sleep(0)
 

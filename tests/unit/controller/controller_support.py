@@ -9,14 +9,18 @@ from ottla.controller.partitions.topics import create_topics
 from ottla.controller.result import Result
 from ottla.controller.settings import ConfigValidators, ControllerSettings
 from ottla.controller.state import ClusterState
-from ottla.protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
-from ottla.protocol.metadata.image import PartitionImage
-from ottla.protocol.metadata.records import (
+from ottla.metadata.image import PartitionImage
+from ottla.metadata.records import (
     BrokerRegistrationChangeRecord,
     ConfigRecord,
     FeatureLevelRecord,
     MetadataRecord,
     RegisterBrokerRecord,
+)
+from ottla.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreateTopicsRequest,
 )
 
 CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAw"

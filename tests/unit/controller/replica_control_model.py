@@ -18,6 +18,8 @@ from ottla.controller.partitions import leader_balancing
 from ottla.controller.partitions.alter_partition import alter_partition
 from ottla.controller.partitions.elect_leaders import elect_leaders
 from ottla.controller.partitions.reassignments import alter_partition_reassignments
+from ottla.metadata.image import LeaderRecoveryState, PartitionImage
+from ottla.metadata.records import MetadataRecord, PartitionChangeRecord
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.local_log import LocalLogState
 from ottla.protocol.messages.alter_partition import (
@@ -40,8 +42,6 @@ from ottla.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from ottla.protocol.metadata.image import LeaderRecoveryState, PartitionImage
-from ottla.protocol.metadata.records import MetadataRecord, PartitionChangeRecord
 
 BROKERS = (1, 2, 3, 4)
 ASSIGNMENTS = ([1, 2, 3], [2, 3, 4])

@@ -12,11 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.controller.acls import create_acls, delete_acls, describe_acls
-from ottla.protocol.errors import ErrorCode, InvalidRequest, PolicyViolation, SecurityDisabled
-from ottla.protocol.messages.create_acls import AclCreation, CreateAclsRequest
-from ottla.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest, DeleteAclsResponse
-from ottla.protocol.messages.describe_acls import DescribeAclsRequest
-from ottla.protocol.metadata.acls import (
+from ottla.metadata.acls import (
     AclFilter,
     AclOperation,
     AclPermissionType,
@@ -24,7 +20,11 @@ from ottla.protocol.metadata.acls import (
     ResourceType,
     describe,
 )
-from ottla.protocol.metadata.records import AccessControlEntryRecord
+from ottla.metadata.records import AccessControlEntryRecord
+from ottla.protocol.errors import ErrorCode, InvalidRequest, PolicyViolation, SecurityDisabled
+from ottla.protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from ottla.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest, DeleteAclsResponse
+from ottla.protocol.messages.describe_acls import DescribeAclsRequest
 from ottla.protocol.refusals import refuse
 
 AUTHORIZER = {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}

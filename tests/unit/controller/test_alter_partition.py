@@ -7,6 +7,7 @@ import pytest
 from controller_support import Machine, directory
 
 from ottla.controller.partitions.alter_partition import alter_partition
+from ottla.metadata.records import BrokerRegistrationChangeRecord, PartitionChangeRecord
 from ottla.protocol.errors import ErrorCode, StaleBrokerEpoch
 from ottla.protocol.local_log import LocalLogState, ReplicaLocalLog
 from ottla.protocol.messages.alter_partition import (
@@ -16,7 +17,6 @@ from ottla.protocol.messages.alter_partition import (
     PartitionDataResponse,
     TopicData,
 )
-from ottla.protocol.metadata.records import BrokerRegistrationChangeRecord, PartitionChangeRecord
 
 
 def machine_with(*replicas: int, brokers: tuple[int, ...] = (1, 2, 3, 4), **options: Any) -> Machine:
@@ -109,13 +109,13 @@ KNOWN = {1: ONE, 2: TWO}
 
 @pytest.mark.parametrize(("before", "isr", "logs", "after"), [
     # isr before, isr requested, reported                    known then
-    ((1, 2),    (1, 2),    {},                               KNOWN),                # by a leader that does not report them
+    ((1, 2),    (1, 2),    {},                               KNOWN),                # a leader that reports none
     ((1, 2),    (1, 2),    {1: ONE, 2: TEN},                 {1: ONE, 2: TEN}),
     ((1, 2),    (1, 2),    {2: TEN},                         {1: ONE, 2: TEN}),
     ((1, 2),    (1, 2, 3), {1: ONE, 2: TWO, 3: TEN},         {1: ONE, 2: TWO, 3: TEN}),
     ((1, 2),    (1, 2, 3), {1: ONE, 2: TWO},                 KNOWN),                # 3 is unknown
     ((1, 2, 3), (1, 3),    {1: TEN},                         {1: TEN, 2: TWO}),     # 2 may be of the ELR
-    ((1, 3),    (1, 2, 3), {1: ONE},                         {1: ONE}),             # 2 joins: what it was is out of date
+    ((1, 3),    (1, 2, 3), {1: ONE},                         {1: ONE}),             # 2 joins: what it was is outdated
     ((1, 3),    (1, 2, 3), {1: ONE, 2: TEN},                 {1: ONE, 2: TEN}),
     ((1,),      (1, 2),    {1: local(0), 2: local(0)},       {1: local(0), 2: local(0)}),
 ])  # fmt: skip

@@ -13,6 +13,8 @@ from ottla.controller import producer_ids
 from ottla.controller.kraft_version import FixedKraftVersion
 from ottla.controller.membership import brokers
 from ottla.controller.state import ClusterState
+from ottla.metadata.image import Endpoint
+from ottla.metadata.records import PartitionChangeRecord
 from ottla.protocol.errors import (
     BrokerIdNotRegistered,
     DuplicateBrokerRegistration,
@@ -27,8 +29,6 @@ from ottla.protocol.messages.allocate_producer_ids import AllocateProducerIdsReq
 from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from ottla.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
 from ottla.protocol.messages.unregister_broker import UnregisterBrokerRequest
-from ottla.protocol.metadata.image import Endpoint
-from ottla.protocol.metadata.records import PartitionChangeRecord
 
 FEATURES = {"metadata.version": (7, 30), "eligible.leader.replicas.version": (0, 1)}
 

@@ -15,23 +15,23 @@ from ottla.controller.membership import brokers
 from ottla.controller.partitions import draft, leader_and_isr_updates, partition_change
 from ottla.controller.partitions.draft import AlikeChanges, Draft
 from ottla.controller.partitions.elect_leaders import ElectionType, elect_leader, election_changes
-from ottla.protocol import steps
-from ottla.protocol.errors import KafkaError
-from ottla.protocol.local_log import LocalLog
-from ottla.protocol.metadata.image import (
+from ottla.metadata.image import (
     DIRECTORY_LOST,
     DIRECTORY_UNASSIGNED,
     LeaderRecoveryState,
     PartitionImage,
     TopicImage,
 )
-from ottla.protocol.metadata.records import PartitionChangeRecord
+from ottla.metadata.records import PartitionChangeRecord
+from ottla.protocol import steps
+from ottla.protocol.errors import KafkaError
+from ottla.protocol.local_log import LocalLog
 
 BROKERS = (1, 2, 3)
 
 
-#: Fields after the ELRs, by which partitions differ that are otherwise the same: replicas that are added, or removed, the
-#: state of the leader's recovery, and local logs of which the last replica's begins first.
+#: Fields after the ELRs, by which partitions differ that are otherwise the same: replicas that are added, or
+#: removed, the state of the leader's recovery, and local logs of which the last replica's begins first.
 REST: tuple[dict[str, Any], ...] = (
     {},
     {"adding_replicas": (3,)},

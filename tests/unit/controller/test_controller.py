@@ -17,14 +17,17 @@ from ottla.controller.api import CONTROLLER_APIS
 from ottla.controller.controller import InvalidMetadata
 from ottla.controller.features import DEFAULT_LEVELS
 from ottla.controller.formatting import bootstrap_records
-from ottla.controller.metadata import new_batches, quorum_state, snapshots
-from ottla.controller.metadata.log import MetadataLog
-from ottla.controller.metadata.log_cleaning import MAX_BATCH_BYTES
-from ottla.controller.metadata.new_batches import MAX_RECORDS_PER_BATCH
+from ottla.controller.metadata_log import new_batches, quorum_state, snapshots
+from ottla.controller.metadata_log.log import MetadataLog
+from ottla.controller.metadata_log.log_cleaning import MAX_BATCH_BYTES
+from ottla.controller.metadata_log.new_batches import MAX_RECORDS_PER_BATCH
 from ottla.controller.raft.machine import Raft
 from ottla.controller.raft.types import Address, ReplicaKey, VersionRange
 from ottla.controller.raft.voters import Voter, VoterSet
 from ottla.controller.result import Result
+from ottla.metadata import records as r
+from ottla.metadata.frame import encode_record
+from ottla.metadata.image import ConfigResource, ConfigResourceType, MetadataImage
 from ottla.protocol.api_keys import KAFKA_VERSIONS, ApiKey
 from ottla.protocol.codec import encode_response
 from ottla.protocol.errors import (
@@ -41,9 +44,6 @@ from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRe
 from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
 from ottla.protocol.messages.metadata import MetadataRequest
 from ottla.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
-from ottla.protocol.metadata import records as r
-from ottla.protocol.metadata.frame import encode_record
-from ottla.protocol.metadata.image import ConfigResource, ConfigResourceType, MetadataImage
 from ottla.protocol.records.builder import build_batch, simple_records
 from ottla.storage.appending import AppendOrigin
 from ottla.storage.files import Files
@@ -122,7 +122,8 @@ async def test_what_the_image_lacks_is_built_by_the_new_active_controller(shell:
     await shell.stop()
     again = await shell.start()
     assert (await create(again, "a_b")).topics[0].error_code == ErrorCode.invalid_topic_exception
-    # The offset of the registration is not known: a broker that has read the log as of this controller's activation has read it.
+    # The offset of the registration is not known: a broker that has read the log as of this controller's
+    # activation has read it.
     (broker,) = again.image.brokers.values()
     for behind, is_caught_up in ((2, False), (1, True)):
         offset = shell.quorum.applied_offset - behind

@@ -5,14 +5,11 @@ from collections.abc import Mapping
 import pytest
 from controller_support import Machine
 
+from ottla.config.config_def import AlterOperation, ConfigKey, ConfigType
 from ottla.controller.configs import alter, incremental_alter
 from ottla.controller.settings import ConfigValidators
-from ottla.protocol.config_def import AlterOperation, ConfigKey, ConfigType
-from ottla.protocol.errors import ErrorCode, InvalidConfig, PolicyViolation
-from ottla.protocol.messages import alter_configs as old
-from ottla.protocol.messages import incremental_alter_configs as new
-from ottla.protocol.metadata.image import ConfigResource, ConfigResourceType
-from ottla.protocol.metadata.records import (
+from ottla.metadata.image import ConfigResource, ConfigResourceType
+from ottla.metadata.records import (
     BeginTransactionRecord,
     ClearElrRecord,
     ConfigRecord,
@@ -20,6 +17,9 @@ from ottla.protocol.metadata.records import (
     PartitionChangeRecord,
     RegisterControllerRecord,
 )
+from ottla.protocol.errors import ErrorCode, InvalidConfig, PolicyViolation
+from ottla.protocol.messages import alter_configs as old
+from ottla.protocol.messages import incremental_alter_configs as new
 from ottla.protocol.refusals import refuse
 
 SET, DELETE, APPEND, SUBTRACT = AlterOperation

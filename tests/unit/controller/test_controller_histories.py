@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from ottla.controller.membership import brokers
 from ottla.controller.partitions.topics import create_topics, delete_topics
+from ottla.metadata.image import MetadataImage, PartitionImage
 from ottla.protocol.errors import DuplicateBrokerRegistration
 from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from ottla.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature
 from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from ottla.protocol.metadata.image import MetadataImage, PartitionImage
 
 BROKERS = (1, 2, 3)
 

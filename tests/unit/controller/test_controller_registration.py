@@ -11,14 +11,14 @@ from controller_support import CLUSTER_ID
 from ottla.controller.membership.controller_registration import ControllerRegistration
 from ottla.controller.raft.types import OffsetAndEpoch
 from ottla.controller.settings import ControllerSettings
+from ottla.metadata import records as r
+from ottla.metadata.image import Endpoint
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode, NotController
 from ottla.protocol.messages.controller_registration import (
     ControllerRegistrationRequest,
     ControllerRegistrationResponse,
 )
-from ottla.protocol.metadata import records as r
-from ottla.protocol.metadata.image import Endpoint
 
 ME = UUID(int=42)
 LISTENERS = {"CONTROLLER": Endpoint("127.0.0.1", 9093, 0)}

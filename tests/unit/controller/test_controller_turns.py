@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from controller_shell import Shell, create, follow, join, lose_the_leadership
 
-from ottla.controller.metadata.new_batches import batches_of
+from ottla.controller.metadata_log.new_batches import batches_of
 from ottla.controller.state import ClusterState
+from ottla.metadata import records as r
+from ottla.metadata.image import InvalidMetadata
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode, NotController
 from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
-from ottla.protocol.metadata import records as r
-from ottla.protocol.metadata.image import InvalidMetadata
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ async def turns_until(condition: Callable[[], bool]) -> int:
 @pytest.fixture
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten records in a turn, or ten partitions that a registration scans."""
-    monkeypatch.setattr("ottla.controller.metadata.new_batches.RECORDS_OF_STEP", 10)
+    monkeypatch.setattr("ottla.controller.metadata_log.new_batches.RECORDS_OF_STEP", 10)
     monkeypatch.setattr("ottla.controller.partitions.leader_and_isr_updates.PARTITIONS_OF_STEP", 10)
     monkeypatch.setattr("ottla.runtime.turns.MAX_STEPS", 1)
 
@@ -223,7 +223,7 @@ async def test_a_large_decision_is_made_again_if_raft_has_appended_in_between(
 async def test_a_registration_scans_the_partitions_in_turns_and_nothing_is_decided_in_between(
     shell: Shell, is_log_longer: bool
 ):
-    """Its few records are of one moment, and its epoch is the offset of the first, also if Raft has appended meanwhile."""
+    """Its few records are of one moment; its epoch is the offset of the first, also if Raft has appended meanwhile."""
     controller = await shell.start()
     epoch = await join(controller)
     await create(controller, "t", 1000)
@@ -265,7 +265,9 @@ async def test_a_large_decision_of_a_controller_that_is_deposed_in_between_is_fo
 
 
 async def test_requests_are_decided_in_the_order_of_arrival(shell: Shell, monkeypatch: pytest.MonkeyPatch):
-    """A small one that waits behind a large one is not overtaken by those that arrive in the turn in which that one ends."""
+    """A small one that waits behind a large one is not overtaken by those that arrive in the turn in which
+    that one ends.
+    """
     controller = await shell.start()
     await join(controller)
     decided: list[str] = []

@@ -6,9 +6,9 @@ import pytest
 from controller_support import Machine
 
 from ottla.controller.membership.controllers import register_controller
+from ottla.metadata.image import ControllerImage, Endpoint
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.controller_registration import ControllerRegistrationRequest, Feature, Listener
-from ottla.protocol.metadata.image import ControllerImage, Endpoint
 from ottla.protocol.refusals import refuse
 
 LISTENER = Listener(name="CONTROLLER", host="c2", port=9093, security_protocol=3)

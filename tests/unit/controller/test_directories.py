@@ -8,6 +8,8 @@ from controller_support import Machine, directory
 
 from ottla.controller.membership import brokers
 from ottla.controller.partitions.directory_assignment import assign_replicas
+from ottla.metadata.image import DIRECTORY_LOST, DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED
+from ottla.metadata.records import BrokerRegistrationChangeRecord, PartitionChangeRecord
 from ottla.protocol.errors import ErrorCode, StaleBrokerEpoch, UnsupportedVersion
 from ottla.protocol.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
@@ -16,8 +18,6 @@ from ottla.protocol.messages.assign_replicas_to_dirs import (
     TopicData,
 )
 from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
-from ottla.protocol.metadata.image import DIRECTORY_LOST, DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED
-from ottla.protocol.metadata.records import BrokerRegistrationChangeRecord, PartitionChangeRecord
 
 SECOND = UUID(int=5000)  # another directory of broker 1
 

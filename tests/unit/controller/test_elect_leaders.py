@@ -7,10 +7,10 @@ from controller_support import Machine
 
 from ottla.controller.partitions import leader_balancing
 from ottla.controller.partitions.elect_leaders import elect_leaders
+from ottla.metadata.image import LeaderRecoveryState
+from ottla.metadata.records import BrokerRegistrationChangeRecord, PartitionChangeRecord
 from ottla.protocol.errors import ErrorCode, InvalidRequest, PolicyViolation
 from ottla.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
-from ottla.protocol.metadata.image import LeaderRecoveryState
-from ottla.protocol.metadata.records import BrokerRegistrationChangeRecord, PartitionChangeRecord
 
 PREFERRED, UNCLEAN = 0, 1
 

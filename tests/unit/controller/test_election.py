@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.broker.commands.partitions.description import Description, Replica, ReplicaLog, TopicSettings
-from ottla.broker.commands.partitions.leadership import preferred_election
+from ottla.broker.cli.partitions.description import Description, Replica, ReplicaLog, TopicSettings
+from ottla.broker.cli.partitions.leadership import preferred_election
 from ottla.controller.partitions.leader_election import Elected, Election, elect
 from ottla.controller.partitions.partition_change import ElectionRules, partition_change
+from ottla.metadata.image import LeaderRecoveryState, MetadataImage, PartitionImage
+from ottla.metadata.leader_preference import NO_PREFERENCE, LeaderPreference, preference_order
+from ottla.metadata.records import PartitionChangeRecord
 from ottla.protocol.local_log import LocalLog
-from ottla.protocol.metadata.image import LeaderRecoveryState, MetadataImage, PartitionImage
-from ottla.protocol.metadata.leader_preference import NO_PREFERENCE, LeaderPreference, preference_order
-from ottla.protocol.metadata.records import PartitionChangeRecord
 from ottla.protocol.types import TopicPartition
 
 P, O, U = Election.PREFERRED, Election.ONLINE, Election.UNCLEAN

@@ -4,11 +4,9 @@ import pytest
 from controller_support import ELR, Machine
 
 from ottla.controller.features import MOST_UPDATES, update_features
-from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest, UpdateFeaturesResponse
-from ottla.protocol.metadata.features import METADATA_VERSIONS, UNDERSTOOD_FEATURES, claimed_features
-from ottla.protocol.metadata.image import ConfigResource, ConfigResourceType
-from ottla.protocol.metadata.records import (
+from ottla.metadata.features import METADATA_VERSIONS, UNDERSTOOD_FEATURES, claimed_features
+from ottla.metadata.image import ConfigResource, ConfigResourceType
+from ottla.metadata.records import (
     BrokerFeature,
     ConfigRecord,
     ControllerFeature,
@@ -16,6 +14,12 @@ from ottla.protocol.metadata.records import (
     NoOpRecord,
     RegisterBrokerRecord,
     RegisterControllerRecord,
+)
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.update_features import (
+    FeatureUpdateKey,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
 )
 from ottla.protocol.refusals import refuse
 

@@ -16,9 +16,9 @@ from ottla.controller.formatting import (
     metadata_version_of,
     parse_scram,
 )
-from ottla.protocol.metadata.features import ELR_VERSION as ELR
-from ottla.protocol.metadata.features import METADATA_VERSIONS, SERVED_FEATURES
-from ottla.protocol.metadata.records import FeatureLevelRecord, UserScramCredentialRecord
+from ottla.metadata.features import ELR_VERSION as ELR
+from ottla.metadata.features import METADATA_VERSIONS, SERVED_FEATURES
+from ottla.metadata.records import FeatureLevelRecord, UserScramCredentialRecord
 
 SALT = b"\x01" * 20
 

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.controller.metadata.image_records import UnwritableMetadata, records_of
-from ottla.controller.metadata.record_versions import version_of
+from ottla.controller.metadata_log.image_records import UnwritableMetadata, records_of
+from ottla.controller.metadata_log.record_versions import version_of
+from ottla.metadata import records as r
+from ottla.metadata.frame import decode_record, encode_record
+from ottla.metadata.image import DIRECTORY_MIGRATING, InvalidMetadata, MetadataImage
+from ottla.metadata.image_delta import difference
 from ottla.protocol.local_log import LocalLogState, ReplicaLocalLog
-from ottla.protocol.metadata import records as r
-from ottla.protocol.metadata.frame import decode_record, encode_record
-from ottla.protocol.metadata.image import DIRECTORY_MIGRATING, InvalidMetadata, MetadataImage
-from ottla.protocol.metadata.image_delta import difference
 
 LATEST = 30
 NAMES = ("a", "b", "c.d", "_-9")

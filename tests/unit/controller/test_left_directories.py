@@ -1,4 +1,6 @@
-"""Log directories that a broker does not register any more: its replicas there have no records, however clean the stop was."""
+"""Log directories that a broker does not register any more: its replicas there have no records, however clean
+the stop was.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,6 +13,13 @@ from ottla.controller.membership import brokers
 from ottla.controller.partitions.alter_partition import alter_partition
 from ottla.controller.partitions.directory_assignment import assign_replicas
 from ottla.controller.partitions.elect_leaders import elect_leaders
+from ottla.metadata.image import (
+    DIRECTORY_LOST,
+    DIRECTORY_MIGRATING,
+    DIRECTORY_UNASSIGNED,
+    LeaderRecoveryState,
+)
+from ottla.metadata.records import BrokerRegistrationChangeRecord, PartitionChangeRecord
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.alter_partition import AlterPartitionRequest, BrokerState, TopicData
 from ottla.protocol.messages.alter_partition import PartitionData as AlteredPartition
@@ -23,13 +32,6 @@ from ottla.protocol.messages.assign_replicas_to_dirs import TopicData as Assigne
 from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from ottla.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature
 from ottla.protocol.messages.elect_leaders import ElectLeadersRequest, PartitionResult, TopicPartitions
-from ottla.protocol.metadata.image import (
-    DIRECTORY_LOST,
-    DIRECTORY_MIGRATING,
-    DIRECTORY_UNASSIGNED,
-    LeaderRecoveryState,
-)
-from ottla.protocol.metadata.records import BrokerRegistrationChangeRecord, PartitionChangeRecord
 
 A, B, NEW = directory(2), UUID(int=5000), UUID(int=5001)  # of broker 2
 STRANDED = pytest.mark.logs("was registered without log directory")
@@ -215,7 +217,9 @@ def test_an_operator_gives_the_records_up(elr: bool):
 def test_an_unclean_election_of_all_partitions_leaves_those_whose_directory_is_away(
     elr: bool, other: int | None
 ):
-    """KIP-460: the operator may think of others; neither an empty log nor one that was not in sync takes the place of this one."""
+    """KIP-460: the operator may think of others; neither an empty log nor one that was not in sync takes the
+    place of this one.
+    """
     cluster = Cluster(*(2, *([other] if other else ())), elr=elr, min_isr=1)
     if other:
         cluster.stop(1)

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from controller_shell import Follower, Shell
 
-from ottla.controller.metadata.new_batches import batches_of
+from ottla.controller.metadata_log.new_batches import batches_of
 from ottla.controller.quorum.listener_dispatch import ListenerDispatcher
 from ottla.controller.quorum.listeners import Listeners
-from ottla.protocol.metadata import records as r
+from ottla.metadata import records as r
 
 RECORDS_COUNT = 300
 

@@ -7,19 +7,19 @@ from uuid import UUID
 
 import pytest
 
-from ottla.controller.metadata import snapshots
-from ottla.controller.metadata.log import MetadataLog
-from ottla.controller.metadata.log_cleaning import DELETE_DELAY_MS, MetadataLogSettings, SnapshotTrigger
-from ottla.controller.metadata.new_batches import NewBatch, batches_of
+from ottla.controller.metadata_log import snapshots
+from ottla.controller.metadata_log.log import MetadataLog
+from ottla.controller.metadata_log.log_cleaning import DELETE_DELAY_MS, MetadataLogSettings, SnapshotTrigger
+from ottla.controller.metadata_log.new_batches import NewBatch, batches_of
 from ottla.controller.raft.log import Diverging, NeedsSnapshot, Valid
 from ottla.controller.raft.types import OffsetAndEpoch
+from ottla.metadata import records as r
+from ottla.metadata.frame import UnknownMetadataRecord
+from ottla.metadata.image import InvalidMetadata, MetadataImage
 from ottla.protocol.errors import CorruptMessage, KafkaError, KafkaStorageError
 from ottla.protocol.messages.k_raft_version_record import KRaftVersionRecord
 from ottla.protocol.messages.leader_change_message import LeaderChangeMessage
 from ottla.protocol.messages.voters_record import Voter, VotersRecord
-from ottla.protocol.metadata import records as r
-from ottla.protocol.metadata.frame import UnknownMetadataRecord
-from ottla.protocol.metadata.image import InvalidMetadata, MetadataImage
 from ottla.protocol.records.builder import build_batch
 from ottla.protocol.records.control import control_key
 from ottla.protocol.records.record import Record

@@ -7,9 +7,9 @@ from uuid import UUID
 
 import pytest
 
-from ottla.controller.metadata import quorum_state
-from ottla.controller.metadata.quorum_state import FILE_NAME, ElectionState
-from ottla.protocol.metadata.image import InvalidMetadata
+from ottla.controller.metadata_log import quorum_state
+from ottla.controller.metadata_log.quorum_state import FILE_NAME, ElectionState
+from ottla.metadata.image import InvalidMetadata
 from tests.harness.faulty_files import FaultyFiles, Loss
 
 HOME = Path("/log")
@@ -68,7 +68,11 @@ def test_kafkas_fields_in_kafkas_order(files, state, fields):
 
 
 def test_what_kafka_writes_is_read(files):
-    put(files, b'{"leaderId":-1,"leaderEpoch":0,"votedId":-1,"currentVoters":null,"clusterId":"","appliedOffset":0,"data_version":0}')  # fmt: skip
+    put(
+        files,
+        b'{"leaderId":-1,"leaderEpoch":0,"votedId":-1,"currentVoters":null,"clusterId":"","appliedOffset":0,'
+        b'"data_version":0}',
+    )
     assert quorum_state.read(HOME, files) == ElectionState(leader_epoch=0, leader_id=None, kraft_version=0)
 
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.controller.quotas import alter_client_quotas
+from ottla.metadata.client_quotas import QuotaFilter, describe
 from ottla.protocol.errors import ErrorCode, KafkaError, PolicyViolation
 from ottla.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -20,7 +21,6 @@ from ottla.protocol.messages.alter_client_quotas import (
     OpData,
 )
 from ottla.protocol.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
-from ottla.protocol.metadata.client_quotas import QuotaFilter, describe
 from ottla.protocol.refusals import refuse
 
 
@@ -88,8 +88,10 @@ def test_entities():
         ((("group", "g"),), RATE, 1.0, "Unhandled client quota entity type: group"),
         ((("user", ""),), RATE, 1.0, "Empty user not supported"),
         ((("ip", ""),), RATE, 1.0, "Empty ip not supported"),
-        ((("ip", "no.such.host"),), "connection_creation_rate", 1.0, "no.such.host is not a valid IP or resolvable host."),
-        ((("ip", "1.2.3.4"), ("user", "u")), RATE, 1.0, "Invalid quota entity combination, IP entity shouldnot be combined with User or ClientId"),
+        ((("ip", "no.such.host"),), "connection_creation_rate", 1.0,
+         "no.such.host is not a valid IP or resolvable host."),
+        ((("ip", "1.2.3.4"), ("user", "u")), RATE, 1.0,
+         "Invalid quota entity combination, IP entity shouldnot be combined with User or ClientId"),
         ((("ip", "1.2.3.4"),), RATE, 1.0, f"Invalid configuration key {RATE}"),
         (ALICE, "connection_creation_rate", 1.0, "Invalid configuration key connection_creation_rate"),
         (ALICE, "", 1.0, "Invalid configuration key "),
@@ -103,7 +105,8 @@ def test_entities():
         (ALICE, RATE, 1.0000001, None),
         (ALICE, "request_percentage", 0.001, None),
         (ALICE, "controller_mutation_rate", 1e300, None),
-        ((("ip", None),), "connection_creation_rate", 2.0**31, "Proposed value for connection_creation_rate is too large for an INT."),
+        ((("ip", None),), "connection_creation_rate", 2.0**31,
+         "Proposed value for connection_creation_rate is too large for an INT."),
         ((("ip", None),), "connection_creation_rate", 2.0**31 - 1, None),
     ],
 )  # fmt: skip

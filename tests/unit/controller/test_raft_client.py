@@ -9,17 +9,17 @@ from uuid import UUID
 import pytest
 from controller_shell import Follower, Shell, create, follow, join
 
-from ottla.controller.metadata import snapshots
-from ottla.controller.metadata.log_cleaning import CLEAN_INTERVAL_MS, MetadataLogSettings
-from ottla.controller.metadata.new_batches import batches_of
+from ottla.controller.metadata_log import snapshots
+from ottla.controller.metadata_log.log_cleaning import CLEAN_INTERVAL_MS, MetadataLogSettings
+from ottla.controller.metadata_log.new_batches import batches_of
 from ottla.controller.quorum.snapshot_generator import SnapshotGenerator
 from ottla.controller.raft.effects import Send
 from ottla.controller.raft.types import Address, LeaderAndEpoch
+from ottla.metadata import records as r
+from ottla.metadata.image import InvalidMetadata
 from ottla.protocol.errors import NotController, UnsupportedVersion
 from ottla.protocol.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
 from ottla.protocol.messages.vote import VoteRequest
-from ottla.protocol.metadata import records as r
-from ottla.protocol.metadata.image import InvalidMetadata
 
 
 @pytest.fixture
@@ -89,7 +89,8 @@ async def test_what_is_appended_beyond_the_bound_is_read_from_the_log(
     shell.blocked.append(event)
     append(shell, topic(1))
     monkeypatch.setattr(
-        "ottla.controller.quorum.listener_dispatch.MAX_APPENDED_BYTES", shell.quorum._dispatcher._appended_bytes
+        "ottla.controller.quorum.listener_dispatch.MAX_APPENDED_BYTES",
+        shell.quorum._dispatcher._appended_bytes,
     )
     for number in range(2, 6):
         append(shell, topic(number))

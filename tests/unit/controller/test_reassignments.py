@@ -8,7 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.controller.partitions.partition_change import maybe_complete_reassignment
-from ottla.controller.partitions.reassignments import alter_partition_reassignments, list_partition_reassignments
+from ottla.controller.partitions.reassignments import (
+    alter_partition_reassignments,
+    list_partition_reassignments,
+)
+from ottla.metadata.image import DIRECTORY_MIGRATING, PartitionImage
+from ottla.metadata.records import BrokerRegistrationChangeRecord, PartitionChangeRecord
 from ottla.protocol.errors import ErrorCode, PolicyViolation
 from ottla.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -19,8 +24,6 @@ from ottla.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
 )
-from ottla.protocol.metadata.image import DIRECTORY_MIGRATING, PartitionImage
-from ottla.protocol.metadata.records import BrokerRegistrationChangeRecord, PartitionChangeRecord
 
 
 def request(

@@ -5,9 +5,9 @@ from uuid import UUID
 
 import pytest
 
-from ottla.controller.metadata.record_versions import version_of
-from ottla.protocol.metadata import records as r
-from ottla.protocol.metadata.features import METADATA_VERSIONS
+from ottla.controller.metadata_log.record_versions import version_of
+from ottla.metadata import records as r
+from ottla.metadata.features import METADATA_VERSIONS
 
 TYPES = [
     kind

@@ -12,14 +12,23 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from replica_control_model import BROKERS, PARTITIONS, Cluster
 
-from ottla.controller.partitions import alter_partition, leader_and_isr_updates, leader_election, partition_change
+from ottla.controller.partitions import (
+    alter_partition,
+    leader_and_isr_updates,
+    leader_election,
+    partition_change,
+)
 from ottla.controller.partitions.alter_partition import _check, _check_members, _local_logs
 from ottla.controller.partitions.draft import Draft
-from ottla.controller.partitions.partition_change import ElectionRules, _target_elr, maybe_complete_reassignment
+from ottla.controller.partitions.partition_change import (
+    ElectionRules,
+    _target_elr,
+    maybe_complete_reassignment,
+)
+from ottla.metadata.image import PartitionImage
 from ottla.protocol.error_code import ErrorCode
 from ottla.protocol.local_log import LocalLogs
 from ottla.protocol.messages.alter_partition import BrokerState, PartitionData
-from ottla.protocol.metadata.image import PartitionImage
 
 a_broker = st.sampled_from(BROKERS)
 a_partition = st.sampled_from(PARTITIONS)

@@ -113,7 +113,8 @@ def test_the_longer_hash():
         ([remove("known"), upsert("known")], ErrorCode.duplicate_resource, TWICE),
         ([remove("known"), remove("known")], ErrorCode.duplicate_resource, TWICE),
         # The first error is returned.
-        ([remove("a"), upsert("a")], ErrorCode.resource_not_found, "Attempt to delete a user credential that does not exist"),
+        ([remove("a"), upsert("a")], ErrorCode.resource_not_found,
+         "Attempt to delete a user credential that does not exist"),
         ([upsert("a"), upsert("a", 9)], ErrorCode.duplicate_resource, TWICE),
         ([upsert("a"), upsert("a"), upsert("a")], ErrorCode.duplicate_resource, TWICE),
     ],

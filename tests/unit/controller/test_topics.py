@@ -6,10 +6,18 @@ from uuid import UUID
 import pytest
 from controller_support import Machine, directory
 
+from ottla.config.config_def import ConfigSource
 from ottla.controller.partitions import assignments
 from ottla.controller.partitions.create_partitions import create_partitions
 from ottla.controller.partitions.topics import create_topics, delete_topics
-from ottla.protocol.config_def import ConfigSource
+from ottla.metadata.image import DIRECTORY_UNASSIGNED
+from ottla.metadata.records import (
+    BrokerRegistrationChangeRecord,
+    ConfigRecord,
+    PartitionRecord,
+    RegisterBrokerRecord,
+    TopicRecord,
+)
 from ottla.protocol.errors import ErrorCode, PolicyViolation, TopicDeletionDisabled
 from ottla.protocol.messages.create_partitions import (
     CreatePartitionsAssignment,
@@ -23,14 +31,6 @@ from ottla.protocol.messages.create_topics import (
     CreateTopicsRequest,
 )
 from ottla.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from ottla.protocol.metadata.image import DIRECTORY_UNASSIGNED
-from ottla.protocol.metadata.records import (
-    BrokerRegistrationChangeRecord,
-    ConfigRecord,
-    PartitionRecord,
-    RegisterBrokerRecord,
-    TopicRecord,
-)
 
 
 def topic(

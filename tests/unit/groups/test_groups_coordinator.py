@@ -505,7 +505,9 @@ def test_offsets_of_a_deleted_topic_go():
 
 @pytest.mark.parametrize("has_new_log", [True, False])
 def test_offsets_of_a_topic_that_was_deleted_without_a_coordinator_are_not_those_of_its_namesake(has_new_log):
-    """The broker loads the partition after the deletion, or continues an earlier replay: no deletion is reported to it."""
+    """The broker loads the partition after the deletion, or continues an earlier replay: no deletion is
+    reported to it.
+    """
     by_name = [OffsetFetchRequestTopics(name="t", partition_indexes=[0])]
 
     async def story(world):

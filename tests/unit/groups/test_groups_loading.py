@@ -117,7 +117,9 @@ def test_partitions_are_loaded_one_after_the_other():
 
 @pytest.mark.parametrize("turns_before", [1, 3, 6])
 def test_an_interrupted_load_resumes_where_it_stopped(monkeypatch, turns_before):
-    """A broker that is fenced for a moment leads again in the next epoch; with nothing kept it never gets to the end."""
+    """A broker that is fenced for a moment leads again in the next epoch; with nothing kept it never gets to
+    the end.
+    """
     log = offsets_log(batches=200, records_a_batch=25)
     asked = []
     read = MemoryReplica.read_for_replay
@@ -190,7 +192,9 @@ def test_a_log_that_has_changed_meanwhile_is_read_from_its_start():
 
 @pytest.mark.parametrize("is_replaced", [False, True])
 def test_what_was_read_of_a_truncated_batch_is_dropped(is_replaced):
-    """The load is broken off within a batch that no other replica has: the next leader has other records there, or none."""
+    """The load is broken off within a batch that no other replica has: the next leader has other records
+    there, or none.
+    """
     log = offsets_log(batches=2, records_a_batch=5_000)
     own = log.batches[PARTITION]
     others = offsets_log(batches=1, records_a_batch=5_000, keys=1).batches[PARTITION][0]

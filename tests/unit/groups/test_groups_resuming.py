@@ -1,4 +1,6 @@
-"""Whatever happens to a partition's log between two leaderships, its coordinator knows what the log says, and no more."""
+"""Whatever happens to a partition's log between two leaderships, its coordinator knows what the log says, and
+no more.
+"""
 
 import asyncio
 from collections import deque

@@ -1,4 +1,4 @@
-"""No turn of the loop is long while partitions with much in them are loaded, cleaned up and unloaded. On the real loop."""
+"""No turn of the real loop is long while partitions with much in them are loaded, cleaned up and unloaded."""
 
 import asyncio
 import gc
@@ -30,7 +30,8 @@ _TOPIC = UUID(int=7)
 #: Processor time of the loop's thread, seconds: what others make it wait for is not counted. They take 2 to 4 ms, and
 #: each phase 35 or more where its work is not divided; more on a machine that is slower.
 _LONGEST_TURN_S = 0.012
-#: Others may use the machine's caches for a while, which makes a turn longer. Work that is not divided takes as long each time.
+#: Others may use the machine's caches for a while, which makes a turn longer. Work that is not divided takes
+#: as long each time.
 _ATTEMPTS = 3
 #: Groups of 5,000 members.
 LARGE = [f"large-{number}" for number in range(6)]

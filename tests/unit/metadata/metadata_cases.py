@@ -11,7 +11,7 @@ import re
 from typing import Any
 from uuid import UUID
 
-from ottla.protocol.metadata import records as r
+from ottla.metadata import records as r
 
 A, B, C = UUID(int=0x0123456789ABCDEF0123456789ABCDEF), UUID(int=7), UUID(int=2**128 - 1)
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ottla.metadata.leader_preference import NO_PREFERENCE, LeaderPreference, preference_order
 from ottla.protocol.local_log import LocalLog
-from ottla.protocol.metadata.leader_preference import NO_PREFERENCE, LeaderPreference, preference_order
 
 NOW_MS = 1_700_000_000_000
 EARLY = LeaderPreference(prefers_early_start=True)

@@ -4,8 +4,12 @@ from uuid import UUID
 
 import pytest
 
-from ottla.controller.metadata.image_records import records_of
-from ottla.controller.metadata.record_versions import version_of
+from ottla.controller.metadata_log.image_records import records_of
+from ottla.controller.metadata_log.record_versions import version_of
+from ottla.metadata.frame import decode_record, encode_record
+from ottla.metadata.image import MetadataImage
+from ottla.metadata.leader_preference import LeaderPreference, preference_order
+from ottla.metadata.records import PartitionChangeRecord, PartitionRecord, TopicRecord
 from ottla.protocol.local_log import (
     LocalLog,
     LocalLogState,
@@ -13,10 +17,6 @@ from ottla.protocol.local_log import (
     local_logs_from,
     replica_local_logs,
 )
-from ottla.protocol.metadata.frame import decode_record, encode_record
-from ottla.protocol.metadata.image import MetadataImage
-from ottla.protocol.metadata.leader_preference import LeaderPreference, preference_order
-from ottla.protocol.metadata.records import PartitionChangeRecord, PartitionRecord, TopicRecord
 
 TOPIC_ID = UUID(int=7)
 STATE = LocalLogState(local_log_start_offset=5, local_log_bytes=6, oldest_local_timestamp=-1)

@@ -4,8 +4,8 @@ from uuid import UUID
 
 import pytest
 
-from ottla.protocol.metadata import records as r
-from ottla.protocol.metadata.image import (
+from ottla.metadata import records as r
+from ottla.metadata.image import (
     ConfigResource,
     ConfigResourceType,
     Endpoint,
@@ -246,7 +246,7 @@ def test_equal_lists_of_replicas_are_kept_once_and_not_forever(monkeypatch: pyte
     image = MetadataImage()
     image.replay_all(topic(partitions=2))
     assert image.partition(T1, 0).replicas is image.partition(T1, 1).replicas
-    monkeypatch.setattr("ottla.protocol.metadata.image.MAX_SHARED_TUPLES", 2)
+    monkeypatch.setattr("ottla.metadata.image.MAX_SHARED_TUPLES", 2)
     image.replay_all([r.PartitionChangeRecord(partition_id=1, topic_id=T1, isr=[2])])
     assert len(image._shared) == 1
     assert image.partition(T1, 1).isr == (2,)

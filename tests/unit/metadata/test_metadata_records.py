@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from metadata_cases import CASES, as_read, kafka_name, versions
 
-from ottla.protocol.metadata.frame import UnknownMetadataRecord, decode_record, encode_record
-from ottla.protocol.metadata.image import InvalidMetadata
-from ottla.protocol.metadata.records import RECORD_CLASSES, MetadataRecord, NoOpRecord
+from ottla.metadata.frame import UnknownMetadataRecord, decode_record, encode_record
+from ottla.metadata.image import InvalidMetadata
+from ottla.metadata.records import RECORD_CLASSES, MetadataRecord, NoOpRecord
 
 GOLDEN = [
     line.split() for line in Path(__file__).with_name("golden.txt").read_text(encoding="utf-8").splitlines()

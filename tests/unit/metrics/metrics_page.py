@@ -9,10 +9,10 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ottla.broker.config.load import load_config
 from ottla.broker.metrics.families import Family
 from ottla.broker.metrics.names import Kind
 from ottla.broker.node import Node
+from ottla.config.load import load_config
 from ottla.runtime.simulated import SimulatedRuntime
 
 PAGE = Path(__file__).parents[3] / "docs" / "METRICS.md"
@@ -20,26 +20,35 @@ PAGE = Path(__file__).parents[3] / "docs" / "METRICS.md"
 _OPENING = """\
 # Metrics
 
-A node serves its metrics for Prometheus at the addresses of `metrics.listeners`, a list of `http://host:port`. There are none
+A node serves its metrics for Prometheus at the addresses of `metrics.listeners`, a list of `http://host:port`. \
+There are none
 by default; without a host it is 127.0.0.1, and port 0 is any free one, which the READY line shows. `make run` sets
-`http://127.0.0.1:9404` (`make run METRICS=` for none). Brokers and controllers have them; the server knows neither TLS nor
+`http://127.0.0.1:9404` (`make run METRICS=` for none). Brokers and controllers have them; \
+the server knows neither TLS nor
 passwords: it belongs to an address that only your network reaches.
 
 | page | response |
 |---|---|
 | `/metrics` | all metrics; in OpenMetrics' format if the Accept header names it, as Prometheus does |
 | `/healthz` | 200 while the event loop runs, from the first moment of the start to the last of the stop |
-| `/readyz` | 200 while clients are served: the broker is unfenced and its logs are open, the controller's quorum has a leader; else 503 and a sentence that says what is missing |
+| `/readyz` | 200 while clients are served: \
+the broker is unfenced and its logs are open, the controller's quorum has a leader; \
+else 503 and a sentence that says what is missing |
 
-A page is written in turns of the event loop (of 2 ms), and once for all who ask at the same time. Nothing is measured for
-it: the code counts with plain integers, and the page reads them. The page of 5,000 partitions has 1.3 MB and takes 62 ms of
-processor time, in turns of at most 5 ms. Counting adds 1.1 % to the instructions of a Produce and 1.7 % to those of a Fetch
+A page is written in turns of the event loop (of 2 ms), and once for all who ask at the same time. \
+Nothing is measured for
+it: the code counts with plain integers, and the page reads them. \
+The page of 5,000 partitions has 1.3 MB and takes 62 ms of
+processor time, in turns of at most 5 ms. \
+Counting adds 1.1 % to the instructions of a Produce and 1.7 % to those of a Fetch
 (one partition, in process, without system calls).
 
 ## Names
 
-Kafka has no such page: operators run the JMX exporter of Prometheus beside it, with one of its two example configurations
-for Kafka. Names and labels here are those that these give (`broker/metrics/names.py` has the rule), so that dashboards and
+Kafka has no such page: operators run the JMX exporter of Prometheus beside it, \
+with one of its two example configurations
+for Kafka. Names and labels here are those that these give (`broker/metrics/names.py` has the rule), \
+so that dashboards and
 alerts apply:
 
 | Kafka's MBean and attribute | name |
@@ -49,21 +58,29 @@ alerts apply:
 | `kafka.D:type=T,name=X` Value | `kafka_D_T_X` |
 | `kafka.D:type=T` attribute `a` | `kafka_D_T_a` |
 
-in lower case, each character that Prometheus does not allow replaced by `_`. `tests/compat/test_metrics.py` reads the MBeans of
+in lower case, each character that Prometheus does not allow replaced by `_`. \
+`tests/compat/test_metrics.py` reads the MBeans of
 Kafka 4.3.1 by JMX, and holds the list below against them. Differences:
 
-- Rates (OneMinuteRate) and percentiles of one process are left out: `rate()` and `histogram_quantile()` compute them, over
+- Rates (OneMinuteRate) and percentiles of one process are left out: \
+`rate()` and `histogram_quantile()` compute them, over
   any time and all brokers. Histograms have buckets and a sum, which JMX does not have.
-- The sum over all topics has the same name as the topics' values, without the label `topic`, as in Kafka: a query that sums
+- The sum over all topics has the same name as the topics' values, without the label `topic`, as in Kafka: \
+a query that sums
   over topics names `topic!=""`.
-- `kafka_server_raft_metrics_current_state_info` is made from the text `current-state`, by the rule that the example has for
+- `kafka_server_raft_metrics_current_state_info` is made from the text `current-state`, \
+by the rule that the example has for
   it. MBeans with `listener=` have it as a label; the example has no rule for them.
 - BytesIn counts what was written: not the bytes of a batch that the log has already.
-- The metrics of the remote tier have the names of Kafka 4.3.1; [KIP-405](kips/KIP-405.md) lists those of the KIP that have others.
-  The twins of RemoteLogReaderTaskQueueSize and RemoteLogReaderAvgIdlePercent in `org.apache.kafka.storage.internals.log`, which
+- The metrics of the remote tier have the names of Kafka 4.3.1; \
+[KIP-405](kips/KIP-405.md) lists those of the KIP that have others.
+  The twins of RemoteLogReaderTaskQueueSize and RemoteLogReaderAvgIdlePercent in \
+`org.apache.kafka.storage.internals.log`, which
   are deprecated, are left out.
-- Connections, and what waits in a purgatory, are counted once; Kafka's PurgatorySize counts a request for each partition.
-- TotalFetchRequests counts the partitions that a Fetch has read. In a fetch session these are the changed ones; Kafka counts
+- Connections, and what waits in a purgatory, are counted once; \
+Kafka's PurgatorySize counts a request for each partition.
+- TotalFetchRequests counts the partitions that a Fetch has read. In a fetch session these are the changed ones; \
+Kafka counts
   all partitions of the session.
 - Names of metrics that Kafka does not have begin with `ottla_`; those of the process (`process_`, `python_`) are
   prometheus-client's.

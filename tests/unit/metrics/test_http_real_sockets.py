@@ -1,4 +1,6 @@
-"""The HTTP server on uvloop and real sockets: a response larger than the sockets' buffers, to a peer that reads slowly."""
+"""The HTTP server on uvloop and real sockets: a response larger than the sockets' buffers, to a peer that
+reads slowly.
+"""
 
 import asyncio
 

@@ -9,8 +9,8 @@ from http_client import HttpClient
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
 from prometheus_client.parser import text_string_to_metric_families as prometheus
 
-from ottla.broker.config.load import load_config
 from ottla.broker.node import CannotStart, Node
+from ottla.config.load import load_config
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest

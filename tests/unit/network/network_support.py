@@ -3,7 +3,7 @@
 import asyncio
 from struct import Struct
 
-from ottla.broker.purgatory.delayed_response import DelayedResponse
+from ottla.broker.replicas.waiting.delayed_response import DelayedResponse
 from ottla.protocol.errors import MalformedMessage
 
 PREFIX = Struct(">i")
@@ -68,8 +68,9 @@ class Parked(DelayedResponse):
 class Handler:
     """Answers a frame with itself, unless its first bytes ask for something else.
 
-    `none` no reply, `park NAME` wait for `release(NAME)` as delayed responses do, `work NAME` the same in a coroutine, `big N`
-    N bytes, `raise`, `bad`, `task` (a coroutine that sleeps a second), `later-raise`, `close`.
+    `none` no reply, `park NAME` wait for `release(NAME)` as delayed responses do, `work NAME` the same in a
+    coroutine, `big N` N bytes, `raise`, `bad`, `task` (a coroutine that sleeps a second), `later-raise`,
+    `close`.
     """
 
     def __init__(self, runtime):

@@ -8,8 +8,8 @@ import pytest
 from client_support import Node, World
 
 from ottla.broker.api.k18_api_versions import is_plausible_client
-from ottla.broker.config.load import load_config
 from ottla.broker.network.client import ClientSettings, Disconnected, NodeClient
+from ottla.config.load import load_config
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.codec import encode_request
 from ottla.protocol.errors import MalformedMessage, UnsupportedVersion

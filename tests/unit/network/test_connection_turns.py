@@ -38,7 +38,9 @@ def test_a_frame_that_may_be_long_waits_for_its_turn_where_long_work_has_taken_t
 
 
 def test_the_requests_of_many_connections_share_a_turn(world):
-    """Each is handled at once as long as there is room; what one connection has left over does not count for it alone."""
+    """Each is handled at once as long as there is room; what one connection has left over does not count for
+    it alone.
+    """
     turns, dispatched = world.runtime.turns, []
 
     def dispatch(view, connection):

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.broker.config.load import load_config
 from ottla.broker.network.limits import ConnectionLimits, CreationRate
 from ottla.broker.network.settings import ListenerLimits, NetworkSettings
+from ottla.config.load import load_config
 
 
 @given(st.lists(st.tuples(st.booleans(), st.sampled_from("XYZ"), st.sampled_from("abc"))))

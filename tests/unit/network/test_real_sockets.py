@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 from network_support import PREFIX, Client, Handler, frame
 
+from ottla.bench.components.processes import PATIENCE_S
 from ottla.broker.network import NetworkServer, NetworkSettings
 from ottla.runtime.production import run
-from tests.harness.processes import PATIENCE_S
 
 
 class Serving:

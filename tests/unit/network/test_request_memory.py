@@ -1,4 +1,6 @@
-"""What waits to be dispatched, of all connections together: its bounds, whose turn it is, and that all come to an end."""
+"""What waits to be dispatched, of all connections together: its bounds, whose turn it is, and that all come
+to an end.
+"""
 
 import asyncio
 from dataclasses import replace

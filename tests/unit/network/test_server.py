@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from network_support import Client
 
-from ottla.broker.config.load import load_config
 from ottla.broker.network.settings import NetworkSettings
+from ottla.config.load import load_config
 
 
 def test_settings_are_those_of_the_configuration():

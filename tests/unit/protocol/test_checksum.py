@@ -17,9 +17,7 @@ def test_it_is_the_function_of_the_package():
 
 @pytest.mark.parametrize("first", ["ottla.protocol.checksum", "crc32c"])
 def test_the_order_of_imports_does_not_matter(first):
-    code = (
-        f"import {first}, crc32c; from ottla.protocol.checksum import crc32c as ours; assert ours is crc32c.crc32c"
-    )
+    code = f"import {first}, crc32c; from ottla.protocol.checksum import crc32c as ours; assert ours is crc32c.crc32c"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

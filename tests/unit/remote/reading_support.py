@@ -5,19 +5,19 @@ from uuid import UUID
 
 from hypothesis import strategies as st
 
+from ottla.config.log_config import LogConfig
 from ottla.protocol.records.batch import batches
 from ottla.protocol.records.builder import build_batch
 from ottla.protocol.records.record import Record, records
 from ottla.protocol.types import TopicPartition
-from ottla.remote.index_cache import IndexCache
-from ottla.remote.index_cache_files import DIRECTORY, IndexFiles
 from ottla.remote.metrics import RemoteStorageMetrics
-from ottla.remote.reader import RemoteLogReader
+from ottla.remote.reading.index_cache import IndexCache
+from ottla.remote.reading.index_cache_files import DIRECTORY, IndexFiles
+from ottla.remote.reading.reader import RemoteLogReader
 from ottla.remote.reading.settings import RemoteReadSettings
 from ottla.remote.stores.local_directory import LocalDirectory
 from ottla.storage.appending import AppendOrigin
 from ottla.storage.files import Files
-from ottla.storage.log_config import LogConfig
 from tests.harness.bombs import MANY, batch_claiming
 from tests.harness.faulty_store import FaultyStore
 from tests.harness.tiered_log import PartitionOfLog, Tier, remove_local_segments

@@ -1,4 +1,6 @@
-"""Whatever bytes a client, a bucket or a disk has: the modules of the remote tier raise their documented errors only."""
+"""Whatever bytes a client, a bucket or a disk has: the modules of the remote tier raise their documented
+errors only.
+"""
 
 from contextlib import suppress
 from dataclasses import replace

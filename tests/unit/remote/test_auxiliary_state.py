@@ -6,6 +6,7 @@ from random import Random
 import pytest
 from remote_support import copy_of
 
+from ottla.config.log_config import LogConfig
 from ottla.protocol.records.batch import read_header
 from ottla.protocol.records.control import ControlRecordType, control_key
 from ottla.remote.auxiliary_state import Found, Unconfirmed, choose
@@ -13,7 +14,6 @@ from ottla.remote.errors import RemoteStorageError
 from ottla.remote.producer_replay import replay_segment
 from ottla.storage import file_names, producer_snapshot
 from ottla.storage.appending import AppendOrigin
-from ottla.storage.log_config import LogConfig
 from ottla.storage.producer_state import ProducerStateManager
 from tests.unit.storage.storage_support import NOW_MS, batch, marker, open_log
 

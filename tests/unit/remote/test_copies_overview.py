@@ -51,7 +51,8 @@ async def overview_of(manager):
         ([deletion(MARKED), copy_of(1, 0, 10)], {ONE: MARKED}),
         ([copy_of(1, 0, 10), deletion(MARKED), deletion(STARTED), deletion(FINISHED)], {}),
         ([copy_of(1, 0, 10), deletion(MARKED), deletion(STARTED), deletion(FINISHED), deletion(FINISHED)], {}),
-        # A leader that did not know of the deletion has copied another segment: before the remover's last record, or later.
+        # A leader that did not know of the deletion has copied another segment: before the remover's last
+        # record, or later.
         ([copy_of(1, 0, 10), deletion(MARKED), deletion(STARTED), copy_of(2, 10, 20), deletion(FINISHED)], {ONE: None}),
         ([copy_of(1, 0, 10), deletion(MARKED), deletion(STARTED), copy_of(2, 10, 20), deletion(FINISHED),
           deletion(MARKED), deletion(STARTED), deletion(FINISHED)], {}),

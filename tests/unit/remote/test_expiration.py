@@ -1,4 +1,7 @@
-"""What retention deletes in the remote tier: tables. Copies have 10 offsets and 1,000 bytes, offset 10 is from time 100."""
+"""What retention deletes in the remote tier: tables.
+
+Copies have 10 offsets and 1,000 bytes, offset 10 is from time 100.
+"""
 
 from uuid import UUID
 
@@ -237,8 +240,8 @@ def test_a_decision_deletes_a_bounded_number_of_copies_and_the_next_one_continue
     end, rounds = (count + 1) * 10, []
     while True:
         log = LogView(
-            lineage=[EpochEntry(0, 0)], log_start_offset=0, local_log_start_offset=end, log_end_offset=end, local_only_bytes=0,
-            retention_ms=1, retention_bytes=None, is_fully_in_sync=True,
+            lineage=[EpochEntry(0, 0)], log_start_offset=0, local_log_start_offset=end, log_end_offset=end,
+            local_only_bytes=0, retention_ms=1, retention_bytes=None, is_fully_in_sync=True,
         )  # fmt: skip
         found = expire(cache, log, being_copied=(), abandoned=(), now_ms=2**60)
         rounds.append((len(found.deleted), found.has_more))

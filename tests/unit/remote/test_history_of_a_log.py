@@ -1,4 +1,5 @@
-"""What the PySpark source plans and reads of a log is what a consumer of its untiered twin gets: no record more, none less.
+"""What the PySpark source plans and reads of a log is what a consumer of its untiered twin gets: no record
+more, none less.
 
 The store is a real directory, and the metadata is made from its objects. Rows as columns are tested in tests/spark.
 """
@@ -233,8 +234,10 @@ def test_where_it_begins_and_ends(twins, given, expected):
 
 
 @pytest.mark.parametrize(("given", "sentence"), [
-    ({"startingOffsets": '{"orders": {"0": 2}}'}, r"asks for 2, but the store has \[3, 12\) of orders-0: retention has"),
-    ({"endingOffsets": '{"orders": {"0": 13}}'},  r"asks for 13, but the store has \[3, 12\) of orders-0: only brokers"),
+    ({"startingOffsets": '{"orders": {"0": 2}}'},
+     r"asks for 2, but the store has \[3, 12\) of orders-0: retention has"),
+    ({"endingOffsets": '{"orders": {"0": 13}}'},
+     r"asks for 13, but the store has \[3, 12\) of orders-0: only brokers"),
 ])  # fmt: skip
 def test_offsets_that_the_store_does_not_have(twins, given, sentence):
     copies = fill(twins)

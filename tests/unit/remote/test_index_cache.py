@@ -8,8 +8,8 @@ import pytest
 from reading_support import TieredTwins
 
 from ottla.remote.errors import RemoteResourceNotFound, RemoteStorageError, RetriableRemoteStorageError
-from ottla.remote.index_cache import IndexCache
-from ottla.remote.index_cache_files import DIRECTORY, IndexFiles
+from ottla.remote.reading.index_cache import IndexCache
+from ottla.remote.reading.index_cache_files import DIRECTORY, IndexFiles
 from ottla.remote.reading.settings import RemoteReadSettings
 from ottla.remote.storage_manager import IndexType
 from ottla.runtime import Pool

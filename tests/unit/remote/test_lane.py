@@ -20,7 +20,9 @@ def runtime():
 
 
 class Tasks:
-    """Tasks that take a second; a partition has as many in a row as `left` says, and fails as often as `failures` says."""
+    """Tasks that take a second; a partition has as many in a row as `left` says, and fails as often as
+    `failures` says.
+    """
 
     def __init__(self, runtime, *, permits=2, **settings):
         self.runtime = runtime

@@ -61,7 +61,9 @@ class TestContract(RemoteStorageManagerContract):
 
     @pytest.mark.parametrize("topic", ["orders", "x" * 249])
     def test_every_operation_fails_while_the_directory_is_missing(self, manager, segment, topic, tmp_path):
-        """As when its file system is not mounted: what is copied would be hidden by the next mount, what is deleted be back."""
+        """Its file system is not mounted, say: what is copied would be hidden by the next mount, what is
+        deleted would be back.
+        """
         tier, other = tmp_path / "tier", tmp_path / "other"
         copied = segment(11, topic=topic, size=100).copy_to(manager)
         operations = [

@@ -58,7 +58,8 @@ def lost(copies, lineage=LINEAGE, *, start=0, end=100, in_sync=True, expired_bef
         # The same epoch went on in the lost branch.
         ((*SHARED, (5, 40, (0, 40)), NEW[0]), LINEAGE, {}, [5]),
         ((*SHARED, (5, 40, (0, 40), (1, 45)), NEW[0]), LINEAGE, {}, [5]),
-        # The first leader is elected again: the branch of epoch 2 is lost, which is newer than what the leader has there.
+        # The first leader is elected again: the branch of epoch 2 is lost, which is newer than what the
+        # leader has there.
         ((*SHARED, *LOST, *NEW), ((0, 0), (1, 40), (3, 70)), {}, [7, 8]),
         ((*SHARED, LOST[0], *NEW), ((0, 0), (1, 40), (3, 50)), {}, [7]),
         # A newer leader has written them, of which this one has no record yet.

@@ -3,11 +3,11 @@
 import pytest
 from remote_support import cache_of, copy_of, to
 
+from ottla.config.log_config import LogConfig
 from ottla.protocol.remote.records import RemoteLogSegmentState as State
 from ottla.protocol.types import TopicPartition
 from ottla.remote.lost_lineage import lineage_before, restore_lineage, restore_lineage_of_follower
 from ottla.storage.leader_epoch_cache import FILE_NAME
-from ottla.storage.log_config import LogConfig
 from tests.unit.storage.storage_support import NOW_MS, batch, open_log
 
 
@@ -29,7 +29,8 @@ from tests.unit.storage.storage_support import NOW_MS, batch, open_log
         ([(40, 60, (2, 40)), (30, 60, (1, 30)), (60, 80, (3, 60))], 80, 4, [(1, 30), (2, 40), (3, 60)]),
         ([(11, 24, (0, 23)), (24, 39, (0, 24))], 23, 0, []),  # the log started at 23 when [11, 24) was copied
         # The module's example.
-        ([(40, 60, (1, 40), (2, 55)), (50, 70, (3, 50)), (60, 80, (2, 60), (4, 75))], 80, 4, [(1, 40), (2, 55), (4, 75)]),
+        ([(40, 60, (1, 40), (2, 55)), (50, 70, (3, 50)), (60, 80, (2, 60), (4, 75))],
+         80, 4, [(1, 40), (2, 55), (4, 75)]),
     ],
 )  # fmt: skip
 def test_lineage_before(copies, end, newest, restored):

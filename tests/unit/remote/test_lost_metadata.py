@@ -1,4 +1,6 @@
-"""Records of copies are lost from the metadata, as in a power cut: no copy is deleted, and none is uploaded again and again."""
+"""Records of copies are lost from the metadata, as in a power cut: no copy is deleted, and none is uploaded
+again and again.
+"""
 
 import asyncio
 from pathlib import Path

@@ -1,7 +1,8 @@
-"""Metadata managers on a topic that fails, delays, repeats, loses acknowledgements and records, against a naive model (KIP-405).
+"""Metadata managers on a topic that fails, delays, repeats, loses acknowledgements and records, against a
+naive model (KIP-405).
 
-The model is the topic itself, applied from its first record on: whatever happened before, when the faults end, each broker
-answers for each of its partitions what a broker answers that has read everything.
+The model is the topic itself, applied from its first record on: whatever happened before, when the faults
+end, each broker answers for each of its partitions what a broker answers that has read everything.
 """
 
 import asyncio

@@ -118,7 +118,8 @@ CLASS = "remote.log.storage.manager.class.name"
 
 @pytest.mark.parametrize(("name", "configs", "sentence"), [
     (None,                        {}, f"{CLASS} is not set, but .* set it to directory, s3, minio or"),
-    ("nope",                      {}, f"'nope' for configuration {CLASS}: it must be directory, s3, minio, package.module"),
+    ("nope",                      {}, (f"'nope' for configuration {CLASS}: "
+                                       "it must be directory, s3, minio, package.module")),
     ("no.such.module.Class",      {}, "its import failed with ModuleNotFoundError: No module named 'no'"),
     (f"{HERE}.Missing",           {}, "it must be the path of a class: .*test_plugins has no Missing"),
     (f"{HERE}.NOT_A_CLASS",       {}, "it must be a class"),
@@ -126,8 +127,10 @@ CLASS = "remote.log.storage.manager.class.name"
     ("time.time",                 {}, "it must be a subclass of ottla.remote.storage_manager.RemoteStorageManager"),
     (f"{HERE}.NeedsArguments",    {}, r"cannot be configured: TypeError: .*missing 1 required positional argument"),
     (f"{HERE}.FailsToCreate",     {}, "cannot be configured: OSError: the store is full. Correct its settings"),
-    (f"{HERE}.FailsToConfigure",  {}, "cannot be configured: RemoteStorageError: the store is on fire. Correct its settings"),
-    ("ottla.remote.storage_manager.RemoteStorageManager", {}, "cannot be configured: TypeError: Can't instantiate abstract class"),
+    (f"{HERE}.FailsToConfigure",  {}, ("cannot be configured: RemoteStorageError: the store is on fire. "
+                                       "Correct its settings")),
+    ("ottla.remote.storage_manager.RemoteStorageManager",
+                                  {}, "cannot be configured: TypeError: Can't instantiate abstract class"),
     ("directory",                 {}, "rsm.config.dir is None: set it to a directory"),
     ("s3",                        {}, "rsm.config.bucket is not set: name the bucket"),
     ("minio",                     {"bucket": "b"}, "rsm.config.endpoint is not set: set it to"),

@@ -1,4 +1,6 @@
-"""RemoteLogManager on simulated brokers with a real LocalDirectory: what is copied, and what becomes of it (KIP-405)."""
+"""RemoteLogManager on simulated brokers with a real LocalDirectory: what is copied, and what becomes of it
+(KIP-405).
+"""
 
 import asyncio
 from dataclasses import replace
@@ -321,7 +323,9 @@ def test_tiering_is_enabled_again_while_copies_are_deleted(simulation, tmp_path)
 
 @pytest.mark.logs("the store is down")
 def test_what_is_switched_off_is_deleted_whatever_the_configuration_is_later(simulation, tmp_path):
-    """Also in the next leader epoch: `remote.log.delete.on.disable` is removed before the store has deleted anything."""
+    """The next leader epoch deletes it too, though `remote.log.delete.on.disable` was removed before the
+    store deleted anything.
+    """
 
     async def story():
         leader = OneLeader(simulation, tmp_path, local_retention_ms="1000")

@@ -38,9 +38,10 @@ def test_which_copy_holds_an_offset(copies, found):
 
 def test_a_copy_belongs_to_each_epoch_that_has_records_in_it():
     cache = cache_of(copy_of(1, 0, 30, (0, 0), (2, 10), (3, 20)))
-    assert [number_at(cache, offset, epoch) for epoch, offset in [(0, 9), (0, 10), (2, 10), (2, 20), (3, 29), (3, 30)]] == [
-        1, None, 1, None, 1, None,
-    ]  # fmt: skip
+    assert [
+        number_at(cache, offset, epoch)
+        for epoch, offset in [(0, 9), (0, 10), (2, 10), (2, 20), (3, 29), (3, 30)]
+    ] == [1, None, 1, None, 1, None]
     assert [cache.end_offset_for_epoch(epoch) for epoch in range(4)] == [10, None, 20, 30]
 
 

@@ -73,7 +73,8 @@ def test_offsets_and_times():
     ({"endingTimestamp": "now"},           "endingTimestamp is 'now': it must be an integer"),
     ({"includeHeaders": "yes"},            "includeHeaders is 'yes': it must be true or false"),
     ({"maxPartitionBytes": "0"},           "maxPartitionBytes is 0: it must be at least 1"),
-    ({"kafka.isolation.level": "x"},       "kafka.isolation.level is 'x': it must be read_committed or read_uncommitted"),
+    ({"kafka.isolation.level": "x"},       ("kafka.isolation.level is 'x': "
+                                            "it must be read_committed or read_uncommitted")),
     ({"topicId": "x"},                     "topicId is 'x': it must be an id of 22 characters"),
     ({"topicId": "AAAAAAAAAAAAAAAAAAAAAQ", "subscribe": "a,b"}, "topicId is one topic's, but subscribe names 2"),
 ])  # fmt: skip

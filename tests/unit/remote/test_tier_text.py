@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from ottla.broker.config.load import load_config
 from ottla.broker.tiering.managers import create_storage_manager
+from ottla.config.load import load_config
+from ottla.config.tier_text import PARAMETERS, metadata_topic_properties, tier_properties
 from ottla.protocol.errors import InvalidConfig
 from ottla.remote.stores import s3_settings
-from ottla.remote.tier_text import PARAMETERS, metadata_topic_properties, tier_properties
 from ottla.storage.files import Files
 
 CLASS = "remote.log.storage.manager.class.name"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from ottla.remote.log_manager.quota import TransferQuota
 from ottla.remote.metrics import ThrottleTime
+from ottla.remote.quota import TransferQuota
 from ottla.runtime import Pool
 from ottla.runtime.simulated import SimulatedRuntime
 

@@ -1,4 +1,6 @@
-"""A storage manager in a process of its own keeps the contract, and survives whatever becomes of that process (KIP-405)."""
+"""A storage manager in a process of its own keeps the contract, and survives whatever becomes of that process
+(KIP-405).
+"""
 
 import os
 import signal
@@ -15,6 +17,7 @@ from uuid import uuid1
 import psutil
 import pytest
 
+from ottla.bench.components.processes import PATIENCE_S, has_ended, wait_until
 from ottla.protocol.types import TopicPartition
 from ottla.remote.errors import (
     DamagedSegment,
@@ -32,7 +35,6 @@ from ottla.storage.files import Files
 from ottla.storage.index import TimeIndex
 from ottla.storage.segment_times import SegmentFile, times_of_file
 from tests.harness.bombs import MANY, NOW_MS, understated_batch
-from tests.harness.processes import PATIENCE_S, has_ended, wait_until
 
 MIB = 1024 * 1024
 

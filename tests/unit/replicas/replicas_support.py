@@ -7,27 +7,27 @@ from random import Random
 from types import SimpleNamespace
 from uuid import UUID
 
-from ottla.broker.config import BrokerConfig
-from ottla.broker.config.load import standalone_profile
 from ottla.broker.metadata_cache import MetadataCache
-from ottla.broker.reads.fetch_session_cache import FetchSessionCache
-from ottla.broker.reads.preferred_read_replica import PreferredReadReplicas
 from ottla.broker.replicas.coordinator_partition_writer import CoordinatorPartitionWriter
 from ottla.broker.replicas.partition import Partition
+from ottla.broker.replicas.reading.fetch_session_cache import FetchSessionCache
+from ottla.broker.replicas.reading.preferred_read_replica import PreferredReadReplicas
 from ottla.broker.replicas.replica_manager import ReplicaManager
-from ottla.broker.replication.replication_quota import ReplicationQuota
 from ottla.broker.request_context import RequestContext
+from ottla.config.broker_config import BrokerConfig
+from ottla.config.load import standalone_profile
+from ottla.config.log_config import LogConfig, default_topic_values
+from ottla.metadata.image import MetadataImage, PartitionImage
+from ottla.metadata.records import MetadataRecord, PartitionRecord, TopicRecord
 from ottla.protocol.codec import decode_response, encode_request
 from ottla.protocol.errors import KafkaError
 from ottla.protocol.framing import response_header
-from ottla.protocol.metadata.image import MetadataImage, PartitionImage
-from ottla.protocol.metadata.records import MetadataRecord, PartitionRecord, TopicRecord
 from ottla.protocol.records.builder import build_batch
 from ottla.protocol.records.record import Record
 from ottla.protocol.types import TopicPartition
+from ottla.replication.replication_quota import ReplicationQuota
 from ottla.storage.files import Files
 from ottla.storage.log import Log
-from ottla.storage.log_config import LogConfig, default_topic_values
 from ottla.storage.manager.log_manager import LogManager
 
 NODE_ID = 1

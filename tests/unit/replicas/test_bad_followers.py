@@ -1,4 +1,6 @@
-"""A client that claims to be a follower, or a follower in another epoch, does not advance the high watermark (CVE-2018-1288, KIP-320, KIP-903)."""
+"""A client that claims to be a follower, or a follower in another epoch, does not advance the high watermark
+(CVE-2018-1288, KIP-320, KIP-903).
+"""
 
 from uuid import UUID
 
@@ -35,19 +37,19 @@ async def stop(cluster):
 
 
 @pytest.mark.parametrize(("replica_id", "broker_epoch", "leader_epoch", "offset", "topic_id", "code"), [
-    # Replica  broker epoch  leader epoch  offset  topic            answer
-    (2,        None,         EPOCH,        1,      TOPIC_ID,        ErrorCode.none),  # the real one
-    (2,        -1,           EPOCH,        1,      TOPIC_ID,        ErrorCode.none),  # of before KIP-903
-    (3,        None,         EPOCH,        1,      TOPIC_ID,        ErrorCode.unknown_leader_epoch),
-    (3,        None,         -1,           1,      TOPIC_ID,        ErrorCode.not_leader_or_follower),
-    (1,        None,         EPOCH,        1,      TOPIC_ID,        ErrorCode.unknown_leader_epoch),  # the leader himself
-    (9,        -1,           EPOCH,        1,      TOPIC_ID,        ErrorCode.unknown_leader_epoch),  # no broker at all
-    (2,        OLD,          EPOCH,        1,      TOPIC_ID,        ErrorCode.not_leader_or_follower),
-    (2,        None,         EPOCH - 1,    1,      TOPIC_ID,        ErrorCode.fenced_leader_epoch),
-    (2,        None,         EPOCH + 1,    1,      TOPIC_ID,        ErrorCode.unknown_leader_epoch),
-    (2,        None,         EPOCH,        2,      TOPIC_ID,        ErrorCode.offset_out_of_range),
-    (2,        None,         EPOCH,        -1,     TOPIC_ID,        ErrorCode.offset_out_of_range),
-    (2,        None,         EPOCH,        1,      UUID(int=0xBAD), ErrorCode.unknown_topic_id),
+    # Replica broker epoch leader epoch offset topic           answer
+    (2,       None,        EPOCH,       1,     TOPIC_ID,       ErrorCode.none),  # the real one
+    (2,       -1,          EPOCH,       1,     TOPIC_ID,       ErrorCode.none),  # of before KIP-903
+    (3,       None,        EPOCH,       1,     TOPIC_ID,       ErrorCode.unknown_leader_epoch),
+    (3,       None,        -1,          1,     TOPIC_ID,       ErrorCode.not_leader_or_follower),
+    (1,       None,        EPOCH,       1,     TOPIC_ID,       ErrorCode.unknown_leader_epoch),  # the leader himself
+    (9,       -1,          EPOCH,       1,     TOPIC_ID,       ErrorCode.unknown_leader_epoch),  # no broker at all
+    (2,       OLD,         EPOCH,       1,     TOPIC_ID,       ErrorCode.not_leader_or_follower),
+    (2,       None,        EPOCH - 1,   1,     TOPIC_ID,       ErrorCode.fenced_leader_epoch),
+    (2,       None,        EPOCH + 1,   1,     TOPIC_ID,       ErrorCode.unknown_leader_epoch),
+    (2,       None,        EPOCH,       2,     TOPIC_ID,       ErrorCode.offset_out_of_range),
+    (2,       None,        EPOCH,       -1,    TOPIC_ID,       ErrorCode.offset_out_of_range),
+    (2,       None,        EPOCH,       1,     UUID(int=0xBAD), ErrorCode.unknown_topic_id),
 ])  # fmt: skip
 def test_who_moves_the_high_watermark(
     cluster, replica_id, broker_epoch, leader_epoch, offset, topic_id, code

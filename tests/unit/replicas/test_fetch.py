@@ -7,11 +7,17 @@ from replicas_support import TOPIC_ID, batch, image
 
 from ottla.broker.api import k01_fetch
 from ottla.broker.request_context import RequestContext
+from ottla.metadata.image import BrokerImage, Endpoint
+from ottla.metadata.records import RemoveTopicRecord
 from ottla.protocol.codec import encode_request
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
-from ottla.protocol.metadata.image import BrokerImage, Endpoint
-from ottla.protocol.metadata.records import RemoveTopicRecord
+from ottla.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    ForgottenTopic,
+    ReplicaState,
+)
 from ottla.protocol.records.batch import batches
 from ottla.protocol.records.record import records
 

@@ -8,14 +8,14 @@ from replicas_support import NODE_ID, TOPIC_ID, BrokerInFolder, batch, image
 
 from ottla.broker.api import k01_fetch
 from ottla.broker.network import NetworkServer, NetworkSettings
-from ottla.broker.reads import delayed_fetch, fetch, read_from_log
 from ottla.broker.replicas.partition_leader import PartitionLeader
+from ottla.broker.replicas.reading import delayed_fetch, fetch, read_from_log
 from ottla.broker.request_context import RequestContext
+from ottla.metadata.records import PartitionChangeRecord, RemoveTopicRecord
 from ottla.protocol.codec import encode_request
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.framing import framed
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
-from ottla.protocol.metadata.records import PartitionChangeRecord, RemoveTopicRecord
 from ottla.runtime import turns
 from ottla.runtime.simulated import Simulation
 

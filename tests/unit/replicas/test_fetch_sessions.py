@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from ottla.broker.reads.fetch_contexts import FetchContext, new_context
-from ottla.broker.reads.fetch_session_cache import EVICTION_MS, FetchSessionCache
-from ottla.broker.reads.fetch_sessions import MAX_EPOCH, NO_SESSION, FetchSession, next_epoch
-from ottla.broker.replicas.watchers import Watchers
+from ottla.broker.replicas.reading.fetch_contexts import FetchContext, new_context
+from ottla.broker.replicas.reading.fetch_session_cache import EVICTION_MS, FetchSessionCache
+from ottla.broker.replicas.reading.fetch_sessions import MAX_EPOCH, NO_SESSION, FetchSession, next_epoch
+from ottla.broker.replicas.waiting.watchers import Watchers
 from ottla.protocol.errors import (
     ErrorCode,
     FetchSessionIdNotFound,

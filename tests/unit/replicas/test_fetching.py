@@ -9,21 +9,21 @@ import pytest
 from replicas_support import NODE_ID, PartitionOnDisk, batch, follower_fetches, image
 
 from ottla.broker.metadata_cache import MetadataCache
-from ottla.broker.purgatory.delayed_operation import DelayedOperationPurgatory
-from ottla.broker.reads.fetch import fetch
-from ottla.broker.reads.fetch_contexts import new_context
-from ottla.broker.reads.fetch_params import FetchParams
-from ottla.broker.reads.fetch_session_cache import FetchSessionCache
-from ottla.broker.reads.response_rows import count_and_group
+from ottla.broker.replicas.following.replication_throttle import LeaderThrottle
 from ottla.broker.replicas.hosted_partitions import HostedPartitions
-from ottla.broker.replicas.replication_throttle import LeaderThrottle
+from ottla.broker.replicas.reading.fetch import fetch
+from ottla.broker.replicas.reading.fetch_contexts import new_context
+from ottla.broker.replicas.reading.fetch_params import FetchParams
+from ottla.broker.replicas.reading.fetch_session_cache import FetchSessionCache
+from ottla.broker.replicas.reading.response_rows import count_and_group
 from ottla.broker.replicas.topic_stats import BrokerTopicStats
-from ottla.broker.replication.replication_quota import ReplicationQuota
+from ottla.broker.replicas.waiting.delayed_operation import DelayedOperationPurgatory
+from ottla.metadata.image import MetadataImage
 from ottla.protocol.errors import ErrorCode, KafkaStorageError
 from ottla.protocol.messages.fetch import FetchPartition
-from ottla.protocol.metadata.image import MetadataImage
 from ottla.protocol.records.batch import batches
 from ottla.protocol.records.record import records
+from ottla.replication.replication_quota import ReplicationQuota
 from ottla.storage.log import WouldBlock
 from tests.harness.replicas import turns
 
@@ -565,7 +565,9 @@ def test_producers_go_first(simulation, hosting, tmp_path):
 
 
 async def replicate(on_disk, follower, *, pause_s):
-    """Twice, a high watermark that is new to the follower, and `pause_s` later a record: the responses to the follower."""
+    """The responses to the follower when twice a new high watermark is followed, `pause_s` later, by a
+    record.
+    """
     rows = []
     for _ in range(2):
         waiting = follower.fetch()

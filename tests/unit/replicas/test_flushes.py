@@ -6,9 +6,9 @@ import pytest
 from replicas_support import TOPIC_ID, batch, follower_fetches, image
 
 from ottla.broker.api import k00_produce
+from ottla.metadata.records import ConfigRecord, PartitionChangeRecord
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from ottla.protocol.metadata.records import ConfigRecord, PartitionChangeRecord
 from ottla.protocol.types import TopicPartition
 from tests.harness.replicas import ReplicaCluster, until
 

@@ -1,4 +1,6 @@
-"""A power cut took the end of a closed segment, on a batch's boundary: later records are there, and some before them are not."""
+"""A power cut took the end of a closed segment, on a batch's boundary: later records are there, and some
+before them are not.
+"""
 
 import asyncio
 from contextlib import asynccontextmanager

@@ -2,7 +2,11 @@
 
 import pytest
 
-from ottla.broker.reads.high_watermark_delay import EXPECTED_WITHIN_S, MAX_DELAY_S, HighWatermarkDelay
+from ottla.broker.replicas.reading.high_watermark_delay import (
+    EXPECTED_WITHIN_S,
+    MAX_DELAY_S,
+    HighWatermarkDelay,
+)
 
 MS = 0.001
 

@@ -1,11 +1,12 @@
-"""What a leader endpoint makes of a leader's offsets: three requests, or more, for all partitions together (KIP-1023)."""
+"""What a leader endpoint makes of a leader's offsets: three requests, or more, for all partitions together
+(KIP-1023).
+"""
 
 from collections.abc import Mapping
 
 import pytest
 
-from ottla.broker.replicas.leader_endpoint import FetcherSettings, LeaderEndpoint
-from ottla.broker.replication.remote_log_aux import FetchLeaderOffsets, LeaderOffsets
+from ottla.broker.replicas.following.leader_endpoint import FetcherSettings, LeaderEndpoint
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode, UnsupportedVersion
 from ottla.protocol.messages.list_offsets import (
@@ -19,6 +20,7 @@ from ottla.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 from ottla.protocol.types import TopicPartition
+from ottla.replication.remote_log_aux import FetchLeaderOffsets, LeaderOffsets
 
 START, LOCAL, TIERED, PENDING = -2, -4, -5, -6
 NAMES = {START: "start", LOCAL: "local start", TIERED: "last tiered", PENDING: "pending"}
@@ -107,7 +109,7 @@ ENDS = {0: (0, 3), 1: (1, 5)}
     ((5, 2),    None,    offsets(0, 3, 5, 1),           ["pending", "epoch end"]),   # the record before is of e1
     ((2, 0),    None,    offsets(0, 3, 3, 0),           ["pending", "epoch end"]),   # as the local log start
     (UNKNOWN,   UNKNOWN, ErrorCode.offset_not_available, ["pending", "last tiered"]),
-    (UNKNOWN,   (7, 2),  offsets(0, 3, 8, 2),           ["pending", "last tiered", "epoch end"]),  # Kafka, at its log end
+    (UNKNOWN,   (7, 2),  offsets(0, 3, 8, 2),           ["pending", "last tiered", "epoch end"]),  # Kafka: at its end
     (UNKNOWN,   NOT_YET, ErrorCode.unknown_leader_epoch, ["pending", "last tiered"]),
     (NOT_YET,   None,    ErrorCode.unknown_leader_epoch, ["pending"]),
     ((6, -1),   None,    ErrorCode.offset_not_available, ["pending"]),               # copies are found by epochs

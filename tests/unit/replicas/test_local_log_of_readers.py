@@ -2,8 +2,8 @@
 
 import pytest
 
-from ottla.broker.replication.replica_selector import LocalAwareRackReplicaSelector, RackAwareReplicaSelector
 from ottla.protocol.types import TopicPartition
+from ottla.replication.replica_selector import LocalAwareRackReplicaSelector, RackAwareReplicaSelector
 from tests.harness.replicas import ReplicaCluster, until
 
 PARTITION = TopicPartition("orders", 0)

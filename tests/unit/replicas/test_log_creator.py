@@ -8,14 +8,14 @@ from uuid import UUID
 
 import pytest
 
-from ottla.protocol.errors import KafkaStorageError, NotLeaderOrFollower, UnknownTopicOrPartition
-from ottla.protocol.metadata.records import (
+from ottla.metadata.records import (
     ConfigRecord,
     PartitionChangeRecord,
     PartitionRecord,
     RemoveTopicRecord,
     TopicRecord,
 )
+from ottla.protocol.errors import KafkaStorageError, NotLeaderOrFollower, UnknownTopicOrPartition
 from ottla.protocol.types import TopicPartition
 from ottla.storage.log_availability import DESCRIPTORS_RETRY_S
 from ottla.storage.manager.log_creation import LogCreation

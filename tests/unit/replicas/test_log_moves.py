@@ -8,8 +8,9 @@ from uuid import UUID
 
 import pytest
 
-from ottla.broker.replicas.log_move import LogMove
-from ottla.broker.replicas.log_moves import LogMoves
+from ottla.broker.replicas.moving.log_move import LogMove
+from ottla.broker.replicas.moving.log_moves import LogMoves
+from ottla.metadata.records import FeatureLevelRecord, RemoveTopicRecord
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode, KafkaStorageError
 from ottla.protocol.messages.alter_replica_log_dirs import (
@@ -18,7 +19,6 @@ from ottla.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirTopic,
 )
 from ottla.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
-from ottla.protocol.metadata.records import FeatureLevelRecord, RemoveTopicRecord
 from ottla.protocol.records.builder import build_batch, simple_records
 from ottla.protocol.records.record import records
 from ottla.protocol.types import TopicPartition
@@ -555,7 +555,9 @@ def test_a_disk_fails_a_promotion(simulation, operation, fails, ends):
 
 @pytest.mark.logs("Log directory", "is offline")
 def test_a_deleted_topic_leaves_no_future_log_to_its_successor(simulation):
-    """The log that moves fails, its topic is deleted, and another one of that name has its log beside the future one."""
+    """The log that moves fails, its topic is deleted, and another one of that name has its log beside the
+    future one.
+    """
 
     async def story():
         async with brokers(simulation) as cluster:

@@ -1,4 +1,6 @@
-"""A delta that changes the roles of many partitions: they get them beside the loop's work, and whatever happens meanwhile."""
+"""A delta that changes the roles of many partitions: they get them beside the loop's work, and whatever
+happens meanwhile.
+"""
 
 import asyncio
 import errno
@@ -9,13 +11,13 @@ from uuid import UUID
 import pytest
 
 from ottla.broker.replicas.partition import Partition
-from ottla.protocol.errors import KafkaStorageError, NotLeaderOrFollower, UnknownTopicOrPartition
-from ottla.protocol.metadata.records import (
+from ottla.metadata.records import (
     PartitionChangeRecord,
     PartitionRecord,
     RemoveTopicRecord,
     TopicRecord,
 )
+from ottla.protocol.errors import KafkaStorageError, NotLeaderOrFollower, UnknownTopicOrPartition
 from ottla.protocol.types import TopicPartition
 from tests.harness.faulty_files import Loss
 from tests.harness.replicas import TOPIC_ID, ReplicaBroker, ReplicaCluster

@@ -5,7 +5,7 @@ from uuid import UUID
 import pytest
 from replicas_support import NODE_ID, NOW_MS, PartitionOnDisk, batch, follower_fetches, image
 
-from ottla.broker.reads.list_offsets import is_searched, offset_for_timestamp
+from ottla.broker.replicas.reading.list_offsets import is_searched, offset_for_timestamp
 from ottla.protocol.errors import (
     FencedLeaderEpoch,
     NotEnoughReplicas,

@@ -10,14 +10,14 @@ from crc32c import crc32c
 from replicas_support import NODE_ID, NOW_MS, TOPIC_ID, batch, follower_fetches, image
 
 from ottla.broker.api import k00_produce, produce_rows
-from ottla.broker.replicas.delayed_produce import PartitionStatus
+from ottla.broker.replicas.leading.delayed_produce import PartitionStatus
 from ottla.broker.replicas.partition_leader import PartitionLeader
 from ottla.broker.request_context import RequestContext
+from ottla.metadata.image import BrokerImage, Endpoint
+from ottla.metadata.records import RemoveTopicRecord
 from ottla.protocol.codec import encode_request
 from ottla.protocol.errors import ErrorCode, KafkaStorageError
 from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from ottla.protocol.metadata.image import BrokerImage, Endpoint
-from ottla.protocol.metadata.records import RemoveTopicRecord
 from ottla.protocol.records.batch import crc_is_valid, read_header
 from ottla.protocol.records.compression import Compression
 from ottla.protocol.records.record import records
@@ -470,7 +470,10 @@ def test_a_batch_is_appended_by_the_configuration_of_then(simulation, broker):
     ],
 )
 def test_batches_that_are_opened_share_a_turn(simulation, broker, sent, config):
-    """However many requests arrive at the same time: the others' batches are validated in a thread. Short ones do not wait."""
+    """However many requests arrive at the same time: the others' batches are validated in a thread.
+
+    Short ones do not wait.
+    """
     broker.runtime.now_ms = lambda: NOW_MS
     broker.create(config=config)
     short = batch(b"x" * 100, key=b"k", compression=Compression.GZIP)

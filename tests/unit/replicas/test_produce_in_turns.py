@@ -17,11 +17,11 @@ from replicas_support import NODE_ID, TOPIC_ID, BrokerInFolder, batch, follower_
 from ottla.broker.api import k00_produce
 from ottla.broker.api.dispatch import Dispatcher
 from ottla.broker.network import NetworkServer, NetworkSettings, ReplyInTurns
+from ottla.metadata.records import PartitionChangeRecord, RemoveTopicRecord
 from ottla.protocol.codec import decode_response, encode_request
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.framing import framed, request_header, response_header
 from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from ottla.protocol.metadata.records import PartitionChangeRecord, RemoveTopicRecord
 from ottla.protocol.records.compression import Compression
 from ottla.runtime import turns
 from ottla.runtime.simulated import Simulation
@@ -137,7 +137,8 @@ def outcome(requests, *, most, rows_of_step):
         files = FaultyFiles(random=Random(1))
         files.make_dir(FOLDER)
         broker = BrokerInFolder(FOLDER, simulation.runtime("broker"), files=files)
-        # Led alone, led with a follower, and led by another broker; those of the other topic need a thread for larger batches.
+        # Led alone, led with a follower, and led by another broker; those of the other topic need a thread
+        # for larger batches.
         follows = image(leader=2, replicas=(2, NODE_ID))
         broker.create("t", TOPIC_ID, {0: image(), 1: image(), 2: image(replicas=(NODE_ID, 2)), 3: follows})
         broker.create("u", TOPICS["u"], 2, {"cleanup.policy": "compact"})

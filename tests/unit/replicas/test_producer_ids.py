@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from ottla.broker.replicas.producer_ids import ProducerIdManager
+from ottla.broker.producer_ids import ProducerIdManager
 from ottla.protocol.errors import CoordinatorLoadInProgress, ErrorCode, StaleBrokerEpoch
 from ottla.protocol.messages.allocate_producer_ids import AllocateProducerIdsResponse
 

@@ -78,7 +78,9 @@ def test_the_time_of_a_read_of_the_store_is_observed(simulation, tiered):
 
 
 def test_a_store_slower_than_the_wait_does_not_stop_a_consumer(simulation, tiered):
-    """Aiven's README, "Fetching": with Kafka each read is thrown away after remote.fetch.max.wait.ms, and begun again."""
+    """Aiven's README, "Fetching": with Kafka each read is thrown away after remote.fetch.max.wait.ms, and
+    begun again.
+    """
     tiered.fill(2)
     tiered.slow_store(0.8)
     answers = []

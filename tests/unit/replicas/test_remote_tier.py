@@ -7,14 +7,14 @@ from replicas_support import TOPIC_ID, BrokerInFolder, batch
 from tiered_support import TIERED
 
 from ottla.broker.api import k01_fetch
-from ottla.broker.config import BrokerConfig
-from ottla.broker.config.load import standalone_profile
 from ottla.broker.tiering.remote_tier import RemoteTier
+from ottla.config.broker_config import BrokerConfig
+from ottla.config.load import standalone_profile
+from ottla.metadata.records import PartitionChangeRecord, RemoveTopicRecord
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from ottla.protocol.metadata.records import PartitionChangeRecord, RemoveTopicRecord
 from ottla.protocol.types import TopicPartition
 from ottla.remote.errors import RemoteStorageError
-from ottla.remote.index_cache_files import DIRECTORY, IndexFiles
+from ottla.remote.reading.index_cache_files import DIRECTORY, IndexFiles
 from ottla.remote.stores.local_directory import LocalDirectory
 from ottla.runtime.pools import WAITING_FOR_STORES
 from ottla.storage.files import Files
@@ -129,7 +129,10 @@ def test_roles_that_change_after_the_stop_are_ignored(play):
 
 
 def test_the_store_is_open_before_the_first_read(play, monkeypatch, caplog):
-    """The import of a store's client takes long. What fails now is an error of each use of the store, not of the start."""
+    """The import of a store's client takes long.
+
+    What fails now is an error of each use of the store, not of the start.
+    """
     opened = []
 
     def fails():

@@ -1,4 +1,5 @@
-"""Full fetches of a consumer without sessions: recognised rows, and what its connection keeps, beside requests that are parsed.
+"""Full fetches of a consumer without sessions: recognised rows, and what its connection keeps, beside
+requests that are parsed.
 
 What `test_usual_fetch` holds for any events, here one by one.
 """
@@ -12,8 +13,8 @@ from replicas_support import NOW_MS, batch, image
 from test_usual_fetch import frame_of, transaction, whole
 
 from ottla.broker.api.dispatch import Dispatcher
-from ottla.broker.reads.read_from_log import LogReads
-from ottla.broker.reads.repeated_fetches import RepeatedRow
+from ottla.broker.replicas.reading.read_from_log import LogReads
+from ottla.broker.replicas.reading.repeated_fetches import RepeatedRow
 from ottla.protocol.hot import fetch as codec
 from ottla.protocol.hot.fetch import NOT_REPORTED
 from ottla.protocol.messages.fetch import FetchTopic, ReplicaState
@@ -173,7 +174,7 @@ def test_a_partition_that_is_named_twice_ends_the_session(broker, consumer, rows
     [("repeated_fetches", "MAX_ROWS", 2), ("fetch_session_cache", "MAX_REPEATED_ROWS", 4)],
 )
 def test_what_is_remembered_is_bounded(broker, consumer, monkeypatch, module, limit, most):
-    monkeypatch.setattr(f"ottla.broker.reads.{module}.{limit}", most)
+    monkeypatch.setattr(f"ottla.broker.replicas.reading.{module}.{limit}", most)
     for _ in range(3):
         consumer.fetch((0, 0), (1, 0))
     assert broker.fetch_sessions.repeated_rows == 2
@@ -185,7 +186,7 @@ def test_what_is_remembered_is_bounded(broker, consumer, monkeypatch, module, li
 
 def test_a_host_leaves_rows_to_others(broker, monkeypatch):
     """Its connections have half of them together."""
-    monkeypatch.setattr("ottla.broker.reads.fetch_session_cache.MAX_REPEATED_ROWS", 4)
+    monkeypatch.setattr("ottla.broker.replicas.reading.fetch_session_cache.MAX_REPEATED_ROWS", 4)
     broker.create(partitions=dict.fromkeys(range(3), image()))
     consumers = [Consumer(broker) for _ in range(3)]
     consumers[2].connection.client_host = "another"

@@ -7,18 +7,18 @@ import pytest
 from replicas_support import NODE_ID, TOPIC_ID, BrokerInFolder, batch, follower_fetches, image, topic_records
 
 from ottla.broker.replicas.partition import Partition
+from ottla.config.log_config import LogConfig
+from ottla.metadata.image import MetadataImage
+from ottla.metadata.records import ConfigRecord, PartitionChangeRecord, RemoveTopicRecord
 from ottla.protocol.errors import (
     NotLeaderOrFollower,
     RequestTimedOut,
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from ottla.protocol.metadata.image import MetadataImage
-from ottla.protocol.metadata.records import ConfigRecord, PartitionChangeRecord, RemoveTopicRecord
 from ottla.protocol.records.batch import batches
 from ottla.protocol.records.record import records
 from ottla.protocol.types import TopicPartition
-from ottla.storage.log_config import LogConfig
 
 T0 = TopicPartition("t", 0)
 NEW_ID = UUID(int=0xB)

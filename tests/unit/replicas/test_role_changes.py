@@ -12,11 +12,19 @@ from replicas_support import NOW_MS, TOPIC_ID, batch, follower_fetches, image
 from ottla.broker.api import k00_produce, k02_list_offsets, k21_delete_records
 from ottla.broker.groups.config import OFFSETS_TOPIC, GroupConfig
 from ottla.broker.groups.coordinator import GroupCoordinator
-from ottla.broker.replicas.follower_actions import FollowerActions
-from ottla.broker.replication.follower import Follower, ReplicaState
+from ottla.broker.replicas.following.follower_actions import FollowerActions
+from ottla.metadata.records import (
+    BrokerRegistrationChangeRecord,
+    PartitionChangeRecord,
+    RegisterBrokerRecord,
+)
 from ottla.protocol.errors import CorruptMessage, ErrorCode, NotLeaderOrFollower
 from ottla.protocol.hot.fetch import Records
-from ottla.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from ottla.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 from ottla.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -24,14 +32,11 @@ from ottla.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from ottla.protocol.metadata.records import (
-    BrokerRegistrationChangeRecord,
-    PartitionChangeRecord,
-    RegisterBrokerRecord,
-)
 from ottla.protocol.records.batch import read_header
 from ottla.protocol.records.compression import Compression
 from ottla.protocol.records.record import records
+from ottla.replication.follower import Follower
+from ottla.replication.follower_states import ReplicaState, Transitions
 from ottla.runtime import Pool
 from ottla.storage.log_availability import DESCRIPTORS_RETRY_S
 from tests.unit.groups.coordinator_support import KnownTopics
@@ -74,7 +79,7 @@ def truncation(broker, partition, offset, *, is_wanted):
     """A follower that truncates, and the part of that which waits for the disk."""
     follower = Follower(partition.log)
     follower.follow(partition.leader_epoch)
-    action = follower._truncate_to(offset)
+    action = follower._truncate_to(Transitions.DIVERGED, offset)
     actions = FollowerActions(broker.runtime, pool=Pool.FLUSHES)
     rest = actions.execute(action, follower, partition.follower, is_wanted=is_wanted)
     assert rest is not None
@@ -505,7 +510,7 @@ def test_a_log_that_starts_within_a_batch_takes_it_when_its_checkpoints_are_writ
     log.flush()
     follower = Follower(log)
     follower.follow(partition.leader_epoch)
-    follower._fetch()
+    follower._fetch(Transitions.TRUNCATED)
     data = batch(b"a", b"b", b"c", b"d")
     data[12:16] = partition.leader_epoch.to_bytes(4, "big")
     answer = Records(records=memoryview(data), high_watermark=4, log_start_offset=2)

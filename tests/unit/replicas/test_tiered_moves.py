@@ -1,11 +1,13 @@
-"""Replicas of tiered partitions that move to another log directory: the local part moves, the log starts where it did (KIP-405)."""
+"""Replicas of tiered partitions that move to another log directory: the local part moves, the log starts
+where it did (KIP-405).
+"""
 
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from ottla.broker.replicas import log_move
+from ottla.broker.replicas.moving import log_move
 from ottla.protocol.errors import OutOfOrderSequenceNumber
 from ottla.protocol.records.builder import build_batch, simple_records
 from ottla.protocol.records.record import records

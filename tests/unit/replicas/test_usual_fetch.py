@@ -1,9 +1,9 @@
 """Fetch by recognised requests and by layouts of rows, beside a broker that parses every request.
 
 Both get the same frames, on connections of their own, and the same events in between. Whatever these are, the responses
-are the same byte for byte, and so are sessions, followers' progress, logs and statistics. Each response is also what the
-general codec writes. The general broker checks and reads each row by the general rules, too (`LogReads._check`,
-`LogReader.read`).
+are the same byte for byte, and so are sessions, followers' progress, logs and statistics. Each response is
+also what the general codec writes. The general broker checks and reads each row by the general rules, too
+(`LogReads._check`, `LogReader.read`).
 """
 
 import asyncio
@@ -35,10 +35,11 @@ from replicas_support import (
 
 from ottla.broker.api import k01_fetch
 from ottla.broker.api.dispatch import Dispatcher
-from ottla.broker.reads.fetch_session_cache import FetchSessionCache
-from ottla.broker.reads.read_from_log import LogReads
-from ottla.broker.reads.repeated_fetches import RepeatedFetches
+from ottla.broker.replicas.reading.fetch_session_cache import FetchSessionCache
+from ottla.broker.replicas.reading.read_from_log import LogReads
+from ottla.broker.replicas.reading.repeated_fetches import RepeatedFetches
 from ottla.broker.request_stats import RequestStats
+from ottla.metadata.records import PartitionChangeRecord, RemoveTopicRecord
 from ottla.protocol.codec import encode_request
 from ottla.protocol.errors import KafkaError
 from ottla.protocol.framing import request_header
@@ -52,7 +53,6 @@ from ottla.protocol.messages.fetch import (
     ForgottenTopic,
     ReplicaState,
 )
-from ottla.protocol.metadata.records import PartitionChangeRecord, RemoveTopicRecord
 from ottla.runtime.simulated import Simulation
 from ottla.storage.appending import AppendOrigin
 from ottla.storage.log_reader import LogReader

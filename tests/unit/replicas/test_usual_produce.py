@@ -1,4 +1,5 @@
-"""Produce by recognised heads and usual appends, beside a broker that parses every request and knows only the general append.
+"""Produce by recognised heads and usual appends, beside a broker that parses every request and knows only the
+general append.
 
 Both get the same frames, on connections of their own, and the same events in between. Whatever these are, the responses
 are the same byte for byte, and so are logs and statistics.
@@ -20,12 +21,12 @@ from replicas_support import NODE_ID, TOPIC_ID, BrokerInFolder, batch, follower_
 from ottla.broker.api import k00_produce
 from ottla.broker.api.dispatch import Dispatcher
 from ottla.broker.request_stats import RequestStats
+from ottla.metadata.records import PartitionChangeRecord, RemoveTopicRecord
 from ottla.protocol.codec import encode_request
 from ottla.protocol.errors import KafkaError
 from ottla.protocol.framing import request_header
 from ottla.protocol.hot import produce as codec
 from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from ottla.protocol.metadata.records import PartitionChangeRecord, RemoveTopicRecord
 from ottla.protocol.records.compression import Compression
 from ottla.runtime.simulated import Simulation
 from ottla.storage.log import Log
@@ -123,8 +124,8 @@ def rows(draw):
             st.sampled_from(("t", "t", "t", "u", "unknown", "__consumer_offsets")),
             st.sampled_from((0, 0, 0, 1, 1, 2, 2, 3, 9)),
             st.sampled_from(
-                ("next", "next", "next", "next", "plain", "plain", "again", "gap", "null", "empty", "garbage", "large", "two",
-                 "transactional", "bad crc")
+                ("next", "next", "next", "next", "plain", "plain", "again", "gap", "null", "empty", "garbage",
+                 "large", "two", "transactional", "bad crc")
             ),
             st.integers(1, 3),
             st.sampled_from((0, 0, 0, 3, 4)),

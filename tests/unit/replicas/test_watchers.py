@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from ottla.broker.replicas.watchers import Watchers
+from ottla.broker.replicas.waiting.watchers import Watchers
 
 
 @dataclass(eq=False)

@@ -2,14 +2,14 @@
 
 from replicas_support import NOW_MS, TOPIC_ID, BrokerInFolder, batch
 
-from ottla.broker.reads.remote_reads import RemoteReads
-from ottla.protocol.metadata.records import PartitionChangeRecord, RemoveTopicRecord
+from ottla.broker.replicas.reading.remote_reads import RemoteReads
+from ottla.metadata.records import PartitionChangeRecord, RemoveTopicRecord
 from ottla.protocol.remote.records import RemoteLogSegmentState
 from ottla.protocol.types import TopicPartition
-from ottla.remote.index_cache import IndexCache
-from ottla.remote.index_cache_files import DIRECTORY, IndexFiles
 from ottla.remote.metrics import RemoteStorageMetrics
-from ottla.remote.reader import RemoteLogReader
+from ottla.remote.reading.index_cache import IndexCache
+from ottla.remote.reading.index_cache_files import DIRECTORY, IndexFiles
+from ottla.remote.reading.reader import RemoteLogReader
 from ottla.remote.reading.settings import RemoteReadSettings
 from ottla.remote.segment_metadata import RemoteLogSegmentMetadataUpdate, TopicIdPartition
 from ottla.remote.stores.local_directory import LocalDirectory

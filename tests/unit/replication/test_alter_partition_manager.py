@@ -4,9 +4,8 @@ import asyncio
 
 import pytest
 
-from ottla.broker.replicas.alter_partition_manager import AlterPartitionManager
+from ottla.broker.replicas.leading.alter_partition_manager import AlterPartitionManager
 from ottla.broker.replicas.topic_stats import TopicStats
-from ottla.broker.replication.leader_state import LeaderState
 from ottla.protocol.errors import ErrorCode, RequestTimedOut
 from ottla.protocol.local_log import LocalLog
 from ottla.protocol.messages.alter_partition import (
@@ -16,6 +15,7 @@ from ottla.protocol.messages.alter_partition import (
     TopicDataResponse,
 )
 from ottla.protocol.types import TopicPartition
+from ottla.replication.leader_state import LeaderState
 from tests.harness.replicas import TOPIC_ID, turns
 
 

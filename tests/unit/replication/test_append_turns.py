@@ -9,14 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.broker.replicas import append_turns
-from ottla.broker.replicas.append_turns import BATCH_COST, PART_COST, ROW_COST, SMALL_BYTES, TURN_COST, parts_of
 from ottla.broker.replicas.follower_replica import FollowerReplica
-from ottla.broker.replication.follower import Records
+from ottla.broker.replicas.following import append_turns
+from ottla.broker.replicas.following.append_turns import (
+    BATCH_COST,
+    PART_COST,
+    ROW_COST,
+    SMALL_BYTES,
+    TURN_COST,
+    parts_of,
+)
 from ottla.protocol.records.batch import batches
 from ottla.protocol.records.builder import build_batch, simple_records
 from ottla.protocol.records.record import records
 from ottla.protocol.types import TopicPartition
+from ottla.replication.follower import Records
 from tests.harness.replicas import ReplicaCluster, until
 
 AT = TopicPartition("orders", 0)

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.broker.replication.follower import (
+from ottla.protocol.errors import OffsetNotAvailable
+from ottla.replication.follower import (
     Append,
     Bounds,
     Divergence,
@@ -14,11 +15,11 @@ from ottla.broker.replication.follower import (
     FetchRecords,
     Follower,
     Records,
-    ReplicaState,
     TruncateFullyAndStartAt,
     TruncateTo,
 )
-from ottla.broker.replication.remote_log_aux import (
+from ottla.replication.follower_states import ReplicaState
+from ottla.replication.remote_log_aux import (
     BuildRemoteLogAux,
     EpochEnd,
     FetchEpochEnd,
@@ -26,7 +27,6 @@ from ottla.broker.replication.remote_log_aux import (
     LeaderOffsets,
     bootstrap_offset,
 )
-from ottla.protocol.errors import OffsetNotAvailable
 
 
 @dataclass

@@ -96,7 +96,9 @@ def test_a_leader_that_does_not_know_its_offset_delays_no_other_partition(simula
 def test_an_out_of_range_follower_that_cannot_use_the_remote_tier(
     simulation, monkeypatch, has_tier, is_tiered
 ):
-    """It begins at the leader's log start, as without KIP-1023: a topic that is not tiered, or a broker without remote tier."""
+    """Where the topic is not tiered or the broker has no remote tier, the follower begins at the leader's log
+    start, as without KIP-1023.
+    """
     auxiliary = TieredCluster.auxiliary
     monkeypatch.setattr(TieredCluster, "auxiliary", lambda *args: auxiliary(*args) if has_tier else None)
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.broker.replication.leader_state import FollowerProgress, LeaderState
+from ottla.replication.leader_state import FollowerProgress, LeaderState
 
 LAG_MS = 30_000
 

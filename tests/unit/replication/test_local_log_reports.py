@@ -4,8 +4,8 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from ottla.broker.replication.local_log_reports import LocalLogReports, is_unreported
 from ottla.protocol.local_log import LocalLog
+from ottla.replication.local_log_reports import LocalLogReports, is_unreported
 
 _BOUND = 100
 
@@ -54,8 +54,11 @@ class Reporting(RuleBasedStateMachine):
         ]
 
     @rule(
-        replica=st.integers(1, 3), start=st.integers(0, 3), size=st.sampled_from((0, 99, 100, 500)), oldest=st.none() | st.integers(0, 2)
-    )  # fmt: skip
+        replica=st.integers(1, 3),
+        start=st.integers(0, 3),
+        size=st.sampled_from((0, 99, 100, 500)),
+        oldest=st.none() | st.integers(0, 2),
+    )
     def change(self, replica, start, size, oldest):
         self.known[replica] = LocalLog(start, size, oldest)
 

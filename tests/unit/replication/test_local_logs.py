@@ -1,12 +1,14 @@
-"""Local logs from followers to their leader (draft KIP-1303): with every Fetch whose row changes, and after retention alone."""
+"""Local logs from followers to their leader (draft KIP-1303): with every Fetch whose row changes, and after
+retention alone.
+"""
 
 import asyncio
 from contextlib import asynccontextmanager
 
 import pytest
 
+from ottla.metadata.records import ConfigRecord
 from ottla.protocol.local_log import LocalLog
-from ottla.protocol.metadata.records import ConfigRecord
 from ottla.protocol.records.builder import build_batch, simple_records
 from ottla.protocol.types import TopicPartition
 from tests.harness.replicas import ReplicaBroker, until

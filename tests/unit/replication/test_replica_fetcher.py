@@ -8,12 +8,16 @@ from unittest.mock import patch
 import pytest
 
 from ottla.broker.network.client import ClientSettings
-from ottla.broker.reads.fetch_session_cache import FetchSessionCache
 from ottla.broker.replicas.partition import Partition
+from ottla.broker.replicas.reading.fetch_session_cache import FetchSessionCache
+from ottla.metadata.records import RemoveTopicRecord
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import CorruptMessage, ErrorCode, InvalidFetchSessionEpoch, KafkaError
-from ottla.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
-from ottla.protocol.metadata.records import RemoveTopicRecord
+from ottla.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 from ottla.protocol.records.builder import build_batch, simple_records
 from ottla.protocol.records.record import records
 from ottla.protocol.types import TopicPartition

@@ -1,4 +1,5 @@
-"""How many AlterPartition requests retention causes where elections ask for local logs (draft KIP-1303), counted exactly.
+"""How many AlterPartition requests retention causes where elections ask for local logs (draft KIP-1303),
+counted exactly.
 
 Three brokers, each of which leads a third of the partitions; logs, retention, fetchers, leaders and the controller's
 decision are the real ones, in virtual time. Set PARTITIONS for another number than that of the checks.
@@ -11,7 +12,7 @@ from random import Random
 
 import pytest
 
-from ottla.broker.replicas.alter_partition_manager import AlterPartitionManager
+from ottla.broker.replicas.leading.alter_partition_manager import AlterPartitionManager
 from ottla.controller.partitions.alter_partition import alter_partition
 from ottla.controller.settings import ConfigValidators, ControllerSettings
 from ottla.controller.state import ClusterState

@@ -2,8 +2,9 @@
 
 import pytest
 
-from ottla.broker.replication.follower_session import FollowerSession
-from ottla.broker.replication.replica_selector import (
+from ottla.protocol.types import TopicPartition
+from ottla.replication.follower_session import FollowerSession
+from ottla.replication.replica_selector import (
     ClientMetadata,
     LeaderSelector,
     LocalAwareRackReplicaSelector,
@@ -13,8 +14,7 @@ from ottla.broker.replication.replica_selector import (
     UnknownSelector,
     load_selector,
 )
-from ottla.broker.replication.replication_quota import ReplicationQuota
-from ottla.protocol.types import TopicPartition
+from ottla.replication.replication_quota import ReplicationQuota
 
 PARTITION = TopicPartition("t", 0)
 
@@ -162,8 +162,11 @@ class Mine:
     [
         ("org.apache.kafka.common.replica.RackAwareReplicaSelector", RackAwareReplicaSelector),
         ("org.apache.kafka.common.replica.LeaderSelector", LeaderSelector),
-        ("ottla.broker.replication.replica_selector.LeaderSelector", LeaderSelector),
-        ("ottla.broker.replication.replica_selector.LocalAwareRackReplicaSelector", LocalAwareRackReplicaSelector),
+        ("ottla.replication.replica_selector.LeaderSelector", LeaderSelector),
+        (
+            "ottla.replication.replica_selector.LocalAwareRackReplicaSelector",
+            LocalAwareRackReplicaSelector,
+        ),
         ("LocalAwareRackReplicaSelector", LocalAwareRackReplicaSelector),
     ],
 )

@@ -6,9 +6,9 @@ from functools import partial
 
 import pytest
 
-from ottla.broker.replicas import replica_fetcher
+from ottla.broker.replicas.following import replica_fetcher
+from ottla.metadata.records import RemoveTopicRecord
 from ottla.protocol.errors import ErrorCode, OutOfOrderSequenceNumber
-from ottla.protocol.metadata.records import RemoveTopicRecord
 from ottla.protocol.records.builder import build_batch, simple_records
 from ottla.protocol.records.record import records
 from ottla.protocol.types import TopicPartition
@@ -438,7 +438,9 @@ def test_a_store_that_fails_is_asked_again(simulation, caplog, error):
 
 
 def test_without_a_remote_tier_the_leaders_error_is_retried(simulation, caplog, monkeypatch):
-    """A broker whose configuration has remote.log.storage.system.enable=false, or a topic that is not tiered here yet."""
+    """A broker whose configuration has remote.log.storage.system.enable=false, or a topic that is not tiered
+    here yet.
+    """
     monkeypatch.setattr(TieredCluster, "auxiliary", lambda self, broker: None)
     caplog.set_level("INFO")
 

@@ -8,9 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_replica_fetcher import at, end, replicating, write
 
-from ottla.broker.replicas.leader_endpoint import FetcherSettings, LeaderEndpoint, _decode_fetch
-from ottla.broker.replication.follower import Divergence, Records
-from ottla.broker.replication.follower_session import SessionRequest
+from ottla.broker.replicas.following.leader_endpoint import FetcherSettings, LeaderEndpoint, _decode_fetch
 from ottla.protocol.errors import ErrorCode, MalformedMessage
 from ottla.protocol.hot import fetch as codec
 from ottla.protocol.hot.fetch import NO_DIVERGENCE, NO_LEADER, NO_SNAPSHOT, FetchRow
@@ -24,6 +22,8 @@ from ottla.protocol.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
+from ottla.replication.follower import Divergence, Records
+from ottla.replication.follower_session import SessionRequest
 from tests.harness.replicas import until
 
 VERSIONS = range(13, 19)
@@ -157,7 +157,7 @@ def test_the_usual_way_is_taken(simulation, monkeypatch, partitions):
                 )
             for name in ("decode", "decode_response", "encode_response"):
                 monkeypatch.setattr(codec, name, None)
-            monkeypatch.setattr("ottla.broker.replicas.leader_endpoint.encode_request", None)
+            monkeypatch.setattr("ottla.broker.replicas.following.leader_endpoint.encode_request", None)
             for index in range(partitions):
                 write(leader, index, b"third", b"fourth")
             await until(

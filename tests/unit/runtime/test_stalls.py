@@ -12,11 +12,11 @@ import time
 
 import pytest
 
+from ottla.bench.components.processes import PATIENCE_S
 from ottla.runtime import Pool
 from ottla.runtime.processor_times import stolen_since
 from ottla.runtime.production import run
 from ottla.runtime.stalls import BOUND_VARIABLE, StallWatch, is_importing, longest_turn_s
-from tests.harness.processes import PATIENCE_S
 
 
 @pytest.fixture
@@ -32,7 +32,8 @@ def block_for(duration_s):
 def test_a_blocked_loop_is_reported_with_the_stack_of_what_blocks_it(bound_ms, caplog):
     async def main(runtime):
         found = []
-        # The watch is a thread, which writes when the turn is over. On a busy machine it may wake too late to see the code.
+        # The watch is a thread, which writes when the turn is over. On a busy machine it may wake too late to
+        # see the code.
         while not found:
             await asyncio.sleep(0)  # a turn ends
             block_for(0.1)
@@ -149,7 +150,7 @@ class Printed(logging.Handler):
         reported.append(record)
 
 async def main(runtime):
-    answered = ottla.runtime.stalls._answered
+    answered = runtime.stalls._answered
     while not answered.is_set():
         await asyncio.sleep(0.001)
     while answered.is_set():

@@ -42,7 +42,9 @@ def simulated():
 
 @pytest.mark.parametrize("is_simulated", [True, False])
 def test_all_that_is_long_shares_a_turn_in_the_order_of_its_arrival(simulated, is_simulated):
-    """Fifty tasks that began at the same time: the steps of a turn are bounded together, and none of them waits for all others."""
+    """Fifty tasks that began at the same time: the steps of a turn are bounded together, and none of them
+    waits for all others.
+    """
     steps_in_turn, order = [0], []
 
     def steps(number):

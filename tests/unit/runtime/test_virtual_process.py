@@ -1,4 +1,6 @@
-"""Processes of a simulation: killed, they do nothing any more; paused, they do it later. And the network's part in it."""
+"""Processes of a simulation: killed, they do nothing any more; paused, they do it later; and the network's
+part in it.
+"""
 
 import asyncio
 

@@ -38,7 +38,7 @@ def test_the_loop_runs_while_a_thread_waits_for_the_disk(simulation):
 
     def work():
         for number in range(3):
-            order.append(f"thread {number} at {ottla.runtime.monotonic():.1f}")
+            order.append(f"thread {number} at {runtime.monotonic():.1f}")
             operate()
         return "done"
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from ottla.bench.components.processes import has_ended
 from ottla.runtime import Pool
 from ottla.runtime.production import run
 from ottla.runtime.workers import WorkerFailed
-from tests.harness.processes import has_ended
 
 MODULE = "tests.harness.worker_module"
 
@@ -80,7 +80,7 @@ def test_the_end_of_the_runtime_ends_workers_before_the_threads_that_wait_for_th
 
 def test_nothing_is_imported_from_the_working_directory(tmp_path, monkeypatch):
     """It may be a folder that others write to, and have folders that are named as our packages are."""
-    for package in ("runtime", "tests"):
+    for package in ("ottla", "tests"):
         (tmp_path / package).mkdir()
         (tmp_path / package / "__init__.py").write_text(
             "raise SystemExit('imported from the working directory')"
@@ -97,7 +97,17 @@ def test_nothing_is_imported_from_the_working_directory(tmp_path, monkeypatch):
 
 def test_no_other_code_starts_a_python_process():
     root = Path(__file__).parents[3]
-    packages = ("runtime", "protocol", "storage", "remote", "controller", "broker")
+    packages = (
+        "runtime",
+        "protocol",
+        "metadata",
+        "replication",
+        "config",
+        "storage",
+        "remote",
+        "controller",
+        "broker",
+    )
     files = [file for package in packages for file in (root / package).rglob("*.py")]
     assert [file.name for file in files if '"-m"' in file.read_text()] == ["child_python.py"]
 

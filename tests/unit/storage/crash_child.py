@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 from random import Random
 
+from ottla.config.log_config import LogConfig
 from ottla.protocol.types import TopicPartition
-from ottla.storage.log_config import LogConfig
 from tests.unit.storage.storage_support import NOW_MS, batch, open_log
 
 CONFIG = LogConfig(segment_bytes=50_000, index_interval_bytes=500, segment_index_bytes=4000)

@@ -8,6 +8,7 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
+from ottla.config.log_config import LogConfig
 from ottla.protocol.records.batch import BatchHeader, crc_is_valid
 from ottla.protocol.records.builder import build_batch
 from ottla.protocol.records.control import ControlRecordType, control_type
@@ -16,7 +17,6 @@ from ottla.protocol.records.record import records as parse_records
 from ottla.protocol.types import TopicPartition
 from ottla.storage import leader_epoch_cache
 from ottla.storage.log import Log
-from ottla.storage.log_config import LogConfig
 from ottla.storage.manager.log_manager import LogManager
 from tests.harness.faulty_files import Loss
 
@@ -53,8 +53,8 @@ def observe_batches(batches: Iterable[tuple[BatchHeader, memoryview]]) -> list[B
         records = tuple((it.offset, it.timestamp, it.key, it.value) for it in parse_records(data))
         kind = control_type(records[0][2] or b"") if header.is_control and records else None
         found.append(
-            Batch(header.base_offset, header.last_offset, header.partition_leader_epoch, header.producer_id, header.producer_epoch,
-                  header.base_sequence, header.is_transactional, kind, records)
+            Batch(header.base_offset, header.last_offset, header.partition_leader_epoch, header.producer_id,
+                  header.producer_epoch, header.base_sequence, header.is_transactional, kind, records)
         )  # fmt: skip
     return found
 
@@ -203,7 +203,8 @@ class Checks:
         self.check_flushed(topic_partition, model, found, bound)
         if not log.config.is_compacted:
             # A disk that writes in any order may keep a segment and lose the end of the one before it; so does one that
-            # loses pages by a failed fsync, and keeps what was written later. What a process leaves behind has no holes.
+            # loses pages by a failed fsync, and keeps what was written later. What a process leaves behind
+            # has no holes.
             is_in_order = loss is Loss.SUFFIX and log.directory not in self.logs_with_lost_pages
             if loss is Loss.NOTHING or is_in_order:
                 new = holes(found) - holes(model.batches) - model.truncated_holes
@@ -338,7 +339,11 @@ class Checks:
                 assert (state.last_sequence, state.batches[-1].last_offset) == (sequence, last_offset)
         if is_whole and log.log_start_offset == 0 and not model.has_lost_its_beginning:
             assert set(known) == set(naive.last)
-            opened = {number: it.transaction_first_offset for number, it in known.items() if it.transaction_first_offset is not None}  # fmt: skip
+            opened = {
+                number: it.transaction_first_offset
+                for number, it in known.items()
+                if it.transaction_first_offset is not None
+            }
             assert opened == naive.open
             # All that it has counts as replicated, but for what is behind a gap.
             end = log.log_end_offset if log.first_gap_offset is None else log.first_gap_offset

@@ -10,6 +10,7 @@ from pathlib import Path
 from random import Random
 from uuid import UUID
 
+from ottla.config.log_config import LogConfig
 from ottla.protocol.errors import KafkaStorageError
 from ottla.protocol.records.batch import batches
 from ottla.protocol.records.builder import build_batch
@@ -19,7 +20,6 @@ from ottla.protocol.records.record import records as parse_records
 from ottla.protocol.types import TopicPartition
 from ottla.storage import leader_epoch_cache
 from ottla.storage.log import AppendOrigin, Log
-from ottla.storage.log_config import LogConfig
 from ottla.storage.manager.log_manager import LogManager
 from ottla.storage.remote_restart import RemoteState
 from ottla.storage.verify import verify
@@ -147,8 +147,9 @@ class Story(Checks):
         self.models[topic_partition].is_created = True
         model = self.models[topic_partition]
         what = random.choices(
-            [self.append, self.abort_or_commit, self.replicate, self.upkeep, self.flush, self.delete_before, self.truncate,
-             self.truncate_fully, self.clean, self.roll, self.lead, self.stop_and_start, self.again, self.copy, self.rebuild],
+            [self.append, self.abort_or_commit, self.replicate, self.upkeep, self.flush, self.delete_before,
+             self.truncate, self.truncate_fully, self.clean, self.roll, self.lead, self.stop_and_start, self.again,
+             self.copy, self.rebuild],
             [30, 8, 3, 10, 3, 3, 3, 1, 5, 3, 2, 1, 2, *((8, 2) if log.is_tiered else (0, 0))],
         )[0]  # fmt: skip
         self.history.append(f"{topic_partition} {what.__name__} at {log.log_end_offset}")
@@ -158,7 +159,9 @@ class Story(Checks):
                 log.flush()
         except KafkaStorageError:
             assert log.directory.parent in self.manager.offline_dirs or before is None
-            self._offline_logs = [it for it in self._logs.values() if it.directory.parent in self.manager.offline_dirs]  # fmt: skip
+            self._offline_logs = [
+                it for it in self._logs.values() if it.directory.parent in self.manager.offline_dirs
+            ]
         self.note()
 
     def note(self, *, is_dead: bool = False) -> None:
@@ -241,14 +244,18 @@ class Story(Checks):
             return
         producer = self.random.choice(open_ones)
         commit = self.random.random() < 0.5
-        data = marker(producer_id=producer.producer_id, epoch=producer.epoch, commit=commit, timestamp=self.now_ms)  # fmt: skip
+        data = marker(
+            producer_id=producer.producer_id, epoch=producer.epoch, commit=commit, timestamp=self.now_ms
+        )
         base = log.log_end_offset
         (record,) = parse_records(memoryview(data))
         kind = ControlRecordType.COMMIT if commit else ControlRecordType.ABORT
         batch = Batch(base, base, model.epoch, producer.producer_id, producer.epoch, -1, True, kind,
                       ((base, record.timestamp, record.key, record.value),))  # fmt: skip
         model.send(batch)
-        log.append_as_leader(data, leader_epoch=model.epoch, now_ms=self.now_ms, origin=AppendOrigin.COORDINATOR)  # fmt: skip
+        log.append_as_leader(
+            data, leader_epoch=model.epoch, now_ms=self.now_ms, origin=AppendOrigin.COORDINATOR
+        )
         model.appended(batch)
         log.update_high_watermark(log.log_end_offset)
 
@@ -457,9 +464,11 @@ class Story(Checks):
             # Of producers without a batch from the log start on, a snapshot may say more than the log, or less.
             seen = {it.producer_id for it in observe(log)}
             rows.append(
-                (topic_partition, observe(log), log.log_start_offset, log.log_end_offset, log.checkpoints.recovery_point_to_write(), log.leader_epochs.entries,
-                 log.last_stable_offset, tuple(it.base_offset for it in log.segments), log.reader.aborted_transactions(0, EVERYTHING),
-                 {number: (it.epoch, it.last_sequence, it.transaction_first_offset is None) for number, it in log.producers.producers.items() if number in seen})
+                (topic_partition, observe(log), log.log_start_offset, log.log_end_offset,
+                 log.checkpoints.recovery_point_to_write(), log.leader_epochs.entries, log.last_stable_offset,
+                 tuple(it.base_offset for it in log.segments), log.reader.aborted_transactions(0, EVERYTHING),
+                 {number: (it.epoch, it.last_sequence, it.transaction_first_offset is None)
+                  for number, it in log.producers.producers.items() if number in seen})
             )  # fmt: skip
         return rows
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from random import Random
 
+from ottla.config.log_config import LogConfig
 from ottla.protocol.records.builder import build_batch
 from ottla.protocol.records.control import ControlRecordType, control_key
 from ottla.protocol.records.record import Record
 from ottla.protocol.types import TopicPartition
 from ottla.storage.files import Files
 from ottla.storage.log import Log
-from ottla.storage.log_config import LogConfig
 
 NOW_MS = 1_700_000_000_000
 TP = TopicPartition("orders", 0)

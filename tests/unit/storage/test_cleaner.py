@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ottla.config.log_config import LogConfig
 from ottla.protocol.errors import CorruptMessage
 from ottla.protocol.records.batch import crc_is_valid, crc_of
 from ottla.protocol.records.builder import build_batch
@@ -16,7 +17,6 @@ from ottla.protocol.records.record import Record, records
 from ottla.storage import cleaner
 from ottla.storage.files import Files
 from ottla.storage.log import AppendOrigin
-from ottla.storage.log_config import LogConfig
 from tests.unit.storage.storage_support import NOW_MS, batch, marker, open_log
 
 CONFIG = LogConfig(

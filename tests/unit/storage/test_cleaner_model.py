@@ -9,12 +9,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from ottla.config.log_config import LogConfig
 from ottla.protocol.records.builder import build_batch
 from ottla.protocol.records.control import ControlRecordType, control_type
 from ottla.protocol.records.record import Record, records
 from ottla.storage import cleaner
 from ottla.storage.log import AppendOrigin
-from ottla.storage.log_config import LogConfig
 from tests.unit.storage.storage_support import NOW_MS, marker, open_log
 
 CONFIG = LogConfig(
@@ -209,7 +209,9 @@ class CompactedLog(RuleBasedStateMachine):
         return found
 
     def committed(self):
-        """By the model: offset -> (key, value) of all that was decided, but not aborted, up to the last stable offset."""
+        """Return, by the model, offset -> (key, value) of all that was decided, but not aborted, up to the
+        last stable offset.
+        """
         return {
             offset: (key, value)
             for it in self.model

@@ -13,11 +13,11 @@ from uuid import UUID
 import pytest
 from storage_support import NOW_MS, batch, offsets_in, open_log
 
+from ottla.config.log_config import LogConfig
 from ottla.protocol.errors import KafkaStorageError
 from ottla.protocol.types import TopicPartition
 from ottla.storage import index, segment_reader
 from ottla.storage.files import Files, WouldBlock
-from ottla.storage.log_config import LogConfig
 from ottla.storage.manager.log_manager import LogManager
 from tests.harness.cold_files import ColdFiles
 

@@ -99,7 +99,10 @@ def is_sound(log: Log) -> bool:
 
 
 def check_fixed_point(story: Story, *, is_recovered: bool) -> None:
-    """Recovery changes nothing that it has left. What was opened as cleanly stopped is recovered here for the first time."""
+    """Recovery changes nothing that it has left.
+
+    What was opened as cleanly stopped is recovered here for the first time.
+    """
     first = everything(story) if is_recovered else None
     for _ in range(2):
         story.files = story.files_after(Loss.NOTHING)

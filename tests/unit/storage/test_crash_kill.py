@@ -1,4 +1,7 @@
-"""A process that is killed in the middle of its work loses nothing of what it had done. `OTTLA_CRASH_KILLS=50` for more."""
+"""A process that is killed in the middle of its work loses nothing of what it had done.
+
+`OTTLA_CRASH_KILLS=50` for more.
+"""
 
 import os
 import signal

@@ -1,4 +1,6 @@
-"""What the stories of test_crash_stories have found, one by one; the power fails, and all that was not flushed is gone."""
+"""What the stories of test_crash_stories have found, one by one; the power fails, and all that was not
+flushed is gone.
+"""
 
 from contextlib import suppress
 from pathlib import Path
@@ -7,9 +9,9 @@ from uuid import UUID
 
 import pytest
 
+from ottla.config.log_config import LogConfig
 from ottla.protocol.types import TopicPartition
 from ottla.storage.log import AppendOrigin
-from ottla.storage.log_config import LogConfig
 from ottla.storage.manager.log_manager import LogManager
 from tests.harness.faulty_files import FaultyFiles, Killed, Loss
 from tests.unit.storage.storage_support import NOW_MS, batch, marker, offsets_in, open_log
@@ -326,7 +328,9 @@ def test_killed_while_truncating():
 
 
 def test_a_gap_reappears_with_the_truncated_records():
-    """What is not flushed may have a hole, and so may what a truncation that is not flushed has removed: that, and no other."""
+    """What is not flushed may have a hole, and so may what a truncation that is not flushed has removed:
+    that, and no other.
+    """
     files = FaultyFiles(random=Random(1))
     _, log = new_log(files)
     append(log, 20)

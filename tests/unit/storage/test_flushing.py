@@ -2,8 +2,8 @@
 
 import pytest
 
+from ottla.config.log_config import LogConfig
 from ottla.storage.files import Files
-from ottla.storage.log_config import LogConfig
 from tests.unit.storage.storage_support import NOW_MS, batch, open_log
 
 CONFIG = LogConfig(segment_bytes=600, index_interval_bytes=1, flush_ms=1000)

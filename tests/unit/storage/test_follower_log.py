@@ -2,6 +2,7 @@
 
 import pytest
 
+from ottla.config.log_config import LogConfig
 from ottla.protocol.errors import CorruptMessage, OffsetOutOfRange
 from ottla.protocol.records.builder import build_batch
 from ottla.protocol.records.record import Record
@@ -9,7 +10,6 @@ from ottla.storage import appending
 from ottla.storage.appending import AppendInfo
 from ottla.storage.files import Files
 from ottla.storage.log import UnexpectedAppendOffset
-from ottla.storage.log_config import LogConfig
 from tests.unit.storage.storage_support import NOW_MS, offsets_in, open_log
 
 

@@ -7,9 +7,9 @@ from uuid import UUID
 
 import pytest
 
+from ottla.config.log_config import LogConfig
 from ottla.protocol.errors import InconsistentTopicId, KafkaStorageError
 from ottla.protocol.types import TopicPartition
-from ottla.storage.log_config import LogConfig
 from ottla.storage.manager.log_manager import InconsistentMetaProperties
 from ottla.storage.remote_restart import RemoteState
 from tests.harness.faulty_files import FaultyFiles, Killed, Loss
@@ -269,7 +269,9 @@ def test_an_older_topics_future_log_takes_no_other_logs_place(files):
 
 @pytest.mark.logs("so it is renamed to a stray")
 def test_a_future_log_whose_log_was_in_a_removed_directory(files):
-    """An operator has removed the failed disk from `log.dirs`; the partition's new log is in the future log's directory."""
+    """An operator has removed the failed disk from `log.dirs`; the partition's new log is in the future log's
+    directory.
+    """
     manager, future, other = begin(files)
     copy(manager.logs[A], future)
     manager.shutdown(NOW_MS, broker_epoch=1)
@@ -310,7 +312,9 @@ def test_killed_at_every_step_of_a_swap():
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("loss", Loss)
 def test_a_power_cut_behind_a_promotion(loss, seed):
-    """What the old log had flushed is in one of the two, whatever of the renames is on the disk, or the start refuses."""
+    """What the old log had flushed is in one of the two, whatever of the renames is on the disk, or the start
+    refuses.
+    """
     files = FaultyFiles(random=Random(seed))
     manager, future, other = begin(files)
     assigned = manager.directory_ids[other]

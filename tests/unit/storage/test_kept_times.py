@@ -2,9 +2,9 @@
 
 import pytest
 
+from ottla.config.log_config import LogConfig
 from ottla.protocol.records.batch import patch
 from ottla.storage import kept_times, segment_times
-from ottla.storage.log_config import LogConfig
 from tests.harness.bombs import MANY, understated_batch
 from tests.unit.storage.storage_support import NOW_MS, batch, open_log
 

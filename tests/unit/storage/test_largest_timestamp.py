@@ -2,10 +2,10 @@
 
 import pytest
 
+from ottla.config.log_config import LogConfig
 from ottla.protocol.records.builder import build_batch
 from ottla.protocol.records.compression import Compression
 from ottla.protocol.records.record import Record
-from ottla.storage.log_config import LogConfig
 from tests.unit.storage.storage_support import NOW_MS, open_log
 
 

@@ -1,4 +1,6 @@
-"""Slices of mapped files: only responses of Fetch get them; other readers get an I/O error from a disk that cannot be read."""
+"""Slices of mapped files: only responses of Fetch get them; other readers get an I/O error from a disk that
+cannot be read.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +11,10 @@ from random import Random
 import pytest
 from storage_support import NOW_MS, batch, open_log
 
+from ottla.config.log_config import LogConfig
 from ottla.protocol.errors import KafkaStorageError
 from ottla.storage import lending
 from ottla.storage.files import Files
-from ottla.storage.log_config import LogConfig
 from tests.harness.faulty_files import FaultyFiles
 
 ROOT = Path(__file__).parents[3]
@@ -49,7 +51,7 @@ def test_only_fetch_responses_borrow():
         for path in (ROOT / folder).rglob("*.py")
         if "lend=True" in path.read_text()
     }
-    assert found == {"broker/reads/read_from_log.py"}
+    assert found == {"broker/replicas/reading/read_from_log.py"}
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from random import Random
 
 import pytest
 
+from ottla.config.log_config import LogConfig
 from ottla.protocol.errors import (
     CorruptMessage,
     InconsistentTopicId,
@@ -21,7 +22,6 @@ from ottla.protocol.records.record import Record
 from ottla.protocol.types import ZERO_UUID
 from ottla.storage.files import Files
 from ottla.storage.log import AppendOrigin, UnexpectedAppendOffset
-from ottla.storage.log_config import LogConfig
 from ottla.storage.segment import Segment
 from ottla.storage.segment_indexes import SegmentIndexes
 from ottla.storage.segment_reader import SegmentReader

@@ -9,11 +9,11 @@ from uuid import UUID
 
 import pytest
 
+from ottla.config.log_config import LogConfig
 from ottla.protocol.errors import InconsistentTopicId, KafkaStorageError, UnknownTopicOrPartition
 from ottla.protocol.types import TopicPartition
 from ottla.storage.files import Files
 from ottla.storage.log_availability import TooManyOpenFiles
-from ottla.storage.log_config import LogConfig
 from ottla.storage.manager.log_manager import NewLog
 from tests.harness.faulty_files import FaultyFiles
 from tests.unit.storage.storage_support import NOW_MS
@@ -184,7 +184,9 @@ def test_no_log_is_created_twice(tmp_path):
 @pytest.mark.parametrize("nth", range(5))
 @pytest.mark.parametrize("is_leader", [True, False])
 def test_no_descriptor_half_way(tmp_path, monkeypatch, nth, is_leader):
-    """Nothing is left of it: the log may be created in another directory next, and would be a second one at the next start."""
+    """Nothing is left of it: the log may be created in another directory next, and would be a second one at
+    the next start.
+    """
     directories = tmp_path / "a", tmp_path / "b"
     manager = open_manager(*directories)
     opened, closed = Files.open, Files.close

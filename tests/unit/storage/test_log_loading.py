@@ -9,11 +9,11 @@ from uuid import UUID
 
 import pytest
 
+from ottla.config.log_config import LogConfig
 from ottla.protocol.types import TopicPartition
 from ottla.storage.background import run_one_by_one
 from ottla.storage.files import Files
 from ottla.storage.log import Log
-from ottla.storage.log_config import LogConfig
 from ottla.storage.manager.log_manager import InconsistentMetaProperties, LogManager, LogManagerSettings
 from tests.harness.faulty_files import FaultyFiles, Loss
 from tests.unit.storage.storage_support import NOW_MS

@@ -14,12 +14,12 @@ from uuid import UUID
 
 import pytest
 
+from ottla.config.log_config import LogConfig
 from ottla.protocol.errors import InconsistentTopicId, KafkaStorageError
 from ottla.protocol.types import TopicPartition
 from ottla.storage.file_names import METADATA_LOG
 from ottla.storage.files import Files
 from ottla.storage.log_availability import TooManyOpenFiles
-from ottla.storage.log_config import LogConfig
 from ottla.storage.manager.log_manager import (
     InconsistentMetaProperties,
     LogDirInUse,
@@ -406,8 +406,10 @@ def test_no_log_is_created_again_that_may_be_in_an_offline_directory(tmp_path):
 
 def test_checkpoints_are_written_each_in_its_interval(tmp_path):
     settings = LogManagerSettings(
-        checkpoint_interval_ms=20_000, log_start_checkpoint_interval_ms=30_000, high_watermark_checkpoint_interval_ms=50_000
-    )  # fmt: skip
+        checkpoint_interval_ms=20_000,
+        log_start_checkpoint_interval_ms=30_000,
+        high_watermark_checkpoint_interval_ms=50_000,
+    )
     manager = open_manager(tmp_path, settings=settings)
     log = manager.get_or_create(A, topic_id=TOPIC_ID, now_ms=NOW_MS)
     append(log, 10)

@@ -9,8 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from ottla.config.log_config import LogConfig
 from ottla.protocol.records.batch import batches
-from ottla.storage.log_config import LogConfig
 from tests.unit.storage.storage_support import NOW_MS, batch, open_log
 
 pytestmark = pytest.mark.logs("")

@@ -5,9 +5,9 @@ from random import Random
 
 import pytest
 
+from ottla.config.log_config import LogConfig
 from ottla.protocol.errors import OffsetOutOfRange
 from ottla.protocol.records.batch import read_header
-from ottla.storage.log_config import LogConfig
 from ottla.storage.log_reader import LogReader
 from tests.harness.faulty_files import FaultyFiles, Killed, Loss
 from tests.unit.storage.storage_support import NOW_MS, batch, open_log

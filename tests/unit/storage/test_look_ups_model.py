@@ -1,4 +1,6 @@
-"""Look-ups by time in a log are those in a list of its records, whatever the headers of its batches claim (KIP-79, KIP-734)."""
+"""Look-ups by time in a log are those in a list of its records, whatever the headers of its batches claim
+(KIP-79, KIP-734).
+"""
 
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -9,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ottla.config.log_config import LogConfig
 from ottla.protocol.records.batch import patch
 from ottla.protocol.records.compression import Compression
 from ottla.storage import kept_times, log_reader, segment, segment_times
 from ottla.storage.log import Log
-from ottla.storage.log_config import LogConfig
 from tests.harness.bombs import MANY, batch_claiming
 from tests.unit.storage.storage_support import NOW_MS, open_log
 

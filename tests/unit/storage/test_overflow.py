@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from ottla.config.log_config import LogConfig
 from ottla.protocol.records.batch import patch
 from ottla.storage.appending import AppendOrigin
 from ottla.storage.files import Files
 from ottla.storage.index import MAX_RELATIVE_OFFSET
-from ottla.storage.log_config import LogConfig
 from ottla.storage.recovery import valid_batches
 from ottla.storage.verify import verify
 from tests.unit.storage.storage_support import NOW_MS, batch, marker, open_log
@@ -108,7 +108,9 @@ def test_a_segment_between_two_that_are_split_is_kept(tmp_path, is_clean):
 
 @pytest.mark.logs("are not valid batches, truncated")
 def test_a_single_offset_is_no_overflow(tmp_path):
-    """Base offsets are not covered by a checksum: a batch that nothing follows, or that others go back from, is damage."""
+    """Base offsets are not covered by a checksum: a batch that nothing follows, or that others go back from,
+    is damage.
+    """
     for name, offsets in {"end": [0, 2, STEP + 4], "middle": [0, 2, STEP + 4, 6]}.items():
         write_overflowed(tmp_path / name, offsets)
         log = open_log(tmp_path / name, config=CONFIG, is_clean=False)

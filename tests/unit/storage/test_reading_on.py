@@ -5,12 +5,12 @@ from contextlib import suppress
 import pytest
 from storage_support import NOW_MS, batch, open_log
 
+from ottla.config.log_config import LogConfig
 from ottla.protocol.errors import CorruptMessage
 from ottla.protocol.records.batch import batches, read_header
 from ottla.storage.file_records import RECENT_BATCHES
 from ottla.storage.files import Files, WouldBlock
 from ottla.storage.index import CorruptIndex
-from ottla.storage.log_config import LogConfig
 from ottla.storage.segment_indexes import SegmentIndexes
 from ottla.storage.segment_reader import EXPECTED_READS, SegmentReader
 
@@ -80,7 +80,9 @@ def test_a_truncation_while_a_thread_looks_for_the_end_of_its_read(tmp_path, mon
 
 
 class Interrupted(Files):
-    """Something happens before the next read; in production the loop's thread does it while another one waits for the disk."""
+    """Something happens before the next read; in production the loop's thread does it while another one waits
+    for the disk.
+    """
 
     def __init__(self):
         self.before_read = None

@@ -1,4 +1,6 @@
-"""What a crash leaves: reopening never raises, never serves a bad batch, keeps what was flushed, and settles at once."""
+"""What a crash leaves: reopening never raises, never serves a bad batch, keeps what was flushed, and settles
+at once.
+"""
 
 import shutil
 from dataclasses import replace
@@ -6,10 +8,10 @@ from random import Random
 
 import pytest
 
+from ottla.config.log_config import LogConfig
 from ottla.protocol.records.batch import batches, crc_is_valid
 from ottla.storage import recovery
 from ottla.storage.log import AppendOrigin
-from ottla.storage.log_config import LogConfig
 from tests.unit.storage.storage_support import NOW_MS, batch, marker, offsets_in, open_log
 
 CONFIG = LogConfig(segment_bytes=1000, index_interval_bytes=200)

@@ -8,12 +8,12 @@ from uuid import UUID
 import pytest
 from storage_support import NOW_MS, TP, batch, marker, open_log
 
+from ottla.config.log_config import LogConfig
 from ottla.protocol.errors import OutOfOrderSequenceNumber
 from ottla.storage import leader_epoch_cache, producer_snapshot
 from ottla.storage.appending import AppendOrigin
 from ottla.storage.files import Files
 from ottla.storage.leader_epoch_cache import EpochEntry
-from ottla.storage.log_config import LogConfig
 from ottla.storage.manager.log_manager import LogManager
 from ottla.storage.producer_snapshot import CorruptSnapshot
 from ottla.storage.producer_state import BatchMetadata, ProducerState

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ottla.config.log_config import LogConfig
 from ottla.protocol.records.batch import patch
 from ottla.protocol.records.compression import Compression
 from ottla.storage import log_reader, segment_times
 from ottla.storage.file_records import FileRecords
 from ottla.storage.files import Files
-from ottla.storage.log_config import LogConfig
 from ottla.storage.time_search import TimeSearch
 from tests.harness.bombs import MANY, batch_claiming, batch_of, understated_batch
 from tests.unit.storage.storage_support import NOW_MS, open_log

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from ottla.config.log_config import LogConfig
 from ottla.storage import file_names
 from ottla.storage.appending import AppendOrigin
 from ottla.storage.leader_epoch_cache import FILE_NAME, EpochEntry
-from ottla.storage.log_config import LogConfig
 from tests.unit.storage.storage_support import NOW_MS, batch, marker, open_log
 
 TIERED = LogConfig(
@@ -185,7 +185,8 @@ def without_first_segment(directory, *, snapshot):
 def test_a_follower_copies_again_what_nothing_shows_to_be_copied(tmp_path):
     """The producers at the first segment are unknown, and what was before it perhaps lost: a leader has both.
 
-    Otherwise its index has a transaction that was aborted as begun there, and readers of the first copy get its records.
+    Otherwise its index has a transaction that was aborted as begun there, and readers of the first copy get
+    its records.
     """
     start = without_first_segment(tmp_path / "orders-0", snapshot=b"")
     for _ in range(

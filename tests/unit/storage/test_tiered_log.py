@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from ottla.config.log_config import LogConfig
 from ottla.protocol.errors import OffsetMovedToTieredStorage, OffsetOutOfRange
 from ottla.protocol.types import TopicPartition
 from ottla.storage import leader_epoch_cache, producer_snapshot
 from ottla.storage.appending import AppendOrigin
-from ottla.storage.log_config import LogConfig
 from ottla.storage.retention import Limits
 from tests.unit.storage.storage_support import NOW_MS, batch, marker, open_log
 

@@ -1,7 +1,8 @@
 """A tiered log against a list of batches and a list of copies: no hole between the tiers, whatever happens (KIP-405).
 
-The other half of tiering is as simple as can be: a copy is the batches of a segment, and is part of the log if the log has
-the same batches. What retention, truncation, rebuilds and stops do to the local half is the real code.
+The other half of tiering is as simple as can be: a copy is the batches of a segment, and is part of the log
+if the log has the same batches. What retention, truncation, rebuilds and stops do to the local half is the
+real code.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from ottla.config.log_config import LogConfig
 from ottla.protocol.errors import OffsetMovedToTieredStorage
 from ottla.protocol.records.batch import batches
 from ottla.protocol.records.record import records
 from ottla.storage import leader_epoch_cache
-from ottla.storage.log_config import LogConfig
 from ottla.storage.remote_restart import RemoteState
 from ottla.storage.tiered_log import SegmentToCopy
 from tests.unit.storage.storage_support import NOW_MS, batch, open_log
@@ -30,8 +31,12 @@ pytestmark = pytest.mark.logs("")
 
 #: Two or three batches are in a segment, and one segment's worth stays local.
 CONFIG = LogConfig(
-    segment_bytes=400, index_interval_bytes=100, retention_ms=None, remote_storage_enable=True, local_retention_bytes=300
-)  # fmt: skip
+    segment_bytes=400,
+    index_interval_bytes=100,
+    retention_ms=None,
+    remote_storage_enable=True,
+    local_retention_bytes=300,
+)
 
 
 class Row(NamedTuple):

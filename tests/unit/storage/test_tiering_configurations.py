@@ -1,4 +1,5 @@
-"""Every configuration that decides about deletion or tiering, as a topic's own, as a default, before and after each other.
+"""Every configuration that decides about deletion or tiering, as a topic's own, as a default, before and
+after each other.
 
 A log start moves only where retention or DeleteRecords moves it, or where tiering is switched off, which takes
 `remote.log.delete.on.disable`: no default, and no order of changes, makes a log begin behind what the remote tier has.
@@ -9,8 +10,8 @@ from itertools import product
 
 import pytest
 
+from ottla.config.log_config import TOPIC_CONFIGS, LogConfig, default_topic_values, validate_topic_configs
 from ottla.protocol.errors import InvalidConfig
-from ottla.storage.log_config import TOPIC_CONFIGS, LogConfig, default_topic_values, validate_topic_configs
 from tests.unit.storage.storage_support import NOW_MS, batch, open_log
 
 pytestmark = pytest.mark.logs("below the high watermark")
@@ -53,7 +54,9 @@ LOCAL = config_of(UNSET, UNSET, retention_ms=None)
 
 @pytest.fixture
 def log(tmp_path):
-    """[0, 2) is in the remote tier only, [2, 4) in both, [4, 6) and [6, 7), the active segment, in none but the local one."""
+    """[0, 2) is in the remote tier only, [2, 4) in both, [4, 6) and [6, 7), the active segment, in none but
+    the local one.
+    """
     log = open_log(tmp_path / "orders-0", config=TIERED)
     for _ in range(7):
         log.append_as_leader(batch(value=b"x" * 50), leader_epoch=0, now_ms=NOW_MS)

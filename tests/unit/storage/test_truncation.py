@@ -1,4 +1,6 @@
-"""Truncation beside readers and slow disks: no slice changes, no read mixes two files, and nothing waits on the loop."""
+"""Truncation beside readers and slow disks: no slice changes, no read mixes two files, and nothing waits on
+the loop.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +11,10 @@ from random import Random
 import pytest
 from storage_support import NOW_MS, batch, offsets_in, open_log
 
+from ottla.config.log_config import LogConfig
 from ottla.protocol.errors import KafkaStorageError
 from ottla.protocol.records.batch import batches
 from ottla.storage.files import Files
-from ottla.storage.log_config import LogConfig
 from tests.harness.faulty_files import FaultyFiles
 
 VALUE = b"x" * 200_000

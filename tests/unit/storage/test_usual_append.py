@@ -10,6 +10,8 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from ottla.config.log_config import LogConfig
+from ottla.config.topic_configs import HOUR_MS
 from ottla.protocol.errors import (
     InvalidTxnState,
     KafkaError,
@@ -19,8 +21,6 @@ from ottla.protocol.errors import (
 )
 from ottla.protocol.records.batch import crc_of
 from ottla.protocol.records.compression import Compression
-from ottla.storage.log_config import LogConfig
-from ottla.storage.topic_configs import HOUR_MS
 from ottla.storage.usual_append import usual_bounds, usual_fields
 from ottla.storage.validation import validate
 from tests.harness.faulty_files import FaultyFiles

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ottla.config.log_config import LogConfig
 from ottla.protocol.errors import (
     CorruptMessage,
     ErrorCode,
@@ -21,7 +22,6 @@ from ottla.protocol.records.builder import build_batch
 from ottla.protocol.records.compression import Compression
 from ottla.protocol.records.record import Record, largest_timestamp, records
 from ottla.storage.appending import AppendOrigin
-from ottla.storage.log_config import LogConfig
 from ottla.storage.record_checks import MAX_RECORD_ERRORS
 from ottla.storage.validation import FULLY_CHECKED, InvalidRecords, InvalidTimestamps, is_one_record, validate
 
@@ -343,7 +343,9 @@ def test_a_payload_that_does_not_decompress():
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_gaps_inside(codec):
-    """Inner offsets of old clients: Kafka counts uncompressed records, and fails for compressed ones unless the codec changes."""
+    """Inner offsets of old clients: Kafka counts uncompressed records, and fails for compressed ones unless
+    the codec changes.
+    """
     written = [Record(0, NOW, b"k", b"v"), Record(2, NOW, b"k", b"v"), Record(5, NOW, b"k", b"v")]
     batch = with_field(produced(written, compression=codec), ">i", 23, 2)
     if codec is not Compression.NONE:

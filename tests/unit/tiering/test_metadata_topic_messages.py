@@ -15,6 +15,7 @@ from ottla.broker.tiering.metadata_topic_messages import (
     produce_request,
     records_from,
 )
+from ottla.config.log_config import LogConfig
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.fetch import (
     EpochEndOffset,
@@ -34,7 +35,6 @@ from ottla.protocol.records.builder import assemble, build_batch, simple_records
 from ottla.protocol.records.compression import Compression, compress
 from ottla.remote.errors import RemoteStorageError, RetriableRemoteStorageError
 from ottla.remote.topic_metadata.topic import TOPIC, MetadataDiverged, Position
-from ottla.storage.log_config import LogConfig
 from ottla.storage.validation import validate
 
 

@@ -1,4 +1,5 @@
-"""Copies of deleted topics are deleted, whichever broker was up (KIP-405): on a metadata topic in memory, on virtual time.
+"""Copies of deleted topics are deleted, whichever broker was up (KIP-405): on a metadata topic in memory, on
+virtual time.
 
 Brokers have images of one log of the cluster's metadata, each as far as it has caught up, and share one store.
 """
@@ -13,10 +14,10 @@ from ottla.broker.metadata_cache import MetadataCache
 from ottla.broker.tiering.metadata_barrier import MetadataBarrier
 from ottla.broker.tiering.partition_remover import PartitionRemover
 from ottla.broker.tiering.partition_removers import PartitionRemovers
+from ottla.metadata import records as r
+from ottla.metadata.image import MetadataImage
 from ottla.protocol.errors import CoordinatorLoadInProgress
 from ottla.protocol.messages.allocate_producer_ids import AllocateProducerIdsResponse
-from ottla.protocol.metadata import records as r
-from ottla.protocol.metadata.image import MetadataImage
 from ottla.protocol.remote.records import RemoteLogSegmentState as State
 from ottla.protocol.remote.records import RemotePartitionDeleteState as DeleteState
 from ottla.protocol.types import TopicPartition
@@ -550,7 +551,10 @@ def test_records_in_a_metadata_partition_that_is_not_theirs_are_no_work(play, ca
 
 
 def test_partitions_that_are_added_to_the_metadata_topic_change_nothing(play):
-    """Kafka's controller accepts them. The records of a partition stay where they are found: by the configured number."""
+    """Kafka's controller accepts them.
+
+    The records of a partition stay where they are found: by the configured number.
+    """
 
     async def story(cluster):
         cluster.create_tiered(1, 8, leader=1)

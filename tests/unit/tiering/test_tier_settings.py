@@ -2,8 +2,6 @@
 
 import pytest
 
-from ottla.broker.config import BrokerConfig
-from ottla.broker.config.load import standalone_profile
 from ottla.broker.tiering.managers import (
     create_storage_manager,
     metadata_manager_settings,
@@ -14,6 +12,8 @@ from ottla.broker.tiering.settings import (
     remote_log_manager_settings,
     remote_read_settings,
 )
+from ottla.config.broker_config import BrokerConfig
+from ottla.config.load import standalone_profile
 from ottla.protocol.errors import InvalidConfig
 from ottla.remote.checked_copies import CheckedCopies
 from ottla.remote.log_manager.settings import RemoteLogManagerSettings

@@ -7,8 +7,10 @@ from uuid import UUID
 import pytest
 from click.testing import CliRunner
 
-from ottla.broker.main import main
-from ottla.broker.tools.plain import text_of
+from ottla.broker.cli.files.plain import text_of
+from ottla.command_line import main
+from ottla.metadata.frame import encode_record
+from ottla.metadata.records import RECORD_CLASSES, TopicRecord
 from ottla.protocol.codec import encode_struct
 from ottla.protocol.coordinator import record_codec as group_codec
 from ottla.protocol.coordinator.group_records import (
@@ -25,8 +27,6 @@ from ottla.protocol.messages.leader_change_message import Voter as LeaderVoter
 from ottla.protocol.messages.snapshot_footer_record import SnapshotFooterRecord
 from ottla.protocol.messages.snapshot_header_record import SnapshotHeaderRecord
 from ottla.protocol.messages.voters_record import Voter, VotersRecord
-from ottla.protocol.metadata.frame import encode_record
-from ottla.protocol.metadata.records import RECORD_CLASSES, TopicRecord
 from ottla.protocol.records.builder import build_batch
 from ottla.protocol.records.compression import Compression
 from ottla.protocol.records.quorum import build_quorum_batch

@@ -28,22 +28,22 @@ def read(found, client="c"):
 
 
 @pytest.mark.parametrize(("sends", "polls", "final", "errors"), [
-    # acknowledged                           polls                       the log at the end  what is wrong
-    ([sent("ab", 0), sent("c", 2)],          [read("0a 1b"), read("2c")], "0a 1b 2c",        set()),
-    ([sent("a", 0), sent("b", None, is_ok=None)], [],                     "0a",              set()),
-    ([sent("a", 0), sent("b", None, is_ok=None)], [],                     "0a 1b",           set()),
-    ([sent("ac", 0), sent("b", 1, client="q")], [],                       "0a 1b 2c",        {"inconsistent-offsets"}),
-    ([sent("a", 0), sent("b", 1), sent("c", 2)], [],                      "0a 2c",           {"lost-write"}),
-    ([sent("a", 0), sent("b", 1)],           [],                          "0a",              {"unseen"}),
-    ([sent("a", 0)],                         [],                          "0a 1a",           {"duplicate", "inconsistent-offsets"}),
-    ([sent("a", None), sent("b", None)],     [],                          "0b 1a",           {"nonmonotonic-send"}),
-    ([sent("ab", None)],                     [],                          "0b 1a",           {"int-nonmonotonic-send"}),
-    ([sent("a", 0)],                         [read("0b")],                "0a",              {"inconsistent-offsets"}),
-    ([],                                     [read("0a 1b"), read("1b")], "0a 1b",           {"nonmonotonic-poll"}),
-    ([],                                     [read("1b 0a")],             "0a 1b",           {"int-nonmonotonic-poll", "poll-skip"}),
-    ([],                                     [read("0a"), read("2c")],    "0a 1b 2c",        {"poll-skip"}),
-    ([],                                     [read("0a 2c")],             "0a 1b 2c",        {"int-poll-skip"}),
-    ([sent("a", None, is_ok=False)],         [],                          "0a",              {"G1a"}),
+    # acknowledged                   polls                          at the end  what is wrong
+    ([sent("ab", 0), sent("c", 2)],  [read("0a 1b"), read("2c")],   "0a 1b 2c", set()),
+    ([sent("a", 0), sent("b", None, is_ok=None)], [],               "0a",       set()),
+    ([sent("a", 0), sent("b", None, is_ok=None)], [],               "0a 1b",    set()),
+    ([sent("ac", 0), sent("b", 1, client="q")], [],                 "0a 1b 2c", {"inconsistent-offsets"}),
+    ([sent("a", 0), sent("b", 1), sent("c", 2)], [],                "0a 2c",    {"lost-write"}),
+    ([sent("a", 0), sent("b", 1)],   [],                            "0a",       {"unseen"}),
+    ([sent("a", 0)],                 [],                            "0a 1a",    {"duplicate", "inconsistent-offsets"}),
+    ([sent("a", None), sent("b", None)], [],                        "0b 1a",    {"nonmonotonic-send"}),
+    ([sent("ab", None)],             [],                            "0b 1a",    {"int-nonmonotonic-send"}),
+    ([sent("a", 0)],                 [read("0b")],                  "0a",       {"inconsistent-offsets"}),
+    ([],                             [read("0a 1b"), read("1b")],   "0a 1b",    {"nonmonotonic-poll"}),
+    ([],                             [read("1b 0a")],               "0a 1b",    {"int-nonmonotonic-poll", "poll-skip"}),
+    ([],                             [read("0a"), read("2c")],      "0a 1b 2c", {"poll-skip"}),
+    ([],                             [read("0a 2c")],               "0a 1b 2c", {"int-poll-skip"}),
+    ([sent("a", None, is_ok=False)], [],                            "0a",       {"G1a"}),
 ])  # fmt: skip
 def test_history(sends, polls, final, errors):
     history = History(sends=sends, polls=polls)
@@ -52,11 +52,11 @@ def test_history(sends, polls, final, errors):
 
 @pytest.mark.parametrize(("sends", "polls", "final", "errors"), [
     # The batch came again when its first copy had been deleted, and with it what was known of its producer.
-    ([sent("a", 1)],                         [read("0a")],                "1a",              set()),
-    ([sent("a", 1)],                         [read("0a")],                "2b",              set()),
-    ([sent("a", 1)],                         [read("0a")],                "0a 1a",           {"duplicate", "inconsistent-offsets"}),
-    ([sent("a", 0)],                         [read("0a")],                "1a",              {"inconsistent-offsets"}),
-    ([sent("a", 1)],                         [read("1b")],                "2c",              {"inconsistent-offsets"}),
+    ([sent("a", 1)],                 [read("0a")],                  "1a",       set()),
+    ([sent("a", 1)],                 [read("0a")],                  "2b",       set()),
+    ([sent("a", 1)],                 [read("0a")],                  "0a 1a",    {"duplicate", "inconsistent-offsets"}),
+    ([sent("a", 0)],                 [read("0a")],                  "1a",       {"inconsistent-offsets"}),
+    ([sent("a", 1)],                 [read("1b")],                  "2c",       {"inconsistent-offsets"}),
 ])  # fmt: skip
 def test_a_log_without_its_first_records(sends, polls, final, errors):
     history = History(sends=sends, polls=polls, trimmed={"t"})

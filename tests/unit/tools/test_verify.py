@@ -7,7 +7,7 @@ from struct import pack, unpack_from
 import pytest
 from click.testing import CliRunner
 
-from ottla.broker.main import main
+from ottla.command_line import main
 from ottla.protocol.records.batch import batches, patch
 from ottla.protocol.records.builder import build_batch
 from ottla.protocol.records.record import Record

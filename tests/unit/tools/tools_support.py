@@ -6,11 +6,11 @@ from pathlib import Path
 from random import Random
 from uuid import UUID
 
+from ottla.config.log_config import LogConfig
 from ottla.protocol.types import TopicPartition
 from ottla.storage.appending import AppendOrigin
 from ottla.storage.files import Files
 from ottla.storage.log import Log
-from ottla.storage.log_config import LogConfig
 from ottla.storage.manager.log_manager import LogManager
 from tests.unit.storage.storage_support import NOW_MS, batch, marker
 

@@ -103,8 +103,14 @@ def test_refused_in_the_partitions_row(leader: Replica, others: dict[str, Any], 
         ({"cluster_id": "other"}, ErrorCode.inconsistent_cluster_id),
         ({"topics": []}, ErrorCode.invalid_request),
         ({"topics": [fetch.FetchTopic(topic_id=UUID(int=1))]}, ErrorCode.invalid_request),
-        ({"topics": [fetch.FetchTopic(topic_id=UUID(int=1), partitions=[fetch.FetchPartition()] * 2)]}, ErrorCode.invalid_request),
-        ({"topics": [fetch.FetchTopic(topic_id=UUID(int=2), partitions=[fetch.FetchPartition()])]}, ErrorCode.invalid_request),
+        (
+            {"topics": [fetch.FetchTopic(topic_id=UUID(int=1), partitions=[fetch.FetchPartition()] * 2)]},
+            ErrorCode.invalid_request,
+        ),
+        (
+            {"topics": [fetch.FetchTopic(topic_id=UUID(int=2), partitions=[fetch.FetchPartition()])]},
+            ErrorCode.invalid_request,
+        ),
         (
             {"topics": [fetch.FetchTopic(topic_id=UUID(int=1), partitions=[fetch.FetchPartition(partition=1)])]},
             ErrorCode.invalid_request,

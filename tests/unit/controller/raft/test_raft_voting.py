@@ -1,4 +1,6 @@
-"""Vote and PreVote (KIP-595, KIP-853, KIP-996): which candidates get a vote, and in which roles a node collects a majority."""
+"""Vote and PreVote (KIP-595, KIP-853, KIP-996): which candidates get a vote, and in which roles a node
+collects a majority.
+"""
 
 from typing import Any
 from uuid import UUID

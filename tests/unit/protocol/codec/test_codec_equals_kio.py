@@ -75,7 +75,9 @@ def test_api(key, rng):
 
 
 def test_every_field_takes_every_edge_value():
-    """The list of `edge_values` is complete: counted in FetchResponse, which has arrays in arrays, tags and nullable fields."""
+    """The list of `edge_values` is complete: counted in FetchResponse, which has arrays in arrays, tags and
+    nullable fields.
+    """
     cls = kio_response(ApiKey.FETCH, 16)
     seen = {}
     for entity in entities_at_the_edges(cls):
@@ -96,8 +98,8 @@ def values_in(entity, above=()):
 
 
 @pytest.mark.parametrize("cls", [
-    ConsumerProtocolAssignment, ConsumerProtocolSubscription, ControlRecordTypeSchema, DefaultPrincipalData, EndTxnMarker,
-    KRaftVersionRecord, LeaderChangeMessage, SnapshotFooterRecord, SnapshotHeaderRecord, VotersRecord,
+    ConsumerProtocolAssignment, ConsumerProtocolSubscription, ControlRecordTypeSchema, DefaultPrincipalData,
+    EndTxnMarker, KRaftVersionRecord, LeaderChangeMessage, SnapshotFooterRecord, SnapshotHeaderRecord, VotersRecord,
 ])  # fmt: skip
 @given(rng=st.randoms(use_true_random=True))
 @few

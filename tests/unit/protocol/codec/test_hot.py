@@ -149,7 +149,9 @@ def topics_of(version, body):
 )
 @settings(many, max_examples=EXAMPLES * 10)
 def test_the_usual_request_of_a_produce(version, topics, is_repeated, change, end):
-    """Whatever the bytes are, and those of the previous request: nothing, or the topics that the general codec reads."""
+    """Whatever its bytes and those of the request before are, the reader returns nothing, or the topics that
+    the general codec reads.
+    """
     data = bytearray(encode_request(ApiKey.PRODUCE, version, ProduceRequest(topic_data=topics)))
     before = 7 if version >= 9 else 8  # no transactional id, acks, timeout
     assert before <= len(data)
@@ -215,7 +217,9 @@ def one_row(topic, index, records):
 )
 @many
 def test_the_usual_request_of_a_produce_behind_others(version, requests, change, end):
-    """A connection's requests, of which the last one is damaged: what was kept of the previous ones misleads no reader."""
+    """A connection's requests, of which the last one is damaged: what was kept of the previous ones misleads
+    no reader.
+    """
     before = 7 if version >= 9 else 8
     reader = produce.TopicsReader(version, before)
     bodies = [

@@ -5,7 +5,12 @@ import pytest
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.codec import decode_request, encode_request
 from ottla.protocol.local_log import LocalLogState
-from ottla.protocol.messages.alter_partition import AlterPartitionRequest, BrokerState, PartitionData, TopicData
+from ottla.protocol.messages.alter_partition import (
+    AlterPartitionRequest,
+    BrokerState,
+    PartitionData,
+    TopicData,
+)
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 
 _STATE = LocalLogState(

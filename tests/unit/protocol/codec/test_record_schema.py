@@ -67,7 +67,8 @@ def test_version_1():
     (ExampleRecord(), b"\xff", b"\0"),
     (ExampleRecord(endpoint=Endpoint(host="h", port=1)), b"\x01\x02h\0\x01\0", b"\0"),
     (ExampleRecord(level=8), b"\xff", b"\x01\x01\x01\x08"),
-    (ExampleRecord(level=8, main=Endpoint(port=2), ids=[]), b"\xff", b"\x03\x00\x04\x01\0\x02\0\x01\x01\x08\x03\x01\x01"),
+    (ExampleRecord(level=8, main=Endpoint(port=2), ids=[]), b"\xff",
+     b"\x03\x00\x04\x01\0\x02\0\x01\x01\x08\x03\x01\x01"),
 ])  # fmt: skip
 def test_version_2(record, endpoint, tags):
     data = b"\x01" + bytes(16) + b"\0" + endpoint + b"\x01" + tags

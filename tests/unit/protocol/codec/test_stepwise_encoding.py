@@ -11,7 +11,11 @@ from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.codec import decode_response, encode_response, encode_response_in_steps
 from ottla.protocol.messages import response_class
 from ottla.protocol.messages.list_groups import ListedGroup, ListGroupsResponse
-from ottla.protocol.messages.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
+from ottla.protocol.messages.metadata import (
+    MetadataResponse,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
 from ottla.protocol.writer import ELEMENTS_OF_STEP, stepwise_writer_of
 
 

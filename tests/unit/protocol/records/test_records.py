@@ -178,7 +178,10 @@ def test_simple_records():
     ]
 
 
-_VALUES = st.binary(max_size=80) | st.binary(min_size=8190, max_size=8194)
+#: Short ones of any bytes, and ones about as long as a compressed block, which draw only a byte and their length.
+_VALUES = st.binary(max_size=80) | st.builds(
+    bytes.__mul__, st.binary(min_size=1, max_size=1), st.integers(8190, 8194)
+)
 
 
 @given(

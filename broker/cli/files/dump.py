@@ -1,0 +1,254 @@
+"""Dumps any file of a log's folder, row by row, up to the position at which it becomes invalid.
+
+A row is a dictionary with its "kind". A "problem" row describes an error and its position; no content of a file
+raises an exception, only I/O raises OSError. Source: DumpLogSegments of Kafka 4.3.1.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+from uuid import UUID
+
+from ottla.broker.cli.files.decoders import Decoder, cluster_metadata, decoder_of_topic
+from ottla.broker.cli.files.dump_batches import batches
+from ottla.broker.cli.files.plain import Row
+from ottla.protocol import kafka_uuid
+from ottla.protocol.types import TopicPartition
+from ottla.storage import (
+    checkpoints,
+    file_names,
+    json_object,
+    leader_epoch_cache,
+    partition_metadata,
+    producer_snapshot,
+)
+from ottla.storage.files import Files
+from ottla.storage.index import CorruptIndex, OffsetIndex, TimeIndex
+from ottla.storage.manager import log_directory, meta_properties
+from ottla.storage.transaction_index import TransactionIndex
+from ottla.storage.verify.findings import Findings
+from ottla.storage.verify.indexes import read_entries
+from ottla.storage.verify.partition import check_segment, partition_of
+
+#: Suffixes of the names of files that are being deleted, cleaned or swapped.
+_SUFFIXES: Final = (file_names.DELETED, file_names.CLEANED, file_names.SWAP)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DumpOptions:
+    """The options of `ottla dump-log`: whether records are shown, and how they are decoded."""
+
+    #: Whether records are shown, not only their batches.
+    has_data: bool = False
+    #: The decoder of the records; None: chosen by the name of the file's folder.
+    decoder: Decoder | None = None
+    #: Whether the folder's name may choose a decoder.
+    is_decoded: bool = True
+
+
+def dump(path: Path, files: Files, options: DumpOptions) -> Iterator[Row]:
+    """The rows of one file; each row has the field "file"."""
+    name = path.name
+    for suffix in _SUFFIXES:
+        name = name.removesuffix(suffix)
+    dumper = _BY_NAME.get(name) or _BY_EXTENSION.get(Path(name).suffix)
+    if dumper is None and name.endswith("-offset-checkpoint"):
+        dumper = _offset_checkpoint
+    if dumper is None:
+        yield _row(path, "problem", message=f"{path}: neither name nor extension of a log folder's file")
+        return
+    kind = dumper.__name__.lstrip("_").replace("_", " ")
+    yield _row(path, "file", type=kind)
+    for row in dumper(path, files, options):
+        yield {"kind": row["kind"], "file": str(path), **row}
+
+
+def _row(path: Path, kind: str, **fields: Any) -> Row:  # noqa: ANN401 any content of the file
+    return {"kind": kind, "file": str(path), **fields}
+
+
+def _problem(message: str, **where: int) -> Row:
+    return {"kind": "problem", **where, "message": message}
+
+
+# -- batches -------------------------------------------------------------------------------------------
+
+
+def _log(path: Path, files: Files, options: DumpOptions) -> Iterator[Row]:
+    decoder = options.decoder
+    partition = partition_of(path.parent)
+    if decoder is None and options.is_decoded and partition is not None:
+        decoder = decoder_of_topic(partition.topic)
+    yield from batches(path, files, has_data=options.has_data, decoder=decoder)
+
+
+def _metadata_snapshot(path: Path, files: Files, options: DumpOptions) -> Iterator[Row]:
+    decoder = options.decoder or (cluster_metadata if options.is_decoded else None)
+    yield from batches(path, files, has_data=options.has_data, decoder=decoder)
+
+
+# -- indexes -------------------------------------------------------------------------------------------
+
+
+def _offset_index(path: Path, files: Files, _options: DumpOptions) -> Iterator[Row]:
+    base = file_names.offset_of(path.name) or 0
+    for relative, position in _entries(path, OffsetIndex, files):
+        yield {"kind": "entry", "offset": base + relative, "position": position}
+    yield from _held_against_the_log(path, files)
+
+
+def _time_index(path: Path, files: Files, _options: DumpOptions) -> Iterator[Row]:
+    base = file_names.offset_of(path.name) or 0
+    for timestamp, relative in _entries(path, TimeIndex, files):
+        yield {"kind": "entry", "timestamp": timestamp, "offset": base + relative}
+    yield from _held_against_the_log(path, files)
+
+
+def _entries(path: Path, index: type[OffsetIndex | TimeIndex], files: Files) -> list[tuple[int, int]]:
+    # Errors of the entries are reported by `_held_against_the_log`.
+    return read_entries(path, index.ENTRY, files, Findings(), is_active=_is_active(path, files)) or []
+
+
+def _is_active(path: Path, files: Files) -> bool:
+    """Whether the folder has no later segment."""
+    base = file_names.offset_of(path.name) or 0
+    names = [name for name in files.list(path.parent) if name.endswith(file_names.LOG)]
+    return all((file_names.offset_of(name) or 0) <= base for name in names)
+
+
+def _held_against_the_log(path: Path, files: Files) -> Iterator[Row]:
+    log = path.with_name(path.name.partition(".")[0] + file_names.LOG)
+    if not files.exists(log):
+        yield {"kind": "note", "message": f"{log.name} is not beside it: not verified"}
+        return
+    for finding in check_segment(log, files, is_active=_is_active(path, files)).all:
+        if finding.path == path and finding.is_error:
+            yield _problem(
+                finding.message, **({} if finding.position is None else {"position": finding.position})
+            )
+
+
+def _transaction_index(path: Path, files: Files, _options: DumpOptions) -> Iterator[Row]:
+    index = TransactionIndex(
+        path, base_offset=file_names.offset_of(path.name) or 0, files=files, is_new=False
+    )
+    try:
+        entries = index.entries
+    except CorruptIndex as error:
+        yield _problem(str(error))
+        return
+    for entry in entries:
+        yield {"kind": "aborted", **entry._asdict()}
+
+
+# -- small files ---------------------------------------------------------------------------------------
+
+
+def _producer_snapshot(path: Path, files: Files, _options: DumpOptions) -> Iterator[Row]:
+    try:
+        states = producer_snapshot.decode(files.read(path))
+    except producer_snapshot.CorruptSnapshot as error:
+        yield _problem(str(error))
+        return
+    for state in states:
+        last = state.batches[-1] if state.batches else None
+        yield {
+            "kind": "producer",
+            "producer_id": state.producer_id,
+            "producer_epoch": state.epoch,
+            "coordinator_epoch": state.coordinator_epoch,
+            "last_timestamp": state.last_timestamp,
+            "transaction_first_offset": state.transaction_first_offset,
+            "last_sequence": last.last_sequence if last else None,
+            "last_offset": last.last_offset if last else None,
+            "offset_delta": last.offset_delta if last else None,
+        }
+
+
+def _leader_epochs(path: Path, files: Files, _options: DumpOptions) -> Iterator[Row]:
+    try:
+        entries = leader_epoch_cache.decode(files.read(path))
+    except checkpoints.CorruptCheckpoint as error:
+        yield _problem(str(error))
+        return
+    for entry in entries:
+        yield {"kind": "epoch", **entry._asdict()}
+
+
+def _offset_checkpoint(path: Path, files: Files, _options: DumpOptions) -> Iterator[Row]:
+    try:
+        offsets: Mapping[TopicPartition, int] = checkpoints.OffsetCheckpoint(path, files).read()
+    except checkpoints.CorruptCheckpoint as error:
+        yield _problem(str(error))
+        return
+    for partition, offset in offsets.items():
+        yield {"kind": "checkpoint", **partition._asdict(), "offset": offset}
+
+
+def _partition_metadata(path: Path, files: Files, _options: DumpOptions) -> Iterator[Row]:
+    try:
+        topic_id = partition_metadata.read(path.parent, files)
+    except ValueError as error:
+        yield _problem(str(error))
+        return
+    assert topic_id is not None, "the file was there"
+    yield {"kind": "topic", "topic_id": kafka_uuid.to_text(topic_id)}
+
+
+def _meta_properties(path: Path, files: Files, _options: DumpOptions) -> Iterator[Row]:
+    try:
+        found = meta_properties.read(path.parent, files)
+    except (meta_properties.InconsistentMetaProperties, ValueError) as error:
+        yield _problem(str(error))
+        return
+    assert found is not None, "the file was there"
+    directory_id: UUID | None = found.directory_id
+    yield {
+        "kind": "folder",
+        "cluster_id": found.cluster_id,
+        "node_id": found.node_id,
+        "directory_id": None if directory_id is None else kafka_uuid.to_text(directory_id),
+    }
+
+
+def _quorum_state(path: Path, files: Files, _options: DumpOptions) -> Iterator[Row]:
+    yield from _json_fields(path, files, "quorum")
+
+
+def _clean_shutdown(path: Path, files: Files, _options: DumpOptions) -> Iterator[Row]:
+    yield from _json_fields(path, files, "stopped")
+
+
+def _json_fields(path: Path, files: Files, kind: str) -> Iterator[Row]:
+    """Yield the row of a file that is one JSON object; an empty file was written by an older version."""
+    try:
+        content = json_object.parse(files.read(path) or b"{}")
+    except ValueError as error:
+        yield _problem(f"not JSON: {error}")
+        return
+    yield {"kind": kind, "content": content}
+
+
+_Dumper = Callable[[Path, Files, DumpOptions], Iterator[Row]]
+
+_BY_EXTENSION: Final[Mapping[str, _Dumper]] = MappingProxyType(
+    {
+        file_names.LOG: _log,
+        ".checkpoint": _metadata_snapshot,
+        file_names.OFFSET_INDEX: _offset_index,
+        file_names.TIME_INDEX: _time_index,
+        file_names.TRANSACTION_INDEX: _transaction_index,
+        file_names.PRODUCER_SNAPSHOT: _producer_snapshot,
+    }
+)
+_BY_NAME: Final[Mapping[str, _Dumper]] = MappingProxyType(
+    {
+        leader_epoch_cache.FILE_NAME: _leader_epochs,
+        partition_metadata.FILE_NAME: _partition_metadata,
+        meta_properties.FILE_NAME: _meta_properties,
+        log_directory.CLEAN_SHUTDOWN_FILE: _clean_shutdown,
+        "quorum-state": _quorum_state,
+    }
+)

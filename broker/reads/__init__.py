@@ -1,1 +1,0 @@
-"""What answers Fetch and ListOffsets: reads of this broker's replicas, fetch sessions, delayed fetches."""

@@ -1,0 +1,1 @@
+"""Partitions that this broker follows: replica fetchers execute what `ottla.replication.follower` decides."""

@@ -1,0 +1,1 @@
+"""A partition whose leader is this broker: appends, acknowledgements, and changes of its ISR (AlterPartition)."""

@@ -1,0 +1,1 @@
+"""The cluster's metadata: the records of the metadata log, and MetadataImage, the state after their replay."""

@@ -1,0 +1,73 @@
+"""The command `ottla`: the table of its commands, each of which is imported when it is called.
+
+The import of a broker creates some 200,000 objects, all of which stay. Garbage collections among them would
+find nothing, and take a seventh of the time until a broker serves: so collections are disabled during the import.
+"""
+
+import gc
+import sys
+from collections.abc import Mapping
+from importlib import import_module
+from types import MappingProxyType
+from typing import Final
+
+import click
+
+from ottla import VERSION
+
+#: The module and the function of each command, by the command's name.
+COMMANDS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
+    {
+        "bench": ("ottla.bench.command", "bench"),
+        "broker": ("ottla.broker.cli.broker", "start_broker"),
+        "cluster": ("ottla.broker.cli.cluster", "cluster"),
+        "dump-log": ("ottla.broker.cli.files.dump_command", "dump_log"),
+        "format": ("ottla.broker.cli.storage", "format_directories"),
+        "info": ("ottla.broker.cli.storage", "show_info"),
+        "partitions": ("ottla.broker.cli.partitions.command", "partitions"),
+        "random-uuid": ("ottla.broker.cli.storage", "random_uuid"),
+        "tier": ("ottla.broker.cli.tier.command", "tier"),
+        "verify-log": ("ottla.broker.cli.files.verify_command", "verify_log"),
+    }
+)
+
+
+class _Commands(click.Group):
+    """A group whose help, and whose other commands, need nothing of what a command imports."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands, for the help."""
+        return sorted([*super().list_commands(ctx), *COMMANDS])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return one command; None: there is none of this name."""
+        if cmd_name not in COMMANDS:
+            return super().get_command(ctx, cmd_name)
+        module, name = COMMANDS[cmd_name]
+        gc.disable()
+        command = getattr(import_module(module), name)
+        # Later collections skip what has been imported.
+        gc.freeze()
+        gc.enable()
+        assert isinstance(command, click.Command), command
+        return command
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(VERSION, message="ottla %(version)s")
+def main() -> None:
+    """Ottla, a Kafka broker in pure Python."""
+
+
+@main.command("version")
+def show_version() -> None:
+    """Print the version."""
+    click.echo(f"ottla {VERSION}")
+
+
+def run_module() -> None:
+    """Run `python -m ottla ...` as `ottla ...`; without a command's name it starts a broker."""
+    arguments = sys.argv[1:]
+    if not (arguments and arguments[0] in (*main.commands, *COMMANDS, "--version")):
+        arguments = ["broker", *arguments]
+    main(arguments, prog_name="python -m ottla")

@@ -1,1 +1,0 @@
-"""The metadata log's records, and MetadataImage: the state of the cluster after their replay."""
