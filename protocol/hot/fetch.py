@@ -51,6 +51,8 @@ NO_DIVERGENCE: Final = EpochEndOffset()
 NO_LEADER: Final = LeaderIdAndEpoch()
 NO_SNAPSHOT: Final = SnapshotId()
 
+#: From this version on lists have compact lengths, and structures tagged fields.
+_FLEXIBLE_SINCE: Final = 12
 #: The session id and epoch of a full request that opens no session (KIP-227).
 _NO_SESSION: Final = (0, -1)
 #: The replica id of a consumer.
@@ -419,6 +421,33 @@ def encode_response(version: int, correlation_id: int, response: FetchResponse) 
     """
     head = response_header(ApiKey.FETCH, version, correlation_id)
     return scatter_encoder(FetchResponse, version)(response, head)
+
+
+def encode_response_in_steps(
+    version: int, correlation_id: int, response: FetchResponse
+) -> Generator[None, None, list[bytes | memoryview]]:
+    """Encode a response to the bytes of `encode_response`, one of its topics in each step."""
+    topics, response.responses = response.responses, []
+    encode, is_flexible = scatter_encoder(FetchResponse, version), version >= _FLEXIBLE_SINCE
+    # Throttle time, and from version 7 on error code and session id; then the length of the list of topics.
+    at = 4 if version < 7 else 10
+    topics_at = at + (1 if is_flexible else 4)
+    whole = b"".join(encode(response, b""))
+    out = bytearray(response_header(ApiKey.FETCH, version, correlation_id) + whole[:at])
+    if is_flexible:
+        write_uvarint(out, len(topics) + 1)
+    else:
+        out += len(topics).to_bytes(4)
+    buffers: list[bytes | memoryview] = [bytes(out)]
+    end_size = len(b"".join(encode(FetchResponse(), b""))) - topics_at
+    for topic in topics:
+        first, *rest = encode(FetchResponse(responses=[topic]), b"")
+        one = [first[topics_at:], *rest]
+        one[-1] = one[-1][: len(one[-1]) - end_size]
+        buffers += one
+        yield
+    buffers.append(whole[topics_at:])
+    return buffers
 
 
 def encode_usual_response(

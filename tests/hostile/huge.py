@@ -34,16 +34,18 @@ def _arrays(plan: StructPlan, path: Path = ()) -> Iterator[Path]:
                 yield from _arrays(field.kind, (*path, field.name))
 
 
-def huge(key: int, version: int, path: Path, count: int, *, outer: int = 1) -> bytes:
+def huge(key: int, version: int, path: Path, count: int, *, outer: int = 1, **fields: object) -> bytes:
     """A request with so many elements in one array, `outer` in those that lead to it, and none in others.
 
-    With more than one in the others, the one has its share in each of them.
+    With more than one in the others, the one has its share in each of them. `fields` are those of the request itself.
     """
     cls = request_class(key)
     counts = [1] * (len(path) - 1) + [count]
     if len(path) > 1:
         counts[-2:] = outer, count // outer
     message = _struct(plan_of(cls, version), path, counts)
+    for name, value in fields.items():
+        setattr(message, name, value)
     return request_header(key, version, 1, "huge") + encode_struct(cls, version, message)
 
 

@@ -11,6 +11,7 @@ import gc
 import os
 import time
 from dataclasses import replace
+from itertools import product
 
 import pytest
 from huge import arrays, huge
@@ -44,6 +45,10 @@ SERVED = [(key, KAFKA_VERSIONS[ApiKey(key)][-1]) for key in sorted(modules().key
 FORWARDED = [(key, version) for key, version in SERVED if key in FORWARDABLE]
 #: The last versions that name topics; they do not ask whether these exist.
 SERVED += [(ApiKey.OFFSET_FETCH, 7), (ApiKey.OFFSET_FETCH, 9)]
+#: A Fetch of an unknown session, one that opens a session, and one without any.
+VARIANTS = {
+    ApiKey.FETCH: [{}, {"session_id": 0, "session_epoch": 0}, {"session_id": 0, "session_epoch": -1}],
+}
 
 
 class MeasuredNode:
@@ -126,15 +131,15 @@ def test_no_turn_grows_with_a_request(node, is_enveloped):
             address = listener.host, listener.port
         found = {}
         for key, version in FORWARDED if is_enveloped else SERVED:
-            for path in arrays(key, version):
+            for path, fields in product(arrays(key, version), VARIANTS.get(key, [{}])):
                 # The first request of an API imports its handler, and compiles its codecs.
                 for count in (1_000, *[COUNT] * _ATTEMPTS):
-                    frame = huge(key, version, path, count)
+                    frame = huge(key, version, path, count, **fields)
                     turn_s = await node.longest_turn_s(address, in_envelope(frame) if is_enveloped else frame)
                     if count == COUNT and turn_s <= BOUND_S:
                         break
                 if turn_s > BOUND_S:
-                    found[ApiKey(key).name, version, ".".join(path)] = round(turn_s * 1000)
+                    found[ApiKey(key).name, version, ".".join(path), *fields.values()] = round(turn_s * 1000)
         await node.node.stop()
         return found
 

@@ -9,8 +9,8 @@
 Source: KIP-227; Kafka's FetchManager and FetchContext.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TypeVar
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
+from typing import Final, TypeVar
 
 from ottla.broker.replicas.hosted_partitions import PartitionKey
 from ottla.broker.replicas.reading.fetch_session_cache import FetchSessionCache
@@ -30,6 +30,10 @@ from ottla.protocol.errors import (
     FetchSessionTopicIdError,
     InvalidFetchSessionEpoch,
 )
+from ottla.protocol.steps import Step
+
+#: Rows of one step of a request with very many: some 200 us.
+_ROWS_OF_STEP: Final = 500
 
 Row = TypeVar("Row", bound=ResponseRow)
 Rows = list[tuple[FetchedPartition, Row]]
@@ -45,7 +49,7 @@ class FetchContext:
     #: The partitions to read, in this order. A view of mutable state: copy it before changing the session.
     to_read: Collection[FetchedPartition]
 
-    def __init__(self, requested: Mapping[PartitionKey, FetchedPartition]) -> None:
+    def __init__(self, requested: dict[PartitionKey, FetchedPartition]) -> None:
         self.requested = requested
         self.session = None
         self.to_read = requested.values()
@@ -71,6 +75,13 @@ class FetchContext:
         """Record the rows that are sent; returns the response's error code and session id."""
         return ErrorCode.none, NO_SESSION
 
+    def update_session_in_steps(
+        self, rows: Rows[Row], *, now_ms: Callable[[], int]
+    ) -> Generator[None, None, tuple[ErrorCode, int]]:
+        """Record very many rows as `update_session` does, some in each step."""
+        yield from ()
+        return self.update_session(rows, now_ms=now_ms)
+
 
 class FullFetchContext(FetchContext):
     """A full fetch that requests a session."""
@@ -79,7 +90,7 @@ class FullFetchContext(FetchContext):
 
     def __init__(
         self,
-        requested: Mapping[PartitionKey, FetchedPartition],
+        requested: dict[PartitionKey, FetchedPartition],
         cache: FetchSessionCache,
         *,
         is_follower: bool,
@@ -109,13 +120,33 @@ class FullFetchContext(FetchContext):
                 fetched.record_sent(row)
             return {fetched.key: fetched for fetched, _ in rows}
 
+        return self._open(len(rows), partitions, now_ms())
+
+    def update_session_in_steps(
+        self, rows: Rows[Row], *, now_ms: Callable[[], int]
+    ) -> Generator[None, None, tuple[ErrorCode, int]]:
+        """Open the session, whose rows are recorded in steps before: no other request knows its partitions yet."""
+        assert len(rows) == len(self.requested), (
+            len(rows),
+            len(self.requested),
+        )  # of a full fetch all are sent
+        step = Step(_ROWS_OF_STEP)
+        for fetched, row in rows:
+            fetched.record_sent(row)
+            if step.is_full():
+                yield
+        return self._open(len(rows), lambda: self.requested, now_ms())
+
+    def _open(
+        self, size: int, partitions: Callable[[], dict[PartitionKey, FetchedPartition]], now_ms: int
+    ) -> tuple[ErrorCode, int]:
         session = self._cache.open(
             is_privileged=self._is_follower,
-            size=len(rows),
+            size=size,
             uses_topic_ids=self._uses_topic_ids,
             is_read_committed=self._is_read_committed,
             partitions=partitions,
-            now_ms=now_ms(),
+            now_ms=now_ms,
         )
         return ErrorCode.none, session.session_id if session else NO_SESSION
 
@@ -161,6 +192,22 @@ class IncrementalFetchContext(FetchContext):
                 session.dirty[fetched] = None
         return ErrorCode.none, session.session_id
 
+    def update_session_in_steps(
+        self, rows: Rows[Row], *, now_ms: Callable[[], int]
+    ) -> Generator[None, None, tuple[ErrorCode, int]]:
+        """Record the rows in steps; after a later request between two of them the response is an error."""
+        for at in range(0, len(rows), _ROWS_OF_STEP):
+            some = rows[at : at + _ROWS_OF_STEP]
+            error, session_id = self.update_session(some, now_ms=now_ms)
+            if error:
+                rows.clear()
+                return error, session_id
+            yield
+        error, session_id = self.update_session([], now_ms=now_ms)
+        if error:
+            rows.clear()
+        return error, session_id
+
 
 def new_context(
     cache: FetchSessionCache,
@@ -173,9 +220,11 @@ def new_context(
     uses_topic_ids: bool,
     is_read_committed: bool,
     now_ms: int,
+    partitions: dict[PartitionKey, FetchedPartition] | None = None,
 ) -> FetchContext:
     """Find or close the session that a request names, and apply the request's changes to it (FetchManager.newContext).
 
+    `partitions`: those of a full fetch, where very many were made in steps (`partitions_in_steps`).
     Raises FetchSessionIdNotFound, InvalidFetchSessionEpoch or FetchSessionTopicIdError, which become the
     response's top-level error code, with session id 0 and no rows.
     """
@@ -184,9 +233,9 @@ def new_context(
         if session is not None:
             cache.remove(session)
         if epoch == FINAL_EPOCH:
-            return FetchContext(_partitions(requested))
+            return FetchContext(_partitions(requested) if partitions is None else partitions)
         return FullFetchContext(
-            _partitions(requested),
+            _partitions(requested) if partitions is None else partitions,
             cache,
             is_follower=is_follower,
             uses_topic_ids=uses_topic_ids,
@@ -206,6 +255,46 @@ def new_context(
     cache.touch(session, now_ms)
     session.epoch = next_epoch(session.epoch)
     return IncrementalFetchContext(session)
+
+
+def partitions_in_steps(
+    requested: Iterable[tuple[PartitionKey, RequestRow]],
+) -> Generator[None, None, dict[PartitionKey, FetchedPartition]]:
+    """The partitions of a full fetch of very many, some in each step."""
+    found: dict[PartitionKey, FetchedPartition] = {}
+    step = Step(_ROWS_OF_STEP)
+    for key, row in requested:
+        found[key] = FetchedPartition(key, row)
+        if step.is_full():
+            yield
+    return found
+
+
+def update_in_steps(
+    cache: FetchSessionCache,
+    session_id: int,
+    epoch: int,
+    requested: Sequence[tuple[PartitionKey, RequestRow]],
+    forgotten: Sequence[PartitionKey],
+    *,
+    is_read_committed: bool,
+    uses_topic_ids: bool,
+) -> Generator[None, None, bool]:
+    """Apply very many rows to the session that a request names, some in each step; then `new_context` checks it.
+
+    Returns whether they are applied: False where `new_context` refuses the request, or is to apply them itself.
+    """
+    session = cache.get(session_id)
+    if session is None or session.epoch != epoch or session.uses_topic_ids != uses_topic_ids:
+        return False
+    named = (requested[at : at + _ROWS_OF_STEP] for at in range(0, len(requested), _ROWS_OF_STEP))
+    dropped = (forgotten[at : at + _ROWS_OF_STEP] for at in range(0, len(forgotten), _ROWS_OF_STEP))
+    for rows, keys in (*((rows, ()) for rows in named), *(((), keys) for keys in dropped)):
+        if session.is_closed or session.epoch != epoch:
+            return False
+        session.update(rows, keys, is_read_committed=is_read_committed)
+        yield
+    return True
 
 
 def _partitions(

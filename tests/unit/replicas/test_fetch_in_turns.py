@@ -9,13 +9,20 @@ from replicas_support import NODE_ID, TOPIC_ID, BrokerInFolder, batch, image
 from ottla.broker.api import k01_fetch
 from ottla.broker.network import NetworkServer, NetworkSettings
 from ottla.broker.replicas.partition_leader import PartitionLeader
-from ottla.broker.replicas.reading import delayed_fetch, fetch, read_from_log
+from ottla.broker.replicas.reading import delayed_fetch, fetch, fetch_contexts, read_from_log
 from ottla.broker.request_context import RequestContext
 from ottla.metadata.records import PartitionChangeRecord, RemoveTopicRecord
 from ottla.protocol.codec import encode_request
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.framing import framed
-from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
+from ottla.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    ForgottenTopic,
+    PartitionData,
+    ReplicaState,
+)
 from ottla.runtime import turns
 from ottla.runtime.simulated import Simulation
 
@@ -124,6 +131,102 @@ def test_the_same_as_at_once(tmp_path, monkeypatch, follower, with_records, max_
             return simulation.run(main())
 
     assert outcome(2) == outcome(1000)
+
+
+@pytest.mark.parametrize("follower", [False, True])
+@pytest.mark.parametrize("with_records", [(1,), (0, 3, 5), tuple(range(COUNT))])
+@pytest.mark.parametrize("most_at_once", [2, 1000])
+def test_very_many_rows_are_recorded_and_encoded_in_turns(
+    tmp_path, monkeypatch, follower, with_records, most_at_once
+):
+    """The same rows as at once: of a full fetch, of one that names and forgets partitions, of one that has waited."""
+    monkeypatch.setattr(fetch, "MAX_ROWS_AT_ONCE", most_at_once)
+    monkeypatch.setattr(delayed_fetch, "MAX_ROWS_AT_ONCE", most_at_once)
+    monkeypatch.setattr(fetch_contexts, "_ROWS_OF_STEP", 1)
+    monkeypatch.setattr(k01_fetch, "ROWS_OF_STEP", 1)
+
+    def outcome(most):
+        monkeypatch.setattr(k01_fetch, "MANY_ROWS", most)
+        monkeypatch.setattr(k01_fetch, "LONG_BODY_BYTES", 10 if most == 0 else 10_000)
+        with Simulation(seed=1) as simulation:
+            broker = leader(simulation, tmp_path / f"many-{most}")
+
+            async def main():
+                append(broker, 2)
+                found = [await send(broker, dict.fromkeys(range(COUNT), 0), follower=follower, max_wait_ms=0)]
+                session_id = found[0].session_id
+                for index in with_records:
+                    append(broker, index)
+                forgotten = [ForgottenTopic(topic_id=TOPIC_ID, partitions=[4])]
+                named = {"session_id": session_id, "follower": follower}
+                ends = {
+                    index: broker.replicas.partition(("t", index)).log.log_end_offset
+                    for index in range(COUNT)
+                }
+                found.append(
+                    await send(broker, {1: 0, 2: 1, 9: 0}, epoch=1, forgotten_topics_data=forgotten, **named)
+                )
+                waiting = send(broker, ends, epoch=2, **named)
+                await asyncio.sleep(0.01)
+                append(broker, 3)
+                append(broker, 5)
+                found.append(await waiting)
+                known = broker.fetch_sessions.get(session_id)
+                rows = {
+                    it.key[1]: (it.high_watermark, it.log_start_offset) for it in known.partitions.values()
+                }
+                stats = str(broker.replicas.topic_stats.all_topics())
+                return (
+                    [(it.error_code, it.session_id, rows_of(it)) for it in found],
+                    rows,
+                    {*known.dirty}.__len__(),
+                    stats,
+                )
+
+            return simulation.run(main())
+
+    assert outcome(0) == outcome(1000)
+
+
+def test_a_later_request_after_the_last_row_is_recorded_makes_the_response_an_error(simulation, broker):
+    async def main():
+        session_id, _ = await session(broker)
+        known = broker.fetch_sessions.get(session_id)
+        context = fetch_contexts.IncrementalFetchContext(known)
+        rows = [(fetched, PartitionData()) for fetched in known.partitions.values()]
+        recording = context.update_session_in_steps(rows, now_ms=broker.runtime.now_ms)
+        next(recording)
+        known.epoch += 1
+        with pytest.raises(StopIteration) as done:
+            next(recording)
+        assert done.value.value == (ErrorCode.invalid_fetch_session_epoch, session_id)
+        assert rows == []
+
+    simulation.run(main())
+
+
+def test_a_later_request_while_rows_are_recorded_makes_the_response_an_error(simulation, broker, monkeypatch):
+    monkeypatch.setattr(fetch_contexts, "_ROWS_OF_STEP", 1)
+    monkeypatch.setattr(k01_fetch, "MANY_ROWS", 2)
+
+    async def main():
+        session_id, ends = await session(broker)
+        for index in range(COUNT):
+            append(broker, index)
+        first = send(broker, ends, session_id=session_id, epoch=1)
+        known = broker.fetch_sessions.get(session_id)
+        recorded = next(iter(known.partitions.values()))
+        for _ in range(100):
+            if recorded.high_watermark == 1:
+                break
+            await asyncio.sleep(0)
+        assert not first.done()
+        second = send(broker, {}, session_id=session_id, epoch=2)
+        found = await first
+        assert (found.error_code, found.responses) == (ErrorCode.invalid_fetch_session_epoch, [])
+        assert (await second).error_code == 0
+
+    simulation.run(main())
 
 
 @pytest.mark.parametrize("follower", [False, True])

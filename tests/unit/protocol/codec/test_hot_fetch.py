@@ -28,6 +28,7 @@ from ottla.protocol.messages.fetch import (
     ReplicaState,
     SnapshotId,
 )
+from ottla.protocol.steps import at_once
 from ottla.protocol.types import ZERO_UUID
 
 many = settings(max_examples=EXAMPLES * 5, deadline=None, database=None)
@@ -310,6 +311,8 @@ def test_the_usual_response(version, session_id, topics):
     rows = [row for _, rows in read for row in rows]
     assert (usual is not None) == (len(topics) < 127 and all(isinstance(row, UsualRow) for row in rows))
     general = fetch.encode_response(version, 7, response_of(session_id, topics))
+    in_steps = at_once(fetch.encode_response_in_steps(version, 7, response_of(session_id, topics)))
+    assert b"".join(in_steps) == b"".join(general)
     assert b"".join(fetch.encode_response(version, 7, response_of(session_id, read))) == b"".join(general)
     if usual is not None:
         assert b"".join(usual) == b"".join(general)
@@ -442,3 +445,25 @@ def test_garbage(data):
     elif len(data) < 12:
         with pytest.raises(MalformedMessage):
             fetch.decode_response(18, body)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("count", [0, 1, 3, 200])
+def test_a_response_in_steps_is_the_one_at_once(version, count):
+    """Names before version 13, and lengths of one and of two bytes."""
+    topics = [
+        FetchableTopicResponse(
+            topic=f"t{number}",
+            topic_id=UUID(int=number + 1),
+            partitions=[PartitionData(partition_index=number, high_watermark=5, records=bytes(number))],
+        )
+        for number in range(count)
+    ]
+    response = FetchResponse(
+        error_code=0,
+        session_id=8,
+        responses=topics,
+        node_endpoints=[NodeEndpoint(node_id=3, host="h", port=1)] if version >= 16 else [],
+    )
+    general = b"".join(fetch.encode_response(version, 9, response))
+    assert b"".join(at_once(fetch.encode_response_in_steps(version, 9, response))) == general
