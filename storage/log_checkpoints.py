@@ -52,6 +52,9 @@ class LogCheckpoints:
         self._availability = availability
         self._write_all = write_all
         self._limit: _Limit | None = None
+        #: No row of this log on the disk has a larger recovery point, which may be beyond the one in memory: that moves
+        #: back when a segment is rolled.
+        self._largest_written = offsets.recovery_point
 
     def recovery_point_to_write(self) -> int:
         """The recovery point of this log for the checkpoint.
@@ -65,6 +68,7 @@ class LogCheckpoints:
         if self._limit is not None:
             point = min(point, self._limit.recovery_point)
         assert 0 <= point <= offsets.recovery_point, (self._files.directory, point, offsets)
+        self._largest_written = max(self._largest_written, point)
         return point
 
     def log_start_to_write(self) -> int | None:
@@ -99,7 +103,8 @@ class LogCheckpoints:
     def must_write(self, *, recovery_point: int, log_start_offset: int) -> bool:
         """Whether the rows on the disk may be beyond these offsets. Called before the log's offsets move back."""
         offsets, limit = self._offsets, self._limit
-        if recovery_point >= offsets.recovery_point and log_start_offset >= offsets.log_start_offset:
+        most = max(offsets.recovery_point, self._largest_written)
+        if recovery_point >= most and log_start_offset >= offsets.log_start_offset:
             return False
         if limit is None or not limit.is_written:
             return True

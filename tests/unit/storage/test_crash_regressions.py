@@ -13,6 +13,7 @@ from ottla.config.log_config import LogConfig
 from ottla.protocol.types import TopicPartition
 from ottla.storage.log import AppendOrigin
 from ottla.storage.manager.log_manager import LogManager
+from ottla.storage.recovery import valid_batches
 from tests.harness.faulty_files import FaultyFiles, Killed, Loss
 from tests.unit.storage.storage_support import NOW_MS, batch, marker, offsets_in, open_log
 
@@ -382,3 +383,35 @@ def test_a_truncation_is_on_the_disk_before_a_segment_that_begins_where_it_ends(
     after = open_manager(files.after_crash(Random(seed), Loss.PAGES), config).get(TP)
     assert offsets_in(after) == [0, 1, 2, 3]
     assert after.epoch_for_offset(3) == 1
+
+
+#: Its segments are rolled by the test only.
+LONG = LogConfig(segment_bytes=100_000, index_interval_bytes=1)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_truncation_of_a_segment_that_was_rolled_after_a_checkpoint(seed):
+    """The roll moves the recovery point back in memory only: the one on the disk was behind what is written again."""
+    files = FaultyFiles(random=Random(seed))
+    manager, log = new_log(files, LONG)
+    append(log, 10)
+    log.flush()
+    checkpoint(manager)
+    log.roll(NOW_MS)
+    log.truncate_to(5, now_ms=NOW_MS)
+    append(log, 2, epoch=1)
+    log.roll(NOW_MS)
+    append(log, 3, epoch=1)
+    files = files.after_crash(Random(seed), Loss.ANYTHING)
+    log = open_manager(files, LONG).logs[TP]
+    ends = []
+    for segment in log.segments:
+        found = [
+            (header.next_offset, position + header.size_bytes)
+            for header, position, _ in valid_batches(segment)
+        ]
+        end, size_bytes = found[-1] if found else (segment.base_offset, 0)
+        assert size_bytes == segment.size
+        ends.append(end)
+    has_gap = any(end < later.base_offset for end, later in zip(ends, [*log.segments][1:], strict=False))
+    assert (log.first_gap_offset is not None) is has_gap
