@@ -177,6 +177,7 @@ class LogOffsets:
         self.local_log_start_offset = self.high_watermark = self.log_end_offset = offset
         self.recovery_point = recovery_point
         self.first_gap_offset = None
+        self.begins_after_gap = False
         self.remote_end_offset = remote_end_offset
         self.set_first_unstable(None)
 
@@ -229,6 +230,10 @@ class LogOffsets:
         """This replica leads on, and its first segment begins at `offset`: a crash may have taken those before."""
         self.advance_local_log_start(offset)
         self.begins_after_gap = True
+
+    def begin_after_copies(self) -> None:
+        """Copies have the records before the first segment: a crash has taken none of them."""
+        self.begins_after_gap = False
 
     # -- what is in the remote tier ------------------------------------------------------------------
 

@@ -182,15 +182,18 @@ class ExpirationTask:
             state.partition.notice_retention()
         copies = ready_copies(state, self._metadata)
         if not len(copies):
-            if self._is_settled(state):
+            if self.is_settled(state):
                 self._on_all_deleted(state)
             return None
         state.empty_since_s = None
         return self._delete_all(state, copies)
 
-    def _is_settled(self, state: PartitionState) -> bool:
-        """Whether no record of a copy can follow: one that was given up is appended within its deadline, or never."""
-        if not state.was_tiered:
+    def is_settled(self, state: PartitionState) -> bool:
+        """Whether no record of a copy can follow: one that was given up is appended within its deadline, or never.
+
+        Whether this broker has led or followed while the partition was tiered, or its metadata show that it had copies.
+        """
+        if not (state.was_tiered or self._metadata.copies(state.id).had_copies):
             return True
         now_s = self._runtime.monotonic()
         if state.empty_since_s is None:

@@ -226,6 +226,7 @@ class RemoteLogManager:
         if was == (partition, state.is_leader, state.leader_epoch):
             return False
         state.is_copying_stopped = False
+        state.empty_since_s = None
         state.left.clear()
         if not state.is_leader:
             state.cancel_transfer()
@@ -276,7 +277,9 @@ class RemoteLogManager:
 
     def _follow(self, state: PartitionState) -> None:
         if not state.partition.log.is_tiered:
-            if not len(ready_copies(state, self._metadata)):
+            if len(ready_copies(state, self._metadata)):
+                state.empty_since_s = None
+            elif self._expiration_task.is_settled(state):
                 self._forget(state)
             return
         seed_follower(state, self._metadata)

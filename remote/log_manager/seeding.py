@@ -60,6 +60,8 @@ def _advance_log_start(
         log_end_offset=log.log_end_offset,
     )
     start = first_copied_offset(log, copies)
+    if start is not None:
+        log.offsets.begin_after_copies()
     if removed is None:
         if start is not None or not log.offsets.begins_after_gap:
             return

@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 from one_leader_support import ORDERS, OneLeader
 
+from ottla.protocol.records.builder import build_batch, simple_records
 from ottla.protocol.remote.records import RemoteLogSegmentState as State
 from ottla.protocol.types import TopicPartition
 from ottla.remote.errors import RemoteResourceNotFound, RetriableRemoteStorageError
@@ -17,6 +18,8 @@ from ottla.remote.segment_metadata import RemoteLogSegmentId, RemoteLogSegmentMe
 from ottla.runtime.simulated import Simulation
 from ottla.runtime.virtual_loop import VirtualLoop
 from tests.harness.faulty_files import Loss
+from tests.harness.remote_tier import TIERED, RemoteTier
+from tests.harness.replicas import ReplicaCluster
 
 
 @pytest.fixture
@@ -289,6 +292,49 @@ def test_a_copy_whose_record_is_appended_after_all_were_deleted_is_deleted_too(s
     simulation.run(story())
 
 
+@pytest.mark.logs("Fetch from broker")
+@pytest.mark.parametrize("moves", [True, False])
+def test_a_late_record_after_a_change_of_role_or_a_restart(simulation, tmp_path, moves):
+    """Neither the follower that becomes leader, nor the leader that is restarted, forgets the partition before."""
+
+    async def story():
+        tier = RemoteTier(tmp_path)
+        tier.names_tiering = True
+        cluster = ReplicaCluster(simulation, [1, 2], tier=tier, configs=dict(TIERED))
+        cluster.create("orders", {0: [1, 2]})
+        cluster.elect(ORDERS, 1)
+        one, _ = cluster.brokers.values()
+        for broker in cluster.brokers.values():
+            await broker.listen()
+        now_ms = one.runtime.now_ms()
+        data = build_batch(simple_records([(None, b"a")], timestamp=now_ms))
+        one.partition(ORDERS).as_leader().append_records(bytearray(data), required_acks=1, now_ms=now_ms)
+        one.partition(ORDERS).log.roll(now_ms)
+        await asyncio.sleep(60)
+        [copy] = tier.copies()
+        cluster.configs |= {"remote.storage.enable": "false", "remote.log.delete.on.disable": "true"}
+        for number, broker in cluster.brokers.items():
+            partition = broker.partition(ORDERS)
+            partition.log.update_config(cluster.topic_config("orders"))
+            tier.brokers[number].on_role(partition)
+        await asyncio.sleep(60)
+        assert tier.copies() == []
+        if not moves:
+            await one.crash(Loss.NOTHING)
+            one.start()
+            await one.listen()
+        cluster.elect(ORDERS, 2 if moves else 1)
+        await asyncio.sleep(31)
+        late = RemoteLogSegmentId(copy.segment_id.partition, UUID(int=5))
+        await tier.brokers[1].metadata.add_remote_log_segment_metadata(
+            replace(copy, segment_id=late, state=State.COPY_SEGMENT_STARTED)
+        )
+        await asyncio.sleep(600)
+        assert tier.copies() == []
+
+    simulation.run(story())
+
+
 def test_tiering_is_enabled_again_while_copies_are_deleted(simulation, tmp_path):
     """Those that are left count as copied again, so no further one is deleted."""
 
@@ -446,6 +492,7 @@ def test_a_log_whose_beginning_a_power_cut_has_taken_starts_where_no_copy_is(
         assert (leader.log.log_start_offset, leader.log.local_log_start_offset) == (0, 1)
         await asyncio.sleep(60)
         assert leader.log.log_start_offset == log_start
+        assert leader.log.offsets.begins_after_gap is not copies
 
     simulation.run(story())
 
