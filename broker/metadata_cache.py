@@ -178,7 +178,7 @@ def _is_available(broker: BrokerImage | None, listener_name: str) -> bool:
 
 def _is_online(broker: BrokerImage, directory: UUID) -> bool:
     online = broker.log_dirs
-    # The usual case first: each comparison of ids costs 0.2 us.
+    # The frequent case first: each comparison of ids costs 0.2 us.
     if directory in online or directory in (DIRECTORY_UNASSIGNED, DIRECTORY_MIGRATING):
         return True
     # An empty list: registered before directories had ids. A broker without any directory would not run.

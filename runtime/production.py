@@ -58,7 +58,7 @@ def run(main: Callable[["ProductionRuntime"], Awaitable[T]]) -> T:
 def allow_open_files() -> None:
     """Raise the limit of open files to the user's hard limit, as a JVM does.
 
-    The usual 1,024 suffice for less than a thousand partitions; beyond, logs are not created and connections
+    The default of 1,024 suffices for less than a thousand partitions; beyond, logs are not created and connections
     not accepted.
     """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

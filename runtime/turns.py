@@ -8,7 +8,8 @@ its arrival:
          --else--> waits in line --its turn, for as long as there is room--> runs --not done--> at the end of the line
 
 Work of the metadata log `goes_first`: Raft, heartbeats and roles do not wait for requests, and requests do not
-starve, as one of them runs in each turn. What is short, a usual Produce, Fetch or Vote, neither waits nor is counted.
+starve, as one of them runs in each turn. A short request, such as a Produce, Fetch or Vote of few
+rows, neither waits nor is counted.
 
 A thread is no alternative for Python code: the loop would wait for the interpreter's lock, up to
 `sys.getswitchinterval()` (5 ms) at each of its system calls. Threads are for work that waits for a disk or runs in C.

@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 #: The APIs of producers, consumers and members of groups. Preparing all APIs would take the loop twice as long.
-_USUAL: Final = (
+_PREPARED: Final = (
     ApiKey.API_VERSIONS, ApiKey.METADATA, ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.INIT_PRODUCER_ID,
     ApiKey.FIND_COORDINATOR, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT, ApiKey.OFFSET_FETCH,
     ApiKey.OFFSET_COMMIT, ApiKey.LEAVE_GROUP,
@@ -91,8 +91,8 @@ class Api:
     #: The response to a request that failed as a whole, for APIs whose response has no error code of its own.
     refuse: Callable[[Any, KafkaError], Any] | None = None
     #: Returns the state, beside the request and its listener, that determines the response; None if the
-    #: response depends on more, or the handler has effects. Responses that did not wait are kept while the
-    #: state is equal (`ottla.broker.api.kept_answers`).
+    #: response depends on more, or the handler has effects. Responses that did not wait are cached while the
+    #: state is equal (`ottla.broker.api.response_cache`).
     depends_on: Callable[[BrokerServices], object] | None = None
     #: Whether a response that is awaited may be long, so that it is encoded in turns of the loop: its handler returns
     #: only short ones at once (`ottla.broker.api.long_answers`).
@@ -133,13 +133,13 @@ def import_steps(key: int) -> Iterator[None]:
 
 
 def preparations() -> Iterator[None]:
-    """Import the usual APIs and compile the codecs of their newest versions, step by step.
+    """Import the APIs that clients use most, and compile the codecs of their newest versions, step by step.
 
     Otherwise the first request of each API waits for that, and all other requests with it. Cost: 50 ms and 2 MB of
     memory in total, at most some 2 ms for a step, each of which should be a turn of its own.
     """
     yield from import_steps(ApiKey.FETCH)
-    for key in _USUAL:
+    for key in _PREPARED:
         is_raw = api(key).handle is None
         yield
         if not is_raw:

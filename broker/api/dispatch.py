@@ -13,9 +13,9 @@ from typing import Any, Final, cast
 
 from ottla.broker.api import Api, api, import_steps, is_import_long, modules
 from ottla.broker.api.k18_api_versions import unsupported_version
-from ottla.broker.api.kept_answers import MOST_REQUEST_BYTES, Asked, KeptAnswers
 from ottla.broker.api.long_answers import at_once_or_in_turns
 from ottla.broker.api.request_head import RequestHead, request_head
+from ottla.broker.api.response_cache import MAX_REQUEST_BYTES, RequestKey, ResponseCache
 from ottla.broker.network import Buffers, Connection, Reply, ReplyInTurns, ReplyOfReads
 from ottla.broker.request_context import RequestContext
 from ottla.broker.request_stats import RequestCounter, RequestStats
@@ -48,7 +48,7 @@ class Dispatcher:
         stats = stats or RequestStats()
         stats.serve({key: KAFKA_VERSIONS[ApiKey(key)] for key in modules()}, is_broker=True)
         self._counters = stats.counters
-        self._kept = KeptAnswers()
+        self._response_cache = ResponseCache()
 
     def __call__(self, frame: memoryview, connection: Connection) -> Reply:
         """Respond to one frame. Raises MalformedMessage, also for an API or version that is not served.
@@ -121,15 +121,15 @@ class Dispatcher:
         """Decode the message, and respond."""
         assert served.handle is not None
         key, version = header.api_key, header.api_version
-        asked, state = None, None
-        if served.depends_on is not None and len(body) <= MOST_REQUEST_BYTES:
-            asked = Asked(key, version, context.listener_name, bytes(body))
+        cache_key, state = None, None
+        if served.depends_on is not None and len(body) <= MAX_REQUEST_BYTES:
+            cache_key = RequestKey(key, version, context.listener_name, bytes(body))
             state = served.depends_on(self._broker)
-            if (encoded := self._kept.find(asked, state)) is not None:
+            if (encoded := self._response_cache.get(cache_key, state)) is not None:
                 return _buffers(header, version, encoded)
         elif len(body) > LONG_BODY_BYTES:
             return ReplyInTurns(self._handle_long(served, bytes(body), header, context))
-        return self._respond(served, decode_request(key, version, body), header, context, asked, state)
+        return self._respond(served, decode_request(key, version, body), header, context, cache_key, state)
 
     async def _handle_long(
         self, served: Api, body: bytes, header: RequestHeader, context: RequestContext
@@ -146,14 +146,14 @@ class Dispatcher:
         message: Request,
         header: RequestHeader,
         context: RequestContext,
-        asked: Asked | None = None,
+        cache_key: RequestKey | None = None,
         state: object = None,
         *,
         parts: FreedInTurns | None = None,
     ) -> Reply:
         """Handle the decoded message, and respond.
 
-        With `asked`, the answer is kept for equal requests, as one that depends on `state`. `parts` are the
+        With `cache_key`, the response is cached for equal requests, as one that depends on `state`. `parts` are the
         parts of a message of many rows.
         """
         assert served.handle is not None
@@ -170,8 +170,8 @@ class Dispatcher:
         if parts is not None:
             return self._encode(response, header, version)
         encoded = encode_response(key, version, response)
-        if asked is not None:
-            self._kept.keep(asked, state, encoded)
+        if cache_key is not None:
+            self._response_cache.put(cache_key, state, encoded)
         return _buffers(header, version, encoded)
 
     async def _wait(

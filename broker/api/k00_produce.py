@@ -11,17 +11,17 @@ flush.messages for the flush, and for the validation in a thread of a batch that
 in a codec, a compacted topic, another codec), if it is large or others have spent the turn of the loop; other
 requests are served meanwhile.
 
-The usual and the general way of each step are side by side:
+The fast path and the general path of each step are side by side:
 
-    step      usual: 7 us in all, 200 bytes           general: 17 us                   held equal by
-    request   `repeated`, then codec.TopicsReader     codec.decode                     test_usual_produce, test_hot
+    step      fast: 7 us in all, 200 bytes            general: 17 us                   held equal by
+    request   `repeated`, then codec.TopicsReader     codec.decode                     test_fast_produce, test_hot
     append    `_append_rows`: ottla.storage.usual_append    `_append`, `_append_deferred`    test_usual_append
     response  codec.encode_appended                   codec.encode_response            test_hot
 
 What a connection's requests begin with (acks and timeout, the topic of a single row) is recognised by its
 bytes. No more than what these bytes say is kept from one request to the next: partition, role, topic
 configuration and log directory are looked up for each row, and so will be permissions and quotas, as both
-ways meet in `_produce`. So no change of these has to invalidate anything.
+paths meet in `_produce`. So no change of these has to invalidate anything.
 
 Many rows are appended in turns of the event loop (`_produce_in_turns`), between which other connections'
 requests are handled. Each row is looked up in its own turn, so that it answers for itself whatever happens in
@@ -290,10 +290,10 @@ def _append_rows(
 ) -> bool:
     """Append or defer batches of a topic, and add their rows to `rows`; whether all are appended.
 
-    The usual way of a row is written here, as a call for each would be a tenth of its time.
+    The fast path of a row is written here, as a call for each would be a tenth of its time.
     """
     acks = request.acks
-    may_be_usual = context.version >= _ZSTD_VERSION and acks in _ACKS
+    may_be_fast = context.version >= _ZSTD_VERSION and acks in _ACKS
     online_partition = broker.replicas.hosted.get
     are_appended = True
     for index, records in batches:
@@ -303,12 +303,12 @@ def _append_rows(
         if (
             partition is not None
             and (leader := partition.leader) is not None
-            and may_be_usual
+            and may_be_fast
             and not deferred
             and type(records) is memoryview
         ):
             try:
-                first_offset = leader.append_usual(records, required_acks=acks, now_ms=now_ms)
+                first_offset = leader.append_fast(records, required_acks=acks, now_ms=now_ms)
             except KafkaError as error:
                 row = refused_row(partition, index, records, error)
             else:

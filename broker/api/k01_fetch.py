@@ -10,25 +10,25 @@ read-committed consumers has all aborted transactions up to the last stable offs
 Touches: ottla.broker.replicas (fetch sessions, purgatory, logs). Waits up to max_wait_ms in the purgatory (Kafka's
 DelayedFetch), and in a thread for records that are not in memory.
 
-The usual and the general way of the steps that have two are side by side:
+The fast path and the general path of the steps that have two are side by side:
 
-    step      usual                                general                            held equal by
-    request   `repeated`: IncrementalRequests      codec.decode                       test_usual_fetch, test_hot_fetch
-              `repeated`: FullRequests             codec.decode                       test_usual_fetch, test_hot_fetch
-    rows      RepeatedFetches                      FetchContext                       test_usual_fetch
-    check     LogReads._checked                    LogReads._check                    test_usual_fetch
-    records   LogReader.read_newest                LogReader.read                     test_usual_fetch, test_log_model
-    row       codec.UsualRow                       PartitionData                      test_hot_fetch
-    response  codec.encode_usual_response          codec.encode_response              test_usual_fetch, test_hot_fetch
+    step      fast                                 general                            held equal by
+    request   `repeated`: IncrementalRequests      codec.decode                       test_fast_fetch, test_hot_fetch
+              `repeated`: FullRequests             codec.decode                       test_fast_fetch, test_hot_fetch
+    rows      ImplicitFetchSession                 FetchContext                       test_fast_fetch
+    check     LogReads._checked                    LogReads._check                    test_fast_fetch
+    records   LogReader.read_newest                LogReader.read                     test_fast_fetch, test_log_model
+    row       codec.FastRow                        PartitionData                      test_hot_fetch
+    response  codec.encode_fast_response           codec.encode_response              test_fast_fetch, test_hot_fetch
 
-Usual is a request of a fetch session that says where some of its partitions go on, a partition that is led here in the
-epoch that its row names, one of the newest batches, and a response without errors. What a connection's
+The fast path serves a request of a fetch session that names new offsets of some of its partitions, a partition that is
+led here in the epoch that its row names, one of the newest batches, and a response without errors. What a connection's
 requests begin and end with (session id, limits, replica) is recognised by its bytes. No more than that is
 kept from one request to the next: the session is looked up, and its epoch, leadership and everything else is
-checked each time, as both ways meet in `_fetch_in`. So no change of these has to invalidate anything. A
-consumer without fetch sessions has one of its connection, which keeps its rows
-(`ottla.broker.replicas.reading.repeated_fetches`), and which every change of their partitions reaches as
-those of other sessions.
+checked each time, as both paths meet in `_fetch_in`. So no change of these has to invalidate anything. For a
+consumer without fetch sessions, the broker keeps an implicit one for its connection
+(`ottla.broker.replicas.reading.implicit_fetch_sessions`), which is notified of every change of its partitions, as
+other sessions are.
 
 Many rows are read in turns of the event loop (`ottla.broker.replicas.reading.fetch`).
 """
@@ -58,7 +58,7 @@ from ottla.broker.replicas.reading.fetch_sessions import (
     FetchedPartition,
     RequestRow,
 )
-from ottla.broker.replicas.reading.repeated_fetches import RepeatedFetches
+from ottla.broker.replicas.reading.implicit_fetch_sessions import ImplicitFetchSession
 from ottla.broker.replicas.reading.response_rows import ResponseRows, count_and_group
 from ottla.broker.request_context import RequestContext
 from ottla.broker.services import BrokerServices
@@ -157,32 +157,32 @@ def repeated(version: int, body: memoryview) -> Repeated | None:
     versions.
     """
     if codec.is_full(version, body):
-        return _repeated_in_full(version)
+        return _repeated_full(version)
     if not codec.is_incremental(version, body):
         return None
     requests = codec.IncrementalRequests(version)
 
     def handle(body: memoryview, context: RequestContext, broker: BrokerServices) -> Reply:
-        usual = requests.read(body)
-        if usual is None:
+        incremental = requests.read(body)
+        if incremental is None:
             return handle_raw(body, context, broker)
-        request, session_epoch, rows = usual
+        request, session_epoch, rows = incremental
         return _fetch(request, session_epoch, rows, (), context, broker)
 
     return Repeated(requests.size_bytes, handle)
 
 
-def _repeated_in_full(version: int) -> Repeated:
+def _repeated_full(version: int) -> Repeated:
     """Return how a consumer's fetches without session are handled while limits and session epoch are the same."""
-    requests, fetches = codec.FullRequests(version), RepeatedFetches()
+    requests, implicit_session = codec.FullRequests(version), ImplicitFetchSession()
 
     def handle(body: memoryview, context: RequestContext, broker: BrokerServices) -> Reply:
-        full = None if fetches.has_ended else requests.read(body)
+        full = None if implicit_session.has_ended else requests.read(body)
         # Which replica is the nearest one may change without a change of the partition.
         if full is None or _client(full.request, context, broker) is not None:
             return handle_raw(body, context, broker)
         now_ms = broker.replicas.runtime.now_ms()
-        fetch_context = fetches.context(
+        fetch_context = implicit_session.context(
             full.topics,
             broker.fetch_sessions,
             host=context.client_host,
@@ -193,7 +193,7 @@ def _repeated_in_full(version: int) -> Repeated:
             return handle_raw(body, context, broker)
         return _fetch_in(fetch_context, full.request, context, broker, now_ms=now_ms)
 
-    return Repeated(requests.size_bytes, handle, fetches.close)
+    return Repeated(requests.size_bytes, handle, implicit_session.close)
 
 
 def _fetch(
@@ -263,9 +263,9 @@ def _fetch_in(
         error_code, session_id = fetch_context.update_session(rows, now_ms=replicas.runtime.now_ms)
         topics = count_and_group(rows, fetch_context.session, replicas, is_follower=is_follower)
         if not error_code:
-            usual = codec.encode_usual_response(version, context.correlation_id, session_id, topics)
-            if usual is not None:
-                return usual
+            encoded = codec.encode_fast_response(version, context.correlation_id, session_id, topics)
+            if encoded is not None:
+                return encoded
         response = FetchResponse(
             error_code=error_code,
             session_id=session_id,
@@ -376,7 +376,7 @@ def _forgotten(topics: list[ForgottenTopic], *, by_id: bool) -> Iterator[Partiti
 
 
 def _topic_response(topic: str | UUID, rows: list[Row]) -> FetchableTopicResponse:
-    partitions = cast("list[PartitionData]", rows)  # a usual row has the same fields
+    partitions = cast("list[PartitionData]", rows)  # a `FastRow` has the same fields
     if isinstance(topic, str):
         return FetchableTopicResponse(topic=topic, partitions=partitions)
     return FetchableTopicResponse(topic_id=topic, partitions=partitions)

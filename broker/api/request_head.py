@@ -10,7 +10,7 @@ Life: it is made of a request that was parsed and handled (`Api.repeated`), is k
 `session`, and is replaced by that of the next request that has to be parsed, or ends with the connection:
 then it is closed. A connection has one, of at most `MAX_BYTES`.
 Invalidation: it says what bytes mean, nothing else, so that no event can make it wrong. What `handle` knows
-besides is its own to keep right (`ottla.broker.replicas.reading.repeated_fetches`).
+besides is its own to keep right (`ottla.broker.replicas.reading.implicit_fetch_sessions`).
 
 Source: none in Kafka.
 """

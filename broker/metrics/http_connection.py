@@ -26,7 +26,7 @@ from ottla.runtime import Runtime
 
 logger = logging.getLogger(__name__)
 
-#: How long a connection may stay open without a request: more than Prometheus' usual interval.
+#: How long a connection may stay open without a request: more than Prometheus' default interval.
 IDLE_S: Final = 120.0
 #: The time limit for a head, from its first byte to its end.
 HEAD_S: Final = 10.0

@@ -1,6 +1,6 @@
 """flush.messages: appended records count only after a flush, which runs in a thread.
 
-    append -> not due -> the request is answered as usual
+    append -> not due -> the request is answered at once
     append -> due --> a thread flushes --> the high watermark advances, waiting requests are answered
                ^---- another one is due ----'
 

@@ -145,8 +145,8 @@ class PartitionLeader:
         )
         return info
 
-    def append_usual(self, records: memoryview, *, required_acks: int, now_ms: int) -> int | None:
-        """Append a usual batch (`ottla.storage.usual_append`) and return its first offset.
+    def append_fast(self, records: memoryview, *, required_acks: int, now_ms: int) -> int | None:
+        """Append a batch on the fast path (`ottla.storage.usual_append`) and return its first offset.
 
         None, with nothing changed, for any other batch, and where `append_records` refuses it. Raises
         KafkaStorageError.
@@ -161,7 +161,7 @@ class PartitionLeader:
                 first_offset,
                 size_bytes=len(records),
                 records_count=log.offsets.log_end_offset - first_offset,
-                is_flush_due=False,  # a batch of a topic with flush.messages is no usual one
+                is_flush_due=False,  # a batch of a topic with flush.messages is not on the fast path
             )
         return first_offset
 

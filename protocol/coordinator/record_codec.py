@@ -24,7 +24,7 @@ from ottla.protocol.source import once
 _PREFIX = Struct(">h")
 #: The end of an offset's key.
 _PARTITION = Struct(">i")
-#: Of an offset's value in the version that is usually written: that version, the offset and its leader epoch.
+#: Of an offset's value in the version that is written: that version, the offset and its leader epoch.
 _OFFSET_HEAD = Struct(">hqi")
 
 _V = TypeVar("_V", bound=GroupValue)
@@ -84,7 +84,7 @@ def offset_encoder(
     last_metadata: str | None = None
     rest = b""
 
-    def encode_usual(partition: int, offset: int, leader_epoch: int, metadata: str) -> tuple[bytes, bytes]:
+    def encode_fast(partition: int, offset: int, leader_epoch: int, metadata: str) -> tuple[bytes, bytes]:
         nonlocal last_metadata, rest
         if metadata != last_metadata:
             rest = write_value(replace(like, metadata=metadata))[_OFFSET_HEAD.size - _PREFIX.size :]
@@ -96,7 +96,7 @@ def offset_encoder(
         except struct.error as error:
             raise ValueError(f"a committed offset cannot be written: {error}") from error
 
-    return encode_usual
+    return encode_fast
 
 
 # Looked up at once, since one OffsetCommit may have thousands of records.

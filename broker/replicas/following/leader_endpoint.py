@@ -180,10 +180,10 @@ class LeaderEndpoint:
         return answer
 
     def _encode_fetch(self, request: SessionRequest[Key, FetchRow], wait_max_ms: int, version: int) -> bytes:
-        """The usual request says where some partitions go on; any other one is encoded by the general codec."""
+        """Encode a request of nothing but new offsets on the fast path, and any other one by the general codec."""
         settings = self._settings
         if not request.forgotten:
-            usual = codec.encode_usual_request(
+            encoded = codec.encode_fast_request(
                 version,
                 request.rows,
                 replica_id=settings.node_id,
@@ -194,8 +194,8 @@ class LeaderEndpoint:
                 session_id=request.session_id,
                 session_epoch=request.epoch,
             )
-            if usual is not None:
-                return usual
+            if encoded is not None:
+                return encoded
         message = FetchRequest(
             replica_state=ReplicaState(replica_id=settings.node_id, replica_epoch=self._broker_epoch()),
             max_wait_ms=wait_max_ms,
@@ -414,10 +414,10 @@ def _by_topic(rows: Mapping[Key, FetchRow]) -> list[FetchTopic]:
 
 
 def _decode_fetch(version: int, body: memoryview) -> FetchAnswer:
-    """The usual response has no errors; any other one is decoded by the general codec. Raises MalformedMessage."""
-    usual = codec.read_usual_response(version, body)
-    if usual is not None:
-        session_id, rows = usual
+    """Decode a response without errors on the fast path, and others by the general codec. Raises MalformedMessage."""
+    decoded = codec.read_fast_response(version, body)
+    if decoded is not None:
+        session_id, rows = decoded
         return FetchAnswer(ErrorCode.none, session_id, rows)
     response = codec.decode_response(version, body)
     return FetchAnswer(

@@ -11,9 +11,9 @@ from typing import NamedTuple
 from ottla.broker.replicas.hosted_partitions import PartitionKey
 from ottla.broker.replicas.reading.fetch_sessions import FetchedPartition, FetchSession
 
-#: Partitions in all sessions of connections (`repeated_fetches.py`); each takes some 800 bytes. One host has
+#: Most partitions in all implicit sessions (`implicit_fetch_sessions.py`); each takes some 800 bytes. One host has
 #: at most as many of them as are left for others: half of them if it is the only one.
-MAX_REPEATED_ROWS = 50_000
+MAX_IMPLICIT_PARTITIONS = 50_000
 
 #: A session that was not used within this time is evicted first; a consumer's new session evicts no other one that
 #: was created within it.
@@ -48,22 +48,22 @@ class FetchSessionCache:
         self._evictable_by_privileged: list[EvictableKey] = []
         self.partition_count = 0
         self.evictions_count = 0
-        #: Partitions in sessions of connections, which have no slot here, no id and no epoch; and those of each host.
-        self.repeated_rows = 0
-        self._repeated_rows_of: dict[str, int] = {}
+        #: Partitions in implicit sessions, which have no slot here, no id and no epoch; and those of each host.
+        self.implicit_partitions = 0
+        self._implicit_partitions_of: dict[str, int] = {}
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def count_repeated(self, host: str, more: int) -> None:
-        """Add `more` partitions to the count of those in the sessions of this host's connections."""
-        self.repeated_rows += more
-        if rows := self._repeated_rows_of.pop(host, 0) + more:
-            self._repeated_rows_of[host] = rows
+    def count_implicit_partitions(self, host: str, more: int) -> None:
+        """Add `more` partitions to the count of those in the implicit sessions of this host's connections."""
+        self.implicit_partitions += more
+        if rows := self._implicit_partitions_of.pop(host, 0) + more:
+            self._implicit_partitions_of[host] = rows
 
-    def has_too_many_repeated_rows(self, host: str) -> bool:
-        """Whether one of the sessions of this host's connections has to end."""
-        return self._repeated_rows_of.get(host, 0) > MAX_REPEATED_ROWS - self.repeated_rows
+    def has_too_many_implicit_partitions(self, host: str) -> bool:
+        """Whether one of the implicit sessions of this host's connections has to end."""
+        return self._implicit_partitions_of.get(host, 0) > MAX_IMPLICIT_PARTITIONS - self.implicit_partitions
 
     def has_slot(self, *, is_privileged: bool, size: int, now_ms: int) -> bool:
         """Whether `open` would open a session of `size` partitions."""

@@ -45,7 +45,7 @@ from ottla.broker.replicas.reading.response_rows import (
 )
 from ottla.broker.replicas.replica_manager import ReplicaManager
 from ottla.protocol.errors import ErrorCode, KafkaError, OffsetMovedToTieredStorage, OffsetOutOfRange
-from ottla.protocol.hot.fetch import Row, UsualRow
+from ottla.protocol.hot.fetch import FastRow, Row
 from ottla.protocol.messages.fetch import AbortedTransaction, EpochEndOffset, PartitionData
 from ottla.remote.reading.chunk_reads import PendingRead
 from ottla.runtime.turns import in_turns
@@ -230,7 +230,7 @@ class LogReads:
 
     def _must_send(self, fetched: FetchedPartition, row: Row) -> bool:
         """Whether the response has to include this row, which has no records."""
-        if not isinstance(row, UsualRow) and must_be_seen(row):
+        if not isinstance(row, FastRow) and must_be_seen(row):
             if row.error_code in PATIENT_ERRORS:
                 self.patient_count += 1
             else:
@@ -295,8 +295,8 @@ class LogReads:
                 fetched, error, limit_bytes=limit_bytes, is_first=is_first, may_block=may_block
             )
         fields = (fetched.key[1], high_watermark, last_stable_offset, log_start_offset, aborted, records)
-        usual = _new_tuple(UsualRow, fields)
-        return with_aborted_transactions(usual) if aborted else usual
+        fast = _new_tuple(FastRow, fields)
+        return with_aborted_transactions(fast) if aborted else fast
 
     def _has_nothing_new(self, fetched: FetchedPartition, log: Log) -> bool:
         """Whether the row, at the end of what may be read, is as the last one that the session has sent."""

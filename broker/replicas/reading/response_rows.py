@@ -7,7 +7,7 @@ from ottla.broker.replicas.reading.fetch_sessions import FetchedPartition, Fetch
 from ottla.broker.replicas.replica_manager import ReplicaManager
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.hot import fetch as codec
-from ottla.protocol.hot.fetch import Row, UsualRow
+from ottla.protocol.hot.fetch import FastRow, Row
 from ottla.protocol.messages.fetch import AbortedTransaction, EpochEndOffset, PartitionData
 from ottla.storage.log import Log
 from ottla.storage.log_offsets import LogOffsets
@@ -17,7 +17,7 @@ ResponseRows = list[tuple[FetchedPartition, Row]]
 #: A topic's name, or its id from version 13 on, and its rows.
 FetchedTopic = tuple[str | UUID, list[Row]]
 
-# Fields of nearly every row that is not a `UsualRow`.
+# Fields of nearly every row that is not a `FastRow`.
 NO_DIVERGENCE: Final = codec.NO_DIVERGENCE
 NO_LEADER: Final = codec.NO_LEADER
 NO_SNAPSHOT: Final = codec.NO_SNAPSHOT
@@ -61,19 +61,19 @@ def count_and_group(
 
 
 def must_be_seen(row: PartitionData) -> bool:
-    """Whether it is an error, a divergence or a redirection; a `UsualRow` is none."""
+    """Whether it is an error, a divergence or a redirection; a `FastRow` is none."""
     return bool(row.error_code or row.diverging_epoch is not NO_DIVERGENCE or row.preferred_read_replica >= 0)
 
 
 def without_records(row: Row) -> Row:
     """The row of a follower that is throttled."""
-    if isinstance(row, UsualRow):
+    if isinstance(row, FastRow):
         return row._replace(records=b"")
     row.records = b""
     return row
 
 
-def with_aborted_transactions(row: UsualRow) -> PartitionData:
+def with_aborted_transactions(row: FastRow) -> PartitionData:
     """A row of a read-committed consumer that has to skip some records."""
     return PartitionData(
         **row._asdict(), diverging_epoch=NO_DIVERGENCE, current_leader=NO_LEADER, snapshot_id=NO_SNAPSHOT

@@ -1,6 +1,6 @@
-"""The two ways of Produce and Fetch: the usual one, and one of the general alone, which must make no difference.
+"""The fast path and the general path of Produce and Fetch: stories on the general path alone must be the same.
 
-Where nothing is recognised and nothing is usual, every request is parsed, and every batch goes through the
+On the general path, every request is parsed, and every batch goes through the
 general append (`ottla.broker.api.k00_produce`, `ottla.broker.replicas.follower_replica`); leaders and
 followers write and read each Fetch by the general codec (`ottla.protocol.hot.fetch`), and leaders check and
 read each row by the general rules (`ottla.broker.replicas.reading.read_from_log`,
@@ -22,7 +22,7 @@ from ottla.storage.usual_append import UsualAppend
 
 @contextmanager
 def general_only() -> Iterator[None]:
-    """No request is recognised, no append and no Fetch is a usual one."""
+    """No request is recognised, and no append and no Fetch takes the fast path."""
     with ExitStack() as stack:
         stack.enter_context(patch.object(RequestHead, "correlation_id", lambda self, frame: None))
         stack.enter_context(patch.object(UsualAppend, "append", lambda self, records, **_: None))
@@ -30,14 +30,14 @@ def general_only() -> Iterator[None]:
         stack.enter_context(patch.object(LogReads, "_has_nothing_new", lambda *_: False))
         stack.enter_context(patch.object(LogReader, "read_newest", lambda *_, **__: None))
         stack.enter_context(patch.object(UsualAppend, "append_as_follower", lambda self, records, **_: False))
-        for name in ("encode_usual_request", "encode_usual_response", "read_usual_response"):
+        for name in ("encode_fast_request", "encode_fast_response", "read_fast_response"):
             stack.enter_context(patch.object(fetch, name, lambda *_, **__: None))
         yield
 
 
 @contextmanager
-def counting_usual_appends() -> Iterator[list[int]]:
-    """The first offsets of all usual appends."""
+def counting_fast_appends() -> Iterator[list[int]]:
+    """The first offsets of all appends on the fast path."""
     append, found = UsualAppend.append, list[int]()
 
     def append_and_count(
@@ -53,28 +53,28 @@ def counting_usual_appends() -> Iterator[list[int]]:
 
 
 @contextmanager
-def counting_usual_copies() -> Iterator[list[bool]]:
-    """Whether each append of a follower was a usual one."""
+def counting_fast_copies() -> Iterator[list[bool]]:
+    """Whether each append of a follower took the fast path."""
     append, found = UsualAppend.append_as_follower, list[bool]()
 
     def append_and_count(self: UsualAppend, records: memoryview, *, leader_epoch: int, now_ms: int) -> bool:
-        is_usual = append(self, records, leader_epoch=leader_epoch, now_ms=now_ms)
-        found.append(is_usual)
-        return is_usual
+        is_fast = append(self, records, leader_epoch=leader_epoch, now_ms=now_ms)
+        found.append(is_fast)
+        return is_fast
 
     with patch.object(UsualAppend, "append_as_follower", append_and_count):
         yield found
 
 
 @contextmanager
-def counting_usual_fetches() -> Iterator[list[bool]]:
-    """Whether each recognised request of a fetch session was a usual one."""
+def counting_fast_fetches() -> Iterator[list[bool]]:
+    """Whether each recognised request of a fetch session took the fast path."""
     read, found = IncrementalRequests.read, list[bool]()
 
     def read_and_count(self: IncrementalRequests, body: memoryview) -> IncrementalRequest | None:
-        usual = read(self, body)
-        found.append(usual is not None)
-        return usual
+        fast = read(self, body)
+        found.append(fast is not None)
+        return fast
 
     with patch.object(IncrementalRequests, "read", read_and_count):
         yield found

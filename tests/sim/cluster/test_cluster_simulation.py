@@ -13,9 +13,9 @@ import pytest
 from cluster_mutants import MUTANTS, Mutant
 from cluster_stories import STORIES, run_story, shape_of
 from cluster_ways import (
-    counting_usual_appends,
-    counting_usual_copies,
-    counting_usual_fetches,
+    counting_fast_appends,
+    counting_fast_copies,
+    counting_fast_fetches,
     general_only,
 )
 
@@ -89,19 +89,19 @@ def test_the_same_seed_gives_the_same_trace():
 )
 def test_a_story_is_the_same_by_the_general_way_alone(story, seed):
     with (
-        counting_usual_appends() as appends,
-        counting_usual_copies() as copies,
-        counting_usual_fetches() as fetches,
+        counting_fast_appends() as appends,
+        counting_fast_copies() as copies,
+        counting_fast_fetches() as fetches,
     ):
-        usual = run_story(story, seed)
+        fast = run_story(story, seed)
     with general_only():
         general = run_story(story, seed)
-    assert len(appends) > len(usual.history.sends) // 2
+    assert len(appends) > len(fast.history.sends) // 2
     assert sum(copies) > len(copies) // 2
     assert sum(fetches) > max(50, len(fetches) // 2)
-    assert usual.simulation.trace == general.simulation.trace
-    assert usual.history.sends == general.history.sends
-    assert usual.history.polls == general.history.polls
+    assert fast.simulation.trace == general.simulation.trace
+    assert fast.history.sends == general.history.sends
+    assert fast.history.polls == general.history.polls
 
 
 def is_found(mutant: Mutant, seed: int) -> bool:
@@ -116,7 +116,7 @@ def is_found(mutant: Mutant, seed: int) -> bool:
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.plant.__name__)
 def test_a_planted_bug_is_found(mutant: Mutant):
-    """By usual appends and fetches, and by the same story of general ones."""
+    """The story is found on the fast path, and by the same story on the general path."""
     for seed in mutant.seeds:
         if is_found(mutant, seed):
             with general_only():

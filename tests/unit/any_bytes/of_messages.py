@@ -94,11 +94,11 @@ def _of(key: ApiKey) -> Callable[[], Sequence[bytes]]:
 
 @entry_point(MalformedMessage, seeds=_of(ApiKey.PRODUCE))
 def hot_produce(data: bytes) -> None:
-    """The codec of Produce: what the usual one reads is what the general one reads."""
+    """The codec of Produce: what the fast path reads is what the general one reads."""
     version, body = _hot(ApiKey.PRODUCE, data)
     with suppress(MalformedMessage):
         produce.decode(version, body)
-    # No transactional id, acks, timeout: what the usual codec has recognised before.
+    # No transactional id, acks, timeout: what the fast path has recognised before.
     empty = encode_request(ApiKey.PRODUCE, version, ProduceRequest())
     before = 7 if version >= 9 else 8
     body = memoryview(empty[:before] + bytes(body[before:]))
@@ -106,8 +106,8 @@ def hot_produce(data: bytes) -> None:
     for _ in range(2):
         found = reader.read(body)
         if found is not None:
-            usual = [(key, [(index, bytes(rows)) for index, rows in topic]) for key, topic in found]
-            assert usual == _topics_of(version, body)
+            fast = [(key, [(index, bytes(rows)) for index, rows in topic]) for key, topic in found]
+            assert fast == _topics_of(version, body)
 
 
 def _topics_of(version: int, body: memoryview) -> object:
@@ -138,7 +138,7 @@ def hot_fetch(data: bytes) -> None:
         if is_of_kind(version, body):
             reader = reads(version)
             if any([reader.read(body), reader.read(body)]):
-                # What the usual codec reads is no refusal of the general one.
+                # What the fast path reads is no refusal of the general one.
                 assert _can_be_decoded(version, body)
     fetch.decode(version, body)
 
@@ -165,7 +165,7 @@ def _fetched() -> Sequence[bytes]:
 def hot_fetch_responses(data: bytes) -> None:
     """A follower's Fetch is answered."""
     version, body = _hot(ApiKey.FETCH, data)
-    fetch.read_usual_response(version, body)
+    fetch.read_fast_response(version, body)
     fetch.decode_response(version, body)
 
 

@@ -1,4 +1,4 @@
-"""The usual APIs are ready before their first request."""
+"""The APIs that clients use most are ready before their first request."""
 
 import subprocess
 import sys
@@ -30,7 +30,7 @@ assert compiled == (codec._decoder.cache_info().misses, codec._encoder.cache_inf
 """
 
 
-def test_a_request_of_a_usual_api_compiles_nothing():
+def test_a_request_of_a_frequent_api_compiles_nothing():
     """In a process of its own: this one has imported all of them."""
     subprocess.run([sys.executable, "-c", _SCRIPT], check=True)
 

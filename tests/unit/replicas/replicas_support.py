@@ -265,6 +265,6 @@ def same_of_each(simulation, sides, act):
         await asyncio.sleep(0.001)
         return found
 
-    general, usual = simulation.run(turn())
-    assert general == usual
-    return usual
+    general, fast = simulation.run(turn())
+    assert general == fast
+    return fast

@@ -343,12 +343,12 @@ def test_what_the_next_row_ends_does_not_wait(simulation, broker, monkeypatch):
 
     def append(leader, records, **how):
         if leader is not second.leader:
-            return append_usual(leader, records, **how)
+            return append_fast(leader, records, **how)
         first.resign()
         raise KafkaStorageError("the disk fails")
 
-    append_usual = PartitionLeader.append_usual
-    monkeypatch.setattr(PartitionLeader, "append_usual", append)
+    append_fast = PartitionLeader.append_fast
+    monkeypatch.setattr(PartitionLeader, "append_fast", append)
     codes = [row.error_code for row in produce(broker, batch(b"a"), batch(b"b"))]
     assert codes == [ErrorCode.not_leader_or_follower, ErrorCode.kafka_storage_error]
     assert broker.replicas.purgatory.delayed_count == 0
@@ -506,7 +506,7 @@ def test_rows_and_batches_of_one_request_keep_their_order(simulation, broker):
     assert values_of(broker) == [b"first", b"second"]
 
 
-def test_a_usual_batch_does_not_pass_a_deferred_one(simulation, broker):
+def test_a_batch_of_the_fast_path_does_not_pass_a_deferred_one(simulation, broker):
     """Of the same partition, as the second batch has the topic's codec already."""
     broker.create(config={"compression.type": "lz4"})
     now_ms = broker.runtime.now_ms()

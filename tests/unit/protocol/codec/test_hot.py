@@ -86,7 +86,7 @@ def sizes_around_a_byte(elements):
     )
 )
 @many
-def test_the_usual_response_to_a_produce(version, topics):
+def test_the_fast_response_to_a_produce(version, topics):
     by_id = version >= 13
     general = ProduceResponse(
         responses=[
@@ -106,9 +106,9 @@ def test_the_usual_response_to_a_produce(version, topics):
             for name, topic_id, rows in topics
         ]
     )
-    usual = [(topic_id if by_id else name, rows) for name, topic_id, rows in topics]
+    fast = [(topic_id if by_id else name, rows) for name, topic_id, rows in topics]
     expected = response_header(ApiKey.PRODUCE, version, 7) + produce.encode_response(version, general)
-    assert produce.encode_appended(version, 7, usual) == expected
+    assert produce.encode_appended(version, 7, fast) == expected
 
 
 RECORDS = st.binary(max_size=20) | st.sampled_from(
@@ -148,7 +148,7 @@ def topics_of(version, body):
     end=st.none() | st.integers(-3, 2),
 )
 @settings(many, max_examples=EXAMPLES * 10)
-def test_the_usual_request_of_a_produce(version, topics, is_repeated, change, end):
+def test_the_fast_request_of_a_produce(version, topics, is_repeated, change, end):
     """Whatever its bytes and those of the request before are, the reader returns nothing, or the topics that
     the general codec reads.
     """
@@ -179,7 +179,7 @@ def test_the_usual_request_of_a_produce(version, topics, is_repeated, change, en
 
 @pytest.mark.parametrize("version", KAFKA_VERSIONS[ApiKey.PRODUCE])
 @pytest.mark.parametrize(("topics_count", "rows_count"), [(1, 999), (300, 2), (1, 1000), (17000, 1)])
-def test_many_topics_and_rows_of_a_usual_produce(version, topics_count, rows_count):
+def test_many_topics_and_rows_of_a_fast_produce(version, topics_count, rows_count):
     rows = [PartitionProduceData(index=index, records=b"records") for index in range(rows_count)]
     topics = [
         TopicProduceData(name=f"topic-{number}", topic_id=UUID(int=number + 1), partition_data=rows)
@@ -192,15 +192,15 @@ def test_many_topics_and_rows_of_a_usual_produce(version, topics_count, rows_cou
 
 
 @pytest.mark.parametrize("version", KAFKA_VERSIONS[ApiKey.PRODUCE])
-def test_a_produce_with_too_many_rows_is_no_usual_one(version, monkeypatch):
+def test_a_produce_with_too_many_rows_is_not_on_the_fast_path(version, monkeypatch):
     """The general codec refuses it."""
     rows = [PartitionProduceData(index=index, records=b"records") for index in range(5)]
     topics = [TopicProduceData(name="t", topic_id=UUID(int=1), partition_data=rows)] * 2
     body = memoryview(encode_request(ApiKey.PRODUCE, version, ProduceRequest(topic_data=topics)))
     before = 7 if version >= 9 else 8
-    for most, is_usual in ((12, True), (11, False), (6, False), (1, False)):
+    for most, is_fast in ((12, True), (11, False), (6, False), (1, False)):
         monkeypatch.setattr(produce, "_MOST_READ_AT_ONCE", most)
-        assert (produce.read_topics(version, body, before) is not None) == is_usual
+        assert (produce.read_topics(version, body, before) is not None) == is_fast
 
 
 def one_row(topic, index, records):
@@ -216,7 +216,7 @@ def one_row(topic, index, records):
     end=st.none() | st.integers(-3, 2),
 )
 @many
-def test_the_usual_request_of_a_produce_behind_others(version, requests, change, end):
+def test_the_fast_request_of_a_produce_behind_others(version, requests, change, end):
     """A connection's requests, of which the last one is damaged: what was kept of the previous ones misleads
     no reader.
     """

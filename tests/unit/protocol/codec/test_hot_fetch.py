@@ -1,4 +1,4 @@
-"""What a usual Fetch is to the hot codec: the same bytes and the same values as by the general one, or nothing."""
+"""The fast path of the Fetch codec: the same bytes and the same values as by the general one, or nothing."""
 
 from dataclasses import fields, replace
 from uuid import UUID
@@ -12,7 +12,7 @@ from ottla.protocol.api_keys import KAFKA_VERSIONS, ApiKey
 from ottla.protocol.codec import encode_request
 from ottla.protocol.errors import MalformedMessage
 from ottla.protocol.hot import fetch
-from ottla.protocol.hot.fetch import NO_DIVERGENCE, NO_LEADER, NO_SNAPSHOT, NOT_REPORTED, FetchRow, UsualRow
+from ottla.protocol.hot.fetch import NO_DIVERGENCE, NO_LEADER, NO_SNAPSHOT, NOT_REPORTED, FastRow, FetchRow
 from ottla.protocol.local_log import LocalLogState
 from ottla.protocol.messages.fetch import (
     AbortedTransaction,
@@ -43,12 +43,12 @@ RECORDS = st.binary(max_size=20) | st.sampled_from(
     (bytes(126), bytes(127), bytes(128), bytes(16382), bytes(16383))
 )
 VERSIONS = KAFKA_VERSIONS[ApiKey.FETCH]
-NEW_VERSIONS = [version for version in VERSIONS if version >= fetch.USUAL_REQUESTS_SINCE]
-RESPONSE_VERSIONS = [version for version in VERSIONS if version >= fetch.USUAL_RESPONSES_SINCE]
+NEW_VERSIONS = [version for version in VERSIONS if version >= fetch.FAST_REQUESTS_SINCE]
+RESPONSE_VERSIONS = [version for version in VERSIONS if version >= fetch.FAST_RESPONSES_SINCE]
 
 
-def mostly(usual, other):
-    return st.integers(0, 20).flatmap(lambda number: st.just(usual) if number else other)
+def mostly(fast, other):
+    return st.integers(0, 20).flatmap(lambda number: st.just(fast) if number else other)
 
 
 def sizes_around_a_byte(elements):
@@ -109,14 +109,14 @@ def by_topic(rows):
     ),
 )
 @many
-def test_the_usual_request_of_a_follower(version, rows, fields):
-    usual = fetch.encode_usual_request(version, rows, **fields)
+def test_the_fast_request_of_a_follower(version, rows, fields):
+    fast = fetch.encode_fast_request(version, rows, **fields)
     if version not in NEW_VERSIONS or any(row.local_log is not None for row in rows.values()):
-        assert usual is None
+        assert fast is None
         return
     state = ReplicaState(replica_id=fields.pop("replica_id"), replica_epoch=fields.pop("replica_epoch"))
     general = FetchRequest(replica_state=state, topics=by_topic(rows), **fields)
-    assert usual == encode_request(ApiKey.FETCH, version, general)
+    assert fast == encode_request(ApiKey.FETCH, version, general)
 
 
 REQUESTS = st.builds(
@@ -137,7 +137,7 @@ REQUESTS = st.builds(
 )
 
 
-def is_usual_request(version, request):
+def is_fast_request(version, request):
     rows = [row for topic in request.topics for row in topic.partitions]
     return not (
         request.forgotten_topics_data
@@ -153,7 +153,7 @@ def is_usual_request(version, request):
     end=st.none() | st.integers(-3, 2),
 )
 @many
-def test_the_usual_requests_of_a_session(version, requests, change, end):
+def test_the_fast_requests_of_a_session(version, requests, change, end):
     """Whatever the bytes behind the session id are: nothing, or what the general codec reads."""
     reader = fetch.IncrementalRequests(version)
     assert reader.size_bytes == HEAD_BYTES
@@ -167,7 +167,7 @@ def test_the_usual_requests_of_a_session(version, requests, change, end):
             body = body[:end] if end < 0 else body + bytes(end)
         found = reader.read(memoryview(body))
         if found is None:
-            assert not is_whole or not is_usual_request(version, request)
+            assert not is_whole or not is_fast_request(version, request)
             continue
         general = fetch.decode(version, memoryview(body))
         assert found.session_epoch == general.session_epoch
@@ -187,7 +187,7 @@ def test_the_usual_requests_of_a_session(version, requests, change, end):
     end=st.none() | st.integers(-3, 2),
 )
 @many
-def test_the_usual_requests_of_a_consumer_without_a_session(version, requests, are_consumers, change, end):
+def test_the_fast_requests_of_a_consumer_without_a_session(version, requests, are_consumers, change, end):
     """As above, behind the session epoch."""
     reader = fetch.FullRequests(version)
     begin = reader.size_bytes
@@ -208,7 +208,7 @@ def test_the_usual_requests_of_a_consumer_without_a_session(version, requests, a
             body = body[:end] if end < 0 else body + bytes(end)
         found = reader.read(memoryview(body))
         if found is None:
-            assert not (is_whole and are_consumers and is_usual_request(version, request))
+            assert not (is_whole and are_consumers and is_fast_request(version, request))
             continue
         general = fetch.decode(version, memoryview(body))
         assert [
@@ -232,7 +232,7 @@ def test_other_tagged_fields_of_the_same_size():
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("epoch", [-1, 0, 1, 2**31 - 1])
-def test_what_may_be_followed_by_usual_requests(version, epoch):
+def test_what_may_be_followed_by_fast_requests(version, epoch):
     body = memoryview(encode_request(ApiKey.FETCH, version, FetchRequest(session_epoch=epoch)))
     assert fetch.is_incremental(version, body) == (version in NEW_VERSIONS and epoch > 0)
     assert not fetch.is_incremental(version, body[:20])
@@ -269,7 +269,7 @@ def response_of(session_id, topics, **fields):
     )
 
 
-def is_usual_answer(row):
+def is_fast_answer(row):
     return (
         not row.error_code
         and row.diverging_epoch is NO_DIVERGENCE
@@ -282,13 +282,13 @@ def is_usual_answer(row):
 
 def as_read(row):
     """The same row, as it is read from a log."""
-    if not is_usual_answer(row) or row.preferred_read_replica != -1:
+    if not is_fast_answer(row) or row.preferred_read_replica != -1:
         return row
     fields = (
         row.partition_index, row.high_watermark, row.last_stable_offset, row.log_start_offset,
         row.aborted_transactions, row.records,
     )  # fmt: skip
-    return tuple.__new__(UsualRow, fields)
+    return tuple.__new__(FastRow, fields)
 
 
 def all_as_read(topics):
@@ -297,7 +297,7 @@ def all_as_read(topics):
 
 @given(row=ANSWERS)
 @many
-def test_a_usual_row_has_the_fields_of_a_general_one(row):
+def test_a_fast_row_has_the_fields_of_a_general_one(row):
     read = as_read(row)
     assert all(getattr(read, field.name) == getattr(row, field.name) for field in fields(PartitionData))
 
@@ -305,19 +305,19 @@ def test_a_usual_row_has_the_fields_of_a_general_one(row):
 @pytest.mark.parametrize("version", RESPONSE_VERSIONS)
 @given(session_id=SIZES, topics=ANSWERED)
 @many
-def test_the_usual_response(version, session_id, topics):
+def test_the_fast_response(version, session_id, topics):
     read = all_as_read(topics)
-    usual = fetch.encode_usual_response(version, 7, session_id, read)
+    fast = fetch.encode_fast_response(version, 7, session_id, read)
     rows = [row for _, rows in read for row in rows]
-    assert (usual is not None) == (len(topics) < 127 and all(isinstance(row, UsualRow) for row in rows))
+    assert (fast is not None) == (len(topics) < 127 and all(isinstance(row, FastRow) for row in rows))
     general = fetch.encode_response(version, 7, response_of(session_id, topics))
     in_steps = at_once(fetch.encode_response_in_steps(version, 7, response_of(session_id, topics)))
     assert b"".join(in_steps) == b"".join(general)
     assert b"".join(fetch.encode_response(version, 7, response_of(session_id, read))) == b"".join(general)
-    if usual is not None:
-        assert b"".join(usual) == b"".join(general)
+    if fast is not None:
+        assert b"".join(fast) == b"".join(general)
         records = [row.records for row in rows if row.records]
-        assert sum(any(buffer is each for buffer in usual) for each in records) == len(records)
+        assert sum(any(buffer is each for buffer in fast) for each in records) == len(records)
 
 
 def a_row(**fields):
@@ -343,51 +343,51 @@ def a_row(**fields):
 )
 def test_unusual_rows(fields):
     topics = [(ZERO_UUID, [a_row(), a_row(**fields)])]
-    assert fetch.encode_usual_response(18, 7, 1, all_as_read(topics)) is None
+    assert fetch.encode_fast_response(18, 7, 1, all_as_read(topics)) is None
     general = b"".join(fetch.encode_response(18, 7, response_of(1, topics)))[5:]
-    assert fetch.read_usual_response(18, memoryview(general)) is None
+    assert fetch.read_fast_response(18, memoryview(general)) is None
 
 
 @pytest.mark.parametrize("fields", [{}, {"aborted_transactions": None}, {"records": b""}])
-def test_usual_rows(fields):
+def test_fast_rows(fields):
     topics = [(ZERO_UUID, [a_row(), a_row(**fields)])]
-    usual = b"".join(fetch.encode_usual_response(18, 7, 1, all_as_read(topics)))
-    assert usual == b"".join(fetch.encode_response(18, 7, response_of(1, topics)))
-    assert len(fetch.read_usual_response(18, memoryview(usual)[5:])[1]) == 2
+    fast = b"".join(fetch.encode_fast_response(18, 7, 1, all_as_read(topics)))
+    assert fast == b"".join(fetch.encode_response(18, 7, response_of(1, topics)))
+    assert len(fetch.read_fast_response(18, memoryview(fast)[5:])[1]) == 2
 
 
 def test_a_number_of_aborted_transactions():
     """Even where a row without them could be read."""
-    body = bytearray(b"".join(fetch.encode_usual_response(18, 7, 1, [(ZERO_UUID, [as_read(a_row())])]))[5:])
+    body = bytearray(b"".join(fetch.encode_fast_response(18, 7, 1, [(ZERO_UUID, [as_read(a_row())])]))[5:])
     aborted_at = 11 + 17 + 30
     assert body[aborted_at] == 1
     body[aborted_at] = 2
-    assert fetch.read_usual_response(18, memoryview(body)) is None
+    assert fetch.read_fast_response(18, memoryview(body)) is None
 
 
 @pytest.mark.parametrize("fields", [{"error_code": 70}, {"node_endpoints": [NodeEndpoint()]}])
 def test_unusual_responses(fields):
     general = b"".join(fetch.encode_response(18, 7, response_of(1, [], **fields)))[5:]
-    assert fetch.read_usual_response(18, memoryview(general)) is None
+    assert fetch.read_fast_response(18, memoryview(general)) is None
 
 
 @pytest.mark.parametrize("size", [2**14 - 2, 2**14 - 1, 2**21 - 2, 2**21 - 1, 2**28 // 100])
 def test_large_records(size):
     records = memoryview(bytes(size))
     topics = [(ZERO_UUID, [a_row(records=records)])]
-    usual = fetch.encode_usual_response(18, 7, 1, all_as_read(topics))
-    assert usual[1] is records
-    data = b"".join(usual)
+    fast = fetch.encode_fast_response(18, 7, 1, all_as_read(topics))
+    assert fast[1] is records
+    data = b"".join(fast)
     assert data == b"".join(fetch.encode_response(18, 7, response_of(1, topics)))
-    _, ((_, (found, _, _)),) = fetch.read_usual_response(18, memoryview(data)[5:])
+    _, ((_, (found, _, _)),) = fetch.read_fast_response(18, memoryview(data)[5:])
     assert len(found) == size
     assert found.obj is data
 
 
 @pytest.mark.parametrize("version", [version for version in VERSIONS if version not in RESPONSE_VERSIONS])
 def test_a_response_in_an_old_version_is_none(version):
-    assert fetch.encode_usual_response(version, 7, 1, []) is None
-    assert fetch.read_usual_response(version, memoryview(bytes(12))) is None
+    assert fetch.encode_fast_response(version, 7, 1, []) is None
+    assert fetch.read_fast_response(version, memoryview(bytes(12))) is None
 
 
 @pytest.mark.parametrize("version", RESPONSE_VERSIONS)
@@ -400,7 +400,7 @@ def test_a_response_in_an_old_version_is_none(version):
     end=st.none() | st.integers(-3, 2),
 )
 @many
-def test_the_usual_response_of_a_leader(version, session_id, topics, error_code, endpoints, change, end):
+def test_the_fast_response_of_a_leader(version, session_id, topics, error_code, endpoints, change, end):
     """Whatever the bytes are: nothing, or what the general codec reads."""
     response = response_of(session_id, topics, error_code=error_code, node_endpoints=endpoints)
     body = bytearray(b"".join(fetch.encode_response(version, 7, response))[5:])
@@ -408,11 +408,11 @@ def test_the_usual_response_of_a_leader(version, session_id, topics, error_code,
         body[change[0] % len(body)] = change[1]
     if end is not None:
         body = body[:end] if end < 0 else body + bytes(end)
-    found = fetch.read_usual_response(version, memoryview(body))
+    found = fetch.read_fast_response(version, memoryview(body))
     if found is None:
         if change is None and end is None and not error_code and not (version >= 16 and endpoints):
             rows = [row for _, rows in topics for row in rows]
-            assert not all(map(is_usual_answer, rows)) or len(topics) >= 127
+            assert not all(map(is_fast_answer, rows)) or len(topics) >= 127
         return
     general = fetch.decode_response(version, memoryview(body))
     assert general.error_code == 0
@@ -440,7 +440,7 @@ def test_garbage(data):
         fetch.decode(18, body)
     if fetch.FullRequests(18).read(body) is not None:
         fetch.decode(18, body)
-    if fetch.read_usual_response(18, body) is not None:
+    if fetch.read_fast_response(18, body) is not None:
         fetch.decode_response(18, body)
     elif len(data) < 12:
         with pytest.raises(MalformedMessage):

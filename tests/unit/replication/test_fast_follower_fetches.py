@@ -61,9 +61,9 @@ def test_requests(version, rows, forgotten, session, wait_max_ms):
     )
     rows = {key: row._replace(partition=key[1]) for key, row in rows.items()}
     request = SessionRequest(*session, rows, forgotten)
-    usual = endpoint._encode_fetch(request, wait_max_ms, version)
-    with patch.object(codec, "encode_usual_request", nothing):
-        assert endpoint._encode_fetch(request, wait_max_ms, version) == usual
+    fast = endpoint._encode_fetch(request, wait_max_ms, version)
+    with patch.object(codec, "encode_fast_request", nothing):
+        assert endpoint._encode_fetch(request, wait_max_ms, version) == fast
 
 
 ROWS = st.builds(
@@ -110,9 +110,9 @@ def test_responses(version, response, change):
         except MalformedMessage:
             return "malformed"
 
-    usual = answer()
-    with patch.object(codec, "read_usual_response", nothing):
-        assert answer() == usual
+    fast = answer()
+    with patch.object(codec, "read_fast_response", nothing):
+        assert answer() == fast
 
 
 def test_what_becomes_of_a_row():
@@ -142,7 +142,7 @@ def lags(follower) -> list[int | None]:
 
 
 @pytest.mark.parametrize("partitions", [1, 6, 130])
-def test_the_usual_way_is_taken(simulation, monkeypatch, partitions):
+def test_the_fast_path_is_taken(simulation, monkeypatch, partitions):
     """By leader and follower: within a session, neither reads nor writes a Fetch by the general codec."""
 
     async def story():

@@ -36,8 +36,8 @@ from replicas_support import (
 from ottla.broker.api import k01_fetch
 from ottla.broker.api.dispatch import Dispatcher
 from ottla.broker.replicas.reading.fetch_session_cache import FetchSessionCache
+from ottla.broker.replicas.reading.implicit_fetch_sessions import ImplicitFetchSession
 from ottla.broker.replicas.reading.read_from_log import LogReads
-from ottla.broker.replicas.reading.repeated_fetches import RepeatedFetches
 from ottla.broker.request_stats import RequestStats
 from ottla.metadata.records import PartitionChangeRecord, RemoveTopicRecord
 from ottla.protocol.codec import encode_request
@@ -246,22 +246,22 @@ class BothSides(RuleBasedStateMachine):
         if hasattr(self, "simulation"):
             self.patches.close()
             event(f"recognised: {self.sides[1].recognised > 0}")
-            for way, count in self.usual_counts.items():
+            for way, count in self.fast_counts.items():
                 event(f"{way}: {count > 0}")
             self.simulation.__exit__(None, None, None)
 
     def read_generally(self, side):
-        """Nothing that a row of this side has is a usual case."""
-        self.usual_counts = Counter()
+        """Nothing that a row of this side has takes the fast path."""
+        self.fast_counts = Counter()
 
-        def switch(owner, name, general, *, is_of_side, is_usual):
+        def switch(owner, name, general, *, is_of_side, is_fast):
             original = getattr(owner, name)
 
             def either(self_of_call, *args, **options):
                 if is_of_side(self_of_call):
                     return general(self_of_call, *args, **options)
                 found = original(self_of_call, *args, **options)
-                self.usual_counts[name] += is_usual(found)
+                self.fast_counts[name] += is_fast(found)
                 return found
 
             self.patches.enter_context(patch.object(owner, name, either))
@@ -272,10 +272,10 @@ class BothSides(RuleBasedStateMachine):
         def is_log_of_side(reader):
             return reader._files.file_system is side.files
 
-        switch(LogReads, "_checked", LogReads._check, is_of_side=is_read_of_side, is_usual=lambda found: True)
-        switch(LogReads, "_has_nothing_new", lambda *_: False, is_of_side=is_read_of_side, is_usual=bool)
-        switch(RepeatedFetches, "context", None, is_of_side=lambda _: False, is_usual=bool)
-        switch(LogReader, "read_newest", lambda *_, **__: None, is_of_side=is_log_of_side, is_usual=bool)
+        switch(LogReads, "_checked", LogReads._check, is_of_side=is_read_of_side, is_fast=lambda found: True)
+        switch(LogReads, "_has_nothing_new", lambda *_: False, is_of_side=is_read_of_side, is_fast=bool)
+        switch(ImplicitFetchSession, "context", None, is_of_side=lambda _: False, is_fast=bool)
+        switch(LogReader, "read_newest", lambda *_, **__: None, is_of_side=is_log_of_side, is_fast=bool)
 
     def each(self, act):
         return same_of_each(self.simulation, self.sides, act)
@@ -394,7 +394,7 @@ class BothSides(RuleBasedStateMachine):
             client.epoch = client.epoch + 1 if response.session_id else 0
 
     def probe(self, distance=0):
-        """Usual requests, after whatever has just happened; first so far from the end, and then at the end."""
+        """Fast requests, after whatever has just happened; first so far from the end, and then at the end."""
         self.count += 1
         for connection, who in enumerate((0, 1, 2, 4, 5)):
             before, rows = (
@@ -532,13 +532,13 @@ class BothSides(RuleBasedStateMachine):
     def both_are_the_same(self):
         if not hasattr(self, "simulation"):
             return
-        general, usual = self.sides
-        done, others = general.take_done(), usual.take_done()
+        general, fast = self.sides
+        done, others = general.take_done(), fast.take_done()
         assert done == others
         for number, reply in done.items():
             self.take(*self.waiting.pop(number), reply)
-        assert general.parked.keys() == usual.parked.keys()
-        assert general.state() == usual.state()
+        assert general.parked.keys() == fast.parked.keys()
+        assert general.state() == fast.state()
 
 
 def frame_of(
@@ -582,7 +582,7 @@ def open_session(broker, dispatch, connection, count, **options):
 
 @pytest.mark.parametrize("version", [15, 16, 17, 18])
 @pytest.mark.parametrize("replica_id", [2, -1])
-def test_the_usual_way_is_taken(broker, monkeypatch, version, replica_id):
+def test_the_fast_path_is_taken(broker, monkeypatch, version, replica_id):
     """Without a parser, and without the general encoder; from the third request of a session on."""
     dispatch, connection = Dispatcher(broker), Connection()
     options = {"version": version, "replica_state": ReplicaState(replica_id=replica_id)}
@@ -641,9 +641,9 @@ def test_what_is_parsed_each_time(broker, fields):
     assert connection.session is None
 
 
-def test_each_version_is_a_usual_or_a_general_one():
+def test_each_version_is_on_the_fast_path_or_not():
     assert set(VERSIONS) <= set(k01_fetch.API.versions)
-    assert {version for version in VERSIONS if version >= codec.USUAL_REQUESTS_SINCE} == {15, 16, 17, 18}
+    assert {version for version in VERSIONS if version >= codec.FAST_REQUESTS_SINCE} == {15, 16, 17, 18}
 
 
 TestBothSides = BothSides.TestCase

@@ -1,4 +1,4 @@
-"""Kept answers: a request gets the bytes that it would get if nothing was kept, whatever has changed in between."""
+"""Response cache: a request gets the bytes that it would get without it, whatever has changed in between."""
 
 from types import SimpleNamespace
 from uuid import UUID
@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.broker.api import kept_answers
+from ottla.broker.api import response_cache
 from ottla.broker.api.dispatch import Dispatcher
-from ottla.broker.api.kept_answers import (
-    MOST_ANSWER_BYTES,
-    MOST_ANSWERS,
-    MOST_REQUEST_BYTES,
-    Asked,
-    KeptAnswers,
+from ottla.broker.api.response_cache import (
+    MAX_REQUEST_BYTES,
+    MAX_RESPONSE_BYTES,
+    MAX_RESPONSES,
+    RequestKey,
+    ResponseCache,
 )
 from ottla.broker.metadata_cache import MetadataCache
 from ottla.metadata.features import ELR_VERSION
@@ -165,9 +165,9 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_an_answer_is_that_of_a_broker_that_keeps_none(steps):
+def test_a_response_is_that_of_a_broker_that_caches_none(steps):
     broker, other = Broker(), Broker()
-    keeping = Dispatcher(broker)
+    caching = Dispatcher(broker)
     for step in steps:
         if step[0] == "change":
             CHANGES[step[1]](broker)
@@ -175,32 +175,32 @@ def test_an_answer_is_that_of_a_broker_that_keeps_none(steps):
         else:
             _, name, version, listener = step
             frame = frame_of(REQUESTS[name](), version)
-            assert answer(keeping, frame, listener) == answer(Dispatcher(other), frame, listener)
+            assert answer(caching, frame, listener) == answer(Dispatcher(other), frame, listener)
 
 
 @pytest.mark.parametrize("name", ["all", "a, created"])
-def test_an_answer_is_made_once_for_each_state(name, monkeypatch):
-    kept = []
-    keep = KeptAnswers.keep
+def test_a_response_is_made_once_for_each_state(name, monkeypatch):
+    cached = []
+    put = ResponseCache.put
 
-    def noted(self, asked, state, encoded):
-        kept.append(state)
-        keep(self, asked, state, encoded)
+    def noted(self, request, state, encoded):
+        cached.append(state)
+        put(self, request, state, encoded)
 
-    monkeypatch.setattr(KeptAnswers, "keep", noted)
+    monkeypatch.setattr(ResponseCache, "put", noted)
     broker = Broker()
     dispatch = Dispatcher(broker)
     broker.flip("a")
     for correlation_id in (1, 2, 3):
         found = answer(dispatch, frame_of(REQUESTS[name](), 13, correlation_id))
         assert found[:4] == correlation_id.to_bytes(4, "big")
-    assert len(kept) == 1
+    assert len(cached) == 1
     broker.flip("b")
     answer(dispatch, frame_of(REQUESTS[name](), 13))
-    assert len(kept) == 2
+    assert len(cached) == 2
 
 
-def test_a_request_that_creates_a_topic_is_not_answered_from_what_is_kept():
+def test_a_request_that_creates_a_topic_is_not_answered_from_the_cache():
     broker = Broker()
     dispatch = Dispatcher(broker)
     frame = frame_of(REQUESTS["a, created"](), 13)
@@ -210,25 +210,25 @@ def test_a_request_that_creates_a_topic_is_not_answered_from_what_is_kept():
         broker.flip("a")
 
 
-def asked(number, *, size=10):
-    return Asked(ApiKey.METADATA, 13, "PLAINTEXT", number.to_bytes(4, "big") * size)
+def request_key(number, *, size=10):
+    return RequestKey(ApiKey.METADATA, 13, "PLAINTEXT", number.to_bytes(4, "big") * size)
 
 
-def test_the_oldest_answer_is_dropped_and_a_large_one_is_not_kept():
-    kept = KeptAnswers()
-    for number in range(MOST_ANSWERS):
-        kept.keep(asked(number), 1, b"a")
-    kept.keep(asked(0), 2, b"b")  # the newest now
-    kept.keep(asked(MOST_ANSWERS), 2, b"c")
-    assert [kept.find(asked(number), 1) for number in range(3)] == [None, None, b"a"]
-    assert kept.find(asked(0), 2) == b"b"
-    kept.keep(asked(2), 2, bytes(MOST_ANSWER_BYTES + 1))
-    assert kept.find(asked(2), 2) is None
+def test_the_oldest_response_is_dropped_and_a_large_one_is_not_cached():
+    cache = ResponseCache()
+    for number in range(MAX_RESPONSES):
+        cache.put(request_key(number), 1, b"a")
+    cache.put(request_key(0), 2, b"b")  # the newest now
+    cache.put(request_key(MAX_RESPONSES), 2, b"c")
+    assert [cache.get(request_key(number), 1) for number in range(3)] == [None, None, b"a"]
+    assert cache.get(request_key(0), 2) == b"b"
+    cache.put(request_key(2), 2, bytes(MAX_RESPONSE_BYTES + 1))
+    assert cache.get(request_key(2), 2) is None
 
 
-def test_a_large_request_is_not_kept(monkeypatch):
-    monkeypatch.setattr(kept_answers.KeptAnswers, "keep", lambda *_: pytest.fail("kept"))
-    request = MetadataRequest(topics=named("x" * MOST_REQUEST_BYTES), allow_auto_topic_creation=False)
+def test_a_large_request_is_not_cached(monkeypatch):
+    monkeypatch.setattr(response_cache.ResponseCache, "put", lambda *_: pytest.fail("cached"))
+    request = MetadataRequest(topics=named("x" * MAX_REQUEST_BYTES), allow_auto_topic_creation=False)
     answer(Dispatcher(Broker()), frame_of(request, 13))
 
 

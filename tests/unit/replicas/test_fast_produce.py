@@ -1,4 +1,4 @@
-"""Produce by recognised heads and usual appends, beside a broker that parses every request and knows only the
+"""Produce by recognised heads and fast appends, beside a broker that parses every request and knows only the
 general append.
 
 Both get the same frames, on connections of their own, and the same events in between. Whatever these are, the responses
@@ -57,7 +57,7 @@ CONFIGS = [
 ]
 
 
-class NothingIsUsual:
+class NothingIsFast:
     def append(self, records, *, leader_epoch, now_ms):
         return None
 
@@ -83,7 +83,7 @@ class Side:
         act(self.broker)
         if self.is_general:
             for partition in self.broker.replicas.partitions():
-                partition.log.usual = NothingIsUsual()
+                partition.log.usual = NothingIsFast()
 
     def send(self, number, frame):
         """The response, why the connection is closed, or that the request waits."""
@@ -237,7 +237,7 @@ class BothSides(RuleBasedStateMachine):
             self.each(lambda side, frame=frame: side.send(connection, frame))
 
     def probe(self, *, acks=-1):
-        """Usual requests of a known head, after whatever has just happened."""
+        """Requests of a known head, after whatever has just happened."""
         rows = [
             [("t", 0, "next", 1, 0), ("t", 1, "plain", 1, 0)],
             [("t", 2, "next", 2, 0)],
@@ -344,24 +344,22 @@ class BothSides(RuleBasedStateMachine):
     def both_are_the_same(self):
         if not hasattr(self, "simulation"):
             return
-        general, usual = self.sides
+        general, fast = self.sides
         done = [side.take_done() for side in self.sides]
         assert done[0] == done[1]
-        assert general.parked.keys() == usual.parked.keys()
-        assert general.stats.by_version() == usual.stats.by_version()
-        assert [it.timed for it in general.connections] == [it.timed for it in usual.connections]
+        assert general.parked.keys() == fast.parked.keys()
+        assert general.stats.by_version() == fast.stats.by_version()
+        assert [it.timed for it in general.connections] == [it.timed for it in fast.connections]
         topics = [dict(it.broker.replicas.topic_stats.topics()) for it in self.sides]
         assert [{name: asdict(it) for name, it in each.items()} for each in topics[:1]] == [
             {name: asdict(it) for name, it in each.items()} for each in topics[1:]
         ]
-        assert (
-            general.broker.replicas.purgatory.delayed_count == usual.broker.replicas.purgatory.delayed_count
-        )
+        assert general.broker.replicas.purgatory.delayed_count == fast.broker.replicas.purgatory.delayed_count
         logs = [
             {str(it): state_of(it.log) for it in side.broker.replicas.partitions()} for side in self.sides
         ]
         assert logs[0] == logs[1]
-        assert general.files.contents() == usual.files.contents()
+        assert general.files.contents() == fast.files.contents()
 
 
 def frame_of(
@@ -378,7 +376,7 @@ def frame_of(
 
 @pytest.mark.parametrize("version", [version for version in k00_produce.API.versions if version >= 7])
 @pytest.mark.parametrize("acks", [-1, 0, 1])
-def test_the_usual_way_is_taken(broker, monkeypatch, version, acks):
+def test_the_fast_path_is_taken(broker, monkeypatch, version, acks):
     """Without a parser, and without the general append; for the second request of a connection."""
     broker.create(partitions=2)
     dispatch, connection = Dispatcher(broker), Connection()

@@ -1,20 +1,20 @@
-"""Repeated fetches: a consumer without fetch sessions names all of its partitions in every Fetch; few differ.
+"""Implicit fetch sessions: a session for a consumer that names all of its partitions in every Fetch; few differ.
 
-Such are librdkafka and all clients that are built on it: a Fetch of 1,000 partitions twenty times a second,
-in another order each time, with ten new offsets. Here their connection gets a fetch session (KIP-227) of its
-own, without id and epoch, so that the cost is again that of the partitions that have changed; the other rows
-are recognised by their bytes, and answered as before.
+librdkafka, and every client that is built on it, uses no fetch sessions (KIP-227): it sends a full Fetch of 1,000
+partitions twenty times a second, in another order each time, with ten new offsets. The broker keeps an implicit
+session for its connection, without id and epoch, so that the cost is again that of the partitions that have changed;
+the other rows are recognised by their bytes, and answered as before.
 
     the bytes of a row  are those of a row of the last request --> it is read again if its partition has changed since
                         are others -----------------------------> it is added, or goes on at another offset: it is read
     a row of the session is not in the request -----------------> it is dropped
-    a row is in the request twice, or there are too many -------> the session ends: the general way from now on
+    a row is in the request twice, or there are too many -------> the session ends: full fetches from now on
 
 An idle poll of one partition takes 30 % less of the broker's processor time between its frame and its
-response, one of ten half as much (Dispatcher on a broker in a folder, both ways in turn).
+response, one of ten half as much (Dispatcher on a broker in a folder, both paths in turn).
 
 The session lasts as long as the connection's requests begin alike (`ottla.broker.api.request_head`). Each
-response is the same as without it (test_usual_fetch), and partitions are read in the order of the request,
+response is the same as without it (test_fast_fetch), and partitions are read in the order of the request,
 which is the client's way to be fair. Only a log start offset that retention has moved is in a row, as in
 those of other sessions, once the partition is notified of it.
 
@@ -37,15 +37,15 @@ from ottla.broker.replicas.reading.fetch_sessions import (
 )
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.hot import fetch as codec
-from ottla.protocol.hot.fetch import UsualRow
+from ottla.protocol.hot.fetch import FastRow
 
-#: Of one connection: its requests are parsed and answered in one turn of the event loop.
+#: Most partitions of one connection: its requests are parsed and answered in one turn of the event loop.
 MAX_ROWS: Final = 4_000
 
 _new_tuple = tuple.__new__
 
 
-class RepeatedRow(FetchedPartition):
+class ImplicitPartition(FetchedPartition):
     """A partition of the session: its row in the last request, and the last row that was sent, without records."""
 
     __slots__ = ("answer", "data")
@@ -55,27 +55,27 @@ class RepeatedRow(FetchedPartition):
         self.data = b""
         #: The last row that was sent. None before the first one, and after a row with an error or aborted
         #: transactions: then the partition is read again.
-        self.answer: UsualRow | None = None
+        self.answer: FastRow | None = None
 
     def record_sent(self, row: ResponseRow) -> None:
         """Record the answer, without its records.
 
         The session's offsets stay unknown, so that each row that is read is compared with the answer.
         """
-        if type(row) is not UsualRow:
+        if type(row) is not FastRow:
             self.answer = None
         elif row.records:
-            self.answer = _new_tuple(UsualRow, (*row[:-1], b""))
+            self.answer = _new_tuple(FastRow, (*row[:-1], b""))
         else:
             self.answer = row
 
 
-class RepeatedFetchContext(FetchContext):
+class ImplicitFetchContext(FetchContext):
     """A full fetch of which only some partitions are read."""
 
     __slots__ = ("_order", "_session")
 
-    def __init__(self, session: FetchSession, order: Sequence[RepeatedRow]) -> None:
+    def __init__(self, session: FetchSession, order: Sequence[ImplicitPartition]) -> None:
         """`order`: all partitions of the session, as the request has them."""
         self.requested = session.partitions
         self.session = self._session = session
@@ -94,7 +94,7 @@ class RepeatedFetchContext(FetchContext):
 
     def must_send(self, fetched: FetchedPartition, row: ResponseRow) -> bool:
         """Whether the row differs from the last one that was sent, which is sent again otherwise."""
-        return bool(cast("RepeatedRow", fetched).answer != row)
+        return bool(cast("ImplicitPartition", fetched).answer != row)
 
     def mark_clean(self, fetched: FetchedPartition) -> None:
         """Record that the partition has no new data until it changes."""
@@ -110,8 +110,8 @@ class RepeatedFetchContext(FetchContext):
         return ErrorCode.none, NO_SESSION
 
 
-class RepeatedFetches:
-    """The fetch session of one connection whose consumer names all of its partitions in every Fetch."""
+class ImplicitFetchSession:
+    """The implicit fetch session of one connection whose consumer names all of its partitions in every Fetch."""
 
     __slots__ = ("_cache", "_host", "_known", "_session", "has_ended")
 
@@ -121,8 +121,8 @@ class RepeatedFetches:
         self._session: FetchSession | None = None
         self._cache: FetchSessionCache | None = None
         #: Its rows by the bytes of the last request, of each topic.
-        self._known: dict[UUID, dict[bytes, RepeatedRow]] = {}
-        #: Requests are handled in the general way.
+        self._known: dict[UUID, dict[bytes, ImplicitPartition]] = {}
+        #: Requests are handled as full fetches without a session.
         self.has_ended = False
 
     def context(
@@ -133,7 +133,7 @@ class RepeatedFetches:
         host: str,
         is_read_committed: bool,
         now_ms: int,
-    ) -> RepeatedFetchContext | None:
+    ) -> ImplicitFetchContext | None:
         """Return the context of the next request; None: the session has ended.
 
         `cache` bounds the rows of all connections, and those of `host`.
@@ -149,7 +149,7 @@ class RepeatedFetches:
                 partitions={},
                 now_ms=now_ms,
             )
-        order: list[RepeatedRow] = []
+        order: list[ImplicitPartition] = []
         before = len(session.partitions)
         for topic_id, rows in topics:
             if not rows:
@@ -160,23 +160,25 @@ class RepeatedFetches:
         if len(distinct) < len(session.partitions):
             self._drop(session, [row for row in session.partitions.values() if row not in distinct])
         if more := len(session.partitions) - before:
-            cache.count_repeated(self._host, more)
-        is_too_large = len(order) > MAX_ROWS or (more > 0 and cache.has_too_many_repeated_rows(self._host))
+            cache.count_implicit_partitions(self._host, more)
+        is_too_large = len(order) > MAX_ROWS or (
+            more > 0 and cache.has_too_many_implicit_partitions(self._host)
+        )
         if len(distinct) < len(order) or is_too_large:
             self.close()
             return None
         self._begin(session, order)
-        return RepeatedFetchContext(session, order)
+        return ImplicitFetchContext(session, order)
 
     def _changed(
-        self, session: FetchSession, topic_id: UUID, data: bytes, known: dict[bytes, RepeatedRow]
-    ) -> RepeatedRow:
+        self, session: FetchSession, topic_id: UUID, data: bytes, known: dict[bytes, ImplicitPartition]
+    ) -> ImplicitPartition:
         """The row of these bytes, which is new or goes on at another offset."""
         request = codec.read_row(data)
         key = (topic_id, request.partition)
-        row = cast("RepeatedRow | None", session.partitions.get(key))
+        row = cast("ImplicitPartition | None", session.partitions.get(key))
         if row is None:
-            session.partitions[key] = row = RepeatedRow(key, request)
+            session.partitions[key] = row = ImplicitPartition(key, request)
             row.session = session
         else:
             del known[row.data]
@@ -187,7 +189,7 @@ class RepeatedFetches:
         return row
 
     def _drop(self, session: FetchSession, dropped: Collection[FetchedPartition]) -> None:
-        for row in cast("Collection[RepeatedRow]", dropped):
+        for row in cast("Collection[ImplicitPartition]", dropped):
             topic_id = cast("UUID", row.key[0])
             known = self._known[topic_id]
             del known[row.data]
@@ -197,7 +199,7 @@ class RepeatedFetches:
             session.dirty.pop(row, None)
             row.leave_session()
 
-    def _begin(self, session: FetchSession, order: Sequence[RepeatedRow]) -> None:
+    def _begin(self, session: FetchSession, order: Sequence[ImplicitPartition]) -> None:
         """Reset the partitions of the rows to be read; count the others in their topics' fetch requests."""
         dirty = session.dirty
         for row in order:
@@ -213,7 +215,7 @@ class RepeatedFetches:
         self.has_ended = True
         if self._session is not None:
             assert self._cache is not None
-            self._cache.count_repeated(self._host, -len(self._session.partitions))
+            self._cache.count_implicit_partitions(self._host, -len(self._session.partitions))
             self._session.close()
             self._session = None
             self._known = {}

@@ -1,7 +1,7 @@
 """Full fetches of a consumer without sessions: recognised rows, and what its connection keeps, beside
 requests that are parsed.
 
-What `test_usual_fetch` holds for any events, here one by one.
+What `test_fast_fetch` holds for any events, here one by one.
 """
 
 import asyncio
@@ -10,11 +10,11 @@ from uuid import UUID
 import pytest
 from dispatch_support import Connection, ForgetfulConnection
 from replicas_support import NOW_MS, batch, image
-from test_usual_fetch import frame_of, transaction, whole
+from test_fast_fetch import frame_of, transaction, whole
 
 from ottla.broker.api.dispatch import Dispatcher
+from ottla.broker.replicas.reading.implicit_fetch_sessions import ImplicitPartition
 from ottla.broker.replicas.reading.read_from_log import LogReads
-from ottla.broker.replicas.reading.repeated_fetches import RepeatedRow
 from ottla.protocol.hot import fetch as codec
 from ottla.protocol.hot.fetch import NOT_REPORTED
 from ottla.protocol.messages.fetch import FetchTopic, ReplicaState
@@ -68,7 +68,7 @@ def test_without_a_session_only_changed_partitions_are_read(broker, consumer, mo
     produce(broker, 1)
 
     def note(reads, fetched, **options):
-        if isinstance(fetched, RepeatedRow):
+        if isinstance(fetched, ImplicitPartition):
             read.append(fetched.key[1])
         return original(reads, fetched, **options)
 
@@ -155,7 +155,7 @@ def test_a_partition_that_is_not_named_any_more_is_dropped(broker, consumer):
     assert consumer.fetch((0, 0), (2, 0)) == {0: None, 2: None}
     assert watchers(broker) == [1, 0, 1]
     assert consumer.fetch((2, 0), (1, 0)) == {2: None, 1: 0}
-    assert broker.fetch_sessions.repeated_rows == 2
+    assert broker.fetch_sessions.implicit_partitions == 2
 
 
 @pytest.mark.parametrize("rows", [[(0, 0), (0, 0)], [(0, 0), (0, 1)]])
@@ -164,29 +164,29 @@ def test_a_partition_that_is_named_twice_ends_the_session(broker, consumer, rows
         consumer.fetch((0, 0), (1, 0))
     consumer.fetch(*rows)
     assert watchers(broker) == [0, 0, 0]
-    assert broker.fetch_sessions.repeated_rows == 0
+    assert broker.fetch_sessions.implicit_partitions == 0
     consumer.fetch((0, 0), (1, 0))
     assert watchers(broker) == [0, 0, 0]
 
 
 @pytest.mark.parametrize(
     ("module", "limit", "most"),
-    [("repeated_fetches", "MAX_ROWS", 2), ("fetch_session_cache", "MAX_REPEATED_ROWS", 4)],
+    [("implicit_fetch_sessions", "MAX_ROWS", 2), ("fetch_session_cache", "MAX_IMPLICIT_PARTITIONS", 4)],
 )
 def test_what_is_remembered_is_bounded(broker, consumer, monkeypatch, module, limit, most):
     monkeypatch.setattr(f"ottla.broker.replicas.reading.{module}.{limit}", most)
     for _ in range(3):
         consumer.fetch((0, 0), (1, 0))
-    assert broker.fetch_sessions.repeated_rows == 2
+    assert broker.fetch_sessions.implicit_partitions == 2
     for _ in range(3):
         consumer.fetch((0, 0), (1, 0), (2, 0))
-    assert broker.fetch_sessions.repeated_rows == 0
+    assert broker.fetch_sessions.implicit_partitions == 0
     assert watchers(broker) == [0, 0, 0]
 
 
 def test_a_host_leaves_rows_to_others(broker, monkeypatch):
     """Its connections have half of them together."""
-    monkeypatch.setattr("ottla.broker.replicas.reading.fetch_session_cache.MAX_REPEATED_ROWS", 4)
+    monkeypatch.setattr("ottla.broker.replicas.reading.fetch_session_cache.MAX_IMPLICIT_PARTITIONS", 4)
     broker.create(partitions=dict.fromkeys(range(3), image()))
     consumers = [Consumer(broker) for _ in range(3)]
     consumers[2].connection.client_host = "another"
@@ -194,9 +194,9 @@ def test_a_host_leaves_rows_to_others(broker, monkeypatch):
         for _ in range(3):
             consumer.fetch((0, 0), (1, 0)) if consumer is consumers[0] else consumer.fetch((2, 0))
     assert watchers(broker) == [1, 1, 1]
-    assert broker.fetch_sessions.repeated_rows == 3
+    assert broker.fetch_sessions.implicit_partitions == 3
     consumers[0].connection.session.close()
-    assert broker.fetch_sessions.repeated_rows == 1
+    assert broker.fetch_sessions.implicit_partitions == 1
 
 
 def test_another_kind_of_request_ends_the_session(broker, consumer):
@@ -209,4 +209,4 @@ def test_another_kind_of_request_ends_the_session(broker, consumer):
     assert watchers(broker) == [1, 0, 0]
     consumer.connection.session.close()  # as the connection does that is lost
     assert watchers(broker) == [0, 0, 0]
-    assert broker.fetch_sessions.repeated_rows == 0
+    assert broker.fetch_sessions.implicit_partitions == 0
