@@ -147,19 +147,6 @@ def remote_end_offset(
         [0, 20) expired, nothing else   20   the log was copied up to there, once
 
     Cost: O(copies behind the local log start).
-
-    The copies that exist are followed from the local log start on, up to the first offset that none holds:
-    after a hole the log is copied again, as long as local segments have it. What is before the local log
-    start cannot be copied any more.
-
-        lineage e0@0 e2@40, local log start 20, log end 70
-
-        [0, 20) [20, 40) [40, 60)       60
-        [0, 20) [20, 50)e0 [40, 60)     60   of the second one only [20, 40) is part of this log
-        [0, 20) [40, 60)                20   a hole; Kafka 4.3.1: 60, and the segments from 20 to 40 are lost
-        [0, 20) expired, nothing else   20   the log was copied up to there, once
-
-    Cost: O(copies behind the local log start).
     """
     offset = local_log_start_offset
     for at, entry in enumerate(lineage):

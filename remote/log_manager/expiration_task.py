@@ -62,9 +62,12 @@ class ExpirationTask:
         settings: Callable[[], RemoteLogManagerSettings],
         metrics: RemoteStorageMetrics,
         being_copied: Callable[[PartitionState], Collection[UUID]],
-        on_all_deleted: Callable[[PartitionState], None],
+        stop_if_settled: Callable[[PartitionState, RemoteLogMetadataCache], None],
     ) -> None:
-        """`being_copied`: copies that this broker makes now. `on_all_deleted`: a partition is not tiered any more."""
+        """`being_copied`: copies that this broker makes now.
+
+        `stop_if_settled` is called with the copies of a partition that is not tiered any more.
+        """
         self._node_id = node_id
         self._metadata = metadata
         self._deletions = deletions
@@ -73,7 +76,7 @@ class ExpirationTask:
         self._settings = settings
         self._metrics = metrics
         self._being_copied = being_copied
-        self._on_all_deleted = on_all_deleted
+        self._stop_if_settled = stop_if_settled
 
     def prepare(self, state: PartitionState) -> Work | None:
         """Return the deletions and verifications that are due as a coroutine; None: nothing is due. Raises NotYet."""
@@ -82,7 +85,6 @@ class ExpirationTask:
         log = state.partition.log
         if not log.is_tiered:
             return self._prepare_disabling(state, log)
-        state.empty_since_s = None
         seed_leader(state, self._metadata)
         copies = self._metadata.copies(state.id)
         now_ms = self._runtime.now_ms()
@@ -181,24 +183,8 @@ class ExpirationTask:
         if log.maybe_increment_log_start_offset(log.local_log_start_offset, reason="tiering is disabled"):
             state.partition.notice_retention()
         copies = ready_copies(state, self._metadata)
-        if not len(copies):
-            if self.is_settled(state):
-                self._on_all_deleted(state)
-            return None
-        state.empty_since_s = None
-        return self._delete_all(state, copies)
-
-    def is_settled(self, state: PartitionState) -> bool:
-        """Whether no record of a copy can follow: one that was given up is appended within its deadline, or never.
-
-        Whether this broker has led or followed while the partition was tiered, or its metadata show that it had copies.
-        """
-        if not (state.was_tiered or self._metadata.copies(state.id).had_copies):
-            return True
-        now_s = self._runtime.monotonic()
-        if state.empty_since_s is None:
-            state.empty_since_s = now_s
-        return now_s - state.empty_since_s >= 2 * self._settings().metadata_deadline_ms / 1000
+        self._stop_if_settled(state, copies)
+        return self._delete_all(state, copies) if len(copies) else None
 
     async def _delete_all(self, state: PartitionState, copies: RemoteLogMetadataCache) -> bool:
         """Delete all copies, the first ones first, until tiering is enabled again, but not those that are being copied.

@@ -26,6 +26,7 @@ from ottla.remote.log_manager.partition_state import PartitionState
 from ottla.remote.log_manager.seeding import ready_copies, seed_follower
 from ottla.remote.log_manager.segment_transfers import ThreadTransfers
 from ottla.remote.log_manager.settings import RemoteLogManagerSettings
+from ottla.remote.metadata_cache import RemoteLogMetadataCache
 from ottla.remote.metadata_manager import RemoteLogMetadataManager
 from ottla.remote.metrics import RemoteStorageMetrics
 from ottla.remote.quota import TransferQuota
@@ -118,7 +119,7 @@ class RemoteLogManager:
             settings=settings,
             metrics=metrics,
             being_copied=self._being_copied,
-            on_all_deleted=self._forget,
+            stop_if_settled=self._stop_if_settled,
         )
         self._copies = self._lane("the copying", self._copy_task.prepare, self._copy_permits)
         self._expirations = self._lane(
@@ -193,7 +194,9 @@ class RemoteLogManager:
                 continue
             if state is None:
                 state = self._partitions[id_of(partition)] = PartitionState(partition, id_of(partition))
-            if self._is_new_role(state, partition):
+            if state.take_role(partition):
+                if not partition.is_leader:
+                    self._metrics.remove_partition(partition.topic_partition)
                 (leaders if partition.is_leader else followers).append(state.id)
         if leaders or followers:
             self._metadata.on_partition_leadership_changes(leaders=leaders, followers=followers)
@@ -219,23 +222,10 @@ class RemoteLogManager:
             and (log.config.remote_log_delete_on_disable or self._names_tiering(topic))
         )
 
-    def _is_new_role(self, state: PartitionState, partition: TieredPartition) -> bool:
-        was = (state.partition, state.is_leader, state.leader_epoch)
-        state.partition, state.is_leader = partition, partition.is_leader
-        state.leader_epoch = partition.leader_epoch
-        if was == (partition, state.is_leader, state.leader_epoch):
-            return False
-        state.is_copying_stopped = False
-        state.empty_since_s = None
-        state.left.clear()
-        if not state.is_leader:
-            state.cancel_transfer()
-            self._metrics.remove_partition(partition.topic_partition)
-        return True
-
     def _run_tasks(self, state: PartitionState) -> None:
         """Start the tasks of the partition's role, and stop the others; tasks that run already are woken."""
-        state.was_tiered |= state.partition.log.is_tiered
+        if state.partition.log.is_tiered:
+            state.note_tiering()
         for lane, is_wanted in (
             (self._copies, state.is_leader),
             (self._expirations, state.is_leader),
@@ -257,11 +247,13 @@ class RemoteLogManager:
         self._stop(state)
         return state.is_leader
 
-    def _forget(self, state: PartitionState) -> None:
-        """Stop the tasks of a partition that is not tiered, and has no copies."""
-        if not (state.was_tiered or self._metadata.copies(state.id).had_copies):
-            self._never_tiered.add(state.id)
-        self._stop(state)
+    def _stop_if_settled(self, state: PartitionState, copies: RemoteLogMetadataCache) -> None:
+        """Stop the tasks of a partition that is not tiered, once it has no copies and none can follow."""
+        wait_s = 2 * self._settings().metadata_deadline_ms / 1000
+        if state.is_settled(copies, now_s=self._runtime.monotonic(), wait_s=wait_s):
+            if not (state.was_tiered or copies.had_copies):
+                self._never_tiered.add(state.id)
+            self._stop(state)
 
     def _stop(self, state: PartitionState) -> None:
         state.is_active = False
@@ -276,13 +268,10 @@ class RemoteLogManager:
     # -- tasks -------------------------------------------------------------------------------------
 
     def _follow(self, state: PartitionState) -> None:
-        if not state.partition.log.is_tiered:
-            if len(ready_copies(state, self._metadata)):
-                state.empty_since_s = None
-            elif self._expiration_task.is_settled(state):
-                self._forget(state)
-            return
-        seed_follower(state, self._metadata)
+        if state.partition.log.is_tiered:
+            seed_follower(state, self._metadata)
+        else:
+            self._stop_if_settled(state, ready_copies(state, self._metadata))
 
     def _on_leftover(self, copy: RemoteLogSegmentMetadata) -> None:
         self._leftovers[copy.segment_id] = copy

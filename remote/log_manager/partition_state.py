@@ -6,6 +6,7 @@ from uuid import UUID
 
 from ottla.protocol.remote.records import RemoteLogSegmentState
 from ottla.remote.log_manager.segment_transfers import Transfer
+from ottla.remote.metadata_cache import RemoteLogMetadataCache
 from ottla.remote.segment_metadata import RemoteLogSegmentMetadata, TopicIdPartition
 from ottla.remote.tiered_partition import TieredPartition
 from ottla.storage.tiered_log import SegmentToCopy
@@ -91,18 +92,56 @@ class PartitionState:
     left: set[UUID] = field(default_factory=set)
     #: Whether the partition was tiered while this broker held it: then another broker may be finishing a copy.
     was_tiered: bool = False
-    #: Since when it is not tiered and no copy is known, by the leader's monotonic clock.
-    empty_since_s: float | None = None
     #: Whether all copies are being deleted (remote.log.delete.on.disable); the metadata of some may not say so yet.
     is_deleting_all: bool = False
     #: Whether copying has stopped until the next leader epoch, as the store's custom metadata is too large.
     is_copying_stopped: bool = False
+    #: The time, by this broker's monotonic clock, since which it is not tiered and no copy is known (`is_settled`).
+    _empty_since_s: float | None = None
 
     @property
     def leads(self) -> bool:
         """Whether this broker leads the partition at this moment."""
         partition = self.partition
         return self.is_active and self.is_leader and partition.is_leader and not partition.is_deleted
+
+    def take_role(self, partition: TieredPartition) -> bool:
+        """Adopt the partition's role and leader epoch; return whether they are new.
+
+        A new role begins without the findings of the former one, which other leaders may have made wrong.
+        """
+        was = (self.partition, self.is_leader, self.leader_epoch)
+        self.partition, self.is_leader = partition, partition.is_leader
+        self.leader_epoch = partition.leader_epoch
+        if was == (partition, self.is_leader, self.leader_epoch):
+            return False
+        self.is_copying_stopped = False
+        self._empty_since_s = None
+        self.left.clear()
+        if not self.is_leader:
+            self.cancel_transfer()
+        return True
+
+    def note_tiering(self) -> None:
+        """Record that the partition is tiered: copies may follow until it has been without tiering for a while."""
+        self.was_tiered = True
+        self._empty_since_s = None
+
+    def is_settled(self, copies: RemoteLogMetadataCache, *, now_s: float, wait_s: float) -> bool:
+        """Whether a partition that is not tiered has no copies, and no record of a copy can follow.
+
+        Another broker may have given up a change of a copy's state: its record is appended within a deadline, or never.
+        So the partition has to be empty for `wait_s`, from its first call on that finds it so; but if this broker has
+        never held it as a tiered one, and its metadata do not show that it ever had a copy, it is settled at once.
+        """
+        if len(copies):
+            self._empty_since_s = None
+            return False
+        if not (self.was_tiered or copies.had_copies):
+            return True
+        if self._empty_since_s is None:
+            self._empty_since_s = now_s
+        return now_s - self._empty_since_s >= wait_s
 
     def cancel_transfer(self) -> None:
         """Cancel the copy that is under way, if there is one: it is not wanted any more."""
