@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ottla.broker.cli.files import dump_batches
+from ottla.broker.cli.files import dump
 from ottla.broker.groups import loader
 from ottla.broker.tiering import metadata_topic_messages
 from ottla.config.log_config import LogConfig
@@ -121,7 +121,7 @@ def verify(batch: bytes, folder: Path) -> None:
     assert findings.all
     path = folder / "00000000000000000000.log"
     path.write_bytes(batch)
-    rows = list(dump_batches.batches(path, Files(), has_data=True, decoder=None))
+    rows = list(dump.batches(path, Files(), has_data=True, decoder=None))
     assert rows[-1]["kind"] == "problem"
     one, two = (SimpleNamespace(data=data) for data in (batch, batch[:-1]))
     assert "cannot be read" in (_difference(one, two, may_lack=True) or "")
@@ -146,7 +146,7 @@ PLACES: dict[str, Callable[[bytes, Path], None]] = {
 OPENERS = {
     "broker/groups/loader.py",
     "broker/tiering/metadata_topic_messages.py",
-    "broker/cli/files/dump_batches.py",
+    "broker/cli/files/dump.py",
     "controller/metadata_log/record_batches.py",
     "controller/metadata_log/snapshots.py",
     "protocol/records/control.py",

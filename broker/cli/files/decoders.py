@@ -10,7 +10,7 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import Any, Final
 
-from ottla.broker.cli.files.plain import plain
+from ottla.broker.cli.output import json_value
 from ottla.metadata.frame import UnknownMetadataRecord, decode_record
 from ottla.metadata.image import InvalidMetadata
 from ottla.protocol.codec import decode_struct
@@ -44,7 +44,7 @@ class NotKnown(Exception):
 
 def _named(message: object, **names: str) -> Decoded:
     """A message as plain values with its type; `names` replaces numeric fields by names."""
-    return {"type": type(message).__name__, **plain(message), **names}
+    return {"type": type(message).__name__, **json_value(message), **names}
 
 
 def consumer_offsets(key: bytes | None, value: bytes | None) -> Decoded:
@@ -79,7 +79,7 @@ def _of_client(cls: type[Message], data: bytes) -> Decoded | None:
     last = cls.__versions__.last or 0
     if version < 0:
         raise MalformedMessage(f"version {version}")
-    return {"version": version, **plain(decode_struct(cls, min(version, last), data[2:]))}
+    return {"version": version, **json_value(decode_struct(cls, min(version, last), data[2:]))}
 
 
 def transaction_state(key: bytes | None, value: bytes | None) -> Decoded:
@@ -109,7 +109,7 @@ def share_group_state(key: bytes | None, value: bytes | None) -> Decoded:
 def cluster_metadata(key: bytes | None, value: bytes | None) -> Decoded:
     """`__cluster_metadata` and its snapshots: one change of the cluster."""
     try:
-        return {"key": plain(key), "value": _named(decode_record(value or b""))}
+        return {"key": json_value(key), "value": _named(decode_record(value or b""))}
     except UnknownMetadataRecord as error:
         raise NotKnown(str(error)) from error
     except InvalidMetadata as error:
@@ -122,7 +122,7 @@ def remote_log_metadata(key: bytes | None, value: bytes | None) -> Decoded:
         record = remote_codec.decode(value)
     except remote_codec.UnknownRemoteLogMetadata as error:
         raise NotKnown(str(error)) from error
-    return {"key": plain(key), "value": _named(record, **_states_of(record))}
+    return {"key": json_value(key), "value": _named(record, **_states_of(record))}
 
 
 def _states_of(record: RemoteLogMetadataRecord) -> dict[str, str]:
@@ -149,7 +149,7 @@ def control_record(batch: memoryview, record: Record) -> Decoded:
         raise NotKnown(f"control record {record.key!r}")
     message = decode_quorum_record(record)
     if message is not None:
-        return {"type": record_type.name, "value": plain(message)}
+        return {"type": record_type.name, "value": json_value(message)}
     marker = end_transaction_marker(batch)
     return {"type": record_type.name, "coordinator_epoch": marker.coordinator_epoch if marker else None}
 

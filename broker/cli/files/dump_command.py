@@ -9,7 +9,7 @@ import click
 
 from ottla.broker.cli.files.decoders import DECODERS
 from ottla.broker.cli.files.dump import DumpOptions, dump
-from ottla.broker.cli.files.plain import Row, as_json, as_text, output
+from ottla.broker.cli.output import Row, as_json, as_text, standard_output
 from ottla.storage.files import Files
 
 #: kafka-dump-log's options for decoders, as aliases.
@@ -57,7 +57,7 @@ def dump_log(paths: tuple[Path, ...], *, print_data: bool, decoder: str, is_json
         has_data=print_data or chosen is not None, decoder=chosen, is_decoded=decoder != "none"
     )
     show: Callable[[Row], str] = as_json if is_json else as_text
-    out = output()
+    out = standard_output()
     has_problems = False
     for path in paths:
         try:

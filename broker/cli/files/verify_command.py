@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from ottla.broker.cli.files.plain import output
-from ottla.broker.cli.files.readable import table
+from ottla.broker.cli.output import standard_output, table
 from ottla.storage.files import Files
 from ottla.storage.verify import Bound, Finding, PartitionReport, Report, compare, inspect
 
@@ -59,7 +58,7 @@ def verify_log(
             report = inspect(directory, Files(), is_compacted=is_compacted, is_deep=is_deep)
     except OSError as error:
         raise click.ClickException(f"{error.filename or directory}: {error.strerror}") from error
-    out = output()
+    out = standard_output()
     lines = _json_lines(report) if is_json else _text_lines(report)
     for line in lines:
         out.write(line + "\n")

@@ -3,6 +3,5 @@
 any broker  --Metadata, DescribeTopicPartitions, ListPartitionReassignments, DescribeConfigs--+
                                                                                               +--> cluster_reports.py
 each broker --ListOffsets, Fetch, DescribeLogDirs: replica_reports.py-------------------------+          |
-                                                                                                   description.py
-                                          command.py <-- lines.py <-- leadership.py (why it leads) <-----+
+                             command.py (the table) <-- description.py (why the leader leads) <-------+
 """

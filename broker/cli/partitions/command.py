@@ -1,15 +1,25 @@
-"""`ottla partitions describe`. Exit status: 0, or 2 if the command could not be carried out."""
+"""`ottla partitions describe`: a table for each partition, or a JSON object.
+
+    orders-0  leader 2, epoch 5, min.insync.replicas 2
+      2 leads: the preferred replica 1 is not in the ISR
+      replica  rack  state          log start  local start  pending upload  high watermark  log end  local size
+      1        a     preferred      0          ...
+
+Where the terminal is too narrow for the table, each replica has its numbers one below the other.
+Exit status: 0, or 2 if the command could not be carried out.
+"""
 
 import shutil
 import sys
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 import click
 
 from ottla.broker.cli.bootstrap import addresses_of, ask, bootstrap_option
-from ottla.broker.cli.files.plain import output
+from ottla.broker.cli.output import as_json, size_text, standard_output, table
 from ottla.broker.cli.partitions.cluster_reports import describe
-from ottla.broker.cli.partitions.description import Description
-from ottla.broker.cli.partitions.lines import json_of, text_of
+from ottla.broker.cli.partitions.description import Description, Replica, preferred_election, why
 from ottla.runtime import Runtime
 
 
@@ -36,7 +46,7 @@ def describe_partitions(topics: tuple[str, ...], *, bootstrap: str, is_json: boo
         return await describe(runtime, addresses, topics), runtime.now_ms()
 
     found, now_ms = ask(question)
-    out = output()
+    out = standard_output()
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     for partition in found:
         if is_json:
@@ -44,3 +54,105 @@ def describe_partitions(topics: tuple[str, ...], *, bootstrap: str, is_json: boo
         else:
             for line in text_of(partition, now_ms=now_ms, width=width):
                 out.write(line + "\n")
+
+
+_WORDS: Final = ("replica", "rack", "state")
+_NUMBERS: Final = (
+    "log start",
+    "local start",
+    "pending upload",
+    "high watermark",
+    "log end",
+    "local size",
+)
+_UNKNOWN: Final = "-"
+
+
+def text_of(partition: Description, *, now_ms: int, width: int | None) -> Iterator[str]:
+    """The lines of one partition; `width` is the terminal's, None: there is none."""
+    leader = "no leader" if partition.leader is None else f"leader {partition.leader}"
+    min_isr = partition.settings.min_isr
+    has_min_isr = "" if min_isr is None else f", min.insync.replicas {min_isr}"
+    yield f"{partition.topic_partition}  {leader}, epoch {partition.leader_epoch}{has_min_isr}"
+    yield f"  {why(partition, now_ms=now_ms)}"
+    rows = [_cells(partition, replica) for replica in partition.replicas]
+    lines = table((*_WORDS, *_NUMBERS), rows, words=len(_WORDS))
+    if width is not None and max(map(len, lines)) + 2 > width:
+        lines = [line for row in rows for line in _one_below_the_other(row)]
+    yield from (f"  {line}" for line in lines)
+    for replica in partition.replicas:
+        if replica.problem is not None:
+            yield f"  replica {replica.broker_id}: {replica.problem}"
+    yield ""
+
+
+def json_of(partition: Description, *, now_ms: int) -> str:
+    """One partition as one line; numbers that are not known are null."""
+    return as_json(
+        {
+            "kind": "partition",
+            "partition": str(partition.topic_partition),
+            "leader": partition.leader,
+            "leader_epoch": partition.leader_epoch,
+            "why": why(partition, now_ms=now_ms),
+            "preferred_election": preferred_election(partition, now_ms=now_ms),
+            "min_insync_replicas": partition.settings.min_isr,
+            "isr": list(partition.isr),
+            "elr": None if partition.elr is None else list(partition.elr),
+            "replicas": [
+                {
+                    "broker": replica.broker_id,
+                    "rack": replica.rack,
+                    "state": _states(partition, replica),
+                    "log_start_offset": replica.log.log_start_offset,
+                    "local_log_start_offset": replica.log.local_log_start_offset,
+                    "pending_upload_offset": replica.log.pending_upload_offset,
+                    "high_watermark": replica.log.high_watermark,
+                    "log_end_offset": replica.log.log_end_offset,
+                    "local_bytes": replica.log.local_bytes,
+                    "problem": replica.problem,
+                }
+                for replica in partition.replicas
+            ],
+        }
+    )
+
+
+def _one_below_the_other(row: Sequence[str]) -> list[str]:
+    head, *numbers = f"replica {row[0]}  rack {row[1]}  {row[2]}", *row[len(_WORDS) :]
+    return [
+        head,
+        *(f"  {line}" for line in table(("", ""), list(zip(_NUMBERS, numbers, strict=True)), words=1)[1:]),
+    ]
+
+
+def _cells(partition: Description, replica: Replica) -> tuple[str, ...]:
+    log = replica.log
+    numbers = (
+        log.log_start_offset,
+        log.local_log_start_offset,
+        log.pending_upload_offset,
+        log.high_watermark,
+        log.log_end_offset,
+    )
+    return (
+        str(replica.broker_id),
+        _UNKNOWN if replica.rack is None else replica.rack,
+        ", ".join(_states(partition, replica)) or _UNKNOWN,
+        *(_UNKNOWN if number is None else str(number) for number in numbers),
+        _UNKNOWN if log.local_bytes is None else size_text(log.local_bytes),
+    )
+
+
+def _states(partition: Description, replica: Replica) -> list[str]:
+    broker_id = replica.broker_id
+    states = {
+        "leader": broker_id == partition.leader,
+        "preferred": broker_id == partition.replicas[0].broker_id,
+        "ISR": broker_id in partition.isr,
+        "ELR": broker_id in (partition.elr or ()),
+        "offline": replica.is_offline,
+        "adding": replica.is_adding,
+        "removing": replica.is_removing,
+    }
+    return [name for name, is_so in states.items() if is_so]

@@ -4,25 +4,33 @@ Exit status: 0 if nothing is wrong, 1 if something is or was left as it is, 2 if
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import click
 
-from ottla.broker.cli.bootstrap import ClusterError
-from ottla.broker.cli.files.plain import output
-from ottla.broker.cli.files.readable import size_text
-from ottla.broker.cli.tier import lines
-from ottla.broker.cli.tier.batches import damaged_copies
+from ottla.broker.cli.bootstrap import CannotBeDone, ClusterError, addresses_of, ask, bootstrap_option
+from ottla.broker.cli.output import size_text, standard_output
+from ottla.broker.cli.tier import report
 from ottla.broker.cli.tier.cluster_client import ClusterClient
 from ottla.broker.cli.tier.comparison import Finding, Orphan, OrphanKind, certain, findings, orphans
+from ottla.broker.cli.tier.inspection import Inspection, inspect
 from ottla.broker.cli.tier.listing import Listing, list_topics
-from ottla.broker.cli.tier.look import Look, look
 from ottla.broker.cli.tier.progress import Progress
 from ottla.broker.cli.tier.repair import Plan, plan_rebuilding, write_plan
-from ottla.broker.cli.tier.target import Target, with_target
+from ottla.broker.network.client import Address
+from ottla.config.load import read_properties
+from ottla.config.tier_text import tier_properties
+from ottla.protocol.errors import InvalidConfig
 from ottla.protocol.kafka_uuid import to_text
+from ottla.protocol.remote.records import RemoteLogSegmentState
+from ottla.remote.checked_copies import problem_of
+from ottla.remote.known_copies import KnownCopies
+from ottla.remote.plugins import storage_manager_of
+from ottla.remote.storage_manager import RemoteStorageManager
 from ottla.remote.stores.object_storage import ObjectStorage
 from ottla.remote.topic_metadata.topic import TOPIC
 from ottla.runtime import Pool, Runtime
@@ -32,9 +40,81 @@ _UNIT_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DELETED_AT_ONCE: Final = 200
 
 
+T = TypeVar("T")
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class Target:
+    """The cluster's addresses and the store's configuration that a command's options name."""
+
+    bootstrap: tuple[Address, ...]
+    #: None: neither --tier nor --config names a store.
+    store: dict[str, str] | None
+
+    @classmethod
+    def of(cls, bootstrap: str, tier: str | None, properties: Path | None) -> "Target":
+        """Create the target that these options name. Raises CannotBeDone."""
+        try:
+            store = None if properties is None else read_properties(properties)
+            if tier is not None:
+                store = (store or {}) | tier_properties(tier)
+            return cls(bootstrap=addresses_of(bootstrap), store=store)
+        except InvalidConfig as error:
+            raise CannotBeDone(str(error)) from None
+
+    def ask(self, question: Callable[[Runtime, ClusterClient], Awaitable[T]]) -> T:
+        """Run with a client of the cluster. Raises CannotBeDone."""
+
+        async def main(runtime: Runtime) -> T:
+            client = ClusterClient(runtime, self.bootstrap)
+            try:
+                return await question(runtime, client)
+            finally:
+                await client.close()
+
+        return ask(main)
+
+    def ask_both(self, question: Callable[[Runtime, ClusterClient, ObjectStorage], Awaitable[T]]) -> T:
+        """Run with a client of the cluster, and the store. Raises CannotBeDone."""
+        with closing(self._storage()) as storage:
+            if not isinstance(storage, ObjectStorage):
+                raise CannotBeDone(
+                    f"The objects of {type(storage).__name__} cannot be listed: "
+                    "this command knows directory, s3 and minio."
+                )
+            known: ObjectStorage = storage  # bound for the closure
+            return self.ask(lambda runtime, client: question(runtime, client, known))
+
+    def _storage(self) -> RemoteStorageManager:
+        if self.store is None:
+            raise CannotBeDone("Which store? Name it by --tier, or a broker's server.properties by --config.")
+        try:
+            return storage_manager_of(self.store)
+        except InvalidConfig as error:
+            raise CannotBeDone(str(error)) from None
+
+
+def with_target(command: Command) -> Command:
+    """Add the options that every `ottla tier` command has: those of the cluster and of the store."""
+    for option in (
+        click.option(
+            "-c",
+            "--config",
+            "properties",
+            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            help="A broker's server.properties, which names the store.",
+        ),
+        click.option("--tier", metavar="DIR|URL", help="The store, as of `ottla broker --tier`."),
+        bootstrap_option,
+    ):
+        command = option(command)
+    return command
+
+
 @click.group("tier")
 def tier() -> None:
-    """Look into the remote tier: what it has, and whether that is what its metadata says (KIP-405)."""
+    """Inspection into the remote tier: what it has, and whether that is what its metadata says (KIP-405)."""
 
 
 @tier.command("ls")
@@ -58,14 +138,14 @@ def show_topics(
     async def ask(_: Runtime, client: ClusterClient) -> list[Listing]:
         return await list_topics(client, topics, Progress())
 
-    out = output()
+    out = standard_output()
     found = target.ask(ask)
     if not found and not is_json:
         out.write(
             "No topic has copies in the remote tier: remote.storage.enable=true makes a topic tiered.\n"
         )
     for listing in found:
-        for line in lines.of_listing(listing, is_json=is_json, has_table=not no_table):
+        for line in report.listing_lines(listing, is_json=is_json, has_table=not no_table):
             out.write(line + "\n")
 
 
@@ -89,12 +169,12 @@ def verify(
 
     async def compare(
         runtime: Runtime, client: ClusterClient, storage: ObjectStorage
-    ) -> tuple[Look, list[Finding]]:
-        seen = await look(runtime, client, storage, progress)
+    ) -> tuple[Inspection, list[Finding]]:
+        seen = await inspect(runtime, client, storage, progress)
         found = list(findings(seen.known, seen.stored, seen.logs))
         if any(each.is_error for each in found):
             before = set(found)
-            seen = await look(runtime, client, storage, progress)
+            seen = await inspect(runtime, client, storage, progress)
             found = [
                 each
                 for each in findings(seen.known, seen.stored, seen.logs)
@@ -107,8 +187,8 @@ def verify(
         return seen, found
 
     seen, found = target.ask_both(compare)
-    out = output()
-    for line in lines.of_findings(seen, found, is_json=is_json):
+    out = standard_output()
+    for line in report.verification_lines(seen, found, is_json=is_json):
         out.write(line + "\n")
     if any(each.is_error for each in found):
         raise click.exceptions.Exit(1)
@@ -147,7 +227,7 @@ def show_orphans(
     async def ask(
         runtime: Runtime, client: ClusterClient, storage: ObjectStorage
     ) -> tuple[list[Orphan], list[Orphan]]:
-        seen = await look(runtime, client, storage, progress)
+        seen = await inspect(runtime, client, storage, progress)
         found = list(orphans(seen.known, seen.stored, seen.partitions, seen.logs))
         kinds = certain(seen.known) | allowed
         chosen = [
@@ -162,11 +242,11 @@ def show_orphans(
         return found, chosen
 
     found, deleted = target.ask_both(ask)
-    out = output()
+    out = standard_output()
     gone = {each.segment.segment_id for each in deleted}
     for orphan in found:
         is_deleted = orphan.segment.segment_id in gone
-        out.write(lines.of_orphan(orphan, is_deleted=is_deleted, is_json=is_json) + "\n")
+        out.write(report.orphan_line(orphan, is_deleted=is_deleted, is_json=is_json) + "\n")
     if not is_json:
         size = sum(each.segment.size_bytes for each in found)
         out.write(f"{len(found)} orphans, {size_text(size)}; {len(deleted)} deleted\n")
@@ -198,7 +278,7 @@ def rebuild_metadata(
     progress = Progress()
 
     async def ask(runtime: Runtime, client: ClusterClient, storage: ObjectStorage) -> Plan:
-        seen = await look(runtime, client, storage, progress)
+        seen = await inspect(runtime, client, storage, progress)
         count = sum(each.topic_partition.topic == TOPIC for each in seen.partitions)
         if not count:
             raise ClusterError(
@@ -215,11 +295,11 @@ def rebuild_metadata(
         return made
 
     plan = target.ask_both(ask)
-    out = output()
+    out = standard_output()
     for copy in plan.lost:
-        out.write(f"{lines.of_copy(copy)}: rebuilt from its objects\n")
+        out.write(f"{report.copy_line(copy)}: rebuilt from its objects\n")
     for copy in plan.unfinished:
-        out.write(f"{lines.of_copy(copy)}: finished, which the metadata has lost\n")
+        out.write(f"{report.copy_line(copy)}: finished, which the metadata has lost\n")
     for segment_id, why in plan.left_out:
         out.write(f"{segment_id.partition.topic_partition} {to_text(segment_id.id)}: left out, as {why}\n")
     written = "would be written" if is_dry else "written"
@@ -237,3 +317,18 @@ def _age_ms(text: str) -> int:
             f"{text!r} is no age: it must be as 30m, 12h or 7d.", param_hint="--older-than"
         )
     return int(match[1]) * _UNIT_MS[match[2]]
+
+
+def damaged_copies(storage: RemoteStorageManager, known: KnownCopies, progress: Progress) -> list[Finding]:
+    """The finished copies of which a batch is damaged, or that cannot be read. [any thread]"""
+    copies = list(known.in_state(RemoteLogSegmentState.COPY_SEGMENT_FINISHED))
+    found, read_bytes = [], 0
+    with progress.measuring("batches", sum(each.segment_size_bytes for each in copies)) as done:
+        for copy in copies:
+            if (problem := problem_of(storage, copy)) is not None:
+                offsets = f"[{copy.start_offset}, {copy.end_offset})"
+                message = f"the copy {to_text(copy.segment_id.id)} of {offsets} cannot be read: {problem}"
+                found.append(Finding(copy.partition, message, is_error=True))
+            read_bytes += copy.segment_size_bytes
+            done(read_bytes)
+    return found

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from ottla.broker.cli.bootstrap import ClusterError, check_topics
 from ottla.broker.cli.tier.cluster_client import ClusterClient, Leader, partitions_of
 from ottla.broker.cli.tier.comparison import LogRange
-from ottla.broker.cli.tier.look import log_ranges, read_metadata
+from ottla.broker.cli.tier.inspection import log_ranges, read_metadata
 from ottla.broker.cli.tier.progress import Progress
 from ottla.protocol.types import TopicPartition
 from ottla.remote.known_copies import KnownCopies

@@ -6,7 +6,7 @@ from typing import Final
 
 from ottla.broker.cli.tier.cluster_client import ClusterClient
 from ottla.broker.cli.tier.comparison import OrphanKind, orphans
-from ottla.broker.cli.tier.look import Look
+from ottla.broker.cli.tier.inspection import Inspection
 from ottla.broker.cli.tier.progress import Progress
 from ottla.protocol.remote.records import RemoteLogSegmentState
 from ottla.remote.rebuilding import (
@@ -40,7 +40,7 @@ class Plan:
 
 
 def plan_rebuilding(
-    seen: Look, store: ObjectStore, topics: Collection[str], progress: Progress, *, now_ms: int
+    seen: Inspection, store: ObjectStore, topics: Collection[str], progress: Progress, *, now_ms: int
 ) -> Plan:
     """Return which copies' metadata can be rebuilt from the store, of these topics or of all.
 
@@ -106,7 +106,7 @@ async def write_plan(
                 done(written)
 
 
-def _candidates(seen: Look, topics: Collection[str]) -> Iterator[StoredSegment]:
+def _candidates(seen: Inspection, topics: Collection[str]) -> Iterator[StoredSegment]:
     for orphan in orphans(seen.known, seen.stored, seen.partitions, seen.logs):
         partition = orphan.segment.segment_id.partition
         is_asked = not topics or partition.topic_partition.topic in topics
@@ -116,7 +116,7 @@ def _candidates(seen: Look, topics: Collection[str]) -> Iterator[StoredSegment]:
 
 
 def _lost_finishes(
-    seen: Look,
+    seen: Inspection,
     topics: Collection[str],
     known: Mapping[TopicIdPartition, Sequence[RemoteLogSegmentMetadata]],
 ) -> Iterator[RemoteLogSegmentMetadata]:

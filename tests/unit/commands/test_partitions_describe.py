@@ -9,9 +9,15 @@ from uuid import UUID
 import pytest
 
 from ottla.broker.cli.partitions.cluster_reports import settings_of
-from ottla.broker.cli.partitions.description import Description, Replica, ReplicaLog, TopicSettings
-from ottla.broker.cli.partitions.leadership import preferred_election, why
-from ottla.broker.cli.partitions.lines import json_of, text_of
+from ottla.broker.cli.partitions.command import json_of, text_of
+from ottla.broker.cli.partitions.description import (
+    Description,
+    Replica,
+    ReplicaLog,
+    TopicSettings,
+    preferred_election,
+    why,
+)
 from ottla.broker.cli.partitions.replica_reports import Asked, Reported, replica_reports
 from ottla.metadata.leader_preference import NO_PREFERENCE, LeaderPreference
 from ottla.protocol.api_keys import ApiKey

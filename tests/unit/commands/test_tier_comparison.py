@@ -5,8 +5,8 @@ from uuid import UUID
 import pytest
 
 from ottla.broker.cli.tier.comparison import LogRange, OrphanKind, certain, findings, holes, orphans
-from ottla.broker.cli.tier.picture import bar
 from ottla.broker.cli.tier.progress import Progress
+from ottla.broker.cli.tier.report import bar
 from ottla.protocol.remote.records import RemoteLogSegmentState as State
 from ottla.protocol.remote.records import RemotePartitionDeleteState
 from ottla.protocol.types import TopicPartition

@@ -6,8 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.broker.cli.partitions.description import Description, Replica, ReplicaLog, TopicSettings
-from ottla.broker.cli.partitions.leadership import preferred_election
+from ottla.broker.cli.partitions.description import (
+    Description,
+    Replica,
+    ReplicaLog,
+    TopicSettings,
+    preferred_election,
+)
 from ottla.controller.partitions.leader_election import Elected, Election, elect
 from ottla.controller.partitions.partition_change import ElectionRules, partition_change
 from ottla.metadata.image import LeaderRecoveryState, MetadataImage, PartitionImage

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 from click.testing import CliRunner
 
-from ottla.broker.cli.files.plain import text_of
+from ottla.broker.cli.output import text_of
 from ottla.command_line import main
 from ottla.metadata.frame import encode_record
 from ottla.metadata.records import RECORD_CLASSES, TopicRecord

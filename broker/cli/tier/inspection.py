@@ -1,9 +1,9 @@
-"""One look at both sides, in this order: the store, the local log starts, the metadata, the log starts.
+"""An inspection of the store and the cluster, in this order: the store, local log starts, the metadata, log starts.
 
-So what is deleted, copied and expired during the look gives no false alarm: an object's metadata is older
+So what is deleted, copied and expired during the inspection gives no false alarm: an object's metadata is older
 than the object, a copy is finished before the local log start passes it, and the log start passes it before
-it is deleted. An object that was deleted, or copied, after the store was listed does; what is wrong in two
-looks in a row is wrong.
+it is deleted. An object that was deleted, or copied, after the store was listed does; only what is
+wrong in two inspections in a row is an error.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -25,7 +25,7 @@ from ottla.runtime import Pool, Runtime
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
-class Look:
+class Inspection:
     """The contents of the store, and the copies, partitions and logs that the cluster reports."""
 
     stored: StoredSegments
@@ -36,7 +36,9 @@ class Look:
     logs: Mapping[TopicIdPartition, LogRange]
 
 
-async def look(runtime: Runtime, client: ClusterClient, storage: ObjectStorage, progress: Progress) -> Look:
+async def inspect(
+    runtime: Runtime, client: ClusterClient, storage: ObjectStorage, progress: Progress
+) -> Inspection:
     """List the store, then read the offsets and the metadata of the cluster.
 
     Raises ClusterError, RemoteStorageError. Memory: 1 kB for each copy.
@@ -49,7 +51,7 @@ async def look(runtime: Runtime, client: ClusterClient, storage: ObjectStorage, 
     known = KnownCopies()
     if TOPIC in topics:
         await read_metadata(client, known, topics[TOPIC].leaders, progress)
-    return Look(
+    return Inspection(
         stored=stored,
         known=known,
         partitions=partitions,

@@ -1,9 +1,10 @@
-"""Messages and bytes as plain values: types that JSON has, and readable text."""
+"""Output of the commands: messages and bytes as JSON or text, and tables, sizes and times for a reader."""
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from datetime import UTC, datetime
 from enum import Enum
 from io import TextIOWrapper
 from typing import Any, TextIO
@@ -38,7 +39,7 @@ def text_of(data: bytes | memoryview | None) -> str | None:
     )
 
 
-def plain(value: Any) -> Any:  # noqa: ANN401 whatever a message holds
+def json_value(value: Any) -> Any:  # noqa: ANN401 whatever a message holds
     """A message, or a value in one, as values that JSON has."""
     if isinstance(value, UUID):
         return kafka_uuid.to_text(value)
@@ -47,11 +48,11 @@ def plain(value: Any) -> Any:  # noqa: ANN401 whatever a message holds
     if isinstance(value, Enum):
         return value.name
     if is_dataclass(value):
-        return {each.name: plain(getattr(value, each.name)) for each in fields(value)}
+        return {each.name: json_value(getattr(value, each.name)) for each in fields(value)}
     if isinstance(value, Mapping):
-        return {str(key): plain(each) for key, each in value.items()}
+        return {str(key): json_value(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
+        return [json_value(each) for each in value]
     return value
 
 
@@ -85,8 +86,58 @@ def _is_bare(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def output() -> TextIO:
+def standard_output() -> TextIO:
     """Return the standard output; characters that its encoding lacks are escaped."""
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     return sys.stdout
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, words: int | None = None) -> list[str]:
+    """Return the lines of a table: the first `words` columns (None: all) aligned left, numbers right.
+
+    >>> table(("log", "bytes"), [("orders-0", "7")], words=1)
+    ['log       bytes', 'orders-0      7']
+    """
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    words = len(head) if words is None else words
+    return [
+        "  ".join(
+            cell.ljust(width) if number < words else cell.rjust(width)
+            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in (head, *rows)
+    ]
+
+
+def size_text(size_bytes: int) -> str:
+    """A size for a reader.
+
+    >>> size_text(1023), size_text(1536), size_text(5 * 2**30)
+    ('1023 B', '1.5 KiB', '5.0 GiB')
+    """
+    size, units = float(size_bytes), ["TiB", "GiB", "MiB", "KiB"]
+    if size < 1024:
+        return f"{size_bytes} B"
+    while size >= 1024 and units:
+        size, unit = size / 1024, units.pop()
+    return f"{size:.1f} {unit}"
+
+
+def time_text(time_ms: int) -> str:
+    """Return a timestamp in ms as UTC date and time, to the second."""
+    return datetime.fromtimestamp(time_ms // 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def duration_text(duration_ms: int) -> str:
+    """The two largest units of a duration.
+
+    >>> duration_text(900), duration_text(61_000), duration_text(90 * 60_000), duration_text(49 * 3_600_000)
+    ('0 s', '1 min 1 s', '1 h 30 min', '2 d 1 h')
+    """
+    seconds = duration_ms // 1000
+    days, hours, minutes = seconds // 86_400, seconds // 3600 % 24, seconds // 60 % 60
+    parts = [(days, "d"), (hours, "h"), (minutes, "min"), (seconds % 60, "s")]
+    while len(parts) > 1 and not parts[0][0]:
+        parts.pop(0)
+    return " ".join(f"{count} {unit}" for count, unit in parts[:2] if count) or "0 s"

@@ -1,19 +1,27 @@
-"""Output of the `ottla tier` commands: a line of text, or a JSON object."""
+"""Output of the `ottla tier` commands: lines of text, or JSON objects.
+
+`ottla tier ls` draws a partition's log in both tiers, and a table of its copies:
+
+    orders-0   [0, 4711)   leader 1, epoch 3
+      remote  ██████████████████▒▒▒▒                [0, 3000)    3 of 4 copies, 3.0 MiB
+      local             ████████████████████████    [1000, 4711)
+"""
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
-from ottla.broker.cli.files.plain import Row, as_json
-from ottla.broker.cli.files.readable import size_text, time_text
-from ottla.broker.cli.tier.comparison import Finding, Orphan, orphans
+from ottla.broker.cli.output import Row, as_json, size_text, table, time_text
+from ottla.broker.cli.tier.comparison import Finding, LogRange, Orphan, orphans
+from ottla.broker.cli.tier.inspection import Inspection
 from ottla.broker.cli.tier.listing import Listing
-from ottla.broker.cli.tier.look import Look
-from ottla.broker.cli.tier.picture import picture
 from ottla.protocol.kafka_uuid import to_text
+from ottla.protocol.remote.records import RemoteLogSegmentState
+from ottla.protocol.types import TopicPartition
 from ottla.remote.segment_metadata import RemoteLogSegmentMetadata
 from ottla.remote.topic_metadata.topic import TOPIC
 
 
-def of_listing(listing: Listing, *, is_json: bool, has_table: bool) -> Iterator[str]:
+def listing_lines(listing: Listing, *, is_json: bool, has_table: bool) -> Iterator[str]:
     """A partition of `ls`: a picture, or a row for each copy."""
     if is_json:
         for copy in listing.copies:
@@ -29,20 +37,20 @@ def of_listing(listing: Listing, *, is_json: bool, has_table: bool) -> Iterator[
     yield ""
 
 
-def of_findings(seen: Look, found: Sequence[Finding], *, is_json: bool) -> Iterator[str]:
+def verification_lines(seen: Inspection, found: Sequence[Finding], *, is_json: bool) -> Iterator[str]:
     """The outcome of `verify`: errors, notes, and one line that sums them up."""
     lost = list(orphans(seen.known, seen.stored, seen.partitions, seen.logs))
-    yield from _finding_rows(seen, found, lost) if is_json else _finding_lines(seen, found, lost)
+    yield from _findings_as_json(seen, found, lost) if is_json else _findings_as_text(seen, found, lost)
 
 
-def of_orphan(orphan: Orphan, *, is_deleted: bool, is_json: bool) -> str:
+def orphan_line(orphan: Orphan, *, is_deleted: bool, is_json: bool) -> str:
     """An orphan, which may have been deleted."""
     if is_json:
         return as_json({**_orphan_row(orphan), "deleted": is_deleted})
-    return ("deleted: " if is_deleted else "") + _orphan_line(orphan)
+    return ("deleted: " if is_deleted else "") + _orphan_text(orphan)
 
 
-def of_copy(copy: RemoteLogSegmentMetadata) -> str:
+def copy_line(copy: RemoteLogSegmentMetadata) -> str:
     """A copy by its offsets, epochs and size."""
     epochs = " ".join(f"e{each.epoch}@{each.start_offset}" for each in copy.leader_epochs)
     return (
@@ -51,7 +59,7 @@ def of_copy(copy: RemoteLogSegmentMetadata) -> str:
     )
 
 
-def _finding_rows(seen: Look, found: Sequence[Finding], lost: Sequence[Orphan]) -> Iterator[str]:
+def _findings_as_json(seen: Inspection, found: Sequence[Finding], lost: Sequence[Orphan]) -> Iterator[str]:
     for each in found:
         yield as_json(
             {
@@ -77,11 +85,11 @@ def _finding_rows(seen: Look, found: Sequence[Finding], lost: Sequence[Orphan]) 
     )
 
 
-def _finding_lines(seen: Look, found: Sequence[Finding], lost: Sequence[Orphan]) -> Iterator[str]:
+def _findings_as_text(seen: Inspection, found: Sequence[Finding], lost: Sequence[Orphan]) -> Iterator[str]:
     for each in sorted(found, key=lambda each: (not each.is_error, str(each))):
         yield f"{'error' if each.is_error else 'note'}: {each}"
     for orphan in lost:
-        yield f"note: {_orphan_line(orphan)}"
+        yield f"note: {_orphan_text(orphan)}"
     for foreign in seen.stored.foreign:
         # Anyone who may write to the store has chosen the name: no control characters for the terminal.
         name = foreign.key if foreign.key.isprintable() else ascii(foreign.key)
@@ -128,10 +136,85 @@ def _orphan_row(orphan: Orphan) -> Row:
     }
 
 
-def _orphan_line(orphan: Orphan) -> str:
+def _orphan_text(orphan: Orphan) -> str:
     segment = orphan.segment
     return (
         f"{segment.segment_id.partition.topic_partition} {to_text(segment.segment_id.id)} from offset "
         f"{segment.start_offset}: {len(segment.objects)} objects, {size_text(segment.size_bytes)}, "
         f"written {time_text(segment.modified_ms)}: {orphan.kind.reason}"
+    )
+
+
+_FULL, _PART, _NONE = "█", "▒", " "
+#: Characters for a log.
+WIDTH: Final = 48
+_FINISHED: Final = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+_HEAD: Final = ("offsets", "epochs", "size", "state", "broker", "changed", "id")
+
+
+def picture(
+    topic_partition: TopicPartition,
+    log: LogRange,
+    copies: Sequence[RemoteLogSegmentMetadata],
+    *,
+    leader: str,
+    has_table: bool,
+) -> Iterator[str]:
+    """Return the picture and the table as lines. A finished copy is drawn full, one in another state half."""
+    finished = [copy for copy in copies if copy.state is _FINISHED]
+    others = [copy for copy in copies if copy.state is not _FINISHED]
+    start, end = log.log_start_offset, log.log_end_offset
+    remote = bar([(copy.start_offset, copy.end_offset) for copy in finished], start, end,
+                 half=[(copy.start_offset, copy.end_offset) for copy in others])  # fmt: skip
+    local = bar([(log.local_log_start_offset, end)], start, end)
+    size = size_text(sum(copy.segment_size_bytes for copy in finished))
+    count = f"{len(finished)} of {len(copies)} copies finished" if others else f"{len(copies)} copies"
+    yield f"{topic_partition}  [{start}, {end})  {leader}"
+    yield f"  remote  {remote}  {_range(finished)}  {count}, {size}"
+    yield f"  local   {local}  [{log.local_log_start_offset}, {end})"
+    if has_table and copies:
+        yield ""
+        yield from ("  " + line for line in table(_HEAD, [_cells(copy) for copy in copies]))
+
+
+def bar(
+    ranges: Sequence[tuple[int, int]],
+    start: int,
+    end: int,
+    *,
+    half: Sequence[tuple[int, int]] = (),
+    width: int = WIDTH,
+) -> str:
+    """[start, end) as `width` characters: full where `ranges` have an offset of it, half where only `half` has one.
+
+    >>> bar([(0, 50)], 0, 100, half=[(40, 75)], width=8)
+    '████▒▒  '
+    """
+    cells = [_NONE] * width
+    total = end - start
+    for character, each in ((_PART, half), (_FULL, ranges)):
+        for first, last in each:
+            first, last = max(first, start), min(last, end)
+            if first < last:
+                begin = (first - start) * width // total
+                stop = -((start - last) * width // total)
+                cells[begin:stop] = character * (stop - begin)
+    return "".join(cells)
+
+
+def _range(copies: Sequence[RemoteLogSegmentMetadata]) -> str:
+    if not copies:
+        return "nothing"
+    return f"[{min(copy.start_offset for copy in copies)}, {max(copy.end_offset for copy in copies)})"
+
+
+def _cells(copy: RemoteLogSegmentMetadata) -> tuple[str, ...]:
+    return (
+        f"[{copy.start_offset}, {copy.end_offset})",
+        " ".join(f"e{each.epoch}@{each.start_offset}" for each in copy.leader_epochs),
+        size_text(copy.segment_size_bytes),
+        copy.state.name,
+        str(copy.broker_id),
+        time_text(copy.event_timestamp_ms),
+        to_text(copy.segment_id.id),
     )
