@@ -19,7 +19,7 @@ from tests.compat.admin import create_topic
 from tests.compat.clients import CLIENTS, Message
 from tests.harness.kafka import KafkaServer, java_command
 from tests.harness.ottla import OttlaServer
-from tests.unit.metrics.metrics_page import families
+from tests.unit.broker.metrics.metrics_page import families
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 

@@ -19,7 +19,7 @@ import pytest
 
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.leave_group import MemberIdentity
-from tests.unit.groups.groups_support import Stage, describe_group
+from tests.unit.broker.groups.groups_support import Stage, describe_group
 
 _FILES = sorted(Path(__file__).parent.glob("*.txt"))
 

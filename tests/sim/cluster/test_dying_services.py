@@ -20,7 +20,8 @@ from ottla.runtime.supervision import Supervisor
 pytestmark = pytest.mark.timeout(300)
 
 SEEDS = range(6)
-#: Makes no more than sixteen logs at once here, which it does on the loop: see tests/unit/replicas/test_log_creator.py.
+#: Makes no more than sixteen logs at once here, which it does on the loop:
+#: see tests/unit/broker/replicas/test_log_creator.py.
 NEEDS_NO_THREAD = {"log-creator"}
 #: Runs only with a remote tier, which these clusters do not have.
 NEEDS_A_REMOTE_TIER = {"partition-removers"}

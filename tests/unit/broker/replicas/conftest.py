@@ -2,14 +2,6 @@ import pytest
 from replicas_support import BrokerInFolder
 from tiered_support import TIERED, TieredBroker
 
-from ottla.runtime.simulated import Simulation
-
-
-@pytest.fixture
-def simulation():
-    with Simulation(seed=1) as simulation:
-        yield simulation
-
 
 @pytest.fixture
 def broker(simulation, tmp_path):

@@ -35,10 +35,10 @@ from ottla.protocol.remote import record_codec as remote_codec
 from ottla.protocol.remote.records import RemoteLogSegmentMetadataUpdateRecord
 from ottla.protocol.transactions import record_codec as transaction_codec
 from ottla.protocol.transactions.records import TransactionLogKey, TransactionLogValue
+from tests.unit.broker.cli.files.files_support import flip
 from tests.unit.metadata.metadata_cases import CASES as METADATA_CASES
 from tests.unit.metadata.metadata_cases import versions
 from tests.unit.storage.storage_support import NOW_MS
-from tests.unit.tools.tools_support import flip
 
 SUBSCRIPTION = bytes.fromhex("0000000000010006" + b"orders".hex() + "ffffffff")
 ASSIGNMENT = bytes.fromhex("0000000000010006" + b"orders".hex() + "0000000100000002ffffffff")

@@ -19,7 +19,7 @@ from ottla.protocol.records.builder import build_batch, simple_records
 from ottla.protocol.records.record import payload_of, records
 from ottla.protocol.types import TopicPartition
 from ottla.runtime import turns
-from tests.unit.groups.coordinator_support import (
+from tests.unit.broker.groups.coordinator_support import (
     COUNT,
     PARTITION,
     E,

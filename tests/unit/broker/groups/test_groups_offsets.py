@@ -30,7 +30,7 @@ from ottla.protocol.messages.offset_delete import (
 from ottla.protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from ottla.protocol.steps import at_once
 from ottla.protocol.types import ZERO_UUID
-from tests.unit.groups.coordinator_support import KnownTopics, offset_value
+from tests.unit.broker.groups.coordinator_support import KnownTopics, offset_value
 
 E = ErrorCode
 _ID, _OTHER_ID = UUID(int=1), UUID(int=2)

@@ -11,7 +11,7 @@ from ottla.broker.groups import shard_runtime
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from ottla.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from tests.unit.groups.coordinator_support import (
+from tests.unit.broker.groups.coordinator_support import (
     PARTITION,
     MemoryLog,
     World,

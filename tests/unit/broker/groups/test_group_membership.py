@@ -26,8 +26,8 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.heartbeat import HeartbeatRequest
 from ottla.protocol.messages.leave_group import MemberIdentity
 from ottla.protocol.messages.sync_group import SyncGroupRequest
-from tests.unit.groups.coordinator_support import KnownTopics
-from tests.unit.groups.groups_support import Stage, stable_group
+from tests.unit.broker.groups.coordinator_support import KnownTopics
+from tests.unit.broker.groups.groups_support import Stage, stable_group
 
 E = ErrorCode
 

@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from ottla.broker.groups.group_state import GroupState
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.leave_group import MemberIdentity
-from tests.unit.groups.groups_support import Stage
+from tests.unit.broker.groups.groups_support import Stage
 
 _NAMES = ("a", "b", "c", "d")
 _names = st.sampled_from(_NAMES)

@@ -6,7 +6,9 @@ from metrics_page import PAGE, families, page
 
 
 def test_the_page_is_what_the_tables_say():
-    assert PAGE.read_text() == page(), "make it again: .venv/bin/python -m tests.unit.metrics.metrics_page"
+    assert PAGE.read_text() == page(), (
+        "make it again: .venv/bin/python -m tests.unit.broker.metrics.metrics_page"
+    )
 
 
 def test_no_name_is_given_twice():

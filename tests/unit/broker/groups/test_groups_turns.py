@@ -15,7 +15,7 @@ from ottla.protocol.coordinator.record_codec import GroupRecord, encode
 from ottla.protocol.records.builder import build_batch, simple_records
 from ottla.protocol.records.compression import Compression
 from ottla.runtime.production import run
-from tests.unit.groups.coordinator_support import (
+from tests.unit.broker.groups.coordinator_support import (
     COUNT,
     PARTITION,
     KnownTopics,

@@ -26,7 +26,7 @@ from ottla.protocol.records.control import EndTransactionMarker, build_end_trans
 from ottla.protocol.records.record import records
 from ottla.protocol.types import ZERO_UUID
 from ottla.storage.log_availability import DESCRIPTORS_RETRY_S, TooManyOpenFiles
-from tests.unit.groups.coordinator_support import (
+from tests.unit.broker.groups.coordinator_support import (
     COUNT,
     PARTITION,
     E,

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.tools.tools_support import make_folder
+from tests.unit.broker.cli.files.files_support import make_folder
 
 
 @pytest.fixture(scope="session")

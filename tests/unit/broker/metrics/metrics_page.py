@@ -1,6 +1,6 @@
 """docs/METRICS.md, made from the tables of a node.
 
-    .venv/bin/python -m tests.unit.metrics.metrics_page
+    .venv/bin/python -m tests.unit.broker.metrics.metrics_page
 
 writes it; a test holds it equal to what this would write.
 """
@@ -15,7 +15,7 @@ from ottla.broker.node import Node
 from ottla.config.load import load_config
 from ottla.runtime.simulated import SimulatedRuntime
 
-PAGE = Path(__file__).parents[3] / "docs" / "METRICS.md"
+PAGE = Path(__file__).parents[4] / "docs" / "METRICS.md"
 
 _OPENING = """\
 # Metrics

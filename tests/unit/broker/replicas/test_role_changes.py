@@ -39,7 +39,7 @@ from ottla.replication.follower import Follower
 from ottla.replication.follower_states import ReplicaState, Transitions
 from ottla.runtime import Pool
 from ottla.storage.log_availability import DESCRIPTORS_RETRY_S
-from tests.unit.groups.coordinator_support import KnownTopics
+from tests.unit.broker.groups.coordinator_support import KnownTopics
 
 REPLICAS = (1, 2)
 #: How long work in a thread takes, before it is done and after, in the tests that say so.

@@ -15,7 +15,7 @@ from ottla.protocol.records.compression import Compression
 from ottla.protocol.records.record import OF_BROKERS
 from ottla.runtime import turns
 from tests.harness.bombs import batch_of
-from tests.unit.groups.coordinator_support import (
+from tests.unit.broker.groups.coordinator_support import (
     COUNT,
     PARTITION,
     E,

@@ -18,8 +18,8 @@ from ottla.storage.leader_epoch_cache import EpochEntry, encode
 from ottla.storage.manager.log_directory import METADATA_TOPIC_ID
 from ottla.storage.verify import Bound, compare, inspect, verify
 from ottla.storage.verify.log_file import LogFile
+from tests.unit.broker.cli.files.files_support import CONFIG, fill, flip, make_folder
 from tests.unit.storage.storage_support import NOW_MS, batch, open_log
-from tests.unit.tools.tools_support import CONFIG, fill, flip, make_folder
 
 
 def errors(directory, **options):
