@@ -1,50 +1,82 @@
-"""The metadata quorum, side by side with Apache Kafka: fail-over, many partitions, replay of a large log.
+"""The metadata quorum, side by side with Apache Kafka: fail-over, and topics of many partitions.
 
     python -m ottla.bench.quorum [--settings default,tuned] [--places disk,tmpfs] [--disk DIR] [--tmpfs DIR] ...
 
 Prints tables and writes them, with every sample, to bench/results/. bench/PROGRAMS.md says how to read them.
 """
 
+import itertools
+import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from ottla.bench.figures import COUNT, MEGABYTES, SECONDS, Figure
+from ottla.bench.figures import COUNT, SECONDS, Figure, LoadFailed, Sample
 from ottla.bench.measures import Measure, Program
 from ottla.bench.program import main
-from ottla.bench.quorum_failover import create_partitions, fail_over
-from ottla.bench.quorum_replay import replay, start
 from ottla.bench.targets.clusters import CLUSTERS, Cluster
 from ottla.bench.targets.settings import TMPFS
+from ottla.bench.targets.wire import RequestFailed
 
 _FAIL_OVERS: Final = 3
+_PATIENCE_S: Final = 60.0
+_PAUSE_S: Final = 0.02
+_PARTITIONS: Final = 1_000
+#: The time until deleted files are gone (`log.segment.delete.delay.ms`), and the page cache with them.
+_DELETE_S: Final = 2.0
+
+_numbers = itertools.count(1)
+
+
+def _fail_over(cluster: Cluster, scale: float) -> Sample:
+    """Kill the quorum's leader (SIGKILL), then send CreateTopics until one succeeds; start the controller again."""
+    with cluster.client() as client:
+        leader = client.quorum().leader_id
+        cluster.kill_node(leader)
+        killed_at = time.perf_counter()
+        attempts = 0
+        while True:
+            attempts += 1
+            try:
+                client.ask_for_topic(f"fail-over-{next(_numbers)}", partitions=1, replication_factor=1)
+                break
+            except RequestFailed as error:
+                if time.perf_counter() > killed_at + _PATIENCE_S:
+                    raise LoadFailed(f"{cluster.name}: no topic {_PATIENCE_S} s after the kill") from error
+                time.sleep(_PAUSE_S)
+        took_s = time.perf_counter() - killed_at
+        if client.quorum().leader_id == leader:
+            raise LoadFailed(f"{cluster.name}: {leader} is dead and leads")
+        cluster.spawn(leader)
+        cluster.wait_until_answering(leader)
+        committed = client.quorum().high_watermark
+        deadline = time.monotonic() + _PATIENCE_S
+        while min(voter.log_end_offset for voter in client.quorum().current_voters) < committed:
+            if time.monotonic() > deadline:
+                raise LoadFailed(f"{cluster.name}: controller {leader} does not catch up")
+            time.sleep(_PAUSE_S)
+    return {"fail_over_s": took_s, "attempts": attempts}
+
+
+def _create_partitions(cluster: Cluster, scale: float) -> Sample:
+    """Create one topic; measure until the response, until all brokers know it in full, and until all leaders serve."""
+    count = int(_PARTITIONS * scale)
+    name = f"many-{next(_numbers)}"
+    with cluster.client() as client:
+        before, began = cluster.usage(), time.perf_counter()
+        client.ask_for_topic(name, partitions=count)
+        answered_s = time.perf_counter() - began
+        for node_id in cluster.broker_ports:
+            client.wait_for_isr(name, partitions=count, size=3, asking=node_id)
+        known_s = time.perf_counter() - began
+        client.wait_until_served(name)
+        served_s = time.perf_counter() - began
+        cpu_s = cluster.usage().cpu_s - before.cpu_s
+        client.delete_topic(name)
+    time.sleep(_DELETE_S)
+    return {"answered_s": answered_s, "known_s": known_s, "served_s": served_s, "cpu_s": cpu_s}
+
 
 MEASURES: Final[tuple[Measure[Cluster], ...]] = (
-    Measure(
-        name="replay",
-        title="Replay of a metadata log with 100,000 partitions",
-        note="1,000 topics, three replicas each, 200,000 changes of ISRs and leaders: from the file to an "
-        "image, in a new process.",
-        figures=(
-            Figure(metric="replay_s", title="replay", unit=SECONDS),
-            Figure(
-                metric="image_bytes", title="memory of the image, after garbage collection", unit=MEGABYTES
-            ),
-        ),
-        run=replay,
-        needs_subject=False,
-    ),
-    Measure(
-        name="controller-start",
-        title="A controller that starts with this log",
-        note="The only voter of its quorum, until it answers CreateTopics as the active controller.",
-        figures=(
-            Figure(metric="start_s", title="start until it serves", unit=SECONDS),
-            Figure(metric="cpu_s", title="CPU until then", unit=SECONDS),
-            Figure(metric="private_bytes", title="resident a second later, page cache aside", unit=MEGABYTES),
-        ),
-        run=start,
-        needs_subject=False,
-    ),
     Measure(
         name="create-partitions",
         title="A topic with 1,000 partitions of three replicas",
@@ -56,7 +88,7 @@ MEASURES: Final[tuple[Measure[Cluster], ...]] = (
             Figure(metric="served_s", title="all leaders serve", unit=SECONDS),
             Figure(metric="cpu_s", title="CPU of all brokers", unit=SECONDS),
         ),
-        run=create_partitions,
+        run=_create_partitions,
     ),
     Measure(
         name="fail-over",
@@ -67,7 +99,7 @@ MEASURES: Final[tuple[Measure[Cluster], ...]] = (
             Figure(metric="fail_over_s", title="until the next CreateTopics", unit=SECONDS),
             Figure(metric="attempts", title="requests that it took", unit=COUNT),
         ),
-        run=fail_over,
+        run=_fail_over,
         times=_FAIL_OVERS,
         restarts_nodes=True,
     ),
@@ -75,7 +107,7 @@ MEASURES: Final[tuple[Measure[Cluster], ...]] = (
 
 
 def _warm_up_round(cluster: Cluster, scale: float) -> Mapping[str, float]:
-    return {"create-partitions": create_partitions(cluster, scale)["cpu_s"]}
+    return {"create-partitions": _create_partitions(cluster, scale)["cpu_s"]}
 
 
 PROGRAM: Final[Program[Cluster]] = Program(
@@ -84,7 +116,7 @@ PROGRAM: Final[Program[Cluster]] = Program(
     subjects=CLUSTERS,
     measures=MEASURES,
     warm_up_round=_warm_up_round,
-    # Scale 1 is 100,000 partitions in a log, and 1,000 in a topic.
+    # Scale 1 is a topic of 1,000 partitions.
     seconds=1.0,
     settings=("default",),
     places=(TMPFS,),
@@ -92,8 +124,6 @@ PROGRAM: Final[Program[Cluster]] = Program(
     headlines=(
         ("create-partitions", "served_s"),
         ("fail-over", "fail_over_s"),
-        ("controller-start", "start_s"),
-        ("replay", "replay_s"),
     ),
 )
 

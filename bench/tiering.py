@@ -1,68 +1,157 @@
-"""Tiered storage, side by side with Apache Kafka: the test cases of KIP-405, scaled to this machine.
+"""A consumer catches up from the remote tier, beside what a plain client of the store and a local consumer can do.
 
     python -m ottla.bench.tiering [--settings default,tuned] [--places disk,tmpfs] [--disk DIR] [--tmpfs DIR] ...
 
+KIP-405's test case 2 with three brokers of each side; the other test cases are workloads of `ottla bench`.
 Prints tables and writes them, with every sample, to bench/results/. bench/PROGRAMS.md says how to read them.
 """
 
+import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
+from pathlib import Path
 from typing import Final
 
 from ottla.bench.figures import (
-    COUNT,
-    MEGABYTES,
     MEGABYTES_A_SECOND,
-    MICROSECONDS,
-    MILLISECONDS,
+    OTTLA,
     SECONDS,
     SECONDS_A_GIGABYTE,
     TIMES,
     Figure,
     Goal,
+    LoadFailed,
+    Sample,
 )
+from ottla.bench.generators import librdkafka
+from ottla.bench.load_figures import GIGABYTE, bulk_sample
+from ottla.bench.loads import CONSUMER_SETTINGS
 from ottla.bench.measures import Measure, Program
 from ottla.bench.program import main
-from ottla.bench.replication_loads import at_rate
+from ottla.bench.replication_loads import RECORD_BYTES, at_rate, produce
 from ottla.bench.targets.clusters import Cluster
+from ottla.bench.targets.plain_store import PlainDirectory, PlainStore
 from ottla.bench.targets.settings import DISK
-from ottla.bench.targets.tiering_clusters import TIER_PROPERTIES, TIERED_CLUSTERS
-from ottla.bench.tiering_loads import catch_up_from_minio, catch_up_from_remote, paced_produce
-from ottla.bench.tiering_rejoin import prepare, rejoin
+from ottla.bench.targets.tiering_clusters import (
+    TIER_PROPERTIES,
+    TIERED,
+    TIERED_CLUSTERS,
+    TieredTopic,
+    cluster_on_minio,
+    poll_until,
+    tiered_topic,
+)
 
-_KIB, _MIB = 1 << 10, 1 << 20
-_NO_SLOWER_THAN_UNTIERED: Final = Goal(at_most=1.1, is_absolute=True)
 _OF_A_PLAIN_CLIENT: Final = Goal(at_least=0.8, is_absolute=True)
-_HUNDRED_TIMES: Final = Goal(at_least=100, is_absolute=True)
-#: The bound on the fixed costs of a rejoin, which vary from run to run.
-_CONSTANT: Final = Goal(at_most=1.5, is_absolute=True)
 _CPU: Final = "CPU of all brokers"
 #: The goal for memory: 80 MB, as of an untiered broker, and 64 MiB of chunks that consumers read from the
 #: remote tier.
 _MEMORY_BYTES: Final = 150e6
+#: The megabytes of the backlog, at scale 1, and the segments' size.
+_MEGABYTES: Final = 600
+_SEGMENT_BYTES: Final = 32 << 20
+_NOT_YET_TIERED: Final = {"segment.bytes": str(_SEGMENT_BYTES)}
+_COPIED: Final = {"remote.storage.enable": "true"}
+_FIRST_RECORD_POLL_S: Final = 0.001
 
 
-def _paced(
-    name: str, *, per_s: int, batch_bytes: int, size: str, segment_bytes: int, segment: str
-) -> Measure[Cluster]:
-    return Measure(
-        name=name,
-        title=f"1: {per_s:,} requests/s of {size}",
-        note=f"By the clock, to a partition with and without tiering in turn, segments of {segment}, copied "
-        "as they are closed; from when a request was due until it is acknowledged.",
-        figures=(
-            Figure(metric="p50_s", title="p50 with tiering", unit=MILLISECONDS),
-            Figure(metric="plain_p50_s", title="p50 without", unit=MILLISECONDS),
-            Figure(metric="p99_s", title="p99 with tiering", unit=MILLISECONDS),
-            Figure(metric="plain_p99_s", title="p99 without", unit=MILLISECONDS),
-            Figure(metric="p99_ratio", title="p99 with / without", unit=TIMES, goal=_NO_SLOWER_THAN_UNTIERED),
-            Figure(metric="cpu_s_per_request", title=f"{_CPU} for each request, with", unit=MICROSECONDS),
-            Figure(metric="plain_cpu_s_per_request", title="the same, without", unit=MICROSECONDS),
-            Figure(metric="copied", title="segments copied meanwhile", unit=COUNT),
-        ),
-        run=partial(paced_produce, per_s=per_s, batch_bytes=batch_bytes, segment_bytes=segment_bytes),
-    )
+def _catch_up_from_directory(cluster: Cluster, scale: float) -> Sample:
+    """Copy a backlog to the shared directory, then consume it from there; also read it without a broker."""
+    store = PlainDirectory(Path(cluster.settings["rsm.config.dir"]))
+    return _there_and_back(cluster, store, megabytes=_MEGABYTES * scale)
+
+
+def _catch_up_from_minio(cluster: Cluster, scale: float) -> Sample:
+    """Measure the catch-up with a MinIO server and a broker of its own. Nothing for Kafka, which has no such store."""
+    if cluster.name != OTTLA:
+        return {}
+    with cluster_on_minio(cluster.folder) as (one, bucket):
+        return _there_and_back(one, bucket, megabytes=_MEGABYTES * scale)
+
+
+def _there_and_back(cluster: Cluster, store: PlainStore, *, megabytes: float) -> Sample:
+    # Two segments at least: the active one is not copied.
+    count = max(int(megabytes * 1e6), 2 * _SEGMENT_BYTES) // RECORD_BYTES
+    with tiered_topic(cluster, "backlog", _NOT_YET_TIERED) as topic:
+        produce(cluster, topic.name, count=count)
+        topic.check(count)
+        local = _consume(topic, count, store)
+        closed = topic.segments()[:-1]
+        size_bytes = sum(path.stat().st_size for path in closed)
+        plain_put_s = store.put_s(closed)
+        put_s, put_cpu_s = _copied(topic, store)
+        both_s = _both_at_once(topic, count, store)
+        topic.alter(TIERED)
+        topic.wait_until_tail_is_local()
+        plain_get_s, found_bytes = store.get_s(topic.name)
+        if found_bytes != size_bytes:
+            raise LoadFailed(
+                f"{cluster.name}: {found_bytes} of {size_bytes} bytes of {topic.name} were copied"
+            )
+        # As with local segments: a broker that has just started takes half as long again for its first pass.
+        first_pass = _consume(topic, count, store)
+        remote = _consume(topic, count, store)
+    plain_get, plain_put = found_bytes / plain_get_s, size_bytes / plain_put_s
+    return {
+        "upload_bytes_per_s": size_bytes / put_s,
+        "upload_cpu_s_per_gb": put_cpu_s / (size_bytes / GIGABYTE),
+        "plain_put_bytes_per_s": plain_put,
+        "upload_share": size_bytes / put_s / plain_put,
+        **remote,
+        "first_s": first_pass["first_s"],
+        "plain_get_bytes_per_s": plain_get,
+        "local_bytes_per_s": local["bytes_per_s"],
+        "both_bytes_per_s": size_bytes / both_s,
+        "share": remote["bytes_per_s"] / min(plain_get, local["bytes_per_s"]),
+        "share_of_both": remote["bytes_per_s"] / (size_bytes / both_s),
+        "local_first_s": local["first_s"],
+    }
+
+
+def _copied(topic: TieredTopic, store: PlainStore) -> tuple[float, float]:
+    """Switch tiering on: from the first object until the last segment is copied: (seconds, CPU seconds)."""
+    before = topic.cluster.usage()
+    topic.alter(_COPIED)
+    began = poll_until(lambda: store.has_any_of(topic.name), f"a first object of {topic.name}")
+    ended = topic.wait_until_copied()
+    return ended - began, topic.cluster.usage().cpu_s - before.cpu_s
+
+
+def _consumer(topic: TieredTopic) -> librdkafka.Consumer:
+    return librdkafka.Consumer({"bootstrap.servers": topic.cluster.bootstrap, **CONSUMER_SETTINGS})
+
+
+def _consume(topic: TieredTopic, count: int, store: PlainStore) -> Sample:
+    """Consume all records with librdkafka; the rate is that from the first one on."""
+    size_bytes = count * RECORD_BYTES
+    with _consumer(topic) as consumer:
+        before, began = topic.cluster.usage(), time.perf_counter()
+        own_s, store_s = time.process_time(), store.cpu_s()
+        consumer.consume(topic.name, partitions=range(1), count=count)
+        ended = time.perf_counter()
+        own_s, store_s = time.process_time() - own_s, store.cpu_s() - store_s
+        cpu_s = topic.cluster.usage().cpu_s - before.cpu_s
+    return {
+        "first_s": consumer.first_at - began,
+        "consumer_cpu_s_per_gb": own_s / (size_bytes / GIGABYTE),
+        "store_cpu_s_per_gb": store_s / (size_bytes / GIGABYTE),
+        **bulk_sample(cpu_s=cpu_s, took_s=ended - consumer.first_at, size_bytes=size_bytes),
+    }
+
+
+def _both_at_once(topic: TieredTopic, count: int, store: PlainStore) -> float:
+    """Read the store by the plain client while the consumer reads local segments; return the seconds of both.
+
+    Nothing is handed from the one to the other, and nothing is verified: no broker on this machine can be faster.
+    """
+    with _consumer(topic) as consumer, ThreadPoolExecutor(1) as threads:
+        consuming = threads.submit(consumer.consume, topic.name, partitions=range(1), count=count)
+        while not consumer.first_at and not consuming.done():
+            time.sleep(_FIRST_RECORD_POLL_S)
+        store.get_s(topic.name)
+        consuming.result()
+        return time.perf_counter() - consumer.first_at
 
 
 _UPLOAD: Final = (
@@ -88,10 +177,6 @@ _CATCH_UP: Final = (
 )
 
 MEASURES: Final[tuple[Measure[Cluster], ...]] = (
-    _paced("at-rate", per_s=1000, batch_bytes=_KIB, size="1 KB", segment_bytes=_MIB, segment="1 MB"),
-    _paced(
-        "bulk-rate", per_s=400, batch_bytes=64 * _KIB, size="64 KB", segment_bytes=8 * _MIB, segment="8 MB"
-    ),
     Measure(
         name="catch-up",
         title="2: a consumer catches up, from a directory",
@@ -102,7 +187,7 @@ MEASURES: Final[tuple[Measure[Cluster], ...]] = (
         "reads the store while the consumer reads local segments, the most that the processors of this "
         "machine allow.",
         figures=(*_UPLOAD, replace(_RATE, goal=Goal(at_least=1.0)), *_CATCH_UP),
-        run=catch_up_from_remote,
+        run=_catch_up_from_directory,
     ),
     Measure(
         name="catch-up-minio",
@@ -110,41 +195,14 @@ MEASURES: Final[tuple[Measure[Cluster], ...]] = (
         note="The same with one broker and a MinIO server on this machine; boto3 is the plain client. "
         "Kafka has no such store.",
         figures=(*_UPLOAD, _RATE, *_CATCH_UP),
-        run=catch_up_from_minio,
-    ),
-    Measure(
-        name="rejoin",
-        title="3: a wiped broker rejoins the ISR",
-        note="Stopped, wiped, started: from when it has created the replica until it is in the ISR. All "
-        "but a tail below 1 MB of three partitions is tiered; others have no remote tier, and are copied "
-        "in full, the larger one once.",
-        figures=(
-            Figure(metric="data_bytes", title="data, D", unit=MEGABYTES),
-            Figure(metric="small_s", title="D/16 tiered", unit=SECONDS),
-            Figure(metric="middle_s", title="D/4 tiered", unit=SECONDS),
-            Figure(metric="large_s", title="D tiered", unit=SECONDS, goal=Goal(at_most=1.0)),
-            Figure(metric="growth", title="D tiered / D/16 tiered", unit=TIMES, goal=_CONSTANT),
-            Figure(metric="full_s", title="D/16 not tiered", unit=SECONDS),
-            Figure(metric="huge_s", title="D not tiered", unit=SECONDS),
-            Figure(metric="speed_up", title="D not tiered / D tiered", unit=TIMES, goal=_HUNDRED_TIMES),
-            Figure(metric="moved_bytes", title="bytes moved, D tiered", unit=MEGABYTES),
-            Figure(
-                metric="fewer_bytes",
-                title="bytes moved: not tiered / tiered",
-                unit=TIMES,
-                goal=_HUNDRED_TIMES,
-            ),
-        ),
-        run=rejoin,
-        prepare=prepare,
-        restarts_nodes=True,
+        run=_catch_up_from_minio,
     ),
 )
 
 
 def warm_up_round(cluster: Cluster, scale: float) -> Mapping[str, float]:
     """Copy to the remote tier and read back, and append small batches; return the CPU of each."""
-    there_and_back = catch_up_from_remote(cluster, scale)
+    there_and_back = _catch_up_from_directory(cluster, scale)
     return {
         "catch-up": there_and_back["cpu_s_per_gb"],
         "upload": there_and_back["upload_cpu_s_per_gb"],
@@ -164,16 +222,10 @@ PROGRAM: Final[Program[Cluster]] = Program(
     properties=TIER_PROPERTIES,
     memory_goal_bytes=_MEMORY_BYTES,
     headlines=(
-        ("at-rate", "p99_ratio"),
-        ("bulk-rate", "p99_ratio"),
-        ("bulk-rate", "p99_s"),
         ("catch-up", "bytes_per_s"),
         ("catch-up", "upload_share"),
         ("catch-up-minio", "share"),
         ("catch-up-minio", "upload_share"),
-        ("rejoin", "large_s"),
-        ("rejoin", "growth"),
-        ("rejoin", "speed_up"),
     ),
 )
 

@@ -28,7 +28,7 @@ PROGRAM_PAGES: Final[Mapping[str, str]] = MappingProxyType(
     {
         "one-broker.md": "Loads on one broker, down to single requests.",
         "three-brokers.md": "Replication, fail-over and the metadata quorum of three brokers and three controllers.",
-        "remote-tier.md": "The test cases of KIP-405, and of followers and elections with few local segments.",
+        "remote-tier.md": "The test cases of KIP-405: what measures each; a consumer beside a plain client.",
     }
 )
 #: The workloads of README's table; its last row is the worst one of all workloads.

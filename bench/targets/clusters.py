@@ -183,10 +183,6 @@ class Cluster:
             if self._is_running(node.node_id)
         }
 
-    def node_usage(self, node_id: int) -> Usage:
-        """Return the usage of one node's process and its children."""
-        return usage_of(self._children[node_id])
-
     def _brokers(self) -> list[Child]:
         return [self._children[each] for each in self.broker_ports if self._is_running(each)]
 

@@ -41,10 +41,6 @@ class PlainDirectory:
         """Whether a file of the topic has arrived."""
         return any(True for _ in self._folder.glob(f"*/{topic}-0-*/*"))
 
-    def segment_count(self, topic: str) -> int:
-        """Return the number of segments that have arrived, or begin to."""
-        return sum(1 for _ in self._files(topic))
-
     def get_s(self, topic: str) -> tuple[float, int]:
         """Read all segments of a topic: (seconds, bytes)."""
         buffer = bytearray(_PIECE_BYTES)

@@ -1,14 +1,11 @@
 """Clusters with a remote tier (KIP-405): three brokers and a controller, and a directory that the brokers share.
 
-    broker 1        leads every topic of a benchmark
-    brokers 2, 3    follow, where a topic has followers: they are wiped and rejoin
-
 Kafka's store is the LocalTieredStorage of its tests, the only one that it has; Ottla takes the same name for its local
 directory, which has the same layout. Ottla flushes what it copies, LocalTieredStorage does not.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count as numbers
 from pathlib import Path
@@ -18,11 +15,11 @@ from typing import Final
 from ottla.bench.figures import LoadFailed
 from ottla.bench.targets.cluster_client import ClusterClient
 from ottla.bench.targets.clusters import Cluster, KafkaCluster, OttlaCluster
-from ottla.bench.targets.configs import BROKER, TOPIC, alter_configs
+from ottla.bench.targets.configs import TOPIC, alter_configs
 from ottla.bench.targets.plain_store import PlainBucket
 from ottla.bench.targets.stores import DirectoryStore, MinioStore
 from ottla.bench.targets.turn_logs import READER
-from ottla.bench.targets.wire import TIER_VERSIONS, RequestFailed, WireClient
+from ottla.bench.targets.wire import TIER_VERSIONS, RequestFailed
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.create_topics import (
@@ -32,21 +29,10 @@ from ottla.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from ottla.protocol.messages.delete_records import (
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsResponse,
-    DeleteRecordsTopic,
-)
-from ottla.protocol.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopic,
-)
 from ottla.protocol.special_timestamps import EARLIEST_LOCAL, LATEST_TIERED
 
-LEADER: Final = 1
+#: The broker that has every topic of a benchmark.
+_LEADER: Final = 1
 #: The properties by which everything periodic is frequent, so that a load does not wait for it; equal on both
 #: sides.
 TIER_PROPERTIES: Final[Mapping[str, str]] = {
@@ -62,7 +48,6 @@ TIERED: Final[Mapping[str, str]] = {"remote.storage.enable": "true", "local.rete
 _POLL_S: Final = 0.005
 _PATIENCE_S: Final = 300
 _TIMEOUT_MS: Final = 60_000
-_VERSIONS: Final = {**TIER_VERSIONS, ApiKey.DELETE_RECORDS: 1}
 
 _topic_numbers = numbers(1)
 
@@ -89,12 +74,12 @@ TIERED_CLUSTERS: Final[dict[str, type[Cluster]]] = {"kafka": TieredKafka, "ottla
 
 
 @contextmanager
-def cluster_on_minio(folder: Path, *, brokers: int) -> Iterator[tuple[OttlaCluster, PlainBucket]]:
-    """Start a cluster of this project that tiers to a MinIO server of its own; yields it with its bucket."""
+def cluster_on_minio(folder: Path) -> Iterator[tuple[OttlaCluster, PlainBucket]]:
+    """Start one broker of this project that tiers to a MinIO server of its own; yields its cluster, and the bucket."""
     with TemporaryDirectory(prefix="minio-", dir=folder) as name:
         store = MinioStore(Path(name))
-        properties = {**TIER_PROPERTIES, **metadata_topic(brokers), **store.properties()}
-        cluster = OttlaCluster(Path(name) / "cluster", properties, brokers=brokers, controllers=1)
+        properties = {**TIER_PROPERTIES, **metadata_topic(1), **store.properties()}
+        cluster = OttlaCluster(Path(name) / "cluster", properties, brokers=1, controllers=1)
         try:
             store.start()
             cluster.start()
@@ -124,121 +109,67 @@ def poll_until(is_so: Callable[[], bool], what: str) -> float:
 
 
 class TieredTopic:
-    """A topic of one partition that broker 1 leads."""
+    """A topic of one partition without followers, on broker 1; `client` is open while the topic is used."""
 
     def __init__(
-        self, cluster: Cluster, load: str, configs: Mapping[str, str], *, followers: Sequence[int] = ()
+        self, client: ClusterClient, cluster: Cluster, load: str, configs: Mapping[str, str]
     ) -> None:
-        """Create the topic, and wait for its replicas."""
+        """Create the topic, and wait until it is served."""
         self.name = f"{load}-{next(_topic_numbers)}"
         self.cluster = cluster
-        self.replicas = [LEADER, *followers]
+        self._client = client
+        self._folder = cluster.data_dir(_LEADER) / f"{self.name}-0"
         topic = CreatableTopic(
             name=self.name,
             num_partitions=-1,
             replication_factor=-1,
-            assignments=[CreatableReplicaAssignment(partition_index=0, broker_ids=self.replicas)],
+            assignments=[CreatableReplicaAssignment(partition_index=0, broker_ids=[_LEADER])],
             configs=[CreatableTopicConfig(name=name, value=value) for name, value in configs.items()],
         )
         request = CreateTopicsRequest(topics=[topic], timeout_ms=_TIMEOUT_MS)
-        with cluster.client() as client:
-            row = client.broker(LEADER).request(ApiKey.CREATE_TOPICS, request, CreateTopicsResponse).topics[0]
-            if row.error_code:
-                raise RequestFailed(f"{self.name}: {ErrorCode(row.error_code).name} {row.error_message}")
-            for node in cluster.brokers:
-                client.wait_for_isr(self.name, partitions=1, size=len(self.replicas), asking=node.node_id)
-            client.wait_until_served(self.name)
-
-    @property
-    def port(self) -> int:
-        """The port of the leader."""
-        return self.cluster.node(LEADER).port
-
-    def delete(self) -> None:
-        """Delete the topic; its copies go later."""
-        with self.cluster.client() as client:
-            client.delete_topic(self.name)
+        row = client.broker(_LEADER).request(ApiKey.CREATE_TOPICS, request, CreateTopicsResponse).topics[0]
+        if row.error_code:
+            raise RequestFailed(f"{self.name}: {ErrorCode(row.error_code).name} {row.error_message}")
+        for node in cluster.brokers:
+            client.wait_for_isr(self.name, partitions=1, size=1, asking=node.node_id)
+        client.wait_until_served(self.name)
 
     def alter(self, configs: Mapping[str, str]) -> None:
         """Set these configurations of the topic. Raises RequestFailed."""
-        with WireClient(self.port) as client:
-            alter_configs(client, TOPIC, self.name, configs)
+        alter_configs(self._client.broker(_LEADER), TOPIC, self.name, configs)
 
-    def delete_records(self, before_offset: int) -> None:
-        """Move the log start offset. Raises RequestFailed."""
-        asked = [DeleteRecordsPartition(partition_index=0, offset=before_offset)]
-        request = DeleteRecordsRequest(
-            topics=[DeleteRecordsTopic(name=self.name, partitions=asked)], timeout_ms=_TIMEOUT_MS
-        )
-        with WireClient(self.port, versions=_VERSIONS) as client:
-            row = (
-                client.request(ApiKey.DELETE_RECORDS, request, DeleteRecordsResponse).topics[0].partitions[0]
-            )
-        if row.error_code:
-            raise RequestFailed(f"{self.name}: {ErrorCode(row.error_code).name}")
-
-    def check(self, client: ClusterClient, count: int) -> None:
+    def check(self, count: int) -> None:
         """Raise LoadFailed unless so many records are committed."""
-        found = client.record_count(self.name)
+        found = self._client.record_count(self.name)
         if found != count:
             raise LoadFailed(f"{self.cluster.name}: {found} of {count} records are in {self.name}")
 
-    # -- tiers -------------------------------------------------------------------------------------
-
-    def segments(self, node_id: int = LEADER) -> list[Path]:
-        """Return the files of the leader's local segments, the active one last; not those that are being deleted."""
-        return sorted((self.cluster.node(node_id).data_dir / f"{self.name}-0").glob("*.log"))
-
-    def active_base_offset(self) -> int:
-        """Return the base offset of the leader's active segment."""
-        return int(self.segments()[-1].stem)
-
-    def local_bytes(self, node_id: int) -> int:
-        """Return the bytes of the batches that a broker has on its disk."""
-        return sum(path.stat().st_size for path in self.segments(node_id))
+    def segments(self) -> list[Path]:
+        """Return the files of the local segments, the active one last; not those that are being deleted."""
+        return sorted(self._folder.glob("*.log"))
 
     def wait_until_copied(self) -> float:
         """Wait until all closed segments are in the remote tier; return the time at which it was so."""
-        last = self.active_base_offset() - 1
+        last = self._active_base_offset() - 1
         return poll_until(lambda: self._offset(LATEST_TIERED) == last, f"the copies of {self.name}")
 
     def wait_until_tail_is_local(self) -> None:
-        """Wait until only the active segment is in the leader's local tier."""
-        start = self.active_base_offset()
+        """Wait until only the active segment is in the local tier, and the files of all others are gone."""
+        start = self._active_base_offset()
         poll_until(lambda: self._offset(EARLIEST_LOCAL) == start, f"local retention of {self.name}")
+        poll_until(lambda: not any(self._folder.glob("*.deleted")), f"removed files of {self.name}")
 
-    def wait_until_files_are_gone(self) -> None:
-        """Wait until the leader has removed the files of local segments that it does not have any more."""
-        folder = self.cluster.node(LEADER).data_dir / f"{self.name}-0"
-        poll_until(lambda: not any(folder.glob("*.deleted")), f"removed files of {self.name}")
+    def _active_base_offset(self) -> int:
+        return int(self.segments()[-1].stem)
 
-    def local_log_start_offset(self, node_id: int) -> int:
-        """Return the local log start offset of the broker that leads. Raises RequestFailed."""
-        return self._offset(EARLIEST_LOCAL, asking=node_id)
-
-    def _offset(self, timestamp: int, *, asking: int = LEADER) -> int:
-        asked = [ListOffsetsPartition(partition_index=0, timestamp=timestamp)]
-        request = ListOffsetsRequest(
-            replica_id=-1,
-            topics=[ListOffsetsTopic(name=self.name, partitions=asked)],
-            timeout_ms=_TIMEOUT_MS,
-        )
-        with WireClient(self.cluster.node(asking).port, versions=_VERSIONS) as client:
-            row = client.request(ApiKey.LIST_OFFSETS, request, ListOffsetsResponse).topics[0].partitions[0]
-        if row.error_code:
-            raise RequestFailed(f"{self.name}: {ErrorCode(row.error_code).name}")
-        return row.offset
-
-
-def configure_brokers(cluster: Cluster, configs: Mapping[str, str]) -> None:
-    """Set these dynamic configurations of all brokers. Raises RequestFailed."""
-    with WireClient(cluster.node(LEADER).port) as client:
-        alter_configs(client, BROKER, "", configs)
+    def _offset(self, timestamp: int) -> int:
+        return self._client.offsets(self.name, timestamp)[0]
 
 
 @contextmanager
 def tiered_topic(cluster: Cluster, load: str, configs: Mapping[str, str]) -> Iterator[TieredTopic]:
-    """Make a topic for one load, deleted behind it."""
-    topic = TieredTopic(cluster, load, configs)
-    yield topic
-    topic.delete()
+    """Make a topic for one load, deleted behind it; its copies go later."""
+    with ClusterClient(cluster.addresses(), versions=TIER_VERSIONS) as client:
+        topic = TieredTopic(client, cluster, load, configs)
+        yield topic
+        client.delete_topic(topic.name)

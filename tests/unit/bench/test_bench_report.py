@@ -322,8 +322,6 @@ REPLICATION_GOALS = {
     "Event loops of all nodes": {"turns above 5 ms": "Ottla ≤ 0"},
 }
 TIERING_GOALS = {
-    "1: 1,000 requests/s of 1 KB": {"p99 with / without": "Ottla ≤ 1.1 times"},
-    "1: 400 requests/s of 64 KB": {"p99 with / without": "Ottla ≤ 1.1 times"},
     "2: a consumer catches up, from a directory": {
         "upload / put": "Ottla ≥ 0.8 times",
         "catch-up": "≥ 1",
@@ -332,12 +330,6 @@ TIERING_GOALS = {
     "2: a consumer catches up, from MinIO": {
         "upload / put": "Ottla ≥ 0.8 times",
         "catch-up / the slower of both": "Ottla ≥ 0.8 times",
-    },
-    "3: a wiped broker rejoins the ISR": {
-        "D tiered": "≤ 1",
-        "D tiered / D/16 tiered": "Ottla ≤ 1.5 times",
-        "D not tiered / D tiered": "Ottla ≥ 100 times",
-        "bytes moved: not tiered / tiered": "Ottla ≥ 100 times",
     },
     "Memory of the largest broker under load": {"resident, page cache aside": "Ottla ≤ 150 MB"},
     "Event loops of all nodes": {"turns above 5 ms": "Ottla ≤ 0"},
