@@ -117,10 +117,14 @@ async def _find_locally(
                 if named[topic.name, asked.partition_index] > 1:
                     raise InvalidRequest(f"{topic.name}-{asked.partition_index} is named more than once")
                 row = _row(topic.name, asked, request, context.version, broker)
-                if (look_up := _remote_look_up(row, broker)) is not None:
+                look_up, found = _remote_look_up(row, broker), None
+                if look_up is None and is_searched(row.timestamp):
+                    found = await _find(row, broker, deadline_s)
+                    # Local retention may have removed segments before the thread had read them.
+                    look_up = _remote_look_up(row, broker)
+                if look_up is not None:
                     pending.append((response, row, look_up))
                 else:
-                    found = await _find(row, broker, deadline_s) if is_searched(row.timestamp) else None
                     _fill(response, row, found)
             except KafkaError as error:
                 response.error_code = _code(error, context.version)

@@ -286,17 +286,22 @@ class RemoteLogReader:
         stretches: list[_Stretch] = []
         reached = offsets.log_start_offset
         count = 0
-        while reached < offsets.local_log_start_offset:
-            reached = max(reached, offsets.log_start_offset)
-            found = self._copy_in_walk(partition, reached)
-            if found is None:
+        while True:
+            while reached < offsets.local_log_start_offset:
+                reached = max(reached, offsets.log_start_offset)
+                found = self._copy_in_walk(partition, reached)
+                if found is None:
+                    break
+                stretches.append(_Stretch(reached, found))
+                reached = found.end_offset
+                count += 1
+                if not count % _COPIES_IN_TURN:
+                    await sleep(0)
+            reached = max(reached, offsets.local_log_start_offset)
+            local = await self._search_locally(partition, None, is_cancelled=is_cancelled)
+            # Else local retention has removed segments, perhaps before the thread had read them.
+            if is_cancelled() or offsets.local_log_start_offset <= reached:
                 break
-            stretches.append(_Stretch(reached, found))
-            reached = found.end_offset
-            count += 1
-            if not count % _COPIES_IN_TURN:
-                await sleep(0)
-        local = await self._search_locally(partition, None, is_cancelled=is_cancelled)
         latest = local
         for start, found in sorted(
             stretches, key=lambda each: each.found.copy.max_timestamp_ms, reverse=True

@@ -106,6 +106,8 @@ class Bounds:
         if (
             bound in (Bound.LOCAL_START, Bound.REMOTE_END, Bound.PENDING_UPLOAD)
             and record is not None
+            # A newer leader's record is none of this one's log, which may be empty there.
+            and record.leader_epoch <= epoch
             and row.leader_epoch not in (-1, record.leader_epoch)
         ):
             raise Violated(f"BoundsAreInOrder: committed there is {record}: {where}")

@@ -72,6 +72,8 @@ class Consumer(Client):
         #: The leader epoch of the batch before the position; -1: none was read.
         #: The batch may be empty, in a compacted topic.
         self._last_epoch = -1
+        #: Where the log began when it was last asked for, instead of a batch before the position; None: never.
+        self._reset_to: int | None = None
         self.view: list[Read] = []
         #: The leader epoch in which its position was last validated.
         self.agreed_epoch = -1
@@ -169,6 +171,7 @@ class Consumer(Client):
         if not is_trimmed:
             self.view.clear()
         self.position, self._last_epoch = row.offset, row.leader_epoch
+        self._reset_to = row.offset
 
     def _read(self, row: Any, source: int) -> None:
         read = []
@@ -228,7 +231,9 @@ class Consumer(Client):
 
     def _cut(self, epoch: int, end_offset: int) -> None:
         """Beyond `end_offset` the leader's log has nothing of ours, nor has it newer epochs than this one before."""
-        if self.topic not in self._history.unclean:
+        # A leader epoch in which nothing was written may have been that of the log's beginning.
+        is_read = end_offset < self.position or self.position != self._reset_to
+        if is_read and self.topic not in self._history.unclean:
             self._history.errors.append(
                 f"{self.name}: {self.position} is cut off: {epoch} ends at {end_offset}"
             )

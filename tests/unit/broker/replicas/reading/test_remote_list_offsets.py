@@ -14,6 +14,7 @@ from ottla.remote.reading.settings import RemoteReadSettings
 from ottla.runtime import Pool
 from tests.harness.bombs import MANY, understated_batch
 from tests.harness.faulty_store import Fault, refuse
+from tests.harness.tiered_log import remove_local_segments
 
 EARLIEST, LATEST, MAX, LOCAL, TIERED_END, PENDING = -2, -1, -3, -4, -5, -6
 NOTHING = (-1, -1, -1)
@@ -72,6 +73,27 @@ def test_the_largest_timestamp_may_be_in_the_remote_tier(simulation, tiered):
     """Kafka 4.3.1 returns that of the local segments."""
     tiered.fill(4, local_from=3, timestamps=(10, 40, 20, 30))
     assert list_offsets(simulation, tiered, (0, MAX, -1)) == [(ErrorCode.none, 40, 1, 0)]
+
+
+# KIP-405, KIP-734
+@pytest.mark.parametrize("local_from", [0, 1])
+@pytest.mark.parametrize(("timestamp", "answer"), [(20, (40, 2, 0)), (MAX, (40, 2, 0)), (35, (40, 2, 0))])
+def test_local_retention_takes_segments_during_a_search(simulation, tiered, local_from, timestamp, answer):
+    """Segments with copies leave the local log before the thread reads them: their copies are searched."""
+    tiered.fill(5, local_from=local_from, timestamps=(5, 10, 40, 20, 30))
+    tiered.runtime.pools[Pool.LOOK_UPS].blocking_s = lambda: 5  # before it, and after it
+    rows = [ListOffsetsPartition(partition_index=0, timestamp=timestamp)]
+    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=rows)])
+
+    async def main():
+        waiting = tiered.runtime.create_task(tiered.call(k02_list_offsets, request, 11), name="a request")
+        await asyncio.sleep(2)
+        assert not waiting.done()
+        remove_local_segments(tiered.partition().log, 4)
+        (row,) = (await waiting).topics[0].partitions
+        return (row.timestamp, row.offset, row.leader_epoch)
+
+    assert simulation.run(main()) == answer
 
 
 # KIP-1005, KIP-1023
