@@ -1,10 +1,10 @@
-"""Metrics, and the sampling of quotas.
+"""Metrics, the samples by which quotas are measured, and the subscriptions of client metrics (KIP-714).
 
 Names, types, defaults and bounds are Kafka 4.3.1's, except for `metrics.listeners`, which Kafka does not have: its
 metrics are read by JMX.
 """
 
-from ottla.config.config_def import ConfigKey
+from ottla.config.config_def import ConfigKey, unread
 from ottla.config.config_values import Distinct, HttpAddresses
 from ottla.config.definitions.features import CLIENT_METRICS, CLIENT_QUOTAS, CONTROLLER_QUOTAS, METRICS
 from ottla.config.definitions.shorthand import (
@@ -15,6 +15,7 @@ from ottla.config.definitions.shorthand import (
     LIST,
     LONG,
     LOW,
+    MEDIUM,
     STRING,
 )
 
@@ -82,3 +83,16 @@ KEYS = (
               LOW,
               unread=CLIENT_QUOTAS._replace(is_refused=True)),
 )  # fmt: skip
+
+#: The configurations of one subscription: the resource type CLIENT_METRICS.
+SUBSCRIPTION_KEYS = unread(CLIENT_METRICS, (
+    ConfigKey("metrics", LIST, (),
+              "Prefixes of the metrics that clients are to send (KIP-714); * is all of them.",
+              MEDIUM, check=Distinct()),
+    ConfigKey("interval.ms", INT, 300_000,
+              "Interval between two pushes of metrics by clients, in milliseconds.",
+              MEDIUM),
+    ConfigKey("match", LIST, (),
+              "Which clients the subscription is for, as selector=pattern entries.",
+              MEDIUM, check=Distinct()),
+))  # fmt: skip

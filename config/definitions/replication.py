@@ -1,4 +1,4 @@
-"""Followers, leaders and elections.
+"""Followers, leaders and elections, and the throttles of replication.
 
 Names, types, defaults and bounds are Kafka 4.3.1's; those of `leader.election.*` are the draft KIP-1303's.
 """
@@ -13,6 +13,7 @@ from ottla.config.definitions.shorthand import (
     HIGH,
     INT,
     LONG,
+    MAX_LONG,
     MEDIUM,
     STRING,
 )
@@ -105,4 +106,17 @@ KEYS = (
               "Size of a replica's local log from which elections prefer it, for tiered topics that do not set it; "
               "-1 is off (draft KIP-1303).",
               MEDIUM, check=Between(-1), update_mode=CLUSTER_WIDE),
+)  # fmt: skip
+
+#: Keys that exist only dynamically: a properties file cannot set them.
+DYNAMIC_KEYS = (
+    ConfigKey("leader.replication.throttled.rate", LONG, MAX_LONG,
+              "Maximum bytes per second that leaders on this broker send to throttled followers (KIP-73).",
+              MEDIUM, check=AT_LEAST_0, update_mode=CLUSTER_WIDE),
+    ConfigKey("follower.replication.throttled.rate", LONG, MAX_LONG,
+              "Maximum bytes per second that followers on this broker fetch for throttled replicas (KIP-73).",
+              MEDIUM, check=AT_LEAST_0, update_mode=CLUSTER_WIDE),
+    ConfigKey("replica.alter.log.dirs.io.max.bytes.per.second", LONG, MAX_LONG,
+              "Maximum bytes per second that moves between log directories of this broker copy (KIP-113).",
+              MEDIUM, check=AT_LEAST_0, update_mode=CLUSTER_WIDE),
 )  # fmt: skip

@@ -1,10 +1,11 @@
-"""The node as a whole.
+"""The server: its threads, requests, listeners, connections and sockets, and the defaults of record batches.
 
 Names, types, defaults and bounds are Kafka 4.3.1's.
 """
 
 from ottla.config.config_def import ConfigKey, NoMeaning, NotServed
 from ottla.config.config_values import Between, Distinct, GzipLevel, NotNull, OneOf
+from ottla.config.definitions.features import SASL
 from ottla.config.definitions.shorthand import (
     AT_LEAST_0,
     AT_LEAST_1,
@@ -15,13 +16,15 @@ from ottla.config.definitions.shorthand import (
     LIST,
     LONG,
     LOW,
+    MAX_INT,
     MEDIUM,
+    PER_BROKER,
     STRING,
 )
 from ottla.config.topic_configs import COMPRESSION_TYPES
 from ottla.protocol.records.record import MAX_RECORD_BYTES
 
-KEYS = (
+_SERVER = (
     ConfigKey("broker.id", INT, -1, "Former name of node.id; if both are given they must agree.", HIGH),
     ConfigKey("message.max.bytes", INT, 1_048_588,
               "Size of the largest record batch accepted, for topics that do not set it.",
@@ -100,3 +103,59 @@ KEYS = (
               HIGH, is_internal=True,
               unread=NoMeaning("no feature level under development is implemented")),
 )  # fmt: skip
+
+_NETWORK = (
+    ConfigKey("listeners", LIST, ("PLAINTEXT://:9092",),
+              "Where this node listens, as NAME://host:port; an empty host is every interface.",
+              HIGH, check=Distinct(may_be_empty=False), update_mode=PER_BROKER),
+    ConfigKey("advertised.listeners", LIST, None,
+              "The addresses that clients and brokers connect to; the listeners themselves if unset.",
+              HIGH, check=Distinct(may_be_empty=False, may_be_null=True)),
+    ConfigKey("listener.security.protocol.map", STRING,
+              "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
+              "Security protocol of each listener name, as NAME:PROTOCOL.",
+              LOW, update_mode=PER_BROKER),
+    ConfigKey("socket.send.buffer.bytes", INT, 102_400,
+              "Send buffer of server sockets; -1 leaves it to the operating system.",
+              HIGH),
+    ConfigKey("socket.receive.buffer.bytes", INT, 102_400,
+              "Receive buffer of server sockets; -1 leaves it to the operating system.",
+              HIGH),
+    ConfigKey("socket.request.max.bytes", INT, 104_857_600,
+              "Size of the largest request accepted on a connection.",
+              HIGH, check=AT_LEAST_1),
+    ConfigKey("socket.listen.backlog.size", INT, 50,
+              "Connections that may wait to be accepted.",
+              MEDIUM, check=AT_LEAST_1),
+    ConfigKey("max.connections.per.ip", INT, MAX_INT,
+              "Connections accepted from one address.",
+              MEDIUM, check=AT_LEAST_0, update_mode=CLUSTER_WIDE),
+    ConfigKey("max.connections.per.ip.overrides", STRING, "",
+              "Other limits for certain addresses, as host:count.",
+              MEDIUM, update_mode=CLUSTER_WIDE),
+    ConfigKey("max.connections", INT, MAX_INT,
+              "Connections accepted by this broker, or by one listener if set with its prefix.",
+              MEDIUM, check=AT_LEAST_0, update_mode=CLUSTER_WIDE),
+    ConfigKey("max.connection.creation.rate", INT, MAX_INT,
+              "New connections accepted in a second.",
+              MEDIUM, check=AT_LEAST_0, update_mode=CLUSTER_WIDE),
+    ConfigKey("connections.max.idle.ms", LONG, 600_000,
+              "Time without a request after which a connection is closed.",
+              MEDIUM),
+    ConfigKey("connection.failed.authentication.delay.ms", INT, 100,
+              "Pause before a connection that failed to authenticate is closed.",
+              LOW, check=AT_LEAST_0,
+              unread=SASL),
+    ConfigKey("queued.max.requests", INT, 500,
+              "Requests that may wait before reading stops.",
+              HIGH, check=AT_LEAST_1),
+    ConfigKey("queued.max.request.bytes", LONG, -1,
+              "Bytes of waiting requests before reading stops; -1 is no limit.",
+              MEDIUM),
+    ConfigKey("num.network.threads", INT, 3,
+              "Network threads in Kafka; accepted here, where one event loop does their work.",
+              HIGH, check=AT_LEAST_1, update_mode=CLUSTER_WIDE,
+              unread=NoMeaning("one event loop serves all connections")),
+)  # fmt: skip
+
+KEYS = _SERVER + _NETWORK

@@ -14,11 +14,14 @@ from ottla.config.definitions import (
     DYNAMIC_BROKER_CONFIGS,
     GROUP_CONFIGS,
 )
-from ottla.config.definitions import __dict__ as themes
+from ottla.config.definitions import __dict__ as subjects
 from ottla.config.log_config import SERVER_SYNONYMS, TOPIC_CONFIGS
 
 ALL = [*BROKER_CONFIGS.values(), *DYNAMIC_BROKER_CONFIGS.values(), *GROUP_CONFIGS.values(),
        *CLIENT_METRICS_CONFIGS.values(), *TOPIC_CONFIGS.values()]  # fmt: skip
+
+#: The tables that a file of config/definitions may have.
+TABLES = ("KEYS", "DYNAMIC_KEYS", "GROUP_KEYS", "SUBSCRIPTION_KEYS")
 
 
 # KIP-932
@@ -34,8 +37,10 @@ def test_none_is_missing(definition, count):
 
 
 def test_no_key_is_defined_twice():
-    names = Counter(key.name for module in themes.values() for key in getattr(module, "KEYS", ()))
+    tables = [getattr(module, table, ()) for module in subjects.values() for table in TABLES]
+    names = Counter(key.name for table in tables for key in table)
     assert [name for name, count in names.items() if count > 1] == []
+    assert set(names) == {*BROKER_CONFIGS, *DYNAMIC_BROKER_CONFIGS, *GROUP_CONFIGS, *CLIENT_METRICS_CONFIGS}
 
 
 @pytest.mark.parametrize("key", ALL, ids=lambda key: key.name)

@@ -1,10 +1,12 @@
-"""Logs on disk: segments, retention, flushing, compaction.
+"""Logs on the disk (segments, retention, flushing, compaction), and their copies in the remote tier (KIP-405).
 
-Names, types, defaults and bounds are Kafka 4.3.1's.
+Names, types, defaults and bounds are Kafka 4.3.1's, except for `remote.log.storage.manager.process.enable` and
+`remote.log.manager.transfer.deadline.ms`, which Kafka does not have. `broker/tiering/settings.py` reads the tier's;
+the managers' own settings, with the prefixes rsm.config. and rlmm.config., are read by the managers.
 """
 
 from ottla.config.config_def import ConfigKey, NoMeaning, NotServed
-from ottla.config.config_values import Between, Distinct, OneOf
+from ottla.config.config_values import Between, Distinct, NonEmpty, OneOf
 from ottla.config.definitions.shorthand import (
     AT_LEAST_0,
     AT_LEAST_1,
@@ -25,7 +27,7 @@ from ottla.config.definitions.shorthand import (
 )
 from ottla.config.topic_configs import TIMESTAMP_TYPES
 
-KEYS = (
+_LOGS = (
     ConfigKey("num.partitions", INT, 1,
               "Partitions of topics that are created without saying how many.",
               MEDIUM, check=AT_LEAST_1),
@@ -173,3 +175,113 @@ KEYS = (
               "Age at which a record makes its log due for compaction, for topics that do not set it.",
               MEDIUM, check=AT_LEAST_1, update_mode=CLUSTER_WIDE),
 )  # fmt: skip
+
+_REMOTE_TIER = (
+    ConfigKey("remote.log.storage.system.enable", BOOLEAN, False,
+              "Whether this broker offers tiered storage (KIP-405) at all.",
+              MEDIUM),
+    ConfigKey("remote.log.storage.manager.impl.prefix", STRING, "rsm.config.",
+              "Prefix of the properties that are passed to the remote storage manager.",
+              MEDIUM, check=NonEmpty()),
+    ConfigKey("remote.log.metadata.manager.impl.prefix", STRING, "rlmm.config.",
+              "Prefix of the properties that are passed to the remote log metadata manager.",
+              MEDIUM, check=NonEmpty()),
+    ConfigKey("remote.log.storage.manager.class.name", STRING, None,
+              "Which remote storage manager keeps the segments of the remote tier.",
+              MEDIUM, check=NonEmpty()),
+    ConfigKey("remote.log.storage.manager.class.path", STRING, None,
+              "Where the remote storage manager's code is found, if not on the default path.",
+              MEDIUM),
+    ConfigKey("remote.log.storage.manager.process.enable", BOOLEAN, True,
+              "Whether segments are copied and deleted by a process of their own, which disturbs clients less than a "
+              "thread (remote/transfers/worker_store.py); it needs the memory of one more interpreter and of the "
+              "store's client.",
+              LOW),
+    ConfigKey("remote.log.metadata.manager.class.name", STRING,
+              "org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager",
+              "Which manager keeps the metadata of remote segments.",
+              MEDIUM, check=NonEmpty()),
+    ConfigKey("remote.log.metadata.manager.class.path", STRING, None,
+              "Where the remote log metadata manager's code is found, if not on the default path.",
+              MEDIUM),
+    ConfigKey("remote.log.metadata.manager.listener.name", STRING, None,
+              "Listener over which the remote log metadata manager's own clients reach the brokers.",
+              MEDIUM, check=NonEmpty()),
+    ConfigKey("remote.log.metadata.custom.metadata.max.bytes", INT, 128,
+              "Maximum bytes of custom metadata that a remote storage manager may add to a segment's metadata.",
+              LOW, check=AT_LEAST_0),
+    ConfigKey("remote.log.index.file.cache.total.size.bytes", LONG, 1_073_741_824,
+              "Disk space for indexes fetched from the remote tier.",
+              LOW, check=AT_LEAST_1, update_mode=CLUSTER_WIDE),
+    ConfigKey("remote.log.index.file.cache.ttl.ms", LONG, 900_000,
+              "Time after its last use at which a cached remote index may be removed.",
+              LOW, check=Between(-1), is_internal=True),
+    ConfigKey("remote.log.manager.thread.pool.size", INT, 2,
+              "Former name of the follower pool's size, which applies if that is not set.",
+              MEDIUM, check=AT_LEAST_1),
+    ConfigKey("remote.log.manager.copier.thread.pool.size", INT, 10,
+              "Tasks that copy segments to the remote tier at the same time.",
+              MEDIUM, check=AT_LEAST_1, update_mode=CLUSTER_WIDE),
+    ConfigKey("remote.log.manager.expiration.thread.pool.size", INT, 10,
+              "Tasks that delete expired remote segments at the same time.",
+              MEDIUM, check=AT_LEAST_1, update_mode=CLUSTER_WIDE),
+    ConfigKey("remote.log.manager.follower.thread.pool.size", INT, 2,
+              "Follower tasks, which learn what the remote tier has of a partition, that run at the same time.",
+              MEDIUM, check=AT_LEAST_1, update_mode=CLUSTER_WIDE),
+    ConfigKey("remote.log.manager.task.interval.ms", LONG, 30000,
+              "Interval of the tasks that copy segments to the remote tier and delete expired ones.",
+              LOW, check=AT_LEAST_1),
+    ConfigKey("remote.log.manager.task.retry.backoff.ms", LONG, 500,
+              "First pause after a failed tiering task.",
+              LOW, check=AT_LEAST_1, is_internal=True),
+    ConfigKey("remote.log.manager.task.retry.backoff.max.ms", LONG, 30000,
+              "Maximum pause after repeated failures of a tiering task.",
+              LOW, check=AT_LEAST_1, is_internal=True),
+    ConfigKey("remote.log.manager.task.retry.jitter", DOUBLE, 0.2,
+              "Share of a retry's pause that is random.",
+              LOW, check=Between(0, 0.5), is_internal=True),
+    ConfigKey("remote.log.manager.transfer.deadline.ms", LONG, 1_800_000,
+              "Maximum time of a copy or deletion of a segment in the remote tier, without its waits for the quota; "
+              "one that takes longer is abandoned, and made again.",
+              LOW, check=AT_LEAST_1),
+    ConfigKey("remote.log.reader.threads", INT, 10,
+              "Reads from the remote tier that run at the same time.",
+              MEDIUM, check=AT_LEAST_1, update_mode=CLUSTER_WIDE),
+    ConfigKey("remote.log.reader.max.pending.tasks", INT, 100,
+              "Reads from the remote tier that may wait; more are refused.",
+              MEDIUM, check=AT_LEAST_1),
+    ConfigKey("log.local.retention.ms", LONG, -2,
+              "Age at which tiered segments lose their local copy, for topics that do not set it; -2 follows "
+              "log.retention.ms.",
+              MEDIUM, check=Between(-2), update_mode=CLUSTER_WIDE),
+    ConfigKey("log.local.retention.bytes", LONG, -2,
+              "Local size beyond which tiered segments lose their local copy, for topics that do not set it; "
+              "-2 follows log.retention.bytes.",
+              MEDIUM, check=Between(-2), update_mode=CLUSTER_WIDE),
+    ConfigKey("remote.log.manager.copy.max.bytes.per.second", LONG, MAX_LONG,
+              "Maximum bytes per second that this broker copies to the remote tier.",
+              MEDIUM, check=AT_LEAST_1, update_mode=CLUSTER_WIDE),
+    ConfigKey("remote.log.manager.copy.quota.window.num", INT, 11,
+              "Samples kept to measure the rate of copying to the remote tier.",
+              MEDIUM, check=AT_LEAST_1),
+    ConfigKey("remote.log.manager.copy.quota.window.size.seconds", INT, 1,
+              "Length of one sample of the rate of copying to the remote tier.",
+              MEDIUM, check=AT_LEAST_1),
+    ConfigKey("remote.log.manager.fetch.max.bytes.per.second", LONG, MAX_LONG,
+              "Maximum bytes per second that this broker reads from the remote tier.",
+              MEDIUM, check=AT_LEAST_1, update_mode=CLUSTER_WIDE),
+    ConfigKey("remote.log.manager.fetch.quota.window.num", INT, 11,
+              "Samples kept to measure the rate of reading from the remote tier.",
+              MEDIUM, check=AT_LEAST_1),
+    ConfigKey("remote.log.manager.fetch.quota.window.size.seconds", INT, 1,
+              "Length of one sample of the rate of reading from the remote tier.",
+              MEDIUM, check=AT_LEAST_1),
+    ConfigKey("remote.fetch.max.wait.ms", INT, 500,
+              "Maximum time a fetch waits for the remote tier before it is answered without those records.",
+              MEDIUM, check=AT_LEAST_1, update_mode=CLUSTER_WIDE),
+    ConfigKey("remote.list.offsets.request.timeout.ms", LONG, 30000,
+              "Maximum time a search by timestamp may take when it needs the remote tier.",
+              MEDIUM, check=AT_LEAST_1, update_mode=CLUSTER_WIDE),
+)  # fmt: skip
+
+KEYS = _LOGS + _REMOTE_TIER
