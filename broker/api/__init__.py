@@ -92,7 +92,7 @@ class Api:
     refuse: Callable[[Any, KafkaError], Any] | None = None
     #: Returns the state, beside the request and its listener, that determines the response; None if the
     #: response depends on more, or the handler has effects. Responses that did not wait are cached while the
-    #: state is equal (`ottla.broker.api.response_cache`).
+    #: state is equal (`ottla.broker.api.dispatch.ResponseCache`).
     depends_on: Callable[[BrokerServices], object] | None = None
     #: Whether a response that is awaited may be long, so that it is encoded in turns of the loop: its handler returns
     #: only short ones at once (`ottla.broker.api.long_answers`).

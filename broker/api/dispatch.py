@@ -3,19 +3,24 @@
 Nothing here waits, except a first request for the import of its API, if that is long. The response of a
 handler that does not wait is encoded at once; a handler that must wait returns an awaitable, and the
 connection awaits it before it handles its next request. A long response is encoded in turns of the loop.
-Source: KafkaApis.handle and RequestChannel of Kafka 4.3.1.
+
+    frame --begins with the head of the request before (`RequestHead`)--> `Repeated.handle`
+          --else--> header --the API has `handle_raw`-----------------> it decodes and encodes
+                           --the same request, of an equal state------> the cached response (`ResponseCache`)
+                           --else-------------------------------------> decode -> handle -> encode
+
+Source: KafkaApis.handle and RequestChannel of Kafka 4.3.1, which has neither heads nor cached responses.
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable
-from typing import Any, Final, cast
+from struct import Struct
+from typing import Any, Final, NamedTuple, cast
 
-from ottla.broker.api import Api, api, import_steps, is_import_long, modules
+from ottla.broker.api import Api, Repeated, api, import_steps, is_import_long, modules
 from ottla.broker.api.k18_api_versions import unsupported_version
 from ottla.broker.api.long_answers import at_once_or_in_turns
-from ottla.broker.api.request_head import RequestHead, request_head
-from ottla.broker.api.response_cache import MAX_REQUEST_BYTES, RequestKey, ResponseCache
 from ottla.broker.network import Buffers, Connection, Reply, ReplyInTurns, ReplyOfReads
 from ottla.broker.request_context import RequestContext
 from ottla.broker.request_stats import RequestCounter, RequestStats
@@ -37,6 +42,128 @@ logger = logging.getLogger(__name__)
 
 #: A longer body may have more elements than are decoded in a millisecond: it is decoded in turns of the loop.
 LONG_BODY_BYTES: Final = 8 * 1024
+
+
+MAX_CACHED_RESPONSES: Final = 64
+MAX_CACHED_REQUEST_BYTES: Final = 1024
+MAX_CACHED_RESPONSE_BYTES: Final = 16 * 1024
+
+
+#: Heads that are larger are not kept: a client id may have 32,767 bytes, and a broker has many connections.
+MAX_HEAD_BYTES: Final = 512
+
+#: The beginning of each request: API key and version, and the correlation id.
+_BEFORE: Final = ">ii"
+_BEFORE_BYTES: Final = 8
+
+
+class RequestHead:
+    """The first bytes of a connection's last request, and how a request that begins with the same ones is handled.
+
+        api key, version | correlation id | client id, tagged fields, the body's beginning | the rest of the body
+        the same         | of the request | the same                                       | `Repeated.handle`
+
+    A producer sends its requests with the same client id, acks and timeout: they differ in the correlation id and in
+    what follows the head. A connection has one head, of at most `MAX_HEAD_BYTES`: it is made of a request that was
+    parsed and handled (`Api.repeated`), is kept in the connection's `session`, and is replaced by that of the next
+    request that has to be parsed, or ends with the connection: then it is closed.
+
+    Invalidation: it says what bytes mean, nothing else, so that no event can make it wrong. What `handle` knows
+    besides is its own to keep right (`ottla.broker.replicas.reading.implicit_fetch_sessions`).
+    """
+
+    __slots__ = (
+        "_first",
+        "_rest",
+        "_size",
+        "_unpack",
+        "body_at",
+        "client_id",
+        "close",
+        "counter",
+        "handle",
+        "key",
+        "version",
+    )
+
+    def __init__(
+        self,
+        frame: memoryview,
+        header: RequestHeader,
+        body_at: int,
+        repeated: Repeated,
+        counter: RequestCounter,
+    ) -> None:
+        """Make the head of a frame whose body begins at `body_at`; `counter` counts such requests."""
+        self.key, self.version, _, self.client_id = header
+        self.body_at = body_at
+        self.counter = counter
+        self.handle, self.close = repeated.handle, repeated.close
+        self._size = size = body_at + repeated.size_bytes
+        self._unpack = Struct(f"{_BEFORE}{size - _BEFORE_BYTES}s").unpack_from
+        self._first, _, self._rest = self._unpack(frame)
+
+    def correlation_id(self, frame: memoryview) -> int | None:
+        """The correlation id of a frame that begins with this head; None for any other one. Cost: 0.2 us."""
+        if len(frame) < self._size:
+            return None
+        first, correlation_id, rest = self._unpack(frame)
+        return correlation_id if rest == self._rest and first == self._first else None
+
+
+def request_head(
+    served: Api, frame: memoryview, header: RequestHeader, body_at: int, counter: RequestCounter
+) -> RequestHead | None:
+    """Return the head of a request that was handled; None if the next one has to be parsed, too."""
+    assert served.repeated is not None, served.key
+    repeated = served.repeated(header.api_version, frame[body_at:])
+    if repeated is None or body_at + repeated.size_bytes > MAX_HEAD_BYTES:
+        return None
+    return RequestHead(frame, header, body_at, repeated, counter)
+
+
+class RequestKey(NamedTuple):
+    """A request without its header's correlation id and client id, on which no response depends."""
+
+    key: int
+    version: int
+    listener_name: str
+    body: bytes
+
+
+class ResponseCache:
+    """The encoded responses that one broker has cached, each with the state of which it was made.
+
+    Every client asks Metadata when it connects and every five minutes: equal requests, a thousand at a time after a
+    restart, about metadata that has not changed in between. A cached response about one topic takes the broker 17 us
+    less (`time.thread_time`), about more topics more. ApiVersions is not cached: that is 11 us once in a connection,
+    and clients' names and versions would push out the others.
+
+    Invalidation: none to forget. An API says what its responses depend on beside the request and its listener
+    (`Api.depends_on`); a response is used while that is equal. No client's identity is part of it: once responses
+    depend on the client's rights, so must this.
+
+    Bounds: `MAX_CACHED_RESPONSES` of at most `MAX_CACHED_REQUEST_BYTES` and `MAX_CACHED_RESPONSE_BYTES`, the oldest is
+    dropped; only responses that did not wait.
+    """
+
+    def __init__(self) -> None:
+        self._responses: dict[RequestKey, tuple[object, bytes]] = {}
+
+    def get(self, request: RequestKey, state: object) -> bytes | None:
+        """The encoded response, without its header, if it was made of an equal state."""
+        cached = self._responses.get(request)
+        return cached[1] if cached is not None and cached[0] == state else None
+
+    def put(self, request: RequestKey, state: object, encoded: bytes) -> None:
+        """Cache a response, in place of that of an earlier state."""
+        if len(encoded) > MAX_CACHED_RESPONSE_BYTES:
+            return
+        responses = self._responses
+        responses.pop(request, None)
+        if len(responses) >= MAX_CACHED_RESPONSES:
+            del responses[next(iter(responses))]
+        responses[request] = state, encoded
 
 
 class Dispatcher:
@@ -122,7 +249,7 @@ class Dispatcher:
         assert served.handle is not None
         key, version = header.api_key, header.api_version
         cache_key, state = None, None
-        if served.depends_on is not None and len(body) <= MAX_REQUEST_BYTES:
+        if served.depends_on is not None and len(body) <= MAX_CACHED_REQUEST_BYTES:
             cache_key = RequestKey(key, version, context.listener_name, bytes(body))
             state = served.depends_on(self._broker)
             if (encoded := self._response_cache.get(cache_key, state)) is not None:

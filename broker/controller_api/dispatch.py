@@ -17,7 +17,7 @@ from ottla.broker.api import k20_delete_topics
 from ottla.broker.api.dispatch import LONG_BODY_BYTES
 from ottla.broker.api.k18_api_versions import unsupported_version
 from ottla.broker.api.long_answers import at_once_or_in_turns
-from ottla.broker.controller_api import api_versions, configs, describe_cluster
+from ottla.broker.controller_api import handlers
 from ottla.broker.controller_api.services import QUORUM_REQUESTS, ControllerServices
 from ottla.broker.membership.envelope import has_not_controller_error, unwrap_request, wrap_response
 from ottla.broker.network import Buffers, Connection, Reply, ReplyInTurns
@@ -42,14 +42,14 @@ logger = logging.getLogger(__name__)
 
 #: The APIs that are handled at once, from this node's own state.
 _LOCAL: Final[Mapping[int, Callable[[Any, RequestContext, ControllerServices], Any]]] = {
-    ApiKey.API_VERSIONS: api_versions.handle,
-    ApiKey.DESCRIBE_CLUSTER: describe_cluster.handle,
+    ApiKey.API_VERSIONS: handlers.api_versions,
+    ApiKey.DESCRIBE_CLUSTER: handlers.describe_cluster,
 }
 #: The APIs whose requests are checked here before the controller decides, or are handled here by a coroutine.
 _CONFIG_HANDLERS: Final[Mapping[int, Callable[[Any, RequestContext, ControllerServices], Awaitable[Any]]]] = {
-    ApiKey.DESCRIBE_CONFIGS: configs.describe,
-    ApiKey.ALTER_CONFIGS: configs.replace,
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: configs.alter_incrementally,
+    ApiKey.DESCRIBE_CONFIGS: handlers.describe_configs,
+    ApiKey.ALTER_CONFIGS: handlers.replace_configs,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: handlers.alter_configs_incrementally,
 }
 #: APIs whose responses contain records, which are not copied into one buffer with the rest.
 _WITH_RECORDS: Final = frozenset({ApiKey.FETCH, ApiKey.FETCH_SNAPSHOT})
@@ -62,7 +62,7 @@ class ControllerDispatcher:
 
     def __init__(self, services: ControllerServices, stats: RequestStats | None = None) -> None:
         self._services = services
-        keys = api_versions.served_keys(services)
+        keys = handlers.served_keys(services)
         self._served = {key: KAFKA_VERSIONS[ApiKey(key)] for key in keys}
         stats = stats or RequestStats()
         stats.serve(self._served, is_broker=False)

@@ -20,11 +20,10 @@ from ottla.broker.groups.coordinator_runtime import CoordinatorRuntime
 from ottla.broker.groups.delayed_join import DelayedGroupResponse
 from ottla.broker.groups.errors import client_error_code
 from ottla.broker.groups.group_metadata import new_group_value
-from ottla.broker.groups.joining import Joiner, join
-from ottla.broker.groups.leaving import leave
+from ottla.broker.groups.joining import Joiner, join, leave
 from ottla.broker.groups.offset_manager import Topics
-from ottla.broker.groups.partitioner import partition_for
 from ottla.broker.groups.sessions import heartbeat
+from ottla.broker.groups.shard import partition_for
 from ottla.broker.groups.shard_runtime import ShardRuntime
 from ottla.broker.groups.syncing import sync
 from ottla.protocol.errors import (

@@ -7,7 +7,7 @@ from asyncio import Future
 from typing import Protocol
 
 from ottla.broker.groups.loader import ReplicaLog
-from ottla.broker.replicas.leadership_listener import LeadershipListener
+from ottla.broker.replicas.role_listeners import LeadershipListener
 from ottla.protocol.types import TopicPartition
 
 

@@ -10,13 +10,13 @@ ids), KIP-389 (group.max.size).
 """
 
 from collections import Counter
+from struct import Struct
 from typing import Final
 
 from ottla.broker.groups.actions import Action, AnswerJoin, AnswerSync
 from ottla.broker.groups.config import GroupConfig
 from ottla.broker.groups.group_state import ALLOWED_FROM, GroupState
 from ottla.broker.groups.member import Member, Protocols
-from ottla.broker.groups.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from ottla.protocol.errors import (
     CoordinatorNotAvailable,
     ErrorCode,
@@ -32,6 +32,40 @@ from ottla.protocol.messages.sync_group import SyncGroupResponse
 
 #: The largest generation: a 32-bit integer in all messages.
 _LAST_GENERATION: Final = 2**31 - 1
+
+
+_VERSION_AND_COUNT = Struct(">hi")
+_LENGTH = Struct(">h")
+
+#: The protocol type of consumers; only their subscriptions can be read.
+CONSUMER_PROTOCOL_TYPE = "consumer"
+
+
+def subscribed_topics(subscription: bytes) -> frozenset[str] | None:
+    """The topics a member subscribes to; None if these bytes are not a subscription.
+
+    >>> subscribed_topics(bytes.fromhex("0001 00000001 0003") + b"fox" + bytes(4)) == {"fox"}
+    True
+    """
+    if len(subscription) < _VERSION_AND_COUNT.size:
+        return None
+    version, count = _VERSION_AND_COUNT.unpack_from(subscription)
+    position = _VERSION_AND_COUNT.size
+    # Each name takes at least two bytes: a false count is detected before anything is allocated.
+    if version < 0 or count < 0 or count * _LENGTH.size > len(subscription) - position:
+        return None
+    topics = []
+    for _ in range(count):
+        if position + _LENGTH.size > len(subscription):
+            return None
+        (length,) = _LENGTH.unpack_from(subscription, position)
+        position += _LENGTH.size
+        name = subscription[position : position + length] if length >= 0 else b""
+        if length < 0 or len(name) < length:
+            return None
+        topics.append(name.decode("utf-8", "replace"))
+        position += length
+    return frozenset(topics)
 
 
 class ClassicGroup:

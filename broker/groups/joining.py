@@ -1,10 +1,10 @@
-"""JoinGroup: a member joins, rejoins, or requests a rebalance.
+"""JoinGroup and LeaveGroup: a member joins, rejoins or requests a rebalance; members leave, or an admin removes them.
 
 A dynamic member joins with two requests (KIP-394): the first one only assigns its id. If the response is lost,
 an id remains that expires, not a member that the group waits for. A static member (KIP-345) is identified by its
-instance id, and rejoins with one request.
+instance id, and rejoins with one request. Members that leave are batched, by member id or by instance id.
 
-Source: GroupMetadataManager.classicGroupJoin of Kafka 4.3.
+Source: GroupMetadataManager.classicGroupJoin and classicGroupLeave of Kafka 4.3.
 """
 
 from dataclasses import dataclass
@@ -13,10 +13,12 @@ from typing import assert_never
 from ottla.broker.groups.actions import (
     Action,
     AnswerJoin,
+    CancelTimer,
     SessionExpired,
     SetTimer,
     StaticMemberStored,
     Store,
+    session_slot,
 )
 from ottla.broker.groups.group import ClassicGroup
 from ottla.broker.groups.group_metadata import group_value
@@ -29,8 +31,9 @@ from ottla.broker.groups.rebalance import (
     restart_session_timer,
     truncated_reason,
 )
-from ottla.protocol.errors import ErrorCode, InconsistentGroupProtocol, KafkaError
+from ottla.protocol.errors import ErrorCode, InconsistentGroupProtocol, KafkaError, UnknownMemberId
 from ottla.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from ottla.protocol.messages.leave_group import MemberIdentity, MemberResponse
 
 #: How long a new member's JoinGroup may wait. It has no id for heartbeats yet, and a client that has disappeared is
 #: not detected while its request is delayed. A client that is still running retries.
@@ -225,3 +228,45 @@ def _protocols(request: JoinGroupRequest) -> Protocols:
 
 def _refuse(joiner: Joiner, error: ErrorCode, *, member_id: str) -> AnswerJoin:
     return AnswerJoin(waiter=joiner.waiter, response=JoinGroupResponse(error_code=error, member_id=member_id))
+
+
+def leave(
+    group: ClassicGroup, leavers: list[MemberIdentity], *, now_ms: int
+) -> tuple[list[MemberResponse], list[Action]]:
+    """Remove these members; an error of one row does not affect the others. One rebalance for all of them."""
+    rows: list[MemberResponse] = []
+    actions: list[Action] = []
+    left: list[str] = []
+    for leaver in leavers:
+        row = MemberResponse(member_id=leaver.member_id, group_instance_id=leaver.group_instance_id)
+        rows.append(row)
+        try:
+            member_id = _find(group, leaver)
+        except KafkaError as error:
+            row.error_code = error.code
+            continue
+        actions += [*group.remove(member_id), CancelTimer(session_slot(member_id))]
+        left.append(f"{member_id} ({truncated_reason(leaver.reason)})")
+    if left:
+        match group.state:
+            case GroupState.STABLE | GroupState.COMPLETING_REBALANCE:
+                actions += rebalance_or_complete(group, f"members left: {', '.join(left)}", now_ms=now_ms)
+            case GroupState.PREPARING_REBALANCE:
+                actions += maybe_complete_join(group, now_ms=now_ms)
+            case GroupState.EMPTY | GroupState.DEAD:
+                pass
+            case _:
+                assert_never(group.state)
+    return rows, actions
+
+
+def _find(group: ClassicGroup, leaver: MemberIdentity) -> str:
+    """The member id of a row. Raises UnknownMemberId or FencedInstanceId."""
+    if not leaver.member_id:  # An admin knows a static member by its instance id only.
+        found = group.static_members.get(leaver.group_instance_id or "")
+        if found is None:
+            raise UnknownMemberId(f"group {group.group_id} has no instance {leaver.group_instance_id}")
+        return found
+    if leaver.member_id in group.pending_join:
+        return leaver.member_id
+    return group.check_member(leaver.member_id, leaver.group_instance_id).member_id

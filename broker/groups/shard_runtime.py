@@ -34,9 +34,8 @@ from ottla.broker.groups.coordinator_log import CoordinatorLog
 from ottla.broker.groups.delayed_join import DelayedGroupResponse
 from ottla.broker.groups.errors import client_error_code
 from ottla.broker.groups.group import ClassicGroup
-from ottla.broker.groups.group_restoring import restore_groups
 from ottla.broker.groups.group_state import GroupState
-from ottla.broker.groups.loader import load
+from ottla.broker.groups.loader import load, restore_groups
 from ottla.broker.groups.log_state import LogState
 from ottla.broker.groups.offset_commits import OffsetCommits
 from ottla.broker.groups.offset_manager import Topics

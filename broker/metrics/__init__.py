@@ -3,12 +3,10 @@
     names.py            Kafka's MBean -> Prometheus' name and type: one rule
     families.py         the row of a table: an MBean, what it means, and how its value is read
     collector.py        all rows of this node, as a collector of prometheus-client
-    *_metrics.py        the tables: topics, requests, replicas, logs, groups, Raft, controller, remote tier, ours
-    exposition.py       Prometheus' and OpenMetrics' text, line by line
+    *_metrics.py        the tables: the node, its replicas, Raft and controller, remote tier
     http_request.py     the head of an HTTP request: parsed, bounded
-    http_connection.py  one connection, with a deadline for each of its states
-    http_server.py      the sockets and the connections of all listeners
-    pages.py            /metrics, /healthz, /readyz
+    http_server.py      the listeners, and their connections with a deadline for each of their states
+    pages.py            /metrics as Prometheus' and OpenMetrics' text, /healthz, /readyz
 
 Nothing is measured here: the parts of a node count with plain integers, and the tables read these
 when a page is requested. docs/METRICS.md lists all metrics.

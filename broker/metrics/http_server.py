@@ -1,5 +1,16 @@
 """HTTP server: the listeners of `metrics.listeners`, and their connections, on the node's own loop.
 
+A connection reads one request at a time, and writes its response; each state has a deadline:
+
+    waiting ---- a first byte ------------> reading
+    reading ---- the end of a head -------> answering ---- the response is computed --> writing
+    writing ---- the peer has read it ----> waiting, or closed if it is not persistent
+    reading ---- a head that is refused --> writing --> closed
+    any     ---- its deadline ------------> aborted
+
+A peer that sends slowly does not move the deadline: it is that of the whole head. While a request is answered
+nothing is read, so that a connection holds the bytes of one read at most, and one response.
+
 At most `MAX_CONNECTIONS` are open: a further one takes the place of the one that has been idle longest, so
 that peers which connect and ask for nothing do not keep a scraper out. If none is idle, the new one is
 closed.
@@ -7,17 +18,239 @@ closed.
 
 import asyncio
 import logging
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Final
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import Enum, auto
+from http import HTTPStatus
+from typing import Final, Protocol, cast
 
-from ottla.broker.metrics.http_connection import HttpConnection, Respond
+from ottla.broker.metrics.http_request import HEAD_END, MAX_HEAD_BYTES, BadRequest, HttpRequest, parse_head
 from ottla.runtime import Listening, Runtime, SocketOptions
+
+# ruff: noqa: D102 (the methods that the transport calls are those of asyncio.Protocol)
+
 
 logger = logging.getLogger(__name__)
 
 MAX_CONNECTIONS: Final = 32
 #: The time limit for the responses that are owed when the server stops.
 STOP_S: Final = 1.0
+#: How long a connection may stay open without a request: more than Prometheus' default interval.
+IDLE_S: Final = 120.0
+#: The time limit for a head, from its first byte to its end.
+HEAD_S: Final = 10.0
+#: The time limit for computing a response, which waits for nothing but turns of the loop.
+ANSWER_S: Final = 60.0
+#: The time limit for a peer to read a response.
+WRITE_S: Final = 30.0
+
+TEXT: Final = "text/plain; charset=utf-8"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpResponse:
+    """A response with its whole body."""
+
+    status: int = 200
+    body: bytes
+    content_type: str = TEXT
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+#: Responds to a request: at once, or when the future is done.
+Respond = Callable[[HttpRequest], "HttpResponse | asyncio.Future[HttpResponse]"]
+
+
+class ConnectionOwner(Protocol):
+    """The server, as its connections use it."""
+
+    @property
+    def runtime(self) -> Runtime:
+        """The runtime with the node's loop and clock."""
+
+    @property
+    def respond(self) -> Respond:
+        """The function that responds to a request."""
+
+    def opened(self, connection: "HttpConnection") -> None:
+        """Register the connection, which was opened."""
+
+    def closed(self, connection: "HttpConnection") -> None:
+        """Forget the connection, which is closed."""
+
+
+class _State(Enum):
+    WAITING = auto()
+    READING = auto()
+    ANSWERING = auto()
+    WRITING = auto()
+    CLOSED = auto()
+
+
+class HttpConnection(asyncio.Protocol):
+    """One connection of the HTTP server: reads one request at a time, and writes its response before the next one."""
+
+    _transport: asyncio.Transport
+
+    def __init__(self, owner: ConnectionOwner) -> None:
+        self._owner = owner
+        self._state = _State.WAITING
+        #: The bytes that have arrived, at most those of a head and of one read.
+        self._received = bytearray()
+        self._deadline: asyncio.TimerHandle | None = None
+        self._is_write_paused = False
+        self._closes_after_response = False
+        self._is_head = False
+        #: The monotonic time, in seconds, at which the connection began to wait for a request.
+        self.waiting_since = owner.runtime.monotonic()
+        self._answer: asyncio.Future[HttpResponse] | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no response is owed to the peer."""
+        return self._state in (_State.WAITING, _State.READING)
+
+    # Called by the transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=0)
+        self._enter(_State.WAITING, HEAD_S)  # a new connection is not idle: its peer has something to ask
+        self._owner.opened(self)
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        if self._state is _State.WAITING:
+            self._enter(_State.READING, HEAD_S)
+        if self._state is _State.READING:
+            self._read_head()
+
+    def eof_received(self) -> bool:
+        # A peer that closes its direction gets the response to what it has sent.
+        self._closes_after_response = True
+        return self._state in (_State.ANSWERING, _State.WRITING)
+
+    def pause_writing(self) -> None:
+        self._is_write_paused = True
+
+    def resume_writing(self) -> None:
+        self._is_write_paused = False
+        self._continue()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._state = _State.CLOSED
+        self._cancel_deadline()
+        self._received.clear()
+        if self._answer is not None:
+            self._answer.remove_done_callback(self._on_answer)
+        self._owner.closed(self)
+
+    # Called by the server
+
+    def abort(self) -> None:
+        """Close the connection at once."""
+        self._transport.abort()
+
+    def finish(self) -> None:
+        """Close the connection; if a response is owed, after it."""
+        self._closes_after_response = True
+        if self.is_idle:
+            self._transport.close()
+
+    # Inside
+
+    def _enter(self, state: _State, deadline_s: float) -> None:
+        self._state = state
+        self._cancel_deadline()
+        self._deadline = self._owner.runtime.call_later(deadline_s, self.abort)
+
+    def _cancel_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+
+    def _read_head(self) -> None:
+        end = self._received.find(HEAD_END)
+        if (len(self._received) if end < 0 else end) > MAX_HEAD_BYTES:
+            self._refuse(BadRequest(431, f"The headers are larger than {MAX_HEAD_BYTES} bytes."))
+            return
+        if end < 0:
+            return
+        head = bytes(self._received[:end])
+        del self._received[: end + len(HEAD_END)]
+        try:
+            request = parse_head(head)
+        except BadRequest as error:
+            self._refuse(error)
+            return
+        self._transport.pause_reading()
+        self._closes_after_response |= not request.is_persistent
+        self._enter(_State.ANSWERING, ANSWER_S)
+        self._is_head = request.is_head
+        answer = self._owner.respond(request)
+        if isinstance(answer, HttpResponse):
+            self._write(answer)
+        else:
+            self._answer = answer
+            answer.add_done_callback(self._on_answer)
+
+    def _on_answer(self, answer: "asyncio.Future[HttpResponse]") -> None:
+        self._answer = None
+        if self._state is not _State.ANSWERING:
+            return
+        if answer.cancelled() or (error := answer.exception()) is not None:
+            logger.error(
+                "metrics: a page could not be written", exc_info=None if answer.cancelled() else error
+            )
+            self._closes_after_response = True
+            self._write(HttpResponse(status=500, body=b"The page could not be written.\n"))
+        else:
+            self._write(answer.result())
+
+    def _refuse(self, error: BadRequest) -> None:
+        self._closes_after_response = True
+        self._is_head = False
+        self._transport.pause_reading()
+        headers = {"Allow": "GET, HEAD"} if error.status == HTTPStatus.METHOD_NOT_ALLOWED else {}
+        self._write(HttpResponse(status=error.status, body=f"{error.reason}\n".encode(), headers=headers))
+
+    def _write(self, response: HttpResponse) -> None:
+        now = datetime.fromtimestamp(self._owner.runtime.now_ms() / 1000, UTC)
+        status = HTTPStatus(response.status)
+        headers = {
+            "Date": now.strftime("%a, %d %b %Y %H:%M:%S GMT"),
+            "Content-Type": response.content_type,
+            "Content-Length": str(len(response.body)),
+            "Connection": "close" if self._closes_after_response else "keep-alive",
+            "Cache-Control": "no-store",
+            **response.headers,
+        }
+        lines = [
+            f"HTTP/1.1 {status.value} {status.phrase}",
+            *(f"{key}: {text}" for key, text in headers.items()),
+        ]
+        self._enter(_State.WRITING, WRITE_S)
+        self._transport.write("\r\n".join(lines).encode() + HEAD_END)
+        if not self._is_head:
+            self._transport.write(response.body)
+        if self._closes_after_response:
+            self._transport.close()  # after what was written; the deadline holds until it is closed
+        else:
+            # In the next turn: by then the transport has written, or has said that the peer does not read.
+            self._owner.runtime.loop.call_soon(self._continue)
+
+    def _continue(self) -> None:
+        if self._state is not _State.WRITING or self._is_write_paused or self._closes_after_response:
+            return
+        if self._received:
+            self._enter(_State.READING, HEAD_S)
+            self._read_head()
+        else:
+            self.waiting_since = self._owner.runtime.monotonic()
+            self._enter(_State.WAITING, IDLE_S)
+        if self.is_idle:
+            self._transport.resume_reading()
 
 
 class HttpServer:

@@ -1,16 +1,164 @@
-"""Metrics of the node that Kafka does not have: background tasks, turns of the loop, threads.
+"""Metrics of a node beside its logs: requests, waits, sessions, connections, groups, threads, and turns of the loop.
 
-Kafka has no metric of a failed task or a blocked loop; their names begin with `ottla_`.
+Kafka has no metric of a failed task or a blocked loop; the names of these begin with `ottla_`. Fetch is shown three
+times among the requests, as in Kafka: of consumers, of followers, and of both.
+
+Source: RequestMetrics, DelayedOperationPurgatory, DelayedFetchMetrics, FetchSessionCache, SocketServer, KafkaServer,
+BrokerServerMetrics and GroupCoordinatorMetrics of Kafka 4.3.1.
 """
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
-from ottla.broker.metrics.families import Family, Read, Reading, one, own
+from ottla.broker.groups.coordinator import GroupCoordinator
+from ottla.broker.groups.group_state import GroupState
+from ottla.broker.metrics.families import Family, Read, Reading, kafka, one, own
 from ottla.broker.metrics.names import Kind
+from ottla.broker.network import NetworkServer
+from ottla.broker.replicas.reading.fetch_session_cache import FetchSessionCache
+from ottla.broker.replicas.topic_stats import BrokerTopicStats
+from ottla.broker.replicas.waiting.delayed_operation import DelayedOperationPurgatory
+from ottla.broker.request_stats import RequestCounter, RequestStats, kafka_name
+from ottla.protocol.api_keys import ApiKey
 from ottla.runtime import Pool, Runtime
+from ottla.runtime.histogram import Histogram
+
+#: Kinds of delayed operations that are shown also while none has waited yet, as in Kafka.
+_KINDS: Final = ("Produce", "Fetch", "DeleteRecords", "RemoteFetch", "RemoteListOffsets")
+#: (Kafka's type, the kind under which the purgatory counts an expiry)
+_EXPIRIES: Final = (
+    ("DelayedProduceMetrics", "Produce"),
+    ("DelayedDeleteRecordsMetrics", "DeleteRecords"),
+    ("DelayedRemoteFetchMetrics", "RemoteFetch"),
+    ("DelayedRemoteListOffsetsMetrics", "RemoteListOffsets"),
+)
 
 
-def families(runtime: Runtime) -> Sequence[Family]:
+#: The counters of Fetch by Kafka's name of its sender.
+Fetches = Callable[[], Mapping[str, RequestCounter]]
+
+
+def fetches_of(stats: BrokerTopicStats) -> Fetches:
+    """Return the reader of a broker's counters of Fetch: of consumers, and of followers."""
+    return lambda: {"FetchConsumer": stats.consumer_fetches, "FetchFollower": stats.follower_fetches}
+
+
+def request_families(
+    dispatchers: Callable[[], Iterable[RequestStats]], fetches: Fetches = dict
+) -> Sequence[Family]:
+    """Return the metrics of requests.
+
+    `dispatchers` returns the statistics of the broker and of the controller, as far as the node is both.
+    """
+
+    def requests() -> Iterable[Reading]:
+        counts: Counter[tuple[str, int]] = Counter()
+        for stats in dispatchers():
+            counts.update(stats.by_version())
+        for (name, version), count in sorted(counts.items()):
+            yield {"request": name, "version": str(version)}, count
+        for name, counter in fetches().items():
+            yield {"request": name}, counter.count
+
+    def total_times() -> Iterable[Reading]:
+        by_name: dict[str, Histogram] = {}
+        for stats in dispatchers():
+            for key, times in stats.times.items():
+                by_name.setdefault(kafka_name(key), Histogram()).add(times)
+        both = by_name.setdefault(kafka_name(ApiKey.FETCH), Histogram())
+        for name, counter in fetches().items():
+            assert counter.times is not None, name
+            both.add(counter.times)
+            by_name[name] = counter.times
+        return [({"request": name}, times) for name, times in sorted(by_name.items()) if times.count]
+
+    mbean = "kafka.network:type=RequestMetrics,name="
+    return [
+        kafka(f"{mbean}RequestsPerSec", "Requests received.", requests, attribute="Count"),
+        kafka(f"{mbean}TotalTimeMs", "Milliseconds from a request to its response, waits included; of the Produce "
+              "and Fetch requests that are answered at once one in 64 is timed, and counts as 64.",
+              total_times, attribute="Count"),
+    ]  # fmt: skip
+
+
+def purgatory_families(purgatories: Callable[[], Iterable[DelayedOperationPurgatory]]) -> Sequence[Family]:
+    """Return the metrics of requests that wait in a purgatory, and of those that have waited until their deadline."""
+
+    def waiting() -> Iterable[Reading]:
+        every = list(purgatories())
+        kinds = dict.fromkeys([*_KINDS, *(kind for each in every for kind in each.delayed_by_kind)])
+        return [
+            ({"delayedOperation": kind}, sum(each.delayed_by_kind[kind] for each in every)) for kind in kinds
+        ]
+
+    def expired(*kinds: str) -> int:
+        return sum(each.expired_by_kind[kind] for each in purgatories() for kind in kinds)
+
+    def expired_fetches() -> Iterable[Reading]:
+        return [({"fetcherType": kind}, expired(kind)) for kind in ("consumer", "follower")]
+
+    def expiries(kind: str) -> Read:
+        return one(lambda: expired(kind))
+
+    purgatory = "kafka.server:type=DelayedOperationPurgatory,name="
+    return [
+        kafka(f"{purgatory}PurgatorySize", "Requests that wait, each one once.", waiting),
+        kafka(f"{purgatory}NumDelayedOperations", "The same: an operation that has ended leaves at once.", waiting),
+        kafka("kafka.server:type=DelayedFetchMetrics,name=ExpiresPerSec", "Fetches that have waited until their "
+              "deadline.", expired_fetches, attribute="Count"),
+        *(
+            kafka(f"kafka.server:type={kafka_type},name=ExpiresPerSec",
+                  f"Delayed {kind} operations that have waited until their deadline.", expiries(kind),
+                  attribute="Count")
+            for kafka_type, kind in _EXPIRIES
+        ),
+    ]  # fmt: skip
+
+
+def session_families(sessions: FetchSessionCache) -> Sequence[Family]:
+    """Return the metrics of the fetch sessions (KIP-227)."""
+    cache = "kafka.server:type=FetchSessionCache,name="
+    return [
+        kafka(f"{cache}NumIncrementalFetchSessions", "Fetch sessions.", one(lambda: len(sessions))),
+        kafka(f"{cache}NumIncrementalFetchPartitionsCached", "Partitions in fetch sessions.",
+              one(lambda: sessions.partition_count)),
+        kafka(f"{cache}IncrementalFetchSessionEvictionsPerSec", "Fetch sessions evicted for other ones.",
+              one(lambda: sessions.evictions_count), attribute="Count"),
+    ]  # fmt: skip
+
+
+def connection_families(servers: Callable[[], Iterable[NetworkServer]]) -> Sequence[Family]:
+    """Return the metrics of the connections of all listeners, the controller's included."""
+
+    def count(attribute: str) -> Read:
+        def read() -> Iterable[Reading]:
+            return [
+                ({"listener": listener}, number)
+                for server in servers()
+                for listener, number in sorted(getattr(server.limits, attribute).items())
+            ]
+
+        return read
+
+    mbean = "kafka.server:type=socket-server-metrics"
+    return [
+        kafka(mbean, "Open connections.", count("by_listener"), attribute="connection-count"),
+        kafka(mbean, "Connections accepted.", count("accepted_by_listener"), attribute="connection-creation-total"),
+    ]  # fmt: skip
+
+
+def state_family(state: Callable[[], int]) -> Family:
+    """Return the metric of the broker's state: starting, joining the cluster, serving, or stopping."""
+    return kafka(
+        "kafka.server:type=KafkaServer,name=BrokerState",
+        "1 while the broker starts, 2 while its logs are opened and it joins the cluster, 3 while it serves clients, "
+        "6 while it stops.",
+        one(state),
+    )
+
+
+def runtime_families(runtime: Runtime) -> Sequence[Family]:
     """Return the metrics of the node that Kafka does not have."""
 
     def task_failures() -> Iterable[Reading]:
@@ -30,3 +178,45 @@ def families(runtime: Runtime) -> Sequence[Family]:
         own("thread_pool_busy_threads", Kind.GAUGE, "Threads of a pool that work.", usages(1)),
         own("thread_pool_waiting_tasks", Kind.GAUGE, "Work that waits for a thread of a pool.", usages(2)),
     ]  # fmt: skip
+
+
+class GroupTable:
+    """The metrics of the group coordinator, and the counts that they show."""
+
+    def __init__(self, coordinator: GroupCoordinator) -> None:
+        self._coordinator = coordinator
+        self._by_state: Counter[GroupState] = Counter()
+        self._offsets_count = 0
+
+    def prepare(self) -> Iterator[None]:
+        """Count all groups, one partition of the offsets topic after the other."""
+        by_state: Counter[GroupState] = Counter()
+        offsets_count = 0
+        for shard in list(self._coordinator.shards.by_partition.values()):
+            for group in shard.loaded_groups():
+                by_state[group.state] += 1
+                offsets_count += shard.state.offsets.count_of(group.group_id)
+                yield
+        self._by_state, self._offsets_count = by_state, offsets_count
+
+    def families(self) -> Sequence[Family]:
+        """Return the metrics of the group coordinator."""
+        mbean = "kafka.coordinator.group:type=GroupMetadataManager,name="
+
+        def in_state(state: GroupState) -> Family:
+            return kafka(
+                f"{mbean}NumGroups{state.value}",
+                f"Groups in the state {state.value}.",
+                one(lambda: self._by_state[state]),
+            )
+
+        return [
+            kafka(f"{mbean}NumGroups", "Groups that this broker coordinates.", one(self._by_state_total)),
+            *(in_state(state) for state in GroupState),
+            kafka(
+                f"{mbean}NumOffsets", "Committed offsets of these groups.", one(lambda: self._offsets_count)
+            ),
+        ]
+
+    def _by_state_total(self) -> int:
+        return self._by_state.total()

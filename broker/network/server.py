@@ -1,6 +1,14 @@
 """Network server: all listeners and connections of a broker or controller.
 
-Source: kafka.network.SocketServer of Kafka 4.3.1.
+An acceptor decides when the connections of one listener are accepted:
+
+    ready --a connection arrives, above a creation rate--> delayed --the delay is over--> ready
+    ready --a connection arrives, no slot is free--> waiting, behind other listeners --a connection closes--> ready
+    ready --a connection arrives, otherwise--> accepted
+
+At most one connection is held; those behind it stay in the listener's backlog (`Listening.resume`).
+
+Source: kafka.network.SocketServer, kafka.network.Acceptor and ConnectionQuotas.waitForConnectionSlot of Kafka 4.3.1.
 """
 
 import asyncio
@@ -8,15 +16,15 @@ import logging
 from collections.abc import Callable, Coroutine
 from functools import partial
 from heapq import nsmallest
-from typing import Any
+from typing import Any, Final
 
-from ottla.broker.network.acceptor import Acceptor
 from ottla.broker.network.connection import Connection, Dispatch, Reply
 from ottla.broker.network.limits import ConnectionLimits
 from ottla.broker.network.receive_buffer import BufferPool
 from ottla.broker.network.request_memory import RequestMemory
 from ottla.broker.network.settings import NO_LIMIT, NetworkSettings
 from ottla.runtime import Listening, Runtime, SocketOptions
+from ottla.runtime.rate_limited_log import RateLimitedLog
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +46,58 @@ CLOCK_TICK_S = 1e-6
 #: Maximum number of closed connections that are logged between two sweeps, and maximum length of a reason.
 NOTES_PER_SWEEP = 20
 NOTE_LENGTH = 300
+
+
+#: The minimum interval between two log lines about a full listener.
+_LOG_INTERVAL_S: Final = 10.0
+
+
+class Acceptor:
+    """Decides when the connections of one listener are accepted, by the limits on their number and rate."""
+
+    #: Set when the socket is open.
+    listening: Listening
+
+    def __init__(
+        self, name: str, *, runtime: Runtime, limits: ConnectionLimits, waiting: "dict[Acceptor, None]"
+    ) -> None:
+        """Create the acceptor of one listener; `waiting` are the node's acceptors that wait for a slot, in order."""
+        self._name = name
+        self._runtime = runtime
+        self._limits = limits
+        self._waiting = waiting
+        #: When the creation rates permit the held connection; None: no connection is held.
+        self._due_at: float | None = None
+        self._log = RateLimitedLog(log, monotonic=runtime.monotonic, interval_s=_LOG_INTERVAL_S)
+        limits.add_listener(name)
+
+    def admits(self) -> bool:
+        """Whether the connection that has arrived may be accepted; called again by `Listening.resume`."""
+        now = self._runtime.monotonic()
+        if self._due_at is None:
+            delay_ms = self._limits.delay_ms(self._name, now_ms=round(now * 1000))
+            self._due_at = now + delay_ms / 1000
+            if delay_ms:
+                self._runtime.call_later(delay_ms / 1000, self._resume)
+        if now < self._due_at:
+            return False
+        if (reason := self._limits.wait_reason(self._name)) is not None:
+            self._waiting.setdefault(self)
+            self._log.write(
+                logging.WARNING,
+                "listener %s: new connections wait until others are closed: there are %s",
+                self._name,
+                reason,
+            )
+            return False
+        self._due_at = None
+        self._waiting.pop(self, None)
+        return True
+
+    def _resume(self) -> None:
+        """Continue when the delay is over. A timer may be early by the clock's resolution."""
+        self._due_at = self._runtime.monotonic()
+        self.listening.resume()
 
 
 class NetworkServer:

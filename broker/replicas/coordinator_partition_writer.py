@@ -8,9 +8,9 @@ Source: Kafka's CoordinatorPartitionWriter and CoordinatorLoaderImpl.
 
 from asyncio import Future
 
-from ottla.broker.replicas.leadership_listener import LeadershipListener
 from ottla.broker.replicas.leading.delayed_produce import ProducePartitionStatus
 from ottla.broker.replicas.replica_manager import ReplicaManager
+from ottla.broker.replicas.role_listeners import LeadershipListener
 from ottla.protocol.types import TopicPartition
 from ottla.storage.appending import AppendOrigin
 from ottla.storage.log import AppendInfo, Log

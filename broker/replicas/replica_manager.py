@@ -17,13 +17,12 @@ from ottla.broker.replicas.cluster_view import ClusterView
 from ottla.broker.replicas.flushes import Flushes
 from ottla.broker.replicas.following.replication_throttle import LeaderThrottle
 from ottla.broker.replicas.hosted_partitions import HostedPartitions
-from ottla.broker.replicas.leadership_listener import LeadershipListener
 from ottla.broker.replicas.leading.delayed_produce import DelayedAcknowledgement, PartitionStatus
 from ottla.broker.replicas.log_creator import CreatedLog, LogCreator
 from ottla.broker.replicas.moving.log_moves import LogMoves
 from ottla.broker.replicas.partition import Partition
 from ottla.broker.replicas.role_changes import RoleChanges
-from ottla.broker.replicas.tier_listener import NoTier, TierListener
+from ottla.broker.replicas.role_listeners import LeadershipListener, NoTier, TierListener
 from ottla.broker.replicas.topic_stats import BrokerTopicStats
 from ottla.broker.replicas.waiting.delayed_operation import DelayedOperationPurgatory
 from ottla.broker.replicas.waiting.delayed_response import DelayedResponse

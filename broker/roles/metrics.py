@@ -12,15 +12,14 @@ from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import CollectorRegistry
 
-from ottla.broker.metrics import broker_metrics, node_metrics, quorum_metrics, request_metrics
+from ottla.broker.metrics import node_metrics, quorum_metrics
 from ottla.broker.metrics.collector import NodeCollector
 from ottla.broker.metrics.families import Family
-from ottla.broker.metrics.group_metrics import GroupTable
 from ottla.broker.metrics.http_server import HttpServer
+from ottla.broker.metrics.node_metrics import GroupTable
 from ottla.broker.metrics.pages import Pages
 from ottla.broker.metrics.remote_metrics import RemoteTable
-from ottla.broker.metrics.replica_metrics import ReplicaTable
-from ottla.broker.metrics.topic_metrics import TopicTable
+from ottla.broker.metrics.replica_metrics import ReplicaTable, TopicTable
 from ottla.broker.network import NetworkServer
 from ottla.broker.request_stats import RequestStats
 from ottla.broker.roles.broker import BrokerRole
@@ -52,12 +51,12 @@ class MetricsRole:
         #: The network servers of the node's roles, at most two.
         self._servers: list[NetworkServer] = []
         self._request_stats: list[RequestStats] = []
-        self._fetches: request_metrics.Fetches = dict
+        self._fetches: node_metrics.Fetches = dict
         #: All metrics, in the order of the page.
         self.families: list[Family] = [
-            *node_metrics.families(runtime),
-            *broker_metrics.connection_families(lambda: self._servers),
-            *request_metrics.families(lambda: self._request_stats, lambda: self._fetches()),
+            *node_metrics.runtime_families(runtime),
+            *node_metrics.connection_families(lambda: self._servers),
+            *node_metrics.request_families(lambda: self._request_stats, lambda: self._fetches()),
         ]
         self._preparations: list[Callable[[], Iterator[None]]] = []
         registry = CollectorRegistry()
@@ -99,14 +98,14 @@ class MetricsRole:
         stats = broker.replicas.topic_stats
         self._servers.append(role.server)
         self._request_stats.append(role.request_stats)
-        self._fetches = request_metrics.fetches_of(stats)
+        self._fetches = node_metrics.fetches_of(stats)
         self._add(TopicTable(stats))
         self._add(ReplicaTable(broker.replicas, role.fetchers.lag))
         self._add(GroupTable(broker.groups))
         purgatories = [broker.replicas.purgatory]
-        self.families += broker_metrics.purgatory_families(lambda: purgatories)
-        self.families += broker_metrics.session_families(broker.fetch_sessions)
-        self.families.append(broker_metrics.state_family(lambda: role.state))
+        self.families += node_metrics.purgatory_families(lambda: purgatories)
+        self.families += node_metrics.session_families(broker.fetch_sessions)
+        self.families.append(node_metrics.state_family(lambda: role.state))
         if broker.remote is not None:
             reads = broker.remote.reads
             purgatories += [reads.fetch_purgatory, reads.list_offsets_purgatory]

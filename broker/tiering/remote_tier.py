@@ -18,8 +18,7 @@ from typing import Final
 from ottla.broker.replicas.partition import Partition
 from ottla.broker.replicas.reading.remote_reads import RemoteReads
 from ottla.broker.tiering.partition_removers import PartitionRemovers
-from ottla.broker.tiering.resizing import resize_pools
-from ottla.broker.tiering.settings import remote_log_manager_settings, remote_read_settings
+from ottla.broker.tiering.settings import remote_log_manager_settings, remote_read_settings, resize_pools
 from ottla.config.broker_config import BrokerConfig
 from ottla.remote.auxiliary_state import AuxiliaryStates
 from ottla.remote.log_manager.manager import RemoteLogManager

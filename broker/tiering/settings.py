@@ -1,7 +1,8 @@
 """The settings of the remote tier's parts, from the broker's configuration; made again whenever that changes.
 
 A part gets a callable that returns its current settings and calls it at each use: so a dynamic configuration
-applies to the next copy or read. Pools of threads are resized by `broker/tiering/resizing.py`.
+applies to the next copy or read. Pools of threads are resized when it changes; a follower task runs on the loop, so
+that its pool's size is a number of permits, which the RemoteLogManager reads itself.
 
 Source: RemoteLogManagerConfig and DynamicRemoteLogConfig of Kafka 4.3.1.
 """
@@ -11,6 +12,7 @@ from typing import Final
 from ottla.config.broker_config import BrokerConfig
 from ottla.remote.log_manager.settings import RemoteLogManagerSettings
 from ottla.remote.reading.settings import RemoteReadSettings
+from ottla.runtime import Pool, Runtime
 
 #: The quota, in bytes per second, that means unlimited; the default.
 _UNLIMITED: Final = 2**63 - 1
@@ -61,3 +63,11 @@ def metadata_listener_name(config: BrokerConfig) -> str:
 
 def _limit(bytes_per_second: int) -> int | None:
     return None if bytes_per_second == _UNLIMITED else bytes_per_second
+
+
+def resize_pools(runtime: Runtime, config: BrokerConfig) -> None:
+    """Give each pool the configured number of threads; a pool that has it already does not change."""
+    manager, reads = remote_log_manager_settings(config), remote_read_settings(config)
+    runtime.resize_pool(Pool.REMOTE_COPIES, manager.copier_pool_size)
+    runtime.resize_pool(Pool.REMOTE_DELETIONS, manager.expiration_pool_size)
+    runtime.resize_pool(Pool.REMOTE_READS, reads.reader_threads)

@@ -116,7 +116,7 @@ class DiskReader(RemoteStorageManager):
 
 
 class BrokerTier:
-    """One broker process's part: a `ottla.broker.replicas.tier_listener.TierListener`."""
+    """One broker process's part: a `ottla.broker.replicas.role_listeners.TierListener`."""
 
     def __init__(
         self, tier: "RemoteTier", node_id: int, runtime: Runtime, files: Callable[[], Files]

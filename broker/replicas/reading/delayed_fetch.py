@@ -1,13 +1,19 @@
-"""Delayed Fetch (Kafka's DelayedFetch): it waits until `min_bytes` can be read, or for `max_wait_ms`.
+"""Delayed Fetch (Kafka's DelayedFetch, DelayedRemoteFetch): it waits for `min_bytes`, or for `max_wait_ms`.
 
-It completes when a partition that it reads is deleted or led elsewhere, when the request's leader epoch is not the
-partition's any more, when enough bytes have arrived, or when a follower can advance its high watermark,
+A local one completes when a partition that it reads is deleted or led elsewhere, when the request's leader epoch is not
+the partition's any more, when enough bytes have arrived, or when a follower can advance its high watermark,
 unless records are expected that it can be sent with (`high_watermark_delay.py`). Then it reads all of its
 partitions again: what was read before is not kept. One whose offset is in the remote tier waits for the
 metadata of its copies, too, if that is still being read.
 
-Source: Kafka's DelayedFetch. Kafka watches a fetch under each of its partitions; here a fetch of a session is watched
-under the session alone.
+A remote one waits until chunks of the remote tier are in memory: it completes when all of its reads have ended or have
+brought `min_bytes`, for the same reasons as a local one, or after the request's max_wait_ms or
+remote.fetch.max.wait.ms, whichever is less. Then all partitions are read again. Reads that are not complete
+go on, and answer the next Fetch.
+
+Source: Kafka's DelayedFetch and DelayedRemoteFetch. Kafka watches a fetch under each of its partitions; here a fetch of
+a session is watched under the session alone. Kafka waits for all remote reads, and for remote.fetch.max.wait.ms even if
+the request's own limit is less: there, a read that is not complete is lost.
 """
 
 import asyncio
@@ -19,6 +25,7 @@ from ottla.broker.replicas.reading.fetch_params import FetchParams
 from ottla.broker.replicas.reading.follower_fetch import is_high_watermark_stale
 from ottla.broker.replicas.reading.high_watermark_delay import MAX_DELAY_S
 from ottla.broker.replicas.reading.read_from_log import LogReads
+from ottla.broker.replicas.reading.remote_reads import RemoteReads
 from ottla.broker.replicas.reading.response_rows import ResponseRows
 from ottla.broker.replicas.replica_manager import ReplicaManager
 from ottla.broker.replicas.waiting.delayed_operation import Timer
@@ -203,3 +210,67 @@ def while_wanted(work: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
     wanted = asyncio.shield(task)
     wanted.add_done_callback(lambda _: task.cancel())
     return wanted
+
+
+class DelayedRemoteFetch(DelayedResponse[T]):
+    """A Fetch that waits for chunks of the remote tier, or its deadline.
+
+    `reads` has read the partitions: in this turn of the loop, else the caller calls `try_complete`.
+    """
+
+    __slots__ = ("_params", "_reads", "_remote", "_respond")
+
+    kind = "RemoteFetch"
+
+    def __init__(
+        self, remote: RemoteReads, params: FetchParams, reads: LogReads, respond: Callable[[ResponseRows], T]
+    ) -> None:
+        super().__init__(remote.runtime.loop)
+        self._remote = remote
+        self._params = params
+        self._reads = reads
+        self._respond = respond
+
+    @property
+    def timeout_ms(self) -> int:
+        """The maximum wait: the lesser of the request's max_wait_ms and remote.fetch.max.wait.ms."""
+        return min(self._params.max_wait_ms, self._remote.settings().fetch_max_wait_ms)
+
+    def watch_keys(self) -> tuple[Hashable, ...]:
+        """The pending reads of the remote tier, and their partitions."""
+        keys: dict[Hashable, None] = {}
+        for fetched, read in self._reads.pending_reads:
+            keys[read] = None
+            keys[fetched.partition] = None
+        return tuple(keys)
+
+    def can_complete(self) -> bool:
+        """Whether something can be sent, or a row will be an error."""
+        is_complete = True
+        size_bytes = self._reads.size_bytes
+        for fetched, read in self._reads.pending_reads:
+            partition, epoch = fetched.partition, fetched.request.current_leader_epoch
+            assert partition is not None
+            if (
+                partition.is_deleted
+                or epoch not in (-1, partition.leader_epoch)
+                or (self._params.must_lead and not partition.is_leader)
+            ):
+                return True
+            if not read.is_done:
+                is_complete = False
+            elif read.error is None:
+                size_bytes += min(read.data_bytes, fetched.request.partition_max_bytes)
+        return is_complete or size_bytes >= self._params.min_bytes
+
+    def expire(self) -> None:
+        """Count the expired Fetch, and respond: the maximum wait has passed."""
+        self._remote.expired_fetch_count += 1
+        super().expire()
+
+    def respond(self) -> T:
+        """Read all partitions again, and respond.
+
+        Local data that has left the memory meanwhile is left out: the next Fetch reads it in a thread.
+        """
+        return self._respond(self._reads.read(may_block=False, has_waited=True))

@@ -21,8 +21,13 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from ottla.broker.replicas.reading.delayed_fetch import FEW_ROWS, MAX_ROWS_AT_ONCE, DelayedFetch, while_wanted
-from ottla.broker.replicas.reading.delayed_remote_fetch import DelayedRemoteFetch
+from ottla.broker.replicas.reading.delayed_fetch import (
+    FEW_ROWS,
+    MAX_ROWS_AT_ONCE,
+    DelayedFetch,
+    DelayedRemoteFetch,
+    while_wanted,
+)
 from ottla.broker.replicas.reading.fetch_contexts import FetchContext
 from ottla.broker.replicas.reading.fetch_params import FetchParams
 from ottla.broker.replicas.reading.preferred_read_replica import PreferredReadReplicas

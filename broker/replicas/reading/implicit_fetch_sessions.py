@@ -13,7 +13,7 @@ the other rows are recognised by their bytes, and answered as before.
 An idle poll of one partition takes 30 % less of the broker's processor time between its frame and its
 response, one of ten half as much (Dispatcher on a broker in a folder, both paths in turn).
 
-The session lasts as long as the connection's requests begin alike (`ottla.broker.api.request_head`). Each
+The session lasts as long as the connection's requests begin alike (`ottla.broker.api.dispatch.RequestHead`). Each
 response is the same as without it (test_fast_fetch), and partitions are read in the order of the request,
 which is the client's way to be fair. Only a log start offset that retention has moved is in a row, as in
 those of other sessions, once the partition is notified of it.

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from unittest.mock import patch
 
-from ottla.broker.api.request_head import RequestHead
+from ottla.broker.api.dispatch import RequestHead
 from ottla.broker.replicas.reading.read_from_log import LogReads
 from ottla.protocol.hot import fetch
 from ottla.protocol.hot.fetch import IncrementalRequest, IncrementalRequests

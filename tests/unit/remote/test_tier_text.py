@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.broker.tiering.managers import create_storage_manager
+from ottla.broker.roles.tiering import create_storage_manager
 from ottla.config.load import load_config
 from ottla.config.tier_text import PARAMETERS, metadata_topic_properties, tier_properties
 from ottla.protocol.errors import InvalidConfig

@@ -7,12 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.broker.api import response_cache
-from ottla.broker.api.dispatch import Dispatcher
-from ottla.broker.api.response_cache import (
-    MAX_REQUEST_BYTES,
-    MAX_RESPONSE_BYTES,
-    MAX_RESPONSES,
+from ottla.broker.api.dispatch import (
+    MAX_CACHED_REQUEST_BYTES,
+    MAX_CACHED_RESPONSE_BYTES,
+    MAX_CACHED_RESPONSES,
+    Dispatcher,
     RequestKey,
     ResponseCache,
 )
@@ -216,19 +215,19 @@ def request_key(number, *, size=10):
 
 def test_the_oldest_response_is_dropped_and_a_large_one_is_not_cached():
     cache = ResponseCache()
-    for number in range(MAX_RESPONSES):
+    for number in range(MAX_CACHED_RESPONSES):
         cache.put(request_key(number), 1, b"a")
     cache.put(request_key(0), 2, b"b")  # the newest now
-    cache.put(request_key(MAX_RESPONSES), 2, b"c")
+    cache.put(request_key(MAX_CACHED_RESPONSES), 2, b"c")
     assert [cache.get(request_key(number), 1) for number in range(3)] == [None, None, b"a"]
     assert cache.get(request_key(0), 2) == b"b"
-    cache.put(request_key(2), 2, bytes(MAX_RESPONSE_BYTES + 1))
+    cache.put(request_key(2), 2, bytes(MAX_CACHED_RESPONSE_BYTES + 1))
     assert cache.get(request_key(2), 2) is None
 
 
 def test_a_large_request_is_not_cached(monkeypatch):
-    monkeypatch.setattr(response_cache.ResponseCache, "put", lambda *_: pytest.fail("cached"))
-    request = MetadataRequest(topics=named("x" * MAX_REQUEST_BYTES), allow_auto_topic_creation=False)
+    monkeypatch.setattr(ResponseCache, "put", lambda *_: pytest.fail("cached"))
+    request = MetadataRequest(topics=named("x" * MAX_CACHED_REQUEST_BYTES), allow_auto_topic_creation=False)
     answer(Dispatcher(Broker()), frame_of(request, 13))
 
 

@@ -8,7 +8,7 @@ from uuid import UUID
 from ottla.broker.groups.config import OFFSETS_TOPIC, GroupConfig
 from ottla.broker.groups.coordinator import GroupCoordinator
 from ottla.broker.groups.offsets import CommittedOffset
-from ottla.broker.groups.partitioner import partition_for
+from ottla.broker.groups.shard import partition_for
 from ottla.protocol.coordinator.group_records import OffsetCommitValue
 from ottla.protocol.coordinator.record_codec import decode
 from ottla.protocol.errors import (

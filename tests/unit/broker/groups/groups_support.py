@@ -16,8 +16,7 @@ from ottla.broker.groups.config import GroupConfig
 from ottla.broker.groups.group import ClassicGroup
 from ottla.broker.groups.group_metadata import group_from_value
 from ottla.broker.groups.group_state import GroupState
-from ottla.broker.groups.joining import Joiner, join
-from ottla.broker.groups.leaving import leave
+from ottla.broker.groups.joining import Joiner, join, leave
 from ottla.broker.groups.sessions import heartbeat, on_loaded, on_timer
 from ottla.broker.groups.storing import end_group, on_stored
 from ottla.broker.groups.syncing import sync

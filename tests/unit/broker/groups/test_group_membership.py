@@ -11,14 +11,12 @@ from hypothesis import strategies as st
 
 from ottla.broker.groups.actions import JoinPhaseExpired, SetTimer
 from ottla.broker.groups.config import GroupConfig
-from ottla.broker.groups.group import ClassicGroup
+from ottla.broker.groups.group import ClassicGroup, subscribed_topics
 from ottla.broker.groups.group_metadata import group_from_value
 from ottla.broker.groups.group_state import ALLOWED_FROM, GroupState
-from ottla.broker.groups.partitioner import java_hash, partition_for
 from ottla.broker.groups.rebalance import complete_join, prepare_rebalance
 from ottla.broker.groups.sessions import heartbeat, on_loaded
-from ottla.broker.groups.shard import Shard
-from ottla.broker.groups.subscription import subscribed_topics
+from ottla.broker.groups.shard import Shard, java_hash, partition_for
 from ottla.broker.groups.syncing import sync
 from ottla.protocol.codec import encode_struct
 from ottla.protocol.coordinator.group_records import GroupMetadataValue, MemberMetadata

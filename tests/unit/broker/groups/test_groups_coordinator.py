@@ -7,7 +7,7 @@ import pytest
 
 from ottla.broker.groups.cleanup import MAX_TOMBSTONES_A_BATCH
 from ottla.broker.groups.coordinator_runtime import LOAD_WAIT_S
-from ottla.broker.groups.partitioner import partition_for
+from ottla.broker.groups.shard import partition_for
 from ottla.broker.groups.shard_runtime import METADATA_LAG_S
 from ottla.protocol.errors import (
     ErrorCode,

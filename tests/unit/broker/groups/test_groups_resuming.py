@@ -11,7 +11,7 @@ import pytest
 from ottla.broker.groups import log_state
 from ottla.broker.groups.log_state import LogState
 from ottla.broker.groups.offsets import CommittedOffset, OffsetAt, offset_key
-from ottla.broker.groups.partitioner import partition_for
+from ottla.broker.groups.shard import partition_for
 from ottla.protocol.coordinator.group_records import GroupMetadataKey, GroupMetadataValue
 from ottla.protocol.coordinator.record_codec import GroupRecord, encode
 from ottla.protocol.records.batch import patched, read_header

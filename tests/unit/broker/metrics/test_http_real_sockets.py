@@ -7,9 +7,8 @@ import asyncio
 import pytest
 from http_client import HttpClient
 
-from ottla.broker.metrics import http_connection
-from ottla.broker.metrics.http_connection import HttpResponse
-from ottla.broker.metrics.http_server import HttpServer
+from ottla.broker.metrics import http_server
+from ottla.broker.metrics.http_server import HttpResponse, HttpServer
 from ottla.runtime.production import run
 
 GET = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"
@@ -63,7 +62,7 @@ def test_a_peer_that_does_not_read_is_disconnected(monkeypatch: pytest.MonkeyPat
         assert await client.response() is None  # the connection was aborted before its end
         assert asked == ["/"]
 
-    monkeypatch.setattr(http_connection, "WRITE_S", 0.2)
+    monkeypatch.setattr(http_server, "WRITE_S", 0.2)
     run(lambda runtime: serve(runtime, scenario))
 
 

@@ -5,9 +5,17 @@ import asyncio
 import pytest
 from http_client import HttpClient
 
-from ottla.broker.metrics.http_connection import ANSWER_S, HEAD_S, IDLE_S, WRITE_S, HttpResponse
 from ottla.broker.metrics.http_request import MAX_HEAD_BYTES
-from ottla.broker.metrics.http_server import MAX_CONNECTIONS, STOP_S, HttpServer
+from ottla.broker.metrics.http_server import (
+    ANSWER_S,
+    HEAD_S,
+    IDLE_S,
+    MAX_CONNECTIONS,
+    STOP_S,
+    WRITE_S,
+    HttpResponse,
+    HttpServer,
+)
 from ottla.runtime.simulated import Simulation
 
 GET = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"

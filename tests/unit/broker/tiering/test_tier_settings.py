@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.broker.tiering.managers import (
+from ottla.broker.roles.tiering import (
     create_storage_manager,
     metadata_manager_settings,
     storage_manager_settings,

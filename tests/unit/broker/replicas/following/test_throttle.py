@@ -4,7 +4,7 @@ any more.
 
 import pytest
 
-from ottla.broker.replicas.following.throttler import Throttler
+from ottla.broker.replicas.log_maintenance import Throttler
 
 
 class Clock:
