@@ -10,8 +10,8 @@
 
 What has waited locally is read again in turns, too, if it has many rows by then.
 
-Enough is `min_bytes`. The reads are in `read_from_log.py`, the waits in `delayed_fetch.py` and
-`delayed_remote_fetch.py`, a follower's part in `follower_fetch.py`.
+Enough is `min_bytes`. The reads are in `read_from_log.py`, the waits in `delayed_fetch.py`,
+a follower's part in `follower_fetch.py`.
 
 Source: Kafka's ReplicaManager.fetchMessages.
 """

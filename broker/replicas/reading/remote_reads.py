@@ -1,7 +1,7 @@
 """Consumers' reads of what is in the remote tier only (KIP-405): the second half of `read_from_log`.
 
 A Fetch that needs a chunk which is not in memory waits in the purgatory `RemoteFetch`
-(`delayed_remote_fetch.py`), then all of its partitions are read again: so the partition's role, its log start
+(`DelayedRemoteFetch`), then all of its partitions are read again: so the partition's role, its log start
 and its copies are checked after the wait. A look-up by timestamp waits in `RemoteListOffsets`
 (`delayed_remote_list_offsets.py`).
 
