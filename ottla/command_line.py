@@ -61,7 +61,7 @@ def main() -> None:
 
 @main.command("version")
 def show_version() -> None:
-    """Print the version."""
+    """Print the version of Ottla."""
     click.echo(f"ottla {VERSION}")
 
 

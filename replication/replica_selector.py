@@ -78,7 +78,7 @@ class LeaderSelector:
     def select(
         self, topic_partition: TopicPartition, client: ClientMetadata, partition: PartitionView
     ) -> ReplicaView | None:
-        """Return the leader."""
+        """Return the leader of the partition."""
         return partition.leader
 
 

@@ -1,4 +1,4 @@
-"""What holds for every test."""
+"""Fixtures and checks that apply to every test."""
 
 import gc
 import logging

@@ -1,4 +1,4 @@
-"""What many tests do through librdkafka's admin client, and how they wait."""
+"""Requests and waits through librdkafka's admin client that many tests share."""
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future

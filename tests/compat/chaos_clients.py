@@ -266,7 +266,7 @@ class GroupMember(_Client):
         self._consumer.subscribe([topic], on_assign=self._on_assign)
 
     def wait_for(self, ends: dict[int, int], *, timeout_s: float) -> None:
-        """Until everything is committed."""
+        """Wait until everything is committed."""
         wait_until(
             lambda: self.committed == ends or not self.is_alive(),
             timeout_s=timeout_s,

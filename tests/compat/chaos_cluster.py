@@ -51,7 +51,7 @@ _CHANGES_OF_CONFIGURATION = 0.2
 
 
 class ProxiedCluster(OttlaCluster):
-    """See the module; `network` is what lies between the nodes."""
+    """A cluster whose nodes reach each other through proxies only; `network` has the proxies between them."""
 
     def __init__(self, folder: Path, network: Network) -> None:
         super().__init__(
@@ -97,7 +97,7 @@ class ProxiedCluster(OttlaCluster):
             self.kill(*self.running)
 
     def logs(self, node_id: int) -> list[Path]:
-        """What each of a node's processes has printed, in order."""
+        """The output of each of a node's processes, in order."""
         return sorted(self.node(node_id).folder.glob("node-*.log"), key=lambda path: path.stat().st_ctime_ns)
 
 
@@ -108,7 +108,8 @@ class _Healing(NamedTuple):
 
 
 class Nemesis:
-    """See the module. A node suffers one thing at a time; `story` has what was done, with seconds since the start."""
+    """Injects faults into the cluster, one at a time for each node; `story` lists them, with seconds since
+    the start."""
 
     def __init__(self, cluster: ProxiedCluster, seed: int, topic: str) -> None:
         self._cluster = cluster

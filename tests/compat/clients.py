@@ -27,7 +27,7 @@ class Message(NamedTuple):
 
 
 class Client(Protocol):
-    """What every library can do."""
+    """The interface that the tests use of every client library."""
 
     name: str
 
@@ -47,7 +47,7 @@ class Client(Protocol):
 
 
 class Confluent:
-    """confluent-kafka: librdkafka."""
+    """The client of confluent-kafka, which is librdkafka."""
 
     name = "confluent-kafka"
 

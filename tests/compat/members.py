@@ -66,7 +66,7 @@ class Member:
 
 
 class ConfluentMember(Member):
-    """librdkafka."""
+    """A group member of confluent-kafka, which is librdkafka."""
 
     strategy = "range"
 
@@ -153,7 +153,7 @@ class AiokafkaMember(Member):
 
 
 class KafkaPythonMember(Member):
-    """kafka-python."""
+    """A group member of kafka-python."""
 
     def _consume(self) -> None:
         consumer = kafka.KafkaConsumer(

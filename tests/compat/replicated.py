@@ -26,7 +26,7 @@ from tests.harness.blocking_wire import BlockingWire
 
 
 class State(NamedTuple):
-    """What one broker knows of a topic; rows are partitions."""
+    """One broker's view of a topic; rows are partitions."""
 
     #: -1 without a leader.
     leaders: list[int]
@@ -86,7 +86,7 @@ class Topic:
     def wait(
         self, *, leaders: Sequence[int] | None = None, in_sync: Sequence[Iterable[int]] | None = None
     ) -> None:
-        """Until all brokers say so; of what is None they may say anything."""
+        """Wait until all brokers report this; an argument that is None may have any value."""
         wanted = [set(row) for row in in_sync or ()]
 
         def is_so(state: State) -> bool:
@@ -102,7 +102,7 @@ class Topic:
         wait_until(is_so_everywhere, detail=lambda: f"{found}: not led by {leaders}, or not {wanted} in sync")
 
     def wait_in_sync(self, replicas: Iterable[int]) -> None:
-        """Until all of its partitions have exactly these replicas in sync."""
+        """Wait until all partitions of the topic have exactly these replicas in sync."""
         wanted = set(replicas)
         found: list[State] = []
 
@@ -120,7 +120,7 @@ class Topic:
                 yield BlockingWire(port)
 
     def seen(self) -> list[State]:
-        """What each broker says that can be reached."""
+        """The views of all brokers that can be reached."""
         asked = MetadataRequest(
             topics=[MetadataRequestTopic(name=self.name)], allow_auto_topic_creation=False
         )
@@ -138,7 +138,7 @@ class Topic:
         return states
 
     def elect(self, kind: ElectionType) -> ErrorCode:
-        """What becomes of an election in partition 0, asked of a broker that can be reached.
+        """The result of an election in partition 0, requested from a broker that can be reached.
 
         An admin client would ask the one that it takes for the controller, which may be the one that is gone.
         """

@@ -191,7 +191,7 @@ def say(text: str) -> None:
 
 
 def explain(cluster: ProxiedCluster, nemesis: Nemesis | None, history: History, folder: Path) -> None:
-    """What is needed to understand a failure."""
+    """The information that is needed to understand a failure."""
     file = folder / "history.jsonl"
     with file.open("w") as output:
         for entry in (*history.sends, *history.polls):

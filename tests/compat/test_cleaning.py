@@ -1,4 +1,4 @@
-"""What clients see of a log that is cleaned: compaction, retention by size and by time."""
+"""Clients read a log that is cleaned: by compaction, by retention of size and of time."""
 
 import confluent_kafka
 from confluent_kafka import Producer, TopicPartition

@@ -39,7 +39,7 @@ def create(cluster, name, *, partitions=1):
 
 
 def wait_for_brokers(cluster, expected):
-    """Until all brokers that answer know exactly these."""
+    """Wait until all brokers that respond know exactly these."""
     for node in cluster.plan.brokers:
         if node.node_id in expected:
             client = admin_of(node.listener)
@@ -261,7 +261,7 @@ def test_a_second_command_leaves_the_cluster_of_the_first_alone(tmp_path):
 
 
 def contents(nodes):
-    """What a start would change in the folder of a cluster."""
+    """The contents of a cluster's folder that a start could change."""
     files = [
         *nodes.glob("*/node.log"),
         *nodes.glob("*/server.properties"),

@@ -1,4 +1,4 @@
-"""Which connections are accepted when `max.connections` is reached: the same at Ottla and at Kafka."""
+"""Connections are accepted or refused alike by Ottla and Kafka when `max.connections` is reached."""
 
 import select
 

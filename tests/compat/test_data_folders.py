@@ -148,7 +148,8 @@ def commit(bootstrap: str, offset: int) -> None:
 
 
 def wait_for_compaction(server: KafkaServer | OttlaServer) -> None:
-    """Until all but the active segment is clean, and the checkpoint says so: then nothing changes any more."""
+    """Wait until all but the active segment is clean and the checkpoint says so, since then nothing changes
+    any more."""
     checkpoint = server.data_dir / "cleaner-offset-checkpoint"
 
     def is_clean() -> bool:

@@ -1,4 +1,4 @@
-"""What the containers of docker/cluster.yaml run, without containers: its script and its settings make a cluster."""
+"""The script and settings of docker/cluster.yaml make a cluster, run here without containers."""
 
 import os
 import re

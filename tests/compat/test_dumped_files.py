@@ -264,7 +264,7 @@ def few(folder: Path, count: int) -> Log:
 
 
 def dump(folders: dict[str, Path], *options: str) -> str:
-    """What Kafka's tool prints of all files of all folders. Nothing must be wrong in them, nor left out."""
+    """The output of Kafka's dump tool for all files of all folders, which must have no error and no omission."""
     files = [
         str(path)
         for folder in folders.values()

@@ -1,4 +1,4 @@
-"""What groups leave on disk is Kafka's: its dump tool decodes it, and Kafka itself goes on from it."""
+"""Groups leave Kafka's files on the disk: its dump tool decodes them, and Kafka itself continues from them."""
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 

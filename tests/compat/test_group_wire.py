@@ -142,7 +142,7 @@ def _topic(wire: Wire, name: str) -> Any:
 
 
 def _wait_for_coordinator(wire: Wire, group: str) -> None:
-    """Until the offsets topic is there and loaded."""
+    """Wait until the offsets topic exists and is loaded."""
     beat = HeartbeatRequest(group_id=group, member_id="x")
     wait_until(lambda: not wire.call(3, FindCoordinatorRequest(key=group)).error_code)
     wait_until(lambda: wire.call(3, beat).error_code == ErrorCode.unknown_member_id)

@@ -21,7 +21,7 @@ def produce(bootstrap: str, topic: str, numbers: range) -> None:
 
 
 def wait_until(condition: Callable[[], bool], members: list[Member]) -> None:
-    """As elsewhere; what ends a member is raised."""
+    """Wait for a condition; an exception that has ended a member is raised."""
 
     def is_so() -> bool:
         for member in members:

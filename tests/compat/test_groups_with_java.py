@@ -28,7 +28,7 @@ def produce(bootstrap: str, topic: str, numbers: range) -> None:
 
 
 def holdings(admin, group: str) -> dict[str | None, frozenset[int]]:
-    """What each member of the group holds, by its instance id."""
+    """The assignment of each member of the group, by its instance id."""
     described = admin.describe_consumer_groups([group])[group].result(PATIENCE_S)
     return {
         member.group_instance_id: frozenset(one.partition for one in member.assignment.topic_partitions)

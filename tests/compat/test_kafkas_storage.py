@@ -37,7 +37,7 @@ def kafka(
     is_clean: bool = True,
     config: tuple[str, ...] = _CONFIG,
 ) -> list[str]:
-    """What Kafka's storage says when it opens the log's folder, takes the steps, and closes it."""
+    """The output of Kafka's storage classes as they open the log's folder, take the steps, and close it."""
     command = [
         "java", "-XX:TieredStopAtLevel=1", "-cp", f"{fetch.kafka_jars()}/*", str(_ORACLE), str(directory),
         "clean" if is_clean else "crashed", str(now_ms), *config,
@@ -124,7 +124,7 @@ def test_both_cleaners_make_the_same_files(tmp_path: Path, write: Callable[[Log,
 
 
 def test_both_split_a_segment_the_same_way(tmp_path: Path):
-    """Of what KAFKA-6264 left (after a crash: else Kafka does not look)."""
+    """The segment is one of KAFKA-6264, after a crash, since Kafka does not check it otherwise."""
     (tmp_path / "first").mkdir()
     split(tmp_path / "first" / "orders-0").close_files()
     source = b"".join(path.read_bytes() for path in sorted((tmp_path / "first" / "orders-0").glob("*.log")))

@@ -38,7 +38,7 @@ from tests.unit.metadata.metadata_cases import CASES, kafka_name, to_json, versi
 
 
 def dump(path: Path) -> list[str]:
-    """What kafka-dump-log prints for the records of a file."""
+    """The output of kafka-dump-log for the records of a file."""
     text = tool("kafka-dump-log", "--cluster-metadata-decoder", "--files", str(path))
     assert "isvalid: false" not in text
     return [line for line in text.splitlines() if line.startswith("|")]
@@ -54,7 +54,7 @@ def test_kafkas_tool_reads_every_record_that_we_can_write(tmp_path: Path):
 
 
 def dump_of(tmp_path: Path, cases: list[tuple[MetadataRecord, int]]) -> list[str]:
-    """What kafka-dump-log prints for records in these versions."""
+    """The output of kafka-dump-log for records in these versions."""
     log = MetadataLog.open(tmp_path, files=Files(), random=Random(1), now_ms=0)
     values = [(None, encode_record(record, version)) for record, version in cases]
     batch = build_batch(simple_records(values, timestamp=0))
@@ -221,7 +221,7 @@ async def test_we_read_the_log_of_a_kafka_of_its_own(tmp_path: Path):
 
 
 class Follower:
-    """Keeps its notifications."""
+    """A listener of the metadata log that keeps its notifications."""
 
     def __init__(self) -> None:
         self.image = MetadataImage()

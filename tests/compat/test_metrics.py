@@ -176,7 +176,7 @@ def mbeans_of_kafka(folder: Path, monkeypatch: pytest.MonkeyPatch) -> set[tuple[
 def test_every_name_is_made_from_an_mbean_that_kafka_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What docs/METRICS.md says are Kafka's metrics are; read from Kafka 4.3.1 itself."""
+    """The metrics that docs/METRICS.md attributes to Kafka exist in Kafka 4.3.1."""
     kafkas = mbeans_of_kafka(tmp_path, monkeypatch)
     assert len(kafkas) > 500
     missing = []

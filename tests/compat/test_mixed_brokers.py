@@ -107,7 +107,7 @@ class Mixture:
         self.successor.end()
 
     def wait_until_listed(self) -> None:
-        """Until all brokers list each other."""
+        """Wait until all brokers list each other."""
         ottlas = {node_id: self.ottla.node(node_id).port for node_id in OTTLA}
         wait_until_listed({**ottlas, KAFKA: self.kafka.port})
 
@@ -155,7 +155,7 @@ def produce_everywhere(bootstrap: str, topic: str, count: int) -> None:
 
 
 def consume_as_group(bootstrap: str, topic: str, group: str, count: int) -> list[int]:
-    """What a member of the group is handed until it has so many records, each committed; in order of its values."""
+    """The values that a group member receives until it has so many records, sorted, each of them committed."""
     # What is committed automatically could not be committed once more.
     settings = {"group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False}
     consumer = Consumer({"bootstrap.servers": bootstrap, **settings})

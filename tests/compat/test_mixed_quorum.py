@@ -76,7 +76,7 @@ class Mixture:
             topic.wait_in_sync([1, 2])
 
     def wait_until_listed(self) -> None:
-        """Until both brokers list each other."""
+        """Wait until both brokers list each other."""
         wait_until_listed({node.node_id: node.port for node in (self.ottla, self.kafka)})
 
     def end(self) -> None:

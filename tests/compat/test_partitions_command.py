@@ -54,7 +54,7 @@ def rows(bootstrap: str, topic: str) -> list[dict[str, Any]]:
 
 
 def offsets(bootstrap: str, topic: str) -> list[list[int | None]]:
-    """Of each replica of partition 0."""
+    """The offsets of each replica of partition 0."""
     [partition, *_] = rows(bootstrap, topic)
     return [[replica[name] for name in OFFSETS] for replica in partition["replicas"]]
 

@@ -1,4 +1,5 @@
-"""What producers rely on: no duplicates and no gaps, what topics ask of records, and clear refusals."""
+"""Producers get what they rely on: no duplicates, no gaps, the topics' constraints on records, and clear
+refusals."""
 
 import asyncio
 import time

@@ -445,7 +445,7 @@ def test_files_of_the_metadata_log(cluster, tmp_path):
     copy = tmp_path / "dir" / "__cluster_metadata-0"
 
     def snapshots() -> list[Path]:
-        """Of a copy that is made while the node stands still."""
+        """The metadata snapshots of a copy, which is made while the node is paused."""
         shutil.rmtree(copy, ignore_errors=True)
         cluster.child(node_id).pause()
         shutil.copytree(cluster.node(node_id).data_dir / "__cluster_metadata-0", copy)

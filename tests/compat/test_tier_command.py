@@ -60,12 +60,12 @@ class Tier:
         return done
 
     def rows(self, command: str, *arguments: object, status: int = 0) -> list[dict[str, object]]:
-        """What --json writes."""
+        """The rows that the command prints with --json."""
         done = self._done(command, "--json", *arguments, status=status)
         return [json.loads(line) for line in done.stdout.splitlines()]
 
     def copies(self, topic: str) -> list[dict[str, object]]:
-        """The finished copies."""
+        """The finished copies of the topic."""
         return [row for row in self.rows("ls", topic) if row["state"] == "COPY_SEGMENT_FINISHED"]
 
     def objects(self, topic: str, suffix: str) -> list[Path]:
@@ -142,7 +142,7 @@ def test_verify(tier, tiered):
 
 
 def test_verify_while_segments_are_copied(tier, topic):
-    """What changes meanwhile is no error."""
+    """A change during the verification is not reported as an error."""
     create_topic(tier.server.bootstrap, topic, config=TIERED)
     for number in range(5):
         produce(tier.server.bootstrap, topic, [b"x"] * (number + 3))
@@ -324,7 +324,8 @@ def test_a_store_must_be_named(tier):
 
 
 def test_the_store_of_a_properties_file(tier, tiered, tmp_path):
-    """As a broker's server.properties names it; a storage manager that lists nothing is refused."""
+    """A broker's server.properties names the store; a storage manager that cannot list its objects is
+    refused."""
     file = tmp_path / "server.properties"
     file.write_text(f"remote.log.storage.manager.class.name=directory\nrsm.config.dir={tier.folder}\n")
     words = [

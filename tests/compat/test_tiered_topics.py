@@ -1,4 +1,5 @@
-"""Which configurations a tiered topic may have, at its creation and later: as in Kafka (KIP-405, KIP-950).
+"""A tiered topic accepts and refuses the same configurations as in Kafka, at its creation and later (KIP-405,
+KIP-950).
 
 With KAFKA_ORACLE=1 the same table is held against Kafka 4.3.1 with its LocalTieredStorage.
 """
@@ -33,7 +34,8 @@ BROKER = {
 
 
 def configs(text: str) -> dict[str, str]:
-    """`remote.storage.enable=true retention.ms=5`, abbreviated."""
+    """The configurations of a text such as `remote.storage.enable=true retention.ms=5`, whose names may be
+    abbreviated."""
     names = {"tiered": "remote.storage.enable", "copy.disable": "remote.log.copy.disable",
              "delete": "remote.log.delete.on.disable"}  # fmt: skip
     pairs = (each.partition("=") for each in text.split())

@@ -67,7 +67,7 @@ def test_commit_metadata_that_are_not_utf8_come_back_as_from_kafka(server, topic
         return int.from_bytes(committed[-2:], "big", signed=True)
 
     def fetch() -> str:
-        """OffsetFetch v1."""
+        """Send an OffsetFetch request in version 1."""
         asked = struct.pack(">i", 1) + name + struct.pack(">ii", 1, 0)
         fetched = ask(server.bootstrap, header(9, 1) + of_group + asked)
         row_at = 4 + len(name) + 4

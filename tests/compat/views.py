@@ -49,7 +49,7 @@ class Offset(NamedTuple):
 
 
 class View(NamedTuple):
-    """See the module; each part by partition."""
+    """The contents of a topic as clients see them; each part is by partition."""
 
     stored: dict[Partition, list[Stored]]
     #: Producer and first offset of each.

@@ -98,7 +98,7 @@ class Browser:
         return answer["result"].get("value")
 
     def wait_for(self, expression: str) -> None:
-        """Until it is true."""
+        """Wait until the expression is true."""
         until = time.monotonic() + _WAIT_S
         while not self.evaluate(expression):
             if time.monotonic() > until:

@@ -66,12 +66,12 @@ class OttlaCluster:
 
     @property
     def bootstrap(self) -> str:
-        """bootstrap.servers"""
+        """The value of bootstrap.servers."""
         return self.plan.bootstrap_servers
 
     @property
     def bootstrap_controllers(self) -> str:
-        """bootstrap.controllers"""
+        """The value of bootstrap.controllers."""
         return self.plan.bootstrap_controllers
 
     def node(self, node_id: int) -> NodePlan:
@@ -119,7 +119,7 @@ class OttlaCluster:
         self._wait_until_brokers_listed()
 
     def _wait_until_brokers_listed(self) -> None:
-        """Until the brokers that run list each other; none is paused."""
+        """Wait until the brokers that run list each other; none is paused."""
         running = set(self.running)
         wait_until_listed({node.node_id: node.port for node in self.plan.brokers if node.node_id in running})
 
@@ -140,7 +140,7 @@ class OttlaCluster:
         self._wait_all_ready()
 
     def kill(self, *node_ids: int) -> None:
-        """As a crash."""
+        """Kill the process, as in a crash."""
         for node_id in node_ids:
             self._children[node_id].kill()
 

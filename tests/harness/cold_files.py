@@ -15,7 +15,8 @@ _PAGE_BYTES = 4096
 
 
 class ColdFiles(Files):
-    """See the module. Written pages are in memory until `drop_caches`."""
+    """Files whose pages must be read from the disk, except for those that were written since the last
+    `drop_caches`."""
 
     may_map = False
 
@@ -25,7 +26,7 @@ class ColdFiles(Files):
         self._pages: set[tuple[int, int]] = set()
 
     def drop_caches(self) -> None:
-        """As `echo 3 > /proc/sys/vm/drop_caches`."""
+        """Remove all pages from memory, like `echo 3 > /proc/sys/vm/drop_caches`."""
         self._pages.clear()
 
     @property

@@ -46,7 +46,7 @@ class Drawing:
         self.texts: dict[str, str] = {}
 
     def choose(self, values: Any) -> Any:
-        """One of them."""
+        """Draw one of the values."""
         return self._random.choice(values)
 
     def request(self, key: int, version: int) -> Request:

@@ -42,7 +42,7 @@ class Killed(BaseException):
 
 
 class Loss(Enum):
-    """What a crash removes of the changes that were not flushed."""
+    """The part of the unflushed changes that a crash removes."""
 
     #: Nothing: the process was killed; the operating system has all changes.
     NOTHING = auto()
@@ -85,7 +85,8 @@ class _Change(NamedTuple):
 
 
 class _Content(NamedTuple):
-    """What a file holds: `data`, and zeros from there up to `size`, which are not stored (indexes are preallocated)."""
+    """A file's content: `data`, and zeros from there up to `size`, which are not stored (indexes are
+    preallocated)."""
 
     data: bytes = b""
     size: int = 0
@@ -156,7 +157,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def _operation(method: _F) -> _F:
-    """What waits for the disk: a thread may be stopped before it, and when it is done."""
+    """An operation that waits for the disk: a thread may be stopped before it, and after it."""
 
     name = method.__name__
 
@@ -174,7 +175,7 @@ def _operation(method: _F) -> _F:
 
 
 class FaultyFiles(Files):
-    """See the module."""
+    """Files in memory that inject failures, delays, and the loss of unflushed changes in a crash."""
 
     def __init__(self, *, random: Random, now_ms: int = 0) -> None:
         self.random = random

@@ -73,7 +73,7 @@ def from_elsewhere(body: bytes) -> Effect:
 
 @dataclass
 class FaultyStore(RemoteStorageManager):
-    """See the module."""
+    """A storage manager whose calls fail, wait or return damaged bodies as a test requests."""
 
     inner: RemoteStorageManager
     faults: list[Fault] = field(default_factory=list)

@@ -84,7 +84,7 @@ def _allowed(
 
 
 def _as_committed(send: Send) -> Send:
-    """As a reader of committed records sees it: what is not committed at the end was not written."""
+    """The history as a reader of committed records sees it: uncommitted records at its end were not written."""
     is_hidden = send.transaction is not None and not send.transaction.is_committed
     return replace(send, is_ok=False) if is_hidden else send
 

@@ -14,7 +14,7 @@ from ottla.remote.transfers.worker_store import WORKER_MODULE
 
 
 class HostileStore(LocalDirectory):
-    """See the module."""
+    """A storage manager whose calls hang, end their process, or raise exceptions that no caller expects."""
 
     def configure(self, configs):
         super().configure(configs)

@@ -99,7 +99,7 @@ class Request:
 
 @dataclass(slots=True, frozen=True)
 class Rule:
-    """What is done to which requests."""
+    """A fault, and the requests to which it applies."""
 
     effect: Effect
     #: One of these, separated by spaces; empty: any.
@@ -112,7 +112,7 @@ class Rule:
 
 
 class FaultyProxy:
-    """See the module. `rules` and `requests` may be used from any thread."""
+    """An HTTP proxy that injects faults. `rules` and `requests` may be used from any thread."""
 
     def __init__(self, target: str) -> None:
         url = urlsplit(target)

@@ -86,7 +86,7 @@ def tool(name: str, *arguments: str, input: str | None = None, timeout_s: float 
 
 
 def broker_api_versions(bootstrap: str, folder: Path) -> str:
-    """What kafka-broker-api-versions prints. By itself it waits for a request no longer than 5 s, and asks once."""
+    """The output of kafka-broker-api-versions, which waits for a request no longer than 5 s and asks once."""
     settings = folder / "patient.properties"
     settings.write_text("request.timeout.ms=60000\n")
     return tool(

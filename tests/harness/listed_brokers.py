@@ -21,7 +21,7 @@ def listed_at(port: int) -> set[int]:
 
 
 def wait_until_listed(ports: Mapping[int, int]) -> None:
-    """Until each of these brokers, which run, lists all of them: their ids and ports."""
+    """Wait until each of these running brokers lists all of them, by id and port."""
     found: dict[int, set[int]] = {}
 
     def are_listed() -> bool:

@@ -81,7 +81,7 @@ class Log(list[bytes | None]):
 
 
 class Partitions:
-    """What all brokers see."""
+    """The partitions of the metadata topic, which all brokers share."""
 
     def __init__(self, partition_count: int) -> None:
         self.topic_id = UUID(int=4711)

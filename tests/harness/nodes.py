@@ -124,7 +124,7 @@ class Node:
         return self.child.stop()
 
     def kill(self) -> None:
-        """As a crash."""
+        """Kill the process, as in a crash."""
         self.child.kill()
 
     def end(self) -> None:
@@ -143,7 +143,7 @@ class Node:
 
 
 class OttlaNode(Node):
-    """`ottla broker server.properties`"""
+    """A node that runs `ottla broker server.properties`."""
 
     is_kafka = False
 

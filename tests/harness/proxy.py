@@ -49,7 +49,7 @@ class _Connection:
 
 
 class Network:
-    """See the module. Its methods may be called from any thread but its own."""
+    """The proxies between nodes, and their faults. Its methods may be called from any thread but its own."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()

@@ -54,7 +54,7 @@ _FAILURES = {
 
 
 class RemoteLogStage(Stage):
-    """See the module."""
+    """The stage of stories about one partition's remote log tasks: a log, a store, and the metadata."""
 
     #: No task goes on while a leader writes.
     before_a_write_s = 0

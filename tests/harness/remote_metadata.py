@@ -71,19 +71,19 @@ class InMemoryMetadataManager(RemoteLogMetadataManager):
                     pass
 
     def configure(self, configs: Mapping[str, object]) -> None:
-        """See RemoteLogMetadataManager."""
+        """Implement the method of RemoteLogMetadataManager."""
 
     async def add_remote_log_segment_metadata(self, metadata: RemoteLogSegmentMetadata) -> None:
-        """See RemoteLogMetadataManager."""
+        """Implement the method of RemoteLogMetadataManager."""
         self._append(metadata)
 
     async def update_remote_log_segment_metadata(self, update: RemoteLogSegmentMetadataUpdate) -> None:
-        """See RemoteLogMetadataManager."""
+        """Implement the method of RemoteLogMetadataManager."""
         self.copies(update.segment_id.partition).check(update)
         self._append(update)
 
     async def put_remote_partition_delete_metadata(self, metadata: RemotePartitionDeleteMetadata) -> None:
-        """See RemoteLogMetadataManager."""
+        """Implement the method of RemoteLogMetadataManager."""
         self._append(metadata)
 
     def _append(self, change: Change) -> None:
@@ -98,40 +98,40 @@ class InMemoryMetadataManager(RemoteLogMetadataManager):
     def remote_log_segment_metadata(
         self, partition: TopicIdPartition, *, epoch: int, offset: int
     ) -> RemoteLogSegmentMetadata | None:
-        """See RemoteLogMetadataManager."""
+        """Implement the method of RemoteLogMetadataManager."""
         return self.copies(partition).segment(epoch=epoch, offset=offset)
 
     def next_segment_with_transaction_index(
         self, partition: TopicIdPartition, *, epoch: int, offset: int
     ) -> RemoteLogSegmentMetadata | None:
-        """See RemoteLogMetadataManager."""
+        """Implement the method of RemoteLogMetadataManager."""
         return self.copies(partition).next_segment_with_transaction_index(epoch=epoch, offset=offset)
 
     def highest_offset_for_epoch(self, partition: TopicIdPartition, *, epoch: int) -> int | None:
-        """See RemoteLogMetadataManager."""
+        """Implement the method of RemoteLogMetadataManager."""
         return self.copies(partition).end_offset_for_epoch(epoch)
 
     def list_remote_log_segments(
         self, partition: TopicIdPartition, *, epoch: int | None = None
     ) -> Sequence[RemoteLogSegmentMetadata]:
-        """See RemoteLogMetadataManager."""
+        """Implement the method of RemoteLogMetadataManager."""
         return list(self.copies(partition).segments(epoch))
 
     def copies(self, partition: TopicIdPartition) -> RemoteLogMetadataCache:
-        """See RemoteLogMetadataManager."""
+        """Implement the method of RemoteLogMetadataManager."""
         self.read()
         if partition not in self._caches:
             raise RemoteStorageError(f"{partition} is not assigned to this broker")
         return self._caches[partition]
 
     def remote_log_size(self, partition: TopicIdPartition, *, epoch: int) -> int:
-        """See RemoteLogMetadataManager."""
+        """Implement the method of RemoteLogMetadataManager."""
         return self.copies(partition).size_bytes(epoch)
 
     def on_partition_leadership_changes(
         self, *, leaders: Collection[TopicIdPartition], followers: Collection[TopicIdPartition]
     ) -> None:
-        """See RemoteLogMetadataManager."""
+        """Implement the method of RemoteLogMetadataManager."""
         for partition in [*leaders, *followers]:
             if partition not in self._caches:
                 self._caches[partition] = RemoteLogMetadataCache(partition)
@@ -141,17 +141,17 @@ class InMemoryMetadataManager(RemoteLogMetadataManager):
         self.read()
 
     def on_stop_partitions(self, partitions: Collection[TopicIdPartition]) -> None:
-        """See RemoteLogMetadataManager."""
+        """Implement the method of RemoteLogMetadataManager."""
         for partition in partitions:
             self._caches.pop(partition, None)
 
     def is_ready(self, partition: TopicIdPartition) -> bool:
-        """See RemoteLogMetadataManager."""
+        """Implement the method of RemoteLogMetadataManager."""
         self.read()
         return partition in self._caches and self._read_count == len(self._log.changes)
 
     async def close(self) -> None:
-        """See RemoteLogMetadataManager."""
+        """Implement the method of RemoteLogMetadataManager."""
 
 
 class Metadata(InMemoryMetadataManager):
@@ -170,11 +170,11 @@ class Metadata(InMemoryMetadataManager):
         return super().copies(partition)
 
     def copies(self, partition: TopicIdPartition) -> RemoteLogMetadataCache:
-        """See RemoteLogMetadataManager."""
+        """Implement the method of RemoteLogMetadataManager."""
         if self.is_late:
             raise MetadataNotReady("the metadata is still being read")
         return self.cache(partition)
 
     def is_ready(self, partition: TopicIdPartition) -> bool:
-        """See RemoteLogMetadataManager."""
+        """Implement the method of RemoteLogMetadataManager."""
         return not (self.is_late or self.is_catching_up)

@@ -64,7 +64,7 @@ class DiskReader(RemoteStorageManager):
         self.is_reporting = True
 
     def configure(self, configs: Mapping[str, object]) -> None:
-        """See RemoteStorageManager."""
+        """Implement the method of RemoteStorageManager."""
 
     def _answer(self) -> None:
         if self.duration_s:
@@ -73,7 +73,7 @@ class DiskReader(RemoteStorageManager):
             raise self.failure
 
     def copy_log_segment_data(self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData) -> bytes | None:
-        """See RemoteStorageManager."""
+        """Implement the method of RemoteStorageManager."""
         self._answer()
         if not self.is_reporting:
             data = replace(data, on_bytes=no_limit)
@@ -98,19 +98,19 @@ class DiskReader(RemoteStorageManager):
     def fetch_log_segment(
         self, metadata: RemoteLogSegmentMetadata, *, start_position: int, end_position: int | None = None
     ) -> RemoteStream:
-        """See RemoteStorageManager."""
+        """Implement the method of RemoteStorageManager."""
         self._answer()
         return self._inner.fetch_log_segment(
             metadata, start_position=start_position, end_position=end_position
         )
 
     def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> RemoteStream:
-        """See RemoteStorageManager."""
+        """Implement the method of RemoteStorageManager."""
         self._answer()
         return self._inner.fetch_index(metadata, index_type)
 
     def delete_log_segment_data(self, metadata: RemoteLogSegmentMetadata) -> None:
-        """See RemoteStorageManager."""
+        """Implement the method of RemoteStorageManager."""
         self._answer()
         self._inner.delete_log_segment_data(metadata)
 
@@ -142,16 +142,16 @@ class BrokerTier:
         self.manager.start()
 
     def on_role(self, partition: Partition) -> None:
-        """See TierListener."""
+        """Implement the method of TierListener."""
         self.manager.on_leadership(partition)
 
     def on_stopped(self, partition: Partition, *, is_topic_deleted: bool) -> None:
-        """See TierListener."""
+        """Implement the method of TierListener."""
         self.manager.stop_partition(TopicIdPartition(partition.topic_id, partition.topic_partition))
 
 
 class RemoteTier:
-    """What all brokers share."""
+    """The store and the metadata that all brokers share."""
 
     def __init__(self, directory: Path) -> None:
         self.log = RemoteMetadataLog()

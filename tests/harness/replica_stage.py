@@ -117,7 +117,7 @@ class Line:
         return decode(version, memoryview(encode_response(key, version, response)))
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing, since nothing is open."""
 
     async def let_pass(self, *, is_lost: bool = False) -> None:
         """Deliver the request to the leader's handler, and the response if it is available at once."""
@@ -220,7 +220,8 @@ def _row(row: Any) -> str:
 
 
 class Stage:
-    """See the module. `follower` is the machine that decides for followers: another one is a mutant."""
+    """The stage of stories about a partition's replicas; `follower` is the state machine of followers, or a
+    mutant of it."""
 
     #: fetch.max.wait.ms of consumers.
     consumers_wait_ms = 0
@@ -386,7 +387,7 @@ class Stage:
             self.broker(name).start()
 
     async def _settle(self) -> None:
-        """What follows from it: responses that were delayed, ISRs that are granted."""
+        """Carry out all consequences: delayed responses are sent, and ISR changes are granted."""
         is_settled = False
         while not is_settled:
             is_settled = True

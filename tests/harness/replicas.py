@@ -68,7 +68,8 @@ class NoController:
 
 
 class ReplicaBroker:
-    """What a handler of `ottla.broker.api` needs of a broker to serve replicas. Its disks outlive its processes."""
+    """The part of a broker that handlers of `ottla.broker.api` need to serve replicas. Its disks outlive its
+    processes."""
 
     def __init__(
         self,
@@ -181,7 +182,7 @@ class ReplicaBroker:
         self.metadata.on_change(self.replicas.apply_delta)
 
     def replay(self) -> None:
-        """What was committed since its last replay."""
+        """Replay the records that were committed since the last replay."""
         while self.replayed < len(self.cluster.batches):
             records = self.cluster.batches[self.replayed]
             self.replayed += 1
@@ -305,7 +306,7 @@ class ReplicaCluster:
             broker.start()
 
     def auxiliary(self, broker: ReplicaBroker) -> AuxiliaryStates | None:
-        """What the broker's followers need of a remote tier; None: there is none."""
+        """The remote tier as the broker's followers use it; None: there is none."""
         return None
 
     def topic_config(self, name: str) -> LogConfig:
@@ -364,7 +365,7 @@ class ReplicaCluster:
         return min(self.brokers[broker_id].logs.directory_ids.values())
 
     def change(self, topic_partition: TopicPartition, **fields: Any) -> None:
-        """A PartitionChangeRecord."""
+        """A PartitionChangeRecord with these fields."""
         topic = self.image.topics_by_name[topic_partition.topic]
         self.commit(
             PartitionChangeRecord(partition_id=topic_partition.partition, topic_id=topic.topic_id, **fields)

@@ -124,7 +124,7 @@ class Tier:
         return copy.updated(update)
 
     def learn_remote_end(self, log: Log, partition: TopicIdPartition) -> None:
-        """As the tasks of leaders and followers do."""
+        """Set the remote end offset, as the tasks of leaders and followers do."""
         log.update_remote_end_offset(
             remote_end_offset(
                 without_empty_epochs(log.leader_epochs.entries),

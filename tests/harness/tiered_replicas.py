@@ -62,11 +62,11 @@ class _Bytes:
         return found
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing, since nothing is open."""
 
 
 class _ConsumersTier:
-    """What consumers read from the tier at one broker; a TierListener."""
+    """The remote tier that consumers of one broker read from; a TierListener."""
 
     def __init__(self, cluster: "TieredCluster", broker: ReplicaBroker) -> None:
         folder = cluster.folder / f"{broker.host}-{broker.runtime.now_ms()}"
@@ -97,11 +97,11 @@ class _ConsumersTier:
         )
 
     def on_role(self, partition: Partition) -> None:
-        """See TierListener."""
+        """Implement the method of TierListener."""
         self.reads.on_role(partition)
 
     def on_stopped(self, partition: Partition, *, is_topic_deleted: bool) -> None:
-        """See TierListener."""
+        """Implement the method of TierListener."""
         self.reads.on_role(partition)
 
 
@@ -152,7 +152,7 @@ class TieredCluster(ReplicaCluster):
         return copied
 
     def learn_remote_end(self, broker: ReplicaBroker, topic_partition: TopicPartition) -> None:
-        """As the broker's tasks do."""
+        """Set the remote end offset, as the broker's tasks do."""
         partition = TopicIdPartition(TOPIC_ID, topic_partition)
         self._tier.learn_remote_end(broker.partition(topic_partition).log, partition)
 

@@ -41,7 +41,7 @@ _RESTART = FollowerReplica.restart_from_remote
 
 
 class TieredStage(Stage):
-    """See the module."""
+    """The stage of stories about replicas with a remote tier."""
 
     cluster: TieredCluster
     #: Reads of the remote tier take a while.

@@ -1,4 +1,4 @@
-"""What arrives at a public port: noise, lies and almost valid requests, thousands of them.
+"""A public port receives noise, lies and almost valid requests, thousands of them.
 
 Whatever it is, the broker stays up, its memory stays bounded, nothing of it is a bug in the log, and
 a well-behaved producer next to it keeps producing. The seed is printed by a failure; set HOSTILE_SEED to

@@ -110,7 +110,7 @@ def node(tmp_path, monkeypatch):
 
 
 def in_envelope(frame):
-    """As a broker forwards the request of a client."""
+    """The client's request in an envelope, as a broker forwards it."""
     context = RequestContext(ApiKey.DELETE_TOPICS, 6, 1, "huge", "127.0.0.1", "PLAINTEXT")
     envelope = replace(at_once(wrap_request(DeleteTopicsRequest(), context, [])), request_data=frame)
     version = KAFKA_VERSIONS[ApiKey.ENVELOPE][-1]

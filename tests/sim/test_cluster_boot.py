@@ -173,7 +173,8 @@ def test_clients_that_take_all_connections_do_not_cut_replication_off():
 
 
 def test_a_second_node_with_the_id_of_a_broker_is_refused_and_the_first_goes_on(caplog):
-    """Until the session of the first one ends (DUPLICATE_BROKER_REGISTRATION), which it does not."""
+    """The refusal is DUPLICATE_BROKER_REGISTRATION as long as the first one's session lasts, and it does not
+    end here."""
     caplog.set_level("INFO")
 
     async def story(world):

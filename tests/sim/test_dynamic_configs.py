@@ -46,7 +46,7 @@ def of_log(field: str) -> Callable[[Node], object]:
 
 
 def of_new_segment(field: str) -> Callable[[Node], object]:
-    """What a segment is made with: it keeps that as long as it lives."""
+    """The field of the settings of a new segment, which keeps them as long as it exists."""
 
     def observe(node: Node) -> object:
         log, now_ms = log_of(node), node.broker.runtime.now_ms()
@@ -58,7 +58,7 @@ def of_new_segment(field: str) -> Callable[[Node], object]:
 
 
 def of_controller(key: str) -> Callable[[Node], object]:
-    """What an election and an ISR change go by."""
+    """The effective value of a topic configuration for elections and ISR changes."""
 
     def observe(node: Node) -> object:
         controller = node._quorum.controller
@@ -70,12 +70,12 @@ def of_controller(key: str) -> Callable[[Node], object]:
 
 
 def of_sockets(field: str) -> Callable[[Node], object]:
-    """What the next connection is checked against."""
+    """The field of the limits against which the next connection is checked."""
     return lambda node: getattr(node._broker_role.server.limits.settings, field)
 
 
 def of_logs(field: str) -> Callable[[Node], object]:
-    """What holds for all logs."""
+    """The field of the settings that all logs share."""
     return lambda node: getattr(node.broker.replicas.logs.settings, field)
 
 
@@ -85,12 +85,12 @@ def of_pool(pool: Pool) -> Callable[[Node], object]:
 
 
 def of_tasks(field: str) -> Callable[[Node], object]:
-    """What the RemoteLogManager asks at each use."""
+    """The field of the RemoteLogManager's settings, which it reads at each use."""
     return lambda node: getattr(remote_log_manager_settings(node.broker.config), field)
 
 
 def of_remote_reads(field: str) -> Callable[[Node], object]:
-    """What a read from the remote tier asks."""
+    """The field of the settings of reads from the remote tier."""
     return lambda node: getattr(remote_read_settings(node.broker.config), field)
 
 
@@ -251,7 +251,7 @@ NOT_FOR = {
 
 
 def broker_rows() -> dict[str, tuple[str, object, Callable[[Node], object]]]:
-    """Those of brokers, and those that topics fall back to."""
+    """The rows of brokers' configurations, and of the defaults of topics."""
     of_topics = {
         synonyms[0].name: TOPICS[topic_key]
         for topic_key, synonyms in SERVER_SYNONYMS.items()

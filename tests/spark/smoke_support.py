@@ -47,7 +47,7 @@ def rows_of(result, name):
 
 
 def summary_of(result):
-    """summary.json"""
+    """The content of summary.json."""
     return json.loads((result / "summary.json").read_text())
 
 
@@ -64,7 +64,7 @@ def streams(rows, target, phase, role):
 
 
 def check_counts(result, target):
-    """What was sent is what was acknowledged is what was read, in the rows and in what Spark made of them."""
+    """Check that equal numbers were sent, acknowledged and read, in the rows and in Spark's aggregates."""
     rows = rows_of(result, "rows")
     assert [row["text"] for row in rows if row["kind"] == "error"] == []
     bulk, paced = (streams(rows, target, phase, "producer") for phase in ("bulk", "paced"))

@@ -12,7 +12,7 @@ from tests.harness import bench_result
 
 
 def outcome(folder, *, lost=0.0, **fields):
-    """Of one of five runs of Kafka."""
+    """The outcome of one of five runs of Kafka."""
     report = bench_result.report()
     [section] = report.sections
     [table] = section.tables

@@ -1,4 +1,4 @@
-"""What happens before the runs, and between the targets of a run."""
+"""Preparations before the runs, and work between the targets of a run."""
 
 import os
 from contextlib import nullcontext

@@ -70,7 +70,7 @@ def page(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def old_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of the largest committed result, which has no series."""
+    """The page of the largest committed result, which has no series."""
     out = tmp_path_factory.mktemp("old")
     [result] = RESULTS.glob("2026-11-22-compare.json")
     done = CliRunner().invoke(report_command, [str(result), "--out", str(out)], catch_exceptions=False)

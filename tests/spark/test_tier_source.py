@@ -51,7 +51,7 @@ class Place:
         return reader.load()
 
     def wait_tiered(self, folder):
-        """Until each broker has the active segment only: what is in the store changes no more."""
+        """Wait until each broker has the active segment only, since then the store does not change any more."""
 
         def are_active_only():
             brokers = self.cluster.brokers.values()

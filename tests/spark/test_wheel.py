@@ -77,7 +77,7 @@ class Installed:
         self._pip("--python", str(self.bin / "python"), *arguments)
 
     def run(self, *command: str) -> str:
-        """What a command of the environment prints, run in the project."""
+        """The output of a command of the environment, run in the project."""
         done = subprocess.run(
             command, cwd=self.project, env=self.environment,
             capture_output=True, text=True, timeout=PATIENCE_S, check=False,

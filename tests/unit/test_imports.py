@@ -69,7 +69,7 @@ def test_no_circle_of_imports():
 
 
 def test_handlers_do_not_import_each_other():
-    """What two of them need is in a module of `broker/api/` without a key."""
+    """Code that two of them need is in a module of `broker/api/` without a key."""
     graph = import_graph()
     handler = re.compile(r"ottla\.broker\.api\.k\d\d_")
     handlers = [module for module in graph if handler.match(module)]

@@ -1,4 +1,5 @@
-"""What linters cannot see: documents that point to nothing, modules that grow, words that should not stay.
+"""Checks that linters cannot make: documents that point to nothing, modules that grow, words that should not
+stay.
 
 Documents name paths in backticks, and behind a path, in brackets, what is in that file:
 `storage/log.py` (`append_as_leader`). Both must exist. The path may be a link; in docs/kips it is one.
@@ -136,7 +137,7 @@ def test_links_lead_to_files_and_headings(document):
 
 @cache
 def names_of(file):
-    """What a module defines: functions, classes, methods, and names that it assigns."""
+    """The names that a module defines: functions, classes, methods, and names that it assigns."""
     names = set()
     for node in ast.walk(ast.parse(text_of(file))):
         match node:
@@ -347,11 +348,11 @@ def test_warnings_that_tests_name_are_logged_somewhere():
 
 
 #: What a sentence that can be read alone does not begin with.
-_FRAGMENT = re.compile(r"(?:See|Of|As|Those of|What|Until)\b")
+_FRAGMENT = re.compile(r"(?:See|Of|As|Those|What|Until|Who|Whose|Which)\b")
 #: These may become fewer only: lower a number when the test says so.
 MOST = {
     "fragments of docstrings": 0,
-    "docstrings of three words or fewer": 2,
+    "docstrings of three words or fewer": 0,
     "noqa": 184,
     "type: ignore": 60,
 }
@@ -365,7 +366,7 @@ def docstrings(file):
 
 def test_what_may_become_fewer_only():
     """A docstring is a sentence that can be read alone, and checks are suppressed rarely, each with a reason."""
-    texts = [text for file in [*WRITTEN, *OTHERS] if "tests" not in file.parts for text in docstrings(file)]
+    texts = [text for file in [*WRITTEN, *OTHERS] for text in docstrings(file)]
     python = [text_of(file) for file in [*PRODUCT, *OTHERS] if file.name != Path(__file__).name]
     found = {
         "fragments of docstrings": sum(_FRAGMENT.match(text) is not None for text in texts),

@@ -32,7 +32,7 @@ _CHANGES_NOTHING = frozenset(
 
 
 class ElectionStage(Stage):
-    """See the module."""
+    """The brokers, topics and commands of a story about elections."""
 
     def __init__(self, cluster: TieredCluster) -> None:
         super().__init__(cluster)

@@ -35,7 +35,7 @@ _TIME = re.compile(r"(?<=eventTimestampMs=)\d+")
 
 
 def consumed(bootstrap: str) -> str:
-    """What Kafka's console consumer prints until nothing has come for a while."""
+    """The output of Kafka's console consumer until no record has come for a while."""
     return tool(
         "kafka-console-consumer",
         *("--bootstrap-server", bootstrap, "--topic", "__remote_log_metadata"),
@@ -44,7 +44,8 @@ def consumed(bootstrap: str) -> str:
 
 
 def records_of(kind: str, folder: Path) -> list[str]:
-    """What Kafka's console consumer prints of the topic: ids are numbered in the order of their appearance."""
+    """The topic's records as Kafka's console consumer prints them, with ids numbered in the order of their
+    appearance."""
     with TieredCluster(folder / kind, [kind, kind], DirectoryTier(folder / f"{kind}-tier"), {}) as cluster:
         stage = Stage(cluster)
         for line in _STORY.split("\n"):

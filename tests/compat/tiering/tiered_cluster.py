@@ -45,10 +45,10 @@ class Store(Protocol):
     """A store of segments that the test can look into."""
 
     def properties(self) -> Mapping[str, str]:
-        """The brokers' settings."""
+        """The settings that all brokers of the cluster get."""
 
     def objects(self) -> Iterator[StoredObject]:
-        """All objects."""
+        """All objects in the store."""
 
 
 class DirectoryTier:

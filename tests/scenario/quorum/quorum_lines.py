@@ -43,7 +43,7 @@ def state_line(state: ElectionState) -> str:
 
 
 def request_line(message: Any) -> str:
-    """A request."""
+    """The line of a story that shows a request."""
     match message:
         case AddRaftVoterRequest() | RemoveRaftVoterRequest() | UpdateRaftVoterRequest():
             name = type(message).__name__.removesuffix("Request")
@@ -80,7 +80,7 @@ def is_pre_vote(message: Any) -> bool:
 
 
 def response_line(response: Any) -> str:
-    """A response."""
+    """The line of a story that shows a response."""
     if response.error_code:
         return ErrorCode(response.error_code).name.upper()
     if isinstance(response, ApiVersionsResponse):

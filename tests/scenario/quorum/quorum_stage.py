@@ -114,7 +114,7 @@ class Node(Replica):
 
 
 class Stage:
-    """See the module."""
+    """The stage of stories about the metadata quorum: nodes, their logs, and the messages between them."""
 
     def __init__(self) -> None:
         self.nodes: dict[int, Node] = {}
@@ -354,7 +354,7 @@ class Stage:
         self._ask(node, leader)
 
     def _catch_up(self, node: Node) -> None:
-        """Until the node has no request for its leader: the last one is delayed there."""
+        """Deliver fetches until the node's last one is delayed at its leader."""
         while (leader := self._reachable_leader_of(node)) is not None and leader in self._asked_by(node):
             self._ask(node, leader)
 

@@ -19,7 +19,7 @@ Key = tuple[UUID, int]
 
 
 class Names:
-    """What each (leader epoch, offset) of each log names."""
+    """The batch that each (leader epoch, offset) of each log identifies."""
 
     def __init__(self) -> None:
         self._named: dict[Hashable, dict[tuple[int, int], Batch | Committed]] = {}
@@ -91,7 +91,7 @@ class Appended:
                 self._nothing_is_lost(key, machine)
 
     def only(self, key: Key, replicas: tuple[int, ...]) -> None:
-        """What others have had does not count."""
+        """Forget what other replicas than these have had."""
         reached = self._reached.get(key)
         if reached is not None:
             self._reached[key] = {each: reached[each] for each in reached if each in replicas}

@@ -58,14 +58,14 @@ TIMESTAMPS = (*_NAMES, LATEST)
 
 
 class Bounds:
-    """See the module; of one partition."""
+    """The order of one partition's offsets, in all responses to ListOffsets."""
 
     def __init__(self) -> None:
         #: (leader epoch, process of the leader, name) -> the last response
         self._returned: dict[tuple[int, Hashable, Bound], int] = {}
 
     def least_stable(self, epoch: int, process: Hashable) -> int:
-        """What is surely decided."""
+        """The last stable offset that this leader has returned: every transaction before it is decided."""
         return self._returned.get((epoch, process, Bound.LAST_STABLE), 0)
 
     def check(
@@ -114,7 +114,7 @@ class Bounds:
 
 
 def _of(bound: Bound, now: LogOffsets) -> int:
-    """What the leader would return now, where that is known."""
+    """The offset that the leader would return now, where it is known."""
     match bound:
         case Bound.START:
             return now.log_start_offset

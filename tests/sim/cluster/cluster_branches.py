@@ -38,7 +38,7 @@ async def return_to_a_branch(world: World, topic: str) -> None:
 
 
 class _NotNow(Exception):
-    """What has to come does not come in time."""
+    """An expected state is not reached in time."""
 
 
 class _Branch:
@@ -48,7 +48,7 @@ class _Branch:
         self._topic = topic
 
     async def give_up(self) -> None:
-        """See the module."""
+        """Have a branch of the log copied, and then given up by an unclean election."""
         world = self._world
         leader, others = await self._go_on_alone()
         world.bucket.weather.delay_s = self._random.choice((0.0, 0.3, 1.0))
@@ -75,7 +75,8 @@ class _Branch:
         world.bucket.weather.delay_s = 0.0
 
     async def return_to_it(self) -> None:
-        """See the module."""
+        """Have the leader of a branch that was given up lead again, after another one has copied the same
+        offsets."""
         world = self._world
         leader, others = await self._go_on_alone()
         await asyncio.sleep(self._random.uniform(0.5, 1.5))

@@ -86,7 +86,7 @@ class Weather:
 
 
 class Bucket:
-    """See the module."""
+    """The object store that all brokers share, with virtual time and faults."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
@@ -212,20 +212,20 @@ class _Client:
         self._runtime = runtime
 
     def put(self, key: str, source: Source) -> None:
-        """See ObjectStore."""
+        """Implement the method of ObjectStore."""
         source.on_bytes(source.size_bytes)
         self._bucket.put(self._runtime, key, source.file.read(source.size_bytes))
 
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> RemoteStream:
-        """See ObjectStore."""
+        """Implement the method of ObjectStore."""
         return BytesIO(self._bucket.get(self._runtime, key, start, end))
 
     def delete(self, keys: Iterable[str]) -> None:
-        """See ObjectStore."""
+        """Implement the method of ObjectStore."""
         self._bucket.delete(self._runtime, keys)
 
     def list(self, prefix: str = "") -> Iterator[ListedObject]:
-        """See ObjectStore; no broker calls it."""
+        """Implement the method of ObjectStore; no broker calls it."""
         raise NotImplementedError
 
     def close(self) -> None:
@@ -233,10 +233,10 @@ class _Client:
 
 
 class BucketStorage(ObjectStorage):
-    """See the module. The segments are on disks in memory: their files are read from there."""
+    """A storage manager on the bucket. Segments are on disks in memory, and their files are read from there."""
 
     def configure(self, configs: Mapping[str, object]) -> None:
-        """See RemoteStorageManager."""
+        """Implement the method of RemoteStorageManager."""
         [self._bucket] = _OPEN
         disk = self._bucket.disks[int(str(configs["broker.id"]))]
         assert disk.runtime is not None
@@ -244,11 +244,11 @@ class BucketStorage(ObjectStorage):
         self._runtime, self._files = disk.runtime, disk.files
 
     def open_store(self) -> _Client:
-        """See ObjectStorage."""
+        """Implement the method of ObjectStorage."""
         return _Client(self._bucket, self._runtime)
 
     def copy_log_segment_data(self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData) -> None:
-        """As in the base class, the segment last."""
+        """Copy as the base class does, but the segment last."""
         files: dict[IndexType | None, Path | None] = {
             IndexType.OFFSET: data.offset_index,
             IndexType.TIMESTAMP: data.time_index,

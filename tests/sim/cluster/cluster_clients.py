@@ -150,7 +150,7 @@ class Producer(Client):
         self._sequence = 0
 
     async def produce(self, *, pause_s: float, is_over: Callable[[], bool]) -> None:
-        """Until it is over; a little pause after each batch."""
+        """Produce until the story is over, with a short pause after each batch."""
         while not is_over():
             if self._producer is None:
                 self._producer = await self._init() if self._is_idempotent else (-1, -1)

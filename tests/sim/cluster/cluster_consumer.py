@@ -80,7 +80,7 @@ class Consumer(Client):
         self._preferred: int | None = None
 
     async def consume(self, *, is_over: Callable[[int], bool]) -> None:
-        """Until it is over, by the position."""
+        """Consume from the position until the story is over."""
         while not is_over(self.position):
             leader, epoch = await self.leader_of(self.topic, self.partition)
             source = leader if self._preferred is None else self._preferred

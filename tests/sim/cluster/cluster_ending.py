@@ -27,7 +27,7 @@ _CALM_S = 2.0
 
 
 class Ending:
-    """Of one world. Both steps raise Violated."""
+    """The end of one world's story: recovery, and the final state. Both steps raise Violated."""
 
     def __init__(self, world: "World") -> None:
         self._world = world
@@ -217,7 +217,7 @@ class Ending:
             raise Violated(f"clients got: {self._world.history.errors[:3]}")
 
     async def _read_until(self, reader: Consumer, end: int) -> None:
-        """Until it has, and knows that this is what the leader has, too."""
+        """Read until the consumer has all that the leader has."""
         reader.agreed_epoch = -1
         try:
             await asyncio.wait_for(
@@ -298,6 +298,6 @@ def _content(log: Log, start: int) -> tuple[int, list[tuple[Batch, bytes]]]:
 
 
 def _last_values(log: Log) -> dict[bytes | None, tuple[int, Committed]]:
-    """What a reader of all of it knows in the end."""
+    """The last value of each key, as a reader of the whole log has it in the end."""
     records = records_in(log, log.log_start_offset, log.log_end_offset)
     return {record.key: (offset, record) for offset, record in records.items()}

@@ -58,7 +58,7 @@ _Place = tuple[UUID, int]
 
 
 class Group:
-    """What its members know together."""
+    """The state that the members of a group share."""
 
     def __init__(self, world: World, name: str) -> None:
         self.world, self.name = world, name

@@ -73,7 +73,7 @@ class Member(Client):
         self.fetches_count = 0
 
     async def take_part(self, *, is_over: Callable[[], bool]) -> None:
-        """Until it is over; then once more, since nothing fails any more. Raises Violated."""
+        """Commit until the story is over, and once more when nothing fails any more. Raises Violated."""
         is_last = False
         while not is_last:
             is_last = is_over()
@@ -92,7 +92,7 @@ class Member(Client):
         await self.close()
 
     async def _ask(self, api_key: int, message: Any, **options: Any) -> Any:
-        """Ask the coordinator."""
+        """Send a request to the group's coordinator."""
         if self._coordinator is None:
             found = await self.request(
                 self.random.choice(self._brokers),

@@ -1,4 +1,5 @@
-"""Which committed records each isolation level shows (KIP-98), as the judge works it out from the batches of a ledger.
+"""The committed records that each isolation level shows (KIP-98), computed by the judge from a ledger's
+batches.
 
     offset    0  1  2  3  4  5  6  7  8
     batch     a  P  b  Q  A  P  c  C  ...     P, Q: of transactions; A aborts that of P, C commits that of Q
@@ -32,7 +33,7 @@ class _Transaction:
 
 @dataclass(slots=True)
 class Isolation:
-    """See the module; of one ledger, in the order of its batches."""
+    """The records that each isolation level shows of one ledger, computed from its batches in their order."""
 
     #: producer id -> its transaction without a marker
     _open: dict[int, _Transaction] = field(default_factory=dict)
@@ -49,7 +50,8 @@ class Isolation:
     _known: set[int] = field(default_factory=set)
 
     def skip(self) -> None:
-        """What is before the next batch is unknown: transactions may have begun there, and ended."""
+        """Skip offsets: everything before the next batch is unknown, since transactions may have begun and
+        ended there."""
         self._open.clear()
         self._known.clear()
         self._knows_all = False

@@ -1,4 +1,4 @@
-"""What must hold after every event of a cluster, by the names of the KIP-966 specification and our own.
+"""Invariants of a cluster after every event, by the names of the KIP-966 specification and our own.
 
 The judge sees everything: each broker's logs and roles, and the newest metadata that any node has replayed. What a
 leader has once committed is written into a ledger (`cluster_ledger`), against which every replica, leader and consumer
@@ -76,7 +76,7 @@ class _Resignations:
 
 
 class Judge:
-    """See the module. `check` after every event."""
+    """Checks the invariants of a world's partitions; call `check` after every event."""
 
     def __init__(self, machines: Sequence[Machine], history: History, tiers: TierJudge) -> None:
         self._history = history
@@ -178,7 +178,7 @@ class Judge:
         return self._quorum.leaders
 
     def _must_not_be_lost(self, key: Key) -> Ledger | None:
-        """What is committed of a partition that exists, and whose leaders are elected cleanly."""
+        """The committed records of existing partitions whose leaders are elected cleanly."""
         topic, ledgers = self.image.topics_by_id.get(key[0]), self.ledgers.get(key)
         if topic is None or ledgers is None or topic.name in self._history.unclean:
             return None
@@ -466,7 +466,7 @@ class Judge:
         return next(machine.process for machine in self._machines if machine.node_id == broker_id)
 
     def offsets_of_leader(self, topic: str, index: int, broker_id: int, epoch: int) -> LogOffsets | None:
-        """Those of this broker's log, if it still leads in the epoch."""
+        """The offsets of this broker's log, if it still leads in the epoch."""
         broker = next(machine.broker for machine in self._machines if machine.node_id == broker_id)
         partition = None if broker is None else broker.replicas.hosted.get((topic, index))
         is_leader = partition is not None and partition.is_leader and partition.leader_epoch == epoch
@@ -507,7 +507,7 @@ class Judge:
                     )
 
     def look_at_acknowledged(self, sends: Sequence[Send]) -> None:
-        """What was acknowledged with acks=all had been committed when it was acknowledged."""
+        """Check that a record acknowledged with acks=all was committed when it was acknowledged."""
         for send in sends:
             topic = self.image.topics_by_name.get(send.topic)
             if topic is None or not send.is_ok or send.acks != -1 or send.base_offset is None:
@@ -520,7 +520,7 @@ class Judge:
 
 
 def _candidates(known: PartitionImage, now: PartitionImage) -> set[int | None]:
-    """Which replicas may lead after this without a loss of what is committed."""
+    """The replicas that may lead after this change without a loss of committed records."""
     candidates = {None, known.leader, *known.isr, *known.elr}
     if not known.isr:
         # No leader, and the ELR has ended without a clean shutdown: the last known leader may lead (KIP-966).

@@ -1,4 +1,4 @@
-"""What has been committed of a partition, as the simulation's judge writes it down.
+"""The committed records of a partition, as the simulation's judge writes them down.
 
 An unclean election begins another ledger: what only the one before has may be gone, and nothing that the new one has
 may be. A replica is held against the ledger of its leader epoch, so that a leader that does not know its successor yet
@@ -35,7 +35,8 @@ class Committed(NamedTuple):
 
 @dataclass(slots=True)
 class Ledger:
-    """What has been committed since the leader of `first_epoch` was elected uncleanly (-1: since ever)."""
+    """The records committed since the unclean election of the leader of `first_epoch` (-1: since the
+    beginning)."""
 
     first_epoch: int = -1
     #: base offset -> batch
@@ -79,7 +80,8 @@ class Ledger:
         self.end = end
 
     def last_stable_offset(self, log_start_offset: int = 0) -> int:
-        """What is before is committed, and belongs to no open transaction with records from the log start offset on."""
+        """The offset before which all records are committed, and in no open transaction since the log start
+        offset."""
         return self.isolation.last_stable_offset(self.end, log_start_offset)
 
     def shown(self, start: int, end: int, *, is_read_committed: bool) -> list[int]:
@@ -109,7 +111,7 @@ class Ledger:
 
 
 def difference(ledger: Ledger, log: Log, start: int, end: int, *, is_compacted: bool) -> str | None:
-    """What a replica has in [start, end) that is not in the ledger, or lacks of it; None: nothing.
+    """The first difference in [start, end) between a replica and the ledger; None: there is none.
 
     What is before its log start offset is no matter, nor is an older record of a key where the log `is_compacted`.
     """

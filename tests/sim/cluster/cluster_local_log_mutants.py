@@ -9,7 +9,7 @@ from ottla.broker.replicas.partition import Partition
 
 @contextmanager
 def local_retention_changes_no_row() -> Iterator[None]:
-    """As before there were reports: only another log start offset counts after retention."""
+    """Report local logs only after a change of the log start offset, as before draft KIP-1303."""
 
     def notice_retention(self: Partition) -> bool:
         if self.log.log_start_offset == self._notified_log_start_offset:

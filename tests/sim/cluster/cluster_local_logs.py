@@ -38,7 +38,8 @@ def tier_aware_settings(name: str, seed: int) -> dict[str, object]:
 
 
 def unreported(machines: Iterable[Machine], image: MetadataImage, switched: Container[str]) -> str | None:
-    """What violates the invariants of the end now; None: nothing. `switched`: the topics whose tiering is."""
+    """The first violation of the final invariants; None: there is none. `switched` are topics whose tiering
+    changes."""
     for machine in machines:
         for partition in () if machine.broker is None else machine.broker.replicas.partitions():
             topic = image.topics_by_id.get(partition.topic_id)

@@ -25,7 +25,7 @@ CHANGES = ("removed", "removed", "replaced", "renamed", "returned", "returned", 
 
 
 class LogDirs:
-    """Those of one machine, which does not run when they are changed."""
+    """The log directories of one machine, which does not run while they are changed."""
 
     def __init__(self, machine: "Machine", random: Random) -> None:
         self._machine = machine

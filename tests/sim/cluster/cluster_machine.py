@@ -145,7 +145,8 @@ class _Runtime(SimulatedRuntime):
 
 
 class Machine:
-    """See the module. `on_failure` is called with a node that has ended, and the reason.
+    """One computer: its disks, and its node. `on_failure` is called with a node that has ended, and the
+    reason.
 
     `before_death` is called while a node that is about to die can still be checked: its responses since the last
     check are in flight.
@@ -228,7 +229,7 @@ class Machine:
         self.set_log_dirs(self.config.log_dirs)
 
     def set_log_dirs(self, paths: Sequence[str]) -> None:
-        """Those of the next start."""
+        """Set the log directories of the next start."""
         settings = {**self._settings, "log.dirs": ",".join(paths)}
         self.config = self._config_of(tuple(settings.items()), self.controller_port)
 
@@ -294,7 +295,7 @@ class Machine:
         self.process.create_task(self.simulation.loop, self._live(self.runtime, process))
 
     async def _live(self, runtime: SimulatedRuntime, process: Process) -> None:
-        """What `ottla broker` does: start, run until a signal or a failure, stop."""
+        """Do what `ottla broker` does: start, run until a signal or a failure, stop."""
         try:
             node = await _Node.start(runtime, self.config, files=self.files)
         except CannotStart as error:
@@ -360,13 +361,13 @@ class Machine:
             self.simulation.network.crash(self.host)
 
     def pause(self) -> None:
-        """SIGSTOP."""
+        """Pause the process, like SIGSTOP."""
         if self.is_up:
             assert self.process is not None
             self.process.pause()
 
     def resume(self) -> None:
-        """SIGCONT."""
+        """Resume the process, like SIGCONT."""
         if self.is_up and self.is_paused:
             assert self.process is not None
             self.simulation.loop.resume(self.process)

@@ -69,7 +69,7 @@ Patch = Callable[[], Any]
 
 @contextmanager
 def truncate_to_high_watermark() -> Iterator[None]:
-    """As before KIP-101: a follower truncates to its own high watermark, and asks for no epochs."""
+    """Truncate followers to their own high watermark without a request for epochs, as before KIP-101."""
 
     def follow(self: Follower, leader_epoch: int) -> Action | None:
         if leader_epoch == self.leader_epoch:
@@ -147,7 +147,7 @@ def expansion_before_the_epoch_start() -> Iterator[None]:
 
 @contextmanager
 def answers_of_an_older_epoch_are_appended() -> Iterator[None]:
-    """What a former leader still answers is taken."""
+    """Append records of a response from a former leader."""
 
     def unfollow(self: ReplicaFetcher, partition: Partition) -> None:
         fetch_state = self._states.get(key_of(partition))
@@ -238,7 +238,7 @@ def an_offset_is_all_that_is_waited_for() -> Iterator[None]:
 
 @contextmanager
 def no_condition_is_checked_before_it_waits() -> Iterator[None]:
-    """What was reached before a request is parked is seen at the next signal."""
+    """Delay a request without a check of its condition, so that an earlier signal is lost."""
     is_complete = PartitionStatus.is_complete
     parked: dict[PartitionStatus, None] = {}
 

@@ -1,4 +1,4 @@
-"""What may happen to a cluster, one thing after the other, as the seed draws it.
+"""Faults of a cluster, one after the other, drawn from the seed.
 
 Power losses take what was not flushed, and Kafka flushes nothing: a record lives as long as one member of the ISR that
 has it does, and is believed to. So a machine loses power only while all other members of each of its ISRs are
@@ -29,7 +29,7 @@ _LOSSES = (Loss.SUFFIX, Loss.PAGES, Loss.ANYTHING, Loss.EVERYTHING)
 
 
 class Nemesis:
-    """See the module."""
+    """Draws faults from the seed, and injects and repairs them."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -319,7 +319,7 @@ class Nemesis:
         self._later("heal", machine)
 
     def _delay(self, machine: Machine) -> None:
-        """What it sends takes longer, to some."""
+        """Delay the messages that a node sends to some others."""
         for other in self._world.machines:
             if other is not machine and self._random.random() < 0.7:
                 delay_s = self._random.choice((0.02, 0.2, 0.7))

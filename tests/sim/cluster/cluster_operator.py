@@ -56,7 +56,7 @@ class Operator:
         return [(topic, index) for topic, index, _ in self._world.partitions() if not topic.startswith("__")]
 
     def elect(self) -> None:
-        """Preferred leaders, please."""
+        """Request preferred leader elections."""
         self._world.note("preferred election")
         self._ask(ApiKey.ELECT_LEADERS, ElectLeadersRequest(topic_partitions=None, timeout_ms=1000))
 

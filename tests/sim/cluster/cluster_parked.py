@@ -37,7 +37,7 @@ class HalfInAThread(Client):
         self._heavy_partitions = range(3 * len(world.brokers))
 
     async def produce(self, *, is_over: Callable[[], bool]) -> None:
-        """Until it is over."""
+        """Produce until the story is over."""
         number = 0
         while not is_over():
             number += 1
@@ -93,7 +93,8 @@ class HalfInAThread(Client):
 
 @contextmanager
 def slow_requests(world: World) -> Iterator[None]:
-    """What requests wait for threads for takes its time; what else does so does not, or roles would change as late."""
+    """Make the requests' work in threads slow, and no other work, since role changes would be as late
+    otherwise."""
     run_blocking, random = SimulatedRuntime.run_blocking, world.random
 
     async def run_late(
@@ -109,7 +110,7 @@ def slow_requests(world: World) -> Iterator[None]:
 
 @contextmanager
 def no_signal_is_lost(world: World) -> Iterator[None]:
-    """What waits for replicas does not time out with nothing left to wait for, unless it has just been signalled."""
+    """Check that no request times out whose condition is satisfied, unless its signal is a moment old."""
     expire = DelayedOperation.expire
 
     def expire_checked(self: DelayedOperation) -> None:

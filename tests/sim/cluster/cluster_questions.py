@@ -35,7 +35,7 @@ from ottla.runtime.simulated import Simulation
 
 
 class Inquirer(Client):
-    """See the module; of one partition."""
+    """Sends random requests about one partition's offsets, and compares the responses with its ledger."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Inquirer(Client):
                 await self.lost_leader(self._topic, self._partition)
 
     def _ledger(self, broker_id: int, epoch: int) -> Ledger:
-        """What the leader of this epoch has committed. Raises Violated if that is another broker."""
+        """The ledger of this epoch's leader. Raises Violated if the leader is another broker."""
         known = self._judge.leader_and_ledger(self._topic, self._partition, epoch)
         if known is None or known[0] != broker_id:
             raise Violated(

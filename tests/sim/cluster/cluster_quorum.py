@@ -1,4 +1,4 @@
-"""What must always hold of the metadata quorum of a whole cluster, by the names of `tests/sim/raft/raft_judge.py`.
+"""Invariants of the metadata quorum of a whole cluster, by the names of `tests/sim/raft/raft_judge.py`.
 
 Where voters change (KIP-853), these too:
 
@@ -47,7 +47,7 @@ class _Seen(NamedTuple):
 
 
 class QuorumJudge:
-    """See the module. `check` after every event."""
+    """Checks the invariants of a world's metadata quorum; call `check` after every event."""
 
     def __init__(self, machines: Sequence[Machine]) -> None:
         self._machines = machines
@@ -216,7 +216,7 @@ class QuorumJudge:
         return self._ends.get((key.id, disk), 0)
 
     def _consistent_committed_data(self, machine: Machine, log: MetadataLog, start: int, end: int) -> None:
-        """What it has in [start, end) is what was committed, as far as anything was."""
+        """Check that the log's content in [start, end) is the committed content, as far as it is committed."""
         for batch in _batches(log, start, min(end, self._committed_end)):
             if self._committed.get(batch.base_offset, batch) != batch:
                 known = self._committed[batch.base_offset]

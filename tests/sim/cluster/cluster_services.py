@@ -6,7 +6,7 @@ from typing import Any
 
 
 class Injected(Exception):
-    """What a service is made to fail with."""
+    """The exception with which services are made to fail."""
 
 
 class Interruptible:

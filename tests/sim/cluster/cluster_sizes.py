@@ -51,7 +51,7 @@ _DEADLINES = partial(RemoteLogManagerSettings, metadata_deadline_ms=2_500)
 
 @contextmanager
 def small_sizes(random: Random, wanted: Mapping[str, float]) -> Iterator[None]:
-    """As long as a world lives; those that it does not want are drawn."""
+    """Set small sizes while a world exists; those that the story does not name are drawn."""
     with ExitStack() as patches:
         for name, sizes in CHOICES.items():
             patches.enter_context(patch(name, wanted.get(name, random.choice(sizes))))

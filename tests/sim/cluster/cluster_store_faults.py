@@ -17,7 +17,7 @@ class StoreFaults:
         self._random = world.random
 
     def outage(self) -> None:
-        """No call succeeds."""
+        """Make every call fail."""
         self._for_a_while("outage", lambda weather, on: setattr(weather, "is_out", on))
 
     def refused(self) -> None:
@@ -33,7 +33,7 @@ class StoreFaults:
         self._rate("unacknowledged")
 
     def truncated(self) -> None:
-        """Bodies end early."""
+        """Make the bodies of responses end early."""
         self._rate("truncated")
 
     def hanging(self) -> None:

@@ -39,7 +39,7 @@ _VOTER_CHANGES = ("voter_add", "voter_add", "voter_remove", "voter_remove")
 
 
 async def peace(world: World) -> None:
-    """Nothing fails."""
+    """Run the cluster without any fault."""
     await world.create_topic("t", partitions=2)
     for partition in range(2):
         world.produce("t", partition)
@@ -209,7 +209,7 @@ def _slow_to_read(operation: str, path: Path) -> float:
 
 
 async def everything(world: World) -> None:
-    """All of that."""
+    """Inject the faults of all earlier stories."""
     await _clients(world)
     world.produce("t", 0)
     await world.create_topic("loose", min_insync_replicas=world.random.choice((1, 2)))

@@ -133,7 +133,7 @@ def copies_are_read_to_their_end() -> Iterator[None]:
 
 @contextmanager
 def copies_of_any_epoch_count() -> Iterator[None]:
-    """What is copied of an offset counts, whichever leader has written it."""
+    """Count an offset as copied whichever leader epoch the copy is of."""
     covered = RemoteLogMetadataCache.covered_until
 
     def by_any(self: RemoteLogMetadataCache, *, epoch: int, offset: int) -> int:
@@ -202,7 +202,7 @@ def deleted_topics_keep_their_copies() -> Iterator[None]:
 
 
 async def _nothing(self: PartitionRemovers) -> None:
-    """See `deleted_topics_keep_their_copies`."""
+    """Do nothing where `deleted_topics_keep_their_copies` replaces the removal."""
 
 
 @contextmanager

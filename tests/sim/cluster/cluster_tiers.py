@@ -1,4 +1,4 @@
-"""What must always hold of a tiered cluster, besides the invariants of its logs (KIP-405).
+"""Invariants of a tiered cluster, in addition to those of its logs (KIP-405).
 
 The judge reads the records of `__remote_log_metadata` as they are committed, in its own model, and sees the bucket.
 
@@ -69,7 +69,7 @@ class Copies:
     version: int = 0
 
     def finished(self) -> Iterator[RemoteLogSegmentMetadata]:
-        """Those that readers may get."""
+        """The copies that readers may get."""
         return (copy for copy in self.by_id.values() if copy.state is _FINISHED)
 
 
@@ -83,7 +83,7 @@ class _Seen(NamedTuple):
 
 
 class TierJudge:
-    """See the module."""
+    """Checks the invariants of the remote tier against the metadata records and the bucket."""
 
     def __init__(self, bucket: Bucket, unclean: AbstractSet[str]) -> None:
         """`unclean`: topics whose leaders may be elected uncleanly."""
@@ -281,7 +281,7 @@ class TierJudge:
     # -- caches --------------------------------------------------------------------------------------------
 
     def look_at_caches(self, machines: Iterable[Machine]) -> None:
-        """RemoteStateAdvances."""
+        """Check RemoteStateAdvances in the caches of all brokers."""
         for machine, partition, cached in self._caches(machines):
             copies = self.copies.get(_key_of(partition), Copies())
             for copy in cached:
@@ -303,7 +303,7 @@ class TierJudge:
     # -- the end -------------------------------------------------------------------------------------------
 
     def unsettled(self, machines: Sequence[Machine], image: MetadataImage) -> str | None:
-        """What is still to be done in the remote tier, when nothing fails any more; None: nothing."""
+        """The first unfinished work in the remote tier when nothing fails any more; None: there is none."""
         return self._undecided(image) or self._uncopied(machines)
 
     def _undecided(self, image: MetadataImage) -> str | None:
@@ -340,7 +340,7 @@ class TierJudge:
 
 
 def _lag(partition: Partition) -> str | None:
-    """What a leader has yet to copy, or does not know yet."""
+    """The first segment that the leader has not copied, or fact that it does not know; None: there is none."""
     log = partition.log
     if not (log.is_tiered and partition.is_leader) or log.config.remote_log_copy_disable:
         return None

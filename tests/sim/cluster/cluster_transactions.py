@@ -53,7 +53,7 @@ class TransactionalProducer(Producer):
     """Writes one transaction after the other; its transactions have ended when it ends."""
 
     async def produce(self, *, pause_s: float, is_over: Callable[[], bool]) -> None:
-        """Until it is over."""
+        """Produce until the story is over."""
         while not is_over():
             if self._producer is None:
                 self._producer = await self._init()

@@ -1,4 +1,4 @@
-"""What the simulation raises where something does not hold."""
+"""The exception that the simulation raises when an invariant is violated."""
 
 
 class Violated(AssertionError):

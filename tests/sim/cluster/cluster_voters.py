@@ -57,12 +57,12 @@ class QuorumOfWorld:
         self.property = f"controller.quorum.bootstrap.servers={servers}"
 
     def settings_of(self, roles: str) -> dict[str, object]:
-        """What a node of these roles is configured with, besides the property."""
+        """The configuration of a node with these roles, besides the property."""
         return {"controller.quorum.auto.join.enable": "true"} if self._joins and "controller" in roles else {}
 
 
 class VoterChanges:
-    """What operators do to the voters of one world; whether it comes to anything is not waited for."""
+    """Operators' changes of one world's voters; their outcome is not waited for."""
 
     def __init__(self, world: "World") -> None:
         self._world = world

@@ -63,7 +63,7 @@ class _Alarm(logging.Handler):
 
 
 class World:
-    """See the module. So many `brokers` and `controllers`; where they are combined, a node is both if it can be."""
+    """A simulated cluster of `brokers` and `controllers`; combined nodes have both roles where possible."""
 
     def __init__(
         self,
@@ -240,7 +240,7 @@ class World:
 
     @property
     def now(self) -> float:
-        """Virtual seconds."""
+        """The virtual time in seconds."""
         return self.simulation.loop.time()
 
     async def until(self, what: str, holds: Callable[[], bool], *, within_s: float = HEALING_S) -> None:

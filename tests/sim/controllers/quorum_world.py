@@ -94,7 +94,7 @@ class Node:
         return ControllerSettings(cluster_id=CLUSTER_ID, node_id=self.node_id, hosts_broker=False)
 
     def format(self) -> None:
-        """As an operator does it, once."""
+        """Format the directory once, as an operator does."""
         directory = LOG_DIR / "__cluster_metadata-0"
         self.files.make_dir(directory)
         if self.is_voter:
@@ -175,7 +175,7 @@ class Oracle:
 
 
 class Complaints(logging.Handler):
-    """What listeners raise is only logged by the driver: here it is a failure."""
+    """Turns exceptions of listeners, which the driver only logs, into failures of the test."""
 
     def __init__(self, failures: list[BaseException]) -> None:
         super().__init__(logging.ERROR)
@@ -362,7 +362,7 @@ class World:
             self._complaints.end()
 
     def raise_failures(self) -> None:
-        """What nodes and their listeners have complained of."""
+        """Raise the failures that nodes and their listeners have reported."""
         if self.failures:
             raise self.failures[0]
 
@@ -396,7 +396,7 @@ def chunks(node: Node, start_offset: int) -> list[Any]:
 
 
 def replayed(node: Node) -> MetadataImage:
-    """What the files of a node say, read by a new process."""
+    """The state that a new process reads from a node's files."""
     copy = node.files.after_crash(Random(1), Loss.NOTHING)
     node.files._is_dead = False
     log = MetadataLog.open(LOG_DIR, files=copy, random=Random(1), now_ms=0, settings=LOG_SETTINGS)

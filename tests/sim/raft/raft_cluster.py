@@ -109,7 +109,7 @@ class Cluster:
             pass
 
     def describe(self) -> str:
-        """How it stands."""
+        """The state of the cluster, for an error message."""
         return "; ".join(
             f"{node.id}: {type(node.raft.role).__name__} {node.raft.leader_and_epoch} end {node.log.end} hw "
             f"{node.raft.high_watermark}"
@@ -127,7 +127,7 @@ class Cluster:
 
     @property
     def voter_ids(self) -> list[int]:
-        """As the node knows that has the newest log."""
+        """The voters, as the node with the newest log knows them."""
         newest = max(self.running, key=lambda node: node.log.end, default=None)
         return self.first_voters if newest is None else newest.raft.voters.ids
 
@@ -159,7 +159,7 @@ class Cluster:
         return all((node.raft.high_watermark or 0) >= offset for node in nodes)
 
     def make_progress(self, among: Iterable[Node] | None = None, *, within_s: float = 60) -> None:
-        """Until ten more records are committed everywhere."""
+        """Run until ten more records are committed everywhere."""
         nodes = None if among is None else list(among)
         goal = self.committed_end + 10
         self.run_until(lambda: self.have_reached(goal, nodes), f"all reach {goal}", within_s=within_s)

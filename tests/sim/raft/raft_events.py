@@ -10,7 +10,7 @@ S = 1_000_000
 
 
 class Events:
-    """What happens next, and what has happened: equal runs have equal traces."""
+    """The schedule of events, and the trace of those that have happened: equal runs have equal traces."""
 
     def __init__(self, *, is_traced: bool) -> None:
         self.now = 0
@@ -46,5 +46,5 @@ class Events:
 
     @property
     def digest(self) -> str:
-        """Of all that was noted."""
+        """The digest of the whole trace."""
         return self._digest.hexdigest()

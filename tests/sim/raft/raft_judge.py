@@ -1,4 +1,4 @@
-"""What must always hold; checked after every event. The names are those of Kafka's RaftEventSimulationTest.
+"""Invariants that are checked after every event, by the names of Kafka's RaftEventSimulationTest.
 
 | property | says |
 |---|---|
@@ -25,7 +25,7 @@ from ottla.protocol.records.batch import BatchHeader, batches
 
 
 class Judge:
-    """Sees all nodes."""
+    """Checks the invariants of all nodes together."""
 
     def __init__(self, events: Events) -> None:
         self.events = events

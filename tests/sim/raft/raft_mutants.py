@@ -86,7 +86,7 @@ def commits_records_of_older_epochs() -> Iterator[None]:
 
 @contextmanager
 def follower_asks_for_more_before_it_has_flushed() -> Iterator[None]:
-    """What a follower has only in memory counts as stored."""
+    """Count records as stored that a follower has in memory only."""
     make_durable = Node._make_durable
 
     def lazy(node: Node, effect: Any) -> None:

@@ -81,7 +81,7 @@ class Network:
         receiver.receive(message, exchange)
 
     def reply(self, exchange: Exchange, response: Any) -> None:
-        """A node answers."""
+        """Deliver a node's response."""
         response = through_bytes(response)
         sender = exchange.sender
         self._carry(exchange.receiver.id, sender.id, lambda: self._end(exchange, response, "answer"))

@@ -105,12 +105,12 @@ class Node:
 
     @property
     def directory_id(self) -> UUID:
-        """Of this disk."""
+        """The directory id of this disk."""
         return UUID(int=self.id * 1000 + 100 + self.directory_number)
 
     @property
     def directory(self) -> Path:
-        """Of the log."""
+        """The directory of the log."""
         return LOG_DIR / "__cluster_metadata-0"
 
     def format(self, voters: VotersRecord) -> None:
@@ -215,7 +215,7 @@ class Node:
     # -- what comes ----------------------------------------------------------------------------------------
 
     def receive(self, message: Any, exchange: Exchange) -> None:
-        """A request."""
+        """Process a request of another node."""
         if isinstance(message, ApiVersionsRequest):
             feature = SupportedFeatureKey(name="kraft.version", min_version=0, max_version=1)
             self.network.reply(exchange, ApiVersionsResponse(supported_features=[feature]))
@@ -385,7 +385,7 @@ class Node:
     # -- snapshots -------------------------------------------------------------------------------------------
 
     def begin_snapshot(self) -> None:
-        """Of all that was applied; written in another thread, so that the node may die in between."""
+        """Write a snapshot of all applied records in another thread, so that the node may die in between."""
         if self.writer is not None or self.image.metadata_version is None:
             return
         self.writer = self.log.create_snapshot(self.applied)

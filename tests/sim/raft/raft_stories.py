@@ -283,17 +283,17 @@ class Chaos:
             self.cluster.network.weather.cut.add((self.random.choice(ids), self.random.choice(ids)))
 
     def heal(self) -> None:
-        """All links."""
+        """Repair all links of the network."""
         self.cluster.network.weather.cut.clear()
 
     def weather(self) -> None:
-        """Loss and delay."""
+        """Draw loss and delay of messages."""
         weather = self.cluster.network.weather
         weather.loss = self.random.choice((0, 0, 0.02, 0.2))
         weather.max_delay_ms = self.random.choice((1, 5, 50, 400))
 
     def slow_disk(self) -> None:
-        """Of one node."""
+        """Make the disk of one node slow."""
         node = self.random.choice(list(self.cluster.nodes.values()))
         node.disk.max_delay_ms = self.random.choice((0, 1, 20, 300, 2000))
 

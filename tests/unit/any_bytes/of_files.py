@@ -83,7 +83,7 @@ def producer_snapshots(data: bytes) -> None:
     seeds=lambda: [b"#\ncluster.id=abc\nversion=1\ndirectory.id=AAAAAAAAAAAAAAAAAAAACg\nnode.id=1\n"],
 )
 def meta_properties_files(data: bytes) -> None:
-    """`meta.properties`."""
+    """The contents of `meta.properties` files."""
     with folder(**{meta_properties.FILE_NAME: data}) as path:
         found = meta_properties.read(path, FILES)
         assert found is not None
@@ -92,7 +92,7 @@ def meta_properties_files(data: bytes) -> None:
 
 @entry_point(ValueError, seeds=lambda: [b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAACg\n"])
 def partition_metadata_files(data: bytes) -> None:
-    """`partition.metadata`."""
+    """The contents of `partition.metadata` files."""
     with folder(**{partition_metadata.FILE_NAME: data}) as path:
         partition_metadata.read(path, FILES)
 
@@ -108,7 +108,7 @@ def partition_metadata_files(data: bytes) -> None:
     ],
 )
 def quorum_states(data: bytes) -> None:
-    """`quorum-state`."""
+    """The contents of `quorum-state` files."""
     with folder(**{quorum_state.FILE_NAME: data}) as path:
         state = quorum_state.read(path, FILES)
         assert state is not None
@@ -220,7 +220,7 @@ def remote_segments(data: bytes) -> None:
 
 @entry_point(checkpoints.CorruptCheckpoint, seeds=lambda: [b"0\n2\n3 17\n49 4\n"])
 def committed_metadata_offsets(data: bytes) -> None:
-    """`_rlmm_committed_offsets`."""
+    """The contents of `_rlmm_committed_offsets` files."""
     with folder(**{committed_offsets.FILE_NAME: data}) as path:
         committed_offsets.write(path, committed_offsets.read(path, FILES), FILES)
 
@@ -230,7 +230,7 @@ def committed_metadata_offsets(data: bytes) -> None:
     seeds=lambda: [b"node.id=1\n# x\nlisteners=PLAINTEXT://:9092,\\\n  CONTROLLER://:9093\na:b\n"],
 )
 def properties_files(data: bytes) -> None:
-    """`server.properties`."""
+    """The contents of `server.properties` files."""
     with folder(**{"server.properties": data}) as path:
         read_properties(path / "server.properties")
 

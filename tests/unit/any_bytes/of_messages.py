@@ -58,7 +58,7 @@ def request_bodies(data: bytes) -> None:
 
 @entry_point(MalformedMessage, seeds=_responses)
 def response_bodies(data: bytes) -> None:
-    """What another node answers."""
+    """The bodies of responses from other nodes."""
     key, version, body = _api(data)
     encode_response(key, version, decode_response(key, version, memoryview(body)))
 

@@ -81,7 +81,7 @@ _CONFIGS = (
 
 @entry_point(KafkaError, validation.NeedsThread, seeds=valid_batches)
 def produced_batches(data: bytes) -> None:
-    """What a Produce appends."""
+    """The batches that a Produce appends."""
     data = with_checksums(data)
     for config in _CONFIGS:
         for turns in (None, OneTurn(), OneTurn(is_spent=True)):
@@ -173,7 +173,7 @@ def _transactions() -> Sequence[bytes]:
 
 @entry_point(KafkaError, transaction_codec.UnknownTransactionRecord, seeds=_transactions)
 def transaction_state(data: bytes) -> None:
-    """`__transaction_state`."""
+    """The records of `__transaction_state`."""
     key, value = key_and_value(data)
     with suppress(KafkaError, NotKnown):
         DECODERS["transaction-state"](key, value)
@@ -209,7 +209,7 @@ def remote_log_metadata(data: bytes) -> None:
 
 @entry_point(InvalidMetadata, seeds=metadata_records)
 def cluster_metadata(data: bytes) -> None:
-    """`__cluster_metadata`: one record."""
+    """The records of `__cluster_metadata`, one at a time."""
     record = metadata_frame.decode_record(data)
     with suppress(ValueError):  # a version that lacks a field of the record
         metadata_frame.encode_record(record, record.__versions__.last or 0)

@@ -25,7 +25,7 @@ EVERY_ENTRY_POINT = pytest.mark.parametrize("name", list(ENTRY_POINTS))
 
 @pytest.fixture(autouse=True)
 def _no_log_lines(caplog):
-    """What is wrong with a file is logged; `caplog` has read it."""
+    """Accept log lines, since a fault of a file is logged; `caplog` has read it."""
     logging.disable()
     yield
     logging.disable(logging.NOTSET)

@@ -1,4 +1,4 @@
-"""Which sides of which results are compared, and how a difference is shown."""
+"""The sides and results that are compared, and the form in which a difference is shown."""
 
 import pytest
 

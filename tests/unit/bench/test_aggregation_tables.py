@@ -1,6 +1,4 @@
-"""What a workload's phases become in its result: loads, what has to be read, figures with goals, samples,
-bytes by rack.
-"""
+"""The tables of a workload's result: loads, reads, figures with goals, samples, bytes by rack."""
 
 import math
 from dataclasses import replace

@@ -79,7 +79,7 @@ def test_a_result_is_read_back_as_it_was_written():
 
 
 def observed():
-    """As REPORT, with turns and a profile in the first section."""
+    """REPORT with turns and a profile in its first section."""
     turns = {
         "load a": [Turn(own_s=0.0064, running_s=0.005, where="storage/files.py:103 pwrite")],
         "load b": [],

@@ -64,7 +64,7 @@ def test_the_default_settings_are_kafkas_defaults():
 
 
 def properties_of(target):
-    """Those that each node of a started target has."""
+    """The properties of each node of a started target."""
     match target.nodes:
         case OneNode(server=Kafka() as server):
             return [read_properties(server.properties_file)]

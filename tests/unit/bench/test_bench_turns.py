@@ -16,7 +16,8 @@ READY = b"READY bootstrap=127.0.0.1:9092\n"
 
 
 def report(took_ms, *, running_ms=5, queued_ms=0, end="\n"):
-    """As `ottla.runtime.stalls` writes it, with the ends of the stack's lines as a layout leaves them."""
+    """The log lines that `ottla.runtime.stalls` writes, with the ends of the stack's lines as a layout leaves
+    them."""
     quote = '\\"' if end == "\\n" else '"'
     stack = end.join(
         f"  File {quote}/src/{file}{quote}, line {line}, in {name}{end}    code()"

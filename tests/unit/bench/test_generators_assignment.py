@@ -1,4 +1,4 @@
-"""Which clients a phase has, and in which tasks they run."""
+"""The clients of a phase, and the tasks in which they run."""
 
 import pytest
 

@@ -66,7 +66,7 @@ def test_a_task_learns_that_its_driver_is_gone():
 
 
 def raw(control, line):
-    """What a stranger gets who sends this line."""
+    """The response to an unknown peer that sends this line."""
     with socket.create_connection(control.address, 10) as connected:
         connected.sendall(line)
         return connected.recv(1)

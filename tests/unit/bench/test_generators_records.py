@@ -19,7 +19,7 @@ SIZES = {
 
 
 def stamps_of(values):
-    """Of values anywhere in memory."""
+    """The stamps of values anywhere in memory."""
     arrays = [np.frombuffer(value, np.uint8) for value in values]
     addresses = np.array([array.ctypes.data if len(array) else 0 for array in arrays], np.int64)
     return Stamps(addresses, np.array([len(array) for array in arrays], np.int64))

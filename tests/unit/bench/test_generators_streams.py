@@ -1,4 +1,4 @@
-"""Which sequences were seen: equal to a naive count."""
+"""The set of seen sequences equals a naive count."""
 
 from collections import Counter
 
@@ -27,7 +27,7 @@ def test_counts_are_those_of_a_set(batches):
 
 
 def row_of(segments, *, partition):
-    """What a task that reads these segments of a hundred records, in their order, sees of a stream."""
+    """The row of a task that reads these segments of a hundred records in their order."""
     seen = Seen()
     for segment in segments:
         seen.note(np.arange(100 * segment, 100 * segment + 100))

@@ -1,4 +1,4 @@
-"""What a workload may say of a Spark job."""
+"""The options of a workload's Spark job."""
 
 import pytest
 

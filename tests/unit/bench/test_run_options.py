@@ -1,4 +1,4 @@
-"""What `ottla bench run` refuses before anything is started."""
+"""Options that `ottla bench run` refuses before anything is started."""
 
 import pytest
 

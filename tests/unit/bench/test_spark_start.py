@@ -1,4 +1,4 @@
-"""What is checked before Spark is started, and the one line that says what is wrong."""
+"""Checks before Spark is started; each failure is reported in one line."""
 
 import socket
 from pathlib import Path

@@ -50,7 +50,7 @@ def exchange(connection, size):
 
 
 def settled(connections, port, expected):
-    """What was carried, added up until it is as expected: acknowledgements arrive a little later."""
+    """The counted bytes, added up until they are as expected, since acknowledgements arrive a little later."""
     total = Carried(0, 0)
 
     def is_complete():

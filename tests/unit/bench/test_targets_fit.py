@@ -1,4 +1,5 @@
-"""What a target cannot do for a workload is one sentence before any load; events are followed in their order."""
+"""A workload that a target cannot run is refused in one sentence before any load; events are followed in
+their order."""
 
 import re
 

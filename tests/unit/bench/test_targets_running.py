@@ -111,7 +111,7 @@ def test_it_is_left_running_and_may_not_be_disturbed(cluster):
 
 
 def test_a_broker_that_its_cluster_knows_at_another_address_is_reported(cluster, monkeypatch):
-    """As behind a forwarded port: clients would connect to what Metadata returns."""
+    """A forwarded port is an example: clients would connect to the address that Metadata returns."""
     broker = cluster.brokers[0]
     other = free_port()
     with socket.create_server(("127.0.0.1", 0)) as listening:

@@ -1,4 +1,4 @@
-"""What a stop leaves behind, and what a start refuses."""
+"""A node's stop leaves its directories clean, and its start refuses those of others."""
 
 import asyncio
 import shutil

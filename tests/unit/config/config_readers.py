@@ -1,4 +1,4 @@
-"""Which configurations the code reads, found in its syntax trees.
+"""The configurations that the code reads, found in its syntax trees.
 
 A reader is a place outside of definitions, checks and descriptions that asks for a key by its accessors:
 

@@ -70,7 +70,7 @@ and refused with INVALID_REQUEST when they change:
 
 
 def page() -> str:
-    """The whole page."""
+    """The text of docs/CONFIGURATION.md."""
     keys = [key for _, kind in _KINDS for key in kind.values()]
     works = sum(key.unread is None for key in keys)
     parts = [

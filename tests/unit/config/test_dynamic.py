@@ -1,4 +1,4 @@
-"""Which configurations may be altered while a broker runs, in which scope, and how unusable values are handled.
+"""Dynamic configurations: which ones may be altered in which scope, and how unusable values are handled.
 
 About KIP-226.
 """
@@ -109,7 +109,7 @@ def test_what_may_be_altered(config, resource, overrides, refused):
 
 @pytest.mark.parametrize(("size", "is_allowed"), [("16", True), ("17", False), ("4", True), ("3", False)])
 def test_the_follower_pools_size_under_its_former_name(size, is_allowed):
-    """What it is now is what the former name says; a change of anything else is not measured by it."""
+    """The former name counts as the current value, so that an unrelated change is not judged by it."""
     config = BrokerConfig(STATIC | {"remote.log.manager.thread.pool.size": "8"})
     validate_broker_alter(config, CLUSTER, {"log.retention.ms": "5000"})
     overrides = {"remote.log.manager.follower.thread.pool.size": size}

@@ -1,6 +1,5 @@
-"""What a node logs of its configuration at start and when values are altered: one line for each feature, not
-each key.
-"""
+"""The log lines about a node's configuration, at start and when values are altered: one for each feature, not
+each key."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What may be set for groups, client metrics subscriptions and loggers."""
+"""Values that groups, client metrics subscriptions and loggers accept."""
 
 import logging
 

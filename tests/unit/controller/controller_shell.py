@@ -30,7 +30,7 @@ from tests.harness.loop_turns import loop_turns
 
 
 class Shell:
-    """What the node gives to its controller, as its runtime: a clock and timers that the test moves."""
+    """The runtime of a controller under test: a clock and timers that the test moves."""
 
     def __init__(self, log_dir: Path, **settings: Any) -> None:
         self.log_dir = log_dir
@@ -93,7 +93,7 @@ class Shell:
         await self.quorum.stop()
 
     async def live_once(self) -> None:
-        """Start, and stop."""
+        """Start and stop the controller once."""
         await self.start()
         await self.stop()
 
@@ -214,5 +214,6 @@ def create(controller: Controller, name: str, count: int = 1) -> Awaitable[Any]:
 
 
 async def lose_the_leadership(shell: Shell) -> None:
-    """As when another voter has a later epoch: what Raft decides about it reaches the driver's listeners."""
+    """End the leadership as a later epoch of another voter does; the driver's listeners receive Raft's
+    effects."""
     shell.quorum._dispatcher.change_leader(LeaderAndEpoch(2, 5))

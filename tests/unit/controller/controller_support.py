@@ -106,5 +106,5 @@ class Machine:
         assert response.topics[0].error_code == 0, response.topics[0].error_message
 
     def partition(self, topic: str, index: int = 0) -> PartitionImage:
-        """As it is now."""
+        """The present state of the partition."""
         return self.state.image.topics_by_name[topic].partitions[index]

@@ -61,7 +61,7 @@ class Proposal:
 
 @dataclass(slots=True)
 class Leadership:
-    """What a broker that leads knows: one leader epoch of one partition."""
+    """The state of a broker that leads a partition, in one leader epoch."""
 
     leader_epoch: int
     partition_epoch: int
@@ -76,7 +76,7 @@ class Leadership:
 
     @property
     def maximal_isr(self) -> set[int]:
-        """Those that would be in sync if the proposal were accepted, and if it were not."""
+        """The replicas that would be in sync whether the proposal was accepted or not."""
         return {*self.isr, *(self.proposal.isr if self.proposal else ())}
 
 

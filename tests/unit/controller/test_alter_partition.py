@@ -34,7 +34,7 @@ def change(machine: Machine, **fields: Any) -> None:
 
 
 def row(machine: Machine, *isr: int, epochs: bool = True, **fields: Any) -> PartitionData:
-    """What the leader of t-0 would ask, knowing everything."""
+    """The row that a leader of t-0 with complete knowledge would send."""
     now = machine.partition("t")
     brokers = machine.state.image.brokers
     asked = PartitionData(

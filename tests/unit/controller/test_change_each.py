@@ -58,7 +58,7 @@ def all_partitions() -> list[PartitionImage]:
 
 
 def elect(each: Draft, election: ElectionType) -> None:
-    """Of all partitions, those of each topic twice."""
+    """Elect leaders of all partitions, those of each topic twice."""
     changes = election_changes(each, election)
     for topic in each.state.image.topics_by_id.values():
         for index in [*topic.partitions] * 2:

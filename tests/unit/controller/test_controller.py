@@ -271,7 +271,7 @@ async def test_refusals_of_whole_requests(shell: Shell):
 
 @pytest.mark.parametrize("api_key", CONTROLLER_APIS, ids=lambda key: ApiKey(key).name)
 async def test_empty_requests_are_answered_and_change_nothing(shell: Shell, api_key: int):
-    """As CVE-2026-83525 was one: a list without elements must not be the end of the controller."""
+    """CVE-2026-83525 was such a request: a list without elements must not stop the controller."""
     controller = await shell.start()
     await join(controller)
     end_offset, image = shell.quorum.end_offset, controller.image.copy()

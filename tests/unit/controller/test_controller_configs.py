@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs and AlterConfigs."""
+"""Rules of the requests IncrementalAlterConfigs and AlterConfigs."""
 
 from collections.abc import Mapping
 

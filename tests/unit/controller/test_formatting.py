@@ -1,4 +1,4 @@
-"""What a new cluster starts with: releases, features and their dependencies, first users.
+"""The first records of a new cluster: releases, features and their dependencies, first users.
 
 About KIP-1022.
 """

@@ -240,7 +240,8 @@ def test_an_unclean_election_of_all_partitions_leaves_those_whose_directory_is_a
 
 @STRANDED
 def test_an_unclean_election_of_all_partitions_gives_up_brokers_that_are_down():
-    """As in Kafka. One that is away is not elected empty meanwhile."""
+    """Kafka does the same. A replica whose directory is away is not elected meanwhile, since its log would be
+    empty."""
     cluster = Cluster(1, 2, 3)
     cluster.stop(3, 2, 1)
     cluster.start(2, A)

@@ -141,7 +141,7 @@ def test_rows_are_independent_of_each_other():
     ],
 )
 def test_the_replication_factor_may_have_to_stay(under_way, target, code):
-    """KIP-860: allow_replication_factor_change."""
+    """KIP-860 adds allow_replication_factor_change to the request."""
     machine = Machine(brokers=[1, 2, 3, 4])
     machine.create("t", [1, 2])
     if under_way is not None:

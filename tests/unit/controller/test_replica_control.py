@@ -264,7 +264,7 @@ def keeping_the_lost(
 def keeping_the_removed(
     before: PartitionImage, wanted: PartitionImage, lost: Sequence[int], rules: ElectionRules
 ) -> tuple[int, ...]:
-    """As Kafka 4.3.1: a replica that a reassignment has removed stays in the ELR."""
+    """Keep a replica in the ELR that a reassignment has removed, as Kafka 4.3.1 does."""
     return _target_elr(before, wanted._replace(replicas=BROKERS), lost, rules)
 
 
@@ -278,7 +278,7 @@ def completing_early(partition: PartitionImage) -> PartitionImage:
 
 
 def ignoring_local_data(candidates: list[int], *_: object, now_ms: int) -> list[list[int]]:
-    """As if all replicas were equivalent."""
+    """Treat all replicas as equivalent in elections."""
     return [candidates] if candidates else []
 
 

@@ -174,7 +174,8 @@ def _json(value: Any) -> Any:
 
 
 def to_json(record: Any, version: int) -> dict[str, Any]:
-    """As Kafka's MetadataJsonConverters read it: tagged fields only where they are not at their default."""
+    """The JSON that Kafka's MetadataJsonConverters read: tagged fields only where they are not at their
+    default."""
     fields: dict[str, Any] = {}
     for field in dataclasses.fields(record):
         value = getattr(record, field.name)

@@ -1,4 +1,4 @@
-"""Sentences of errors."""
+"""The sentences of errors are complete."""
 
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.codec import decode_response, encode_response

@@ -18,13 +18,13 @@ ROOT = Path(__file__).parents[3]
 
 
 class Inner:
-    """One partition."""
+    """The schema of one partition."""
 
     partition: int = field(default=0, metadata={"kafka_type": "int32"})
 
 
 class Outer(Record):
-    """Some partitions."""
+    """The schema of a list of partitions."""
 
     __api_key__: ClassVar[int] = 3
     __versions__: ClassVar[Versions] = Versions(0, 1)
@@ -146,7 +146,7 @@ def test_messages_are_sent_to_other_processes():
 
 
 def test_every_schema_is_one():
-    """Those that are not compile their methods at each start of a broker."""
+    """A class that is no `schema_class` compiles its methods at each start of a broker."""
     modules = [*(ROOT / "protocol/messages").glob("*.py"), *(ROOT / "protocol").glob("*/*records.py")]
     assert len(modules) > 90
     for path in modules:

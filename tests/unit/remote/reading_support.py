@@ -129,7 +129,7 @@ def values_of(data, *, from_offset=0):
 
 
 def committed(data, aborted, *, from_offset=0):
-    """What a read_committed consumer returns to the application, as Kafka's clients decide it.
+    """The records that a read_committed consumer returns to the application, by the rules of Kafka's clients.
 
     `aborted` are pairs (first offset, producer id).
     """
@@ -160,7 +160,7 @@ def found_end(data, offset, end):
 
 
 def read_twin(twin, offset, *, is_read_committed):
-    """What a consumer gets from `offset` on of a log that has everything locally."""
+    """The records that a consumer gets from `offset` on of a log that has everything locally."""
     end = twin.last_stable_offset if is_read_committed else twin.high_watermark
     found = []
     while offset < end:

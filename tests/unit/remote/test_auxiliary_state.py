@@ -1,4 +1,5 @@
-"""Which copy a follower takes its leader epochs and producer state from, and what it reads of it (KIP-405)."""
+"""The copy from which a follower reads leader epochs and producer state, and its parts that are read
+(KIP-405)."""
 
 from io import BytesIO
 from random import Random

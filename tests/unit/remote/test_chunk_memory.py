@@ -45,7 +45,7 @@ def test_what_is_not_in_use_is_freed(memory):
 
 
 def test_other_sizes_make_room_for_a_new_one(memory):
-    """What is kept to be used again never adds to what is in use beyond the limit."""
+    """Free memory and memory in use together never exceed the limit."""
     sizes = [16, 32, 8, 4]
     for size in sizes:
         memory.take(size * _MIB)

@@ -1,4 +1,4 @@
-"""What is kept of the remote tier in memory, and what is read ahead: bounds and order."""
+"""Chunks of the remote tier that are kept in memory or read ahead: bounds and order."""
 
 import asyncio
 

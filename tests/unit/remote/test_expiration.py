@@ -1,4 +1,4 @@
-"""What retention deletes in the remote tier: tables.
+"""Copies that retention deletes in the remote tier: tables.
 
 Copies have 10 offsets and 1,000 bytes, offset 10 is from time 100.
 """

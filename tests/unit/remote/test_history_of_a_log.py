@@ -1,5 +1,4 @@
-"""What the PySpark source plans and reads of a log is what a consumer of its untiered twin gets: no record
-more, none less.
+"""The PySpark source returns exactly the records that a consumer of the log's untiered twin gets.
 
 The store is a real directory, and the metadata is made from its objects. Rows as columns are tested in tests/spark.
 """

@@ -298,7 +298,7 @@ def test_an_index_is_fetched_again_after_its_removal_is_complete(simulation, twi
 
 @pytest.mark.logs("fails: indexes of the remote tier are written to")
 def test_when_its_directory_fails_the_next_one_has_new_indexes(simulation, twins, tmp_path, caplog):
-    """Those that were in the failed one are fetched again: the first use of one may fail, and no other."""
+    """Indexes of the failed directory are fetched again; the first use of one may fail, and no other."""
     first, second = tmp_path / "a" / DIRECTORY, tmp_path / "b" / DIRECTORY
     cache = IndexCache(
         IndexFiles(first, tmp_path / "broken" / "x" / DIRECTORY, second, files=Files(), store=twins.store),

@@ -14,7 +14,7 @@ SETTINGS = Fake(bucket="b", prefix="", part_size_bytes=None)
 
 
 def s3(code, status):
-    """By boto3."""
+    """A client of the store made by boto3."""
 
     def refuse(**_):
         raise ClientError(

@@ -1,4 +1,4 @@
-"""Which copies are part of a log, and up to where a log is copied: tables."""
+"""Copies that are part of a log, and the offset up to which a log is copied: tables."""
 
 import pytest
 from hypothesis import given

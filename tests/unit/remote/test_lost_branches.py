@@ -1,4 +1,4 @@
-"""Which copies of a lost branch are deleted: tables. Copies have 10 offsets."""
+"""Copies of a lost branch that are deleted: tables. Copies have 10 offsets."""
 
 import pytest
 from remote_support import PARTITION, copy_of, to

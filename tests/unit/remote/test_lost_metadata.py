@@ -161,7 +161,7 @@ def test_a_copy_of_a_former_process_is_deleted_soon(simulation, tmp_path):
 
 
 def test_a_copy_that_is_discarded_is_followed_by_a_back_off(simulation, tmp_path):
-    """As when every copy turns out not to be wanted."""
+    """Without the pause, copies that all turn out not to be wanted would be made one after the other."""
 
     async def story():
         leader = OneLeader(simulation, tmp_path)

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.logs("is ignored", "cannot be read, attempt", "read aga
 
 
 def truth(topic, user_partition):
-    """What a cache has that has read the whole topic."""
+    """The cache of a broker that has read the whole topic."""
     cache = RemoteLogMetadataCache(user_partition)
     number = metadata_partition(user_partition, partition_count=METADATA_PARTITIONS)
     for value in topic.partitions.values[number]:

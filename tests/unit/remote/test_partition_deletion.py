@@ -1,4 +1,4 @@
-"""What a remote partition remover does next (KIP-405): tables, and every order of its steps."""
+"""The next step of a remote partition remover (KIP-405): tables, and every order of its steps."""
 
 from random import Random
 

@@ -1,4 +1,4 @@
-"""Which copies a history is made of: tables. The objects of copies are in a real store."""
+"""The copies of which a history consists: tables. The objects of copies are in a real store."""
 
 from contextlib import ExitStack
 from dataclasses import replace
@@ -54,7 +54,7 @@ def finished(number, start, end, *epochs):
 
 
 def history(store, folder, copies, lineage, *, open_from=(), log=(None, None)):
-    """Of copies (start, end, epochs...); `lineage` is that of the newest one."""
+    """The history of copies (start, end, epochs...); `lineage` is that of the newest one."""
     of = [finished(number, *each) for number, each in enumerate(copies, 1)]
     for each in of:
         put(store, folder, each, lineage, open_from)

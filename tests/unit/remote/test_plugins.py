@@ -1,4 +1,4 @@
-"""What names of managers mean, and what is said of those that cannot be used (KIP-405)."""
+"""Names of storage and metadata managers, and the errors of those that cannot be used (KIP-405)."""
 
 import sys
 from importlib.metadata import EntryPoint

@@ -122,7 +122,7 @@ def test_an_index_is_never_as_large_as_a_store_may_say(manager, monkeypatch):
 
 
 def test_an_object_that_is_deleted_meanwhile_does_not_end_the_rebuilding_of_others(manager, monkeypatch):
-    """As by the retention of a broker."""
+    """A broker's retention may delete objects at any time."""
 
     def gone(key, *, start=0, end=None):
         raise RemoteResourceNotFound(key)

@@ -153,7 +153,7 @@ def test_the_size_of_the_remote_log_includes_what_the_store_has_not_deleted_yet(
 
 
 def test_the_idle_ratio_is_that_of_the_copies(simulation, tmp_path):
-    """As Kafka's, which names the metric after all tasks and measures the pool of the copies."""
+    """Kafka names the metric after all tasks, too, and measures the pool of the copies."""
 
     async def story():
         leader = OneLeader(simulation, tmp_path, retention_ms="1000", local_retention_ms="1000")
@@ -336,7 +336,7 @@ def test_a_late_record_after_a_change_of_role_or_a_restart(simulation, tmp_path,
 
 
 def test_tiering_is_enabled_again_while_copies_are_deleted(simulation, tmp_path):
-    """Those that are left count as copied again, so no further one is deleted."""
+    """The remaining copies count again, so no further one is deleted."""
 
     async def story():
         leader = OneLeader(simulation, tmp_path, local_retention_ms="1000000")

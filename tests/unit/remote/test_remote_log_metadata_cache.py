@@ -134,7 +134,7 @@ def test_an_update_keeps_what_the_record_does_not_have():
 
 
 def test_the_next_segment_with_a_transaction_index():
-    """KIP-1058."""
+    """KIP-1058 adds this look-up to the metadata manager."""
     flags = [True, False, True, False]
     cache = cache_of(
         *(

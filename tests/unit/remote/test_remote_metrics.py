@@ -35,7 +35,7 @@ def test_a_partition_that_is_not_led_any_more_has_no_gauges():
 
 
 def test_the_longest_wait_is_since_the_last_reading():
-    """KIP-956: remote-copy-throttle-time-max."""
+    """The metric is remote-copy-throttle-time-max of KIP-956."""
     throttle = RemoteStorageMetrics().copy_throttle
     throttle.record(5)
     throttle.record(3)

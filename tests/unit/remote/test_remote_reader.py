@@ -195,7 +195,7 @@ def test_an_offset_without_a_copy(simulation, twins):
 
 
 async def read_all(twins, offset, *, is_read_committed, max_bytes):
-    """What a consumer gets from `offset` on, in both tiers."""
+    """The records that a consumer gets from `offset` on, in both tiers."""
     log = twins.log
     end = log.last_stable_offset if is_read_committed else log.high_watermark
     found = []

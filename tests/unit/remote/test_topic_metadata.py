@@ -243,7 +243,7 @@ def test_a_damaged_snapshot_is_refused(data):
 
 @given(st.data())
 def test_columns_that_lie_are_refused(data):
-    """As a program error would write them: with a correct CRC."""
+    """A program error would write such columns with a correct CRC."""
     columns = bytearray(cache_with_history(3).to_bytes())
     at = data.draw(st.integers(0, len(columns) - 1))
     columns[at:] = columns[at + data.draw(st.integers(1, 40)) :]

@@ -1,4 +1,4 @@
-"""Which local logs a leader has to report (draft KIP-1303): nothing twice, nothing never, one report at a time."""
+"""The local logs that a leader has to report (draft KIP-1303): none twice, none never, one report at a time."""
 
 import pytest
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Pauses with jitter."""
+"""Pauses with jitter stay within their bounds."""
 
 from random import Random
 

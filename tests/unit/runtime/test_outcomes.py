@@ -1,4 +1,4 @@
-"""What a function raises in a thread is an error for its caller, whatever it is: on both runtimes."""
+"""An exception of any kind that a function raises in a thread is an error for its caller, on both runtimes."""
 
 import asyncio
 import concurrent.futures
@@ -29,7 +29,7 @@ RAISED = [
 
 
 async def failures_of(runtime, raised):
-    """What the caller sees, twice: of a task of its own, and here."""
+    """The caller's exception, once in a task of its own and once here."""
 
     def function():
         raise raised

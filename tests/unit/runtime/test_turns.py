@@ -235,7 +235,7 @@ def test_what_is_small_is_freed_at_once(simulated):
 
 
 def test_freeing_goes_on_where_one_step_is_all_of_a_turn(simulated, monkeypatch):
-    """As on virtual time it may be: the work in line is a step itself."""
+    """On virtual time it may be, since the work in line is a step itself."""
     monkeypatch.setattr("ottla.runtime.turns.MAX_STEPS", 1)
 
     async def main():

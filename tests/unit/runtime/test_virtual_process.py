@@ -18,7 +18,7 @@ def simulation():
 
 
 async def tick(events, name):
-    """Once a second."""
+    """Append to the list once a second."""
     try:
         while True:
             await asyncio.sleep(1)

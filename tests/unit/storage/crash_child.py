@@ -17,7 +17,7 @@ CONFIG = LogConfig(segment_bytes=50_000, index_interval_bytes=500, segment_index
 
 
 def value_of(offset: int) -> bytes:
-    """What the batch at this offset holds: known to who reads it."""
+    """The value of the batch at this offset, which a reader can compute."""
     return b"%d." % offset * (1 + offset % 300)
 
 

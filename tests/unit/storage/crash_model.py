@@ -1,4 +1,5 @@
-"""What logs should hold after a crash, given by a model that knows only what was appended and what was flushed."""
+"""The expected content of logs after a crash, by a model that knows only what was appended and what was
+flushed."""
 
 from __future__ import annotations
 
@@ -108,7 +109,7 @@ class Copy(NamedTuple):
 
 
 class Model:
-    """What one log should hold."""
+    """The expected content of one log."""
 
     def __init__(self, *, config: LogConfig) -> None:
         self.config = config

@@ -89,7 +89,7 @@ class Story(Checks):
     # -- work --------------------------------------------------------------------------------------
 
     def open(self) -> LogManager:
-        """What a process does first."""
+        """Open the logs, as a new process does first."""
         manager = LogManager.open(
             self.directories,
             files=self.files,
@@ -165,7 +165,8 @@ class Story(Checks):
         self.note()
 
     def note(self, *, is_dead: bool = False) -> None:
-        """What the logs say is flushed, and where they begin; perhaps in the middle of what the process did last."""
+        """Record flushed ends and starts as the logs report them, perhaps in the middle of the process's last
+        step."""
         for topic_partition, log in self._logs.items():
             model = self.models[topic_partition]
             model.flushed_to = max(model.flushed_to, log.recovery_point)
@@ -457,7 +458,7 @@ class Story(Checks):
         return log.log_start_offset == 0 and not log.config.is_compacted and is_whole
 
     def everything(self) -> list[tuple[object, ...]]:
-        """What must not change by another recovery."""
+        """The content that another recovery must not change."""
         rows = []
         for topic_partition, log in sorted(self.manager.logs.items()):
             log.update_high_watermark(log.log_end_offset)

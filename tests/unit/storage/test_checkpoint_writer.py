@@ -1,4 +1,4 @@
-"""What checkpoint files say while jobs to write them wait for their turn."""
+"""The content of checkpoint files while jobs to write them wait for their turn."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from tests.unit.storage.test_log_manager import TOPIC_ID, A, append, open_manage
 
 
 def write_again(jobs):
-    """What the jobs do, however often and late: a job itself runs once."""
+    """Run the jobs again, however often and late: a job itself runs once."""
     for job in jobs:
         job._run()
 

@@ -1,4 +1,4 @@
-"""What the cleaner knows of aborted transactions: as many as there are, named as often as they reach over segments."""
+"""The cleaner's aborted transactions: each one is known, and listed as often as it reaches over segments."""
 
 from ottla.protocol.records.batch import read_header
 from ottla.storage.cleaned_transactions import CleanedTransactions

@@ -152,7 +152,8 @@ def test_a_producers_last_batch_stays_as_a_header(tmp_path):
 
 @pytest.mark.parametrize("is_restarted", [False, True])
 def test_a_producers_last_batch_is_one_that_cannot_be_cut_off(tmp_path, is_restarted):
-    """What is not committed may be truncated; what went for its sake leaves the producer out of sequence."""
+    """An uncommitted batch may be truncated; if an older one was removed for its sake, the producer would be
+    out of sequence."""
     log = open_log(tmp_path / "l", config=CONFIG)
     for sequence in range(2):
         write(log, [("a", "1")], producer_id=5, producer_epoch=0, base_sequence=sequence)
@@ -374,7 +375,7 @@ def test_a_topic_that_is_not_compacted_any_more_keeps_what_it_has(tmp_path):
 
 
 def test_a_disk_that_fails_when_a_segment_is_not_wanted_any_more(tmp_path):
-    """As all failures of a disk, it is reported by a callback, and not raised to the caller of the job."""
+    """Like all failures of a disk, it is reported by a callback, and not raised to the caller of the job."""
 
     class Failing(Files):
         def unlink(self, path):
@@ -493,7 +494,7 @@ def test_retention_between_two_segments_of_a_cleaning(tmp_path, log_start, when)
 
 @pytest.mark.parametrize("are_files_gone", [False, True])
 def test_a_cleaning_comes_to_its_end_beside_steady_retention(tmp_path, are_files_gone):
-    """Of a large log with a slow throttle, a segment goes for each batch that is read, some of them under it."""
+    """In a large log with a slow throttle, a segment goes for each batch that is read, some of them under it."""
     log = several_groups(tmp_path, cleanup_policy=("compact", "delete"), retention_ms=None)
     lost, is_steady = 0, False
 
@@ -519,7 +520,7 @@ def test_a_cleaning_comes_to_its_end_beside_steady_retention(tmp_path, are_files
 
 @pytest.mark.parametrize("retained_from", [1, 2])
 def test_retention_takes_the_marker_of_a_transaction_that_the_cleaning_has_seen(tmp_path, retained_from):
-    """What the producer has committed since is not part of it."""
+    """Records that the producer has committed since do not belong to that transaction."""
     log = open_log(
         tmp_path / "l", config=replace(CONFIG, cleanup_policy=("compact", "delete"), retention_ms=None)
     )

@@ -153,7 +153,7 @@ class CompactedLog(RuleBasedStateMachine):
 
     @rule(back=st.integers(1, 4))
     def truncate(self, back):
-        """What was not on all replicas, as a follower does."""
+        """Truncate records that are not on all replicas, as a follower does."""
         bases = [it.rows[0][0] for it in self.model] + [it.end for it in self.ends]
         above = sorted(offset for offset in bases if offset >= self.log.high_watermark)
         if not above:
@@ -193,7 +193,7 @@ class CompactedLog(RuleBasedStateMachine):
         return found
 
     def served_to_read_committed(self, start):
-        """As Kafka's consumer does: transactions that the broker lists are skipped until their markers."""
+        """The records by the rules of Kafka's consumer: listed transactions are skipped until their markers."""
         end = self.log.last_stable_offset
         coming = sorted(self.log.reader.aborted_transactions(start, end), key=lambda it: it.first_offset)
         aborted, found = set(), {}

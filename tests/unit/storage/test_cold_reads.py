@@ -132,7 +132,7 @@ def test_retention_does_not_wait_for_the_disk(log, kept_ms, removed):
 
 
 def test_retention_by_the_time_of_files_does_not_wait_for_the_disk(log):
-    """Of tiered segments whose timestamps are in the future."""
+    """The segments are tiered, and their timestamps are in the future."""
     log.update_config(replace(CONFIG, remote_storage_enable=True, local_retention_ms=1000))
     log.update_remote_end_offset(COUNT)
     for segment in log.segments:

@@ -114,7 +114,8 @@ def check_fixed_point(story: Story, *, is_recovered: bool) -> None:
 
 
 def everything(story: Story) -> list[tuple[object, ...]]:
-    """What must not change by another recovery: of a damaged log, which no reader gets through, its bytes."""
+    """The content that another recovery must not change; the bytes of a damaged log, which no reader can read
+    to its end."""
     logs = [log for _, log in sorted(story.manager.logs.items())]
     rows: list[tuple[object, ...]] = [
         (log.log_start_offset, log.log_end_offset, log.checkpoints.recovery_point_to_write(), log.leader_epochs.entries,

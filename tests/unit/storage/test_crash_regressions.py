@@ -1,6 +1,5 @@
-"""What the stories of test_crash_stories have found, one by one; the power fails, and all that was not
-flushed is gone.
-"""
+"""Faults that test_crash_stories has found, one by one; the power fails, and all that was not flushed is
+gone."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -48,7 +47,7 @@ def append(log, count=1, *, epoch=0, **fields):
 
 
 def flush_if_due(log):
-    """As a broker before it answers."""
+    """Flush, as a broker does before it responds."""
     if log.flusher.is_due:
         log.flush()
 
@@ -329,9 +328,8 @@ def test_killed_while_truncating():
 
 
 def test_a_gap_reappears_with_the_truncated_records():
-    """What is not flushed may have a hole, and so may what a truncation that is not flushed has removed:
-    that, and no other.
-    """
+    """An unflushed part may have a hole, and so may records that an unflushed truncation has removed: that
+    hole, and no other."""
     files = FaultyFiles(random=Random(1))
     _, log = new_log(files)
     append(log, 20)

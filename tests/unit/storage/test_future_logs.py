@@ -20,7 +20,7 @@ PATHS = [Path("/data/a"), Path("/data/b")]
 
 
 def copy(source, target):
-    """What a fetcher does."""
+    """Copy the log as a fetcher does."""
     for _, data in source.reader.records_since(target.log_end_offset):
         target.append_as_follower(bytes(data), leader_epoch=source.latest_epoch, now_ms=NOW_MS)
 
@@ -156,7 +156,7 @@ def test_a_deleted_partition_takes_its_future_along(files):
 @pytest.mark.parametrize("failing", [0, 1])
 @pytest.mark.logs("Log directory", "is offline", "the deleted log")
 def test_a_deleted_partition_on_a_failing_disk(files, failing):
-    """What lies on the other disk is removed all the same: it would never be found later."""
+    """The log on the other disk is removed all the same, since it would never be found later."""
     manager, _, _ = begin(files)
     files.fail("rename", errno=5, under=PATHS[failing])
     delete(manager, A)
@@ -255,7 +255,7 @@ def test_abandoned_by_a_dead_process(files, is_current_there):
 
 @pytest.mark.logs("the log is renamed to a stray")
 def test_an_older_topics_future_log_takes_no_other_logs_place(files):
-    """Of two logs of one name the metadata may know one: the other is a stray."""
+    """The metadata may know one of two logs of one name: the other one is a stray."""
     manager, future, other = begin(files)
     manager.logs[A].topic_id = new_id = UUID(int=8)
     with pytest.raises(InconsistentTopicId, match=r"-future belongs to topic id"):
@@ -312,9 +312,8 @@ def test_killed_at_every_step_of_a_swap():
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("loss", Loss)
 def test_a_power_cut_behind_a_promotion(loss, seed):
-    """What the old log had flushed is in one of the two, whatever of the renames is on the disk, or the start
-    refuses.
-    """
+    """The flushed records of the old log are in one of the two, whatever of the renames is on the disk, or
+    the start refuses."""
     files = FaultyFiles(random=Random(seed))
     manager, future, other = begin(files)
     assigned = manager.directory_ids[other]
@@ -351,7 +350,7 @@ def test_what_left_the_log_before_its_promotion_is_removed_in_its_new_folder(fil
 
 @pytest.mark.logs("Log directory", "Cannot remove deleted files")
 def test_a_log_that_cannot_be_removed_yet_affects_no_other(files):
-    """What took its place cannot be flushed: its directory has failed."""
+    """The log that took its place cannot be flushed, since its directory has failed."""
     manager, future, other = begin(files)
     copy(manager.logs[A], future)
     manager.moving.promote(A, now_ms=NOW_MS)

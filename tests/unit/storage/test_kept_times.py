@@ -1,4 +1,4 @@
-"""What look-ups by time have read is known after a restart, of the segments that are still the same (KIP-79)."""
+"""The times that look-ups have read are known after a restart, for segments that are still the same (KIP-79)."""
 
 import pytest
 

@@ -147,7 +147,7 @@ class Counted(Files):
 
 
 def test_the_newest_batches_are_lent_to_all_that_read_them(tmp_path):
-    """As followers and consumers at the end of the log do: one mapping for each append, however many read it."""
+    """Followers and consumers at the end of the log share one mapping for each append, however many read it."""
     files = Counted()
     log = open_log(tmp_path / "l", config=LogConfig(), files=files)
     sizes = []

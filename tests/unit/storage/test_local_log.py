@@ -1,4 +1,4 @@
-"""What a replica reports of its local log for elections (draft KIP-1303), without I/O on the event loop."""
+"""The local log that a replica reports for elections (draft KIP-1303), without I/O on the event loop."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ ON = replace(OFF, leader_election_prefer_early_local_log_start_offset=True)
 
 
 class CountingFiles(Files):
-    """Counts reads."""
+    """Files that count their reads."""
 
     reads = 0
 

@@ -200,7 +200,7 @@ def test_a_stray_that_cannot_be_set_aside_takes_its_directory_offline():
 
 @pytest.mark.logs("the log is renamed to a stray")
 def test_a_stray_is_flushed_by_a_job():
-    """What is set aside at a start may be thousands of logs: the loop does not wait for their flushes."""
+    """A start may set thousands of logs aside, and the loop does not wait for their flushes."""
     files = FaultyFiles(random=Random(1))
     path = Path("/data")
     make(path, files=files)

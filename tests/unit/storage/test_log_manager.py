@@ -65,7 +65,7 @@ def delete(manager, topic_partition):
 
 
 def crash(manager):
-    """As a killed process leaves it."""
+    """Leave the directory as a killed process does."""
     for log in manager.logs.values():
         log.close_files()
     manager.unlock()
@@ -427,7 +427,7 @@ def test_checkpoints_are_written_each_in_its_interval(tmp_path):
 
 
 def test_new_logs_go_where_nothing_is_cordoned(tmp_path):
-    """KIP-1066."""
+    """KIP-1066 adds cordoned log directories."""
     paths = [tmp_path / name for name in ("one", "two", "three")]
     manager = open_manager(*paths)
     numbers = iter(range(100))

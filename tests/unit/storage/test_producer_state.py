@@ -582,7 +582,7 @@ SEQUENCES = st.sampled_from((0, 1, 2, 3, MAX_SEQUENCE - 2, MAX_SEQUENCE - 1, MAX
 )
 @example([("copied", sequence, 0) for sequence in (0, 1, 2, 3, 4, 5, 0)])
 def test_the_next_batch_is_none_of_the_known_ones(steps):
-    """Whose last sequences do not ascend if they have wrapped, or if a follower copied them."""
+    """The last sequences of known batches do not ascend if they have wrapped, or if a follower copied them."""
     state = ProducerState(producer_id=1, epoch=0)
     for kind, sequence, delta in steps:
         batch = BatchMetadata((sequence + delta) & MAX_SEQUENCE, 100, delta, NOW)

@@ -1,4 +1,4 @@
-"""What readers remember of where batches lie spares them a search, and is never what was there before."""
+"""The positions that readers remember spare them a search, and are never those of an earlier content."""
 
 from contextlib import suppress
 
@@ -167,7 +167,7 @@ def test_a_late_reader_of_a_removed_segment_makes_no_file(tmp_path):
 
 
 def test_sizes_between_offsets_are_those_of_reads(tmp_path):
-    """Of the newest batches, and of those that the index finds; also within a batch."""
+    """The rule applies to the newest batches and to those that the index finds, also within a batch."""
     log = open_log(tmp_path, config=LogConfig(index_interval_bytes=1000))
     for count in (1, 2, 3) * RECENT_BATCHES:
         log.append_as_leader(batch(count, value=VALUE), leader_epoch=0, now_ms=NOW_MS)

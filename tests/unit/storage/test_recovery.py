@@ -1,6 +1,5 @@
-"""What a crash leaves: reopening never raises, never serves a bad batch, keeps what was flushed, and settles
-at once.
-"""
+"""Reopening after a crash never raises, never serves a bad batch, keeps what was flushed, and settles at
+once."""
 
 import shutil
 from dataclasses import replace
@@ -279,7 +278,7 @@ def test_a_compacted_log_may_have_gaps(directory):
 @pytest.mark.parametrize(("is_clean", "recovery_point"), [(True, 0), (False, 41)])
 @pytest.mark.logs("a corrupt index is rebuilt", "rebuilding the offset and time index")
 def test_what_was_flushed_may_have_gaps(directory, is_clean, recovery_point):
-    """Compaction leaves them."""
+    """Compaction leaves gaps between offsets."""
     with_a_gap(directory)
     options = {"is_clean": is_clean, "recovery_point": recovery_point, "config": CONFIG}
     assert open_log(directory, **options).first_gap_offset is None

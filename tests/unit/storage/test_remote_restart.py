@@ -216,7 +216,7 @@ def test_a_damaged_snapshot_makes_no_state(damaged):
 )
 @pytest.mark.logs("below the high watermark")
 def test_a_truncation_below_the_local_part_keeps_the_remote_one(tmp_path, offset, log_start_offset, epochs):
-    """Of the log [30, 105) with the local part [100, 105). Kafka gives up the log start and the lineage."""
+    """The log is [30, 105), its local part [100, 105). Kafka gives up the log start and the lineage."""
     log = open_log(tmp_path / "orders-0", config=TIERED)
     log.restart_from_remote(remote_state(), now_ms=NOW_MS)
     fill(log, 5, epoch=5)
@@ -274,7 +274,7 @@ def rebuild(log):
 
 
 def kind_of(log) -> str:
-    """What a crash has left; fails for a mixture of old and new."""
+    """The state that a crash has left: the old or the new one; fails for a mixture."""
     if log.log_end_offset == 100:
         check_taken_over(log, log_start_offset=log.log_start_offset)
         assert log.log_start_offset <= 30

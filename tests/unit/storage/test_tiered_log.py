@@ -445,7 +445,7 @@ def test_epochs_and_producers_when_local_segments_go(tmp_path):
 
 @pytest.mark.parametrize("is_crash", [False, True])
 def test_without_tiering_the_log_begins_with_its_local_part(tmp_path, is_crash):
-    """`remote.storage.enable=false` with `remote.log.delete.on.disable=true`."""
+    """The configuration is `remote.storage.enable=false` with `remote.log.delete.on.disable=true`."""
     log = open_log(tmp_path / "orders-0", config=tiered(local_retention_bytes=0))
     fill(log, 4, epoch=1)
     fill(log, 3, epoch=2)

@@ -244,7 +244,7 @@ class TieredLog(RuleBasedStateMachine):
         self._find_remote_end()
 
     def _find_remote_end(self):
-        """What a manager does that does not know it."""
+        """Find the unknown remote end offset, as the manager does."""
         self.log.update_remote_end_offset(max((copy.end for copy in self._own_copies()), default=0))
 
     @precondition(lambda self: self._own_copies())

@@ -25,7 +25,7 @@ WAITS = {"fsync", "fsync_path", "fsync_dir", "copy_prefix"}
 
 
 class Recorded(Files):
-    """What was called, and something to be done while a file is copied."""
+    """Files that record the calls, and run an action while a file is copied."""
 
     def __init__(self):
         self.calls = []
@@ -57,7 +57,7 @@ def append(log, count, *, epoch=0, value=VALUE, **fields):
 
 
 def lent(log, offset):
-    """What a response holds while its socket is full."""
+    """The slice that a response holds while its socket is full."""
     read = log.reader.read(offset, max_bytes=500_000, lend=True)
     assert isinstance(read.records, memoryview)
     return read.records
@@ -69,7 +69,7 @@ def epoch_of(records):
 
 
 def truncate(log, offset):
-    """As a follower does it; the jobs that it took."""
+    """Truncate as a follower does; returns the jobs that it took."""
     names = []
     while (job := log.truncation.next_job(offset, now_ms=NOW_MS)) is not None:
         names.append(job.name.split()[0])

@@ -163,7 +163,7 @@ class UsualBesideGeneral(RuleBasedStateMachine):
         ]
 
     def both(self, act):
-        """What both do, or why they cannot; the same."""
+        """The result of both ways, or their common reason for a refusal."""
         found = []
         for log in self.logs:
             try:
@@ -508,7 +508,7 @@ def test_a_followers_append(data, is_taken, leader_epoch):
 
 
 def test_a_follower_of_an_older_leader():
-    """What is in its log is from a later epoch."""
+    """The follower's log has records of a later epoch."""
     log = a_log()
     log.assign_epoch(2, 1)
     assert copy(log, copied(1, leader_epoch=2), is_usual=True, leader_epoch=1) == ((0, 1), False)

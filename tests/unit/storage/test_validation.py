@@ -1,4 +1,4 @@
-"""What a leader checks before it appends: Kafka's LogValidator, row by row."""
+"""Checks of a leader before it appends: Kafka's LogValidator, row by row."""
 
 import contextlib
 import struct

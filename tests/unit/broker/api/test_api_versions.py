@@ -1,4 +1,4 @@
-"""Which versions a broker says that it serves."""
+"""The API versions that a broker advertises."""
 
 from ottla.broker.api import modules
 from ottla.broker.api.k18_api_versions import served

@@ -1,4 +1,5 @@
-"""Which resources have configurations: topics and brokers as they are, groups and subscriptions where configured.
+"""The resources that are listed: existing topics and brokers, and groups and subscriptions with
+configurations.
 
 About KIP-1142.
 """

@@ -1,4 +1,4 @@
-"""What `ottla tier` concludes from metadata and listed objects (KIP-405)."""
+"""The findings of `ottla tier` from metadata and listed objects (KIP-405)."""
 
 from uuid import UUID
 

@@ -172,7 +172,7 @@ class MemoryLog:
         return self.replicas.setdefault(partition, MemoryReplica(self.batches.setdefault(partition, [])))
 
     def kept(self, partition):
-        """What compaction would keep, as (key, value)."""
+        """The records that compaction would keep, as (key, value)."""
         last = {}
         for batch in self.batches.get(partition, []):
             for record in records(batch):

@@ -30,7 +30,7 @@ from ottla.protocol.messages.sync_group import SyncGroupRequest, SyncGroupReques
 
 @dataclass
 class Client:
-    """What a client knows: its id and generation, and how it wants to take part."""
+    """The state of a client: its id and generation, and the way in which it joins."""
 
     name: str
     member_id: str = ""

@@ -92,7 +92,7 @@ def test_some_members_are_answered_in_each_turn_in_their_order():
 
 
 def test_the_groups_of_a_partition_share_its_turns():
-    """Of two in one turn, and of one that is answered while members of another wait."""
+    """Two groups are answered in one turn, and one group while members of another one wait."""
 
     async def story(world):
         first = [join(world) for _ in range(COUNT)]
@@ -198,7 +198,8 @@ def test_a_generation_begins_before_all_members_have_their_assignment():
     lambda world: resign(world.groups.shards, PARTITION, 0),
 ])  # fmt: skip
 def test_the_leadership_ends_before_all_members_are_answered(end: Callable[[World], None]):
-    """Those that the group has answered get that answer; all others NOT_COORDINATOR. None waits any more."""
+    """Members that the group has completed get that response, all others NOT_COORDINATOR; no request stays
+    open."""
 
     async def story(world):
         joins = await joined(world)

@@ -64,7 +64,7 @@ class Groups(RuleBasedStateMachine):
 
     @rule(name=_names)
     def forget(self, name):
-        """Its process restarts."""
+        """Restart the client's process, which forgets its member id."""
         self.stage.client(name, member_id="", generation_id=-1, assignment=None)
 
     @rule(duration=st.sampled_from([100, 3_000, 9_000, 10_000, 61_000]))
@@ -164,7 +164,7 @@ class Groups(RuleBasedStateMachine):
             assert member.assignment == member.client_id.encode()
 
     def _behave(self, name):
-        """What a client library does next."""
+        """Take the next step of a client library."""
         stage, client = self.stage, self.stage.clients[name]
         if client.waits_for:
             return

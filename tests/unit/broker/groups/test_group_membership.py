@@ -1,4 +1,4 @@
-"""Which request is allowed in which state: Kafka's error codes.
+"""Kafka's error codes for requests that a group's state does not allow.
 
 About KIP-800.
 """

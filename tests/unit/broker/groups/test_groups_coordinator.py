@@ -215,7 +215,7 @@ def test_a_partition_for_which_no_descriptor_is_free_is_loaded_later(monkeypatch
 
 
 def test_a_refused_join_names_the_member_except_where_the_shard_cannot_be_used():
-    """As in Kafka, which also checks the session timeout first."""
+    """Kafka does the same, and also checks the session timeout first."""
 
     async def story(world):
         async def refused(member_id="x", **fields):

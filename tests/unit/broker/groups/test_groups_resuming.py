@@ -114,7 +114,7 @@ class Story:
         self.world.log.replicas.pop(PARTITION, None)
 
     async def check(self) -> None:
-        """What is loaded is what the log says."""
+        """Check that the loaded state equals the log's content."""
         if not self.is_led or await self.world.fetched() is E.coordinator_load_in_progress:
             return
         self.loaded_count += 1
@@ -129,7 +129,7 @@ class Story:
 
 
 class EpochLog(MemoryLog):
-    """As `MemoryLog`, with the epochs of its leaders."""
+    """A `MemoryLog` with the epochs of its leaders."""
 
     epoch = 0
 

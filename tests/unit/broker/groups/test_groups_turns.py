@@ -90,7 +90,7 @@ def test_turns_are_short():
 
 
 def longest_turns() -> dict[str, float]:
-    """Of each phase, seconds."""
+    """The longest turn of each phase in seconds."""
     log = a_log()
     longest = {}
 

@@ -119,7 +119,7 @@ class World:
         self.watch.on_leader(self.leader)
 
     async def request(self, api_key, message, context=None):
-        """As the controller of this process."""
+        """Respond as the controller of this process."""
         self.local_asked.append((self.runtime.monotonic(), context))
         if self.is_local_silent:
             await self.runtime.loop.create_future()

@@ -1,4 +1,4 @@
-"""Which errors a forwarded response is searched for, and how the quorum's requests reach it."""
+"""Errors are found in forwarded responses, and the quorum's requests reach it."""
 
 import asyncio
 

@@ -25,7 +25,8 @@ CONFIG = {
 
 
 class Controller:
-    """Of a cluster with a finalized feature; refuses brokers that do not claim it, as Kafka's does."""
+    """The controller of a cluster with a finalized feature; it refuses brokers that do not support it, as
+    Kafka's does."""
 
     async def request(self, api_key, message, context=None):
         if api_key == ApiKey.BROKER_HEARTBEAT:

@@ -108,7 +108,7 @@ def families() -> Sequence[Family]:
 
 
 def page() -> str:
-    """The whole page."""
+    """The text of docs/METRICS.md."""
     every = families()
     of_kafka = [family for family in every if family.source is not None]
     return "\n".join(

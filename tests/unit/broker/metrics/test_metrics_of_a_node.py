@@ -202,7 +202,7 @@ def test_what_waits_is_counted_until_its_deadline(world):
 
 
 def test_failures_of_appends(world):
-    """As in Kafka: a refused size counts its bytes; an invalid record is a failure, and no append."""
+    """Kafka counts the same: a refused size counts its bytes; an invalid record is a failure, and no append."""
 
     async def scenario():
         await world.create("a")

@@ -7,7 +7,7 @@ from ottla.runtime.histogram import BOUNDS_MS, Histogram
 
 
 def receive(counter, count, time_s=0.001):
-    """As the dispatchers do."""
+    """Record a request as the dispatchers do."""
     for _ in range(count):
         counter.left -= 1
         if not counter.left:

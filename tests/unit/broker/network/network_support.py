@@ -1,4 +1,4 @@
-"""What the network tests share: an echo of frames, and a client that writes down what happens."""
+"""Parts that the network tests share: an echo of frames, and a client that records events."""
 
 import asyncio
 from struct import Struct

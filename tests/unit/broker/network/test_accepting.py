@@ -1,4 +1,4 @@
-"""Which connections are accepted, and which are closed for others, in a simulated network."""
+"""Connections are accepted, or closed for others, in a simulated network."""
 
 import asyncio
 from dataclasses import replace

@@ -178,7 +178,7 @@ def test_the_reply_of_a_parked_request_is_sent_by_its_completion_and_the_next_re
 
 
 def test_what_completes_many_requests_answers_all_of_them_before_the_next_of_any(world, monkeypatch):
-    """As a follower's Fetch does that advances the high watermark."""
+    """A follower's Fetch that advances the high watermark is an example."""
     sent = written(monkeypatch)
 
     async def scenario():
@@ -235,7 +235,7 @@ def test_a_reply_is_sent_to_a_slow_reader_but_the_next_request_waits(world):
 
 
 def test_a_transport_that_calls_back_from_within_write_has_nothing_dispatched(world):
-    """As uvloop's may, when a write that was waiting goes through: the reply is not in the socket yet."""
+    """uvloop may do so when a pending write completes, while the response is not in the socket yet."""
 
     async def scenario():
         client = await world.connect()
@@ -394,7 +394,7 @@ def test_behind_a_parked_request_reading_stops_at_a_bound(world):
 
 
 def test_the_peers_leaving_is_noticed_while_a_request_is_parked(world):
-    """What only waits is given up, what is being worked on is not."""
+    """A request that only waits is given up, one that is being processed is not."""
 
     async def scenario():
         client, other = await world.connect(), await world.connect()

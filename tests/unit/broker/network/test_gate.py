@@ -60,7 +60,7 @@ def test_delayed_responses_and_errors_are_unchanged(simulation):
 
 
 def test_a_held_request_whose_delayed_reply_is_another_one(simulation):
-    """As a Fetch of many rows that has waited. Both are given up with the connection."""
+    """A Fetch of many rows that has waited is an example. Both are given up with the connection."""
 
     async def scenario():
         gate, server, client, handler = await serve(simulation)

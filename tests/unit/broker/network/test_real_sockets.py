@@ -166,7 +166,7 @@ def test_idle_connections_are_closed():
 
 
 def test_a_closing_connection_whose_peer_does_not_read_is_cut_off():
-    """What it was answered cannot be sent: it would count against max.connections as long as the peer likes."""
+    """Its response cannot be sent, and it would count against max.connections as long as the peer likes."""
 
     async def main(runtime):
         async with Serving(runtime, max_idle_ms=400, send_buffer_bytes=4096) as serving:

@@ -15,7 +15,7 @@ from ottla.broker.network.receive_buffer import (
 
 
 def receive(buffer, data):
-    """What a transport does with bytes that arrived; how many went."""
+    """Receive bytes as a transport does; returns how many fitted."""
     room = buffer.room()
     assert len(room) > 0
     count = min(len(room), len(data))

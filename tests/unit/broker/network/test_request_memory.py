@@ -1,6 +1,5 @@
-"""What waits to be dispatched, of all connections together: its bounds, whose turn it is, and that all come
-to an end.
-"""
+"""The requests of all connections that wait to be dispatched: their bounds, their order, and that all
+complete."""
 
 import asyncio
 from dataclasses import replace
@@ -231,7 +230,8 @@ def test_while_the_queue_is_full_what_is_sent_behind_a_parked_request_is_not_rea
 
 
 def test_a_request_that_others_wait_for_is_dispatched_whatever_waits(world):
-    """As a JoinGroup that ends a rebalance: all other connections hold requests behind one that waits for it."""
+    """A JoinGroup that ends a rebalance is an example: all other connections hold requests behind one that
+    waits for it."""
     bound(world, queued_max_requests=1, queued_max_request_bytes=1_000)
 
     async def scenario():

@@ -1,4 +1,4 @@
-"""What the dispatcher sees of a connection, for tests of heads that are recognised."""
+"""The dispatcher's view of a connection, for tests of request heads that are recognised."""
 
 
 class Connection:

@@ -253,7 +253,7 @@ class BrokerInFolder:
 
 
 def same_of_each(simulation, sides, act):
-    """What both sides do, in one turn of the loop; the same."""
+    """The result of both sides in one turn of the loop, which must be the same."""
 
     async def turn():
         found = []

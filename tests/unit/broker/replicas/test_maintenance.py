@@ -83,7 +83,7 @@ def test_the_pause_of_compaction_begins_again_when_its_length_is_altered(tmp_pat
 
 
 def test_all_parts_of_a_job_are_run(tmp_path, caplog):
-    """Unless one fails."""
+    """A failed part ends the job."""
     done = []
 
     def parts(count, *, bad=None):

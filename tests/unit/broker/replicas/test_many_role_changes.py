@@ -105,7 +105,8 @@ def test_few_are_changed_at_once(simulation):
 
 
 def test_the_last_of_several_changes_takes_effect(simulation):
-    """Those that are pending may skip epochs; a change of few waits behind them, since the log has an order."""
+    """Pending changes may skip epochs; a change of few partitions waits behind them, since the log has an
+    order."""
 
     async def story():
         async with leader_of_many(simulation) as (cluster, broker):
@@ -220,7 +221,8 @@ def test_the_node_dies_meanwhile(simulation):
 
 @pytest.mark.logs("The metadata log cannot be applied")
 def test_a_bug_stops_the_node(simulation, monkeypatch):
-    """As one in a listener of the metadata log does: the partition's state is not the log's, and nothing repairs it."""
+    """A bug in a listener of the metadata log does the same: the partition's state is not the log's, and
+    nothing repairs it."""
 
     async def story():
         async with leader_of_many(simulation) as (cluster, broker):

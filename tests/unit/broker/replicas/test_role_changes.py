@@ -442,7 +442,7 @@ def test_a_truncation_for_which_no_descriptor_is_free_is_tried_again(simulation,
 
 
 def test_a_truncation_that_is_cancelled_leaves_no_copy_of_the_log(simulation, broker, monkeypatch):
-    """As a fetcher without partitions is stopped; the thread that copies goes on to its end."""
+    """A fetcher without partitions is stopped so; the thread that copies continues to its end."""
     (partition,) = create(broker)
     for _ in range(2):
         partition.as_leader().append_records(batch(b"x" * 200_000), required_acks=1, now_ms=NOW_MS)

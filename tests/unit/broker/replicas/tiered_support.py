@@ -86,7 +86,7 @@ class TieredBroker(BrokerInFolder):
         )
 
     def fill_in_one_segment(self, count):
-        """As `fill`, but all of it is one segment, and stays local."""
+        """Fill the log as `fill` does, but in one segment, which stays local."""
         for number in range(count):
             self.append(0, timestamp=NOW_MS + number)
         self.partition().log.roll(NOW_MS)

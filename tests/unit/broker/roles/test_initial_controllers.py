@@ -1,4 +1,4 @@
-"""Which values --initial-controllers accepts, and the error messages of others."""
+"""The values that --initial-controllers accepts, and the error messages of others."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What the leaders of `__remote_log_metadata` answer, whatever clients have written there."""
+"""Responses of the leaders of `__remote_log_metadata`, whatever clients have written there."""
 
 import time
 import tracemalloc

@@ -1,4 +1,4 @@
-"""What the remote tier's parts get of the configuration (KIP-405)."""
+"""The settings that the remote tier's parts get from the configuration (KIP-405)."""
 
 import pytest
 
@@ -150,7 +150,7 @@ def test_a_store_is_created_by_a_broker_that_has_had_none(tmp_path, had_cache, i
 
 
 def no_worker(module, setup):
-    """As a simulation's: there is no other process."""
+    """The runtime of a simulation, which has no other process."""
 
 
 def test_the_storage_manager_has_a_process_of_its_own_unless_that_is_disabled(tmp_path):

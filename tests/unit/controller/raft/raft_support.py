@@ -380,7 +380,7 @@ class Replica:
 
 
 def over_the_wire(message: Any, versions: Mapping[int, int]) -> Any:
-    """What the peer reads, in the last version unless `versions` has one for the API key."""
+    """The message as the peer decodes it, in the last version unless `versions` has one for the API key."""
     key_ = type(message).__api_key__
     version = versions.get(key_, type(message).__versions__.last)
     if isinstance(message, Request):
@@ -508,7 +508,7 @@ def fetch_request(
     directory_id: UUID | None = None,
     cluster_id: str | None = CLUSTER_ID,
 ) -> fetch.FetchRequest:
-    """What a replica asks."""
+    """The Fetch request of a replica."""
     row = fetch.FetchPartition(
         partition=PARTITION,
         current_leader_epoch=leader_epoch,

@@ -1,4 +1,4 @@
-"""What answers to Fetch and FetchSnapshot do to a follower and its log."""
+"""Responses to Fetch and FetchSnapshot change a follower and its log."""
 
 from typing import Any
 from uuid import UUID
@@ -37,7 +37,7 @@ def log_of(*epochs: int) -> MemoryLog:
 
 
 def records_of(*epochs: int, at: int = 0) -> bytes:
-    """What the leader's log holds from `at` on."""
+    """The records in the leader's log from `at` on."""
     return log_of(*epochs).read(at, max_bytes=10_000)
 
 

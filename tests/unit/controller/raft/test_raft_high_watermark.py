@@ -1,4 +1,4 @@
-"""What a leader knows of its followers: the majority's offset, check quorum, which replicas are caught up."""
+"""A leader's state of its followers: the majority's offset, check quorum, replicas that are caught up."""
 
 from typing import Any
 

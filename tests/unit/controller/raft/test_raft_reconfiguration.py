@@ -399,7 +399,7 @@ def follower_of_2(**others: Any) -> Replica:
 
 
 def after_a_while(replica: Replica) -> list[Any]:
-    """What it asks for beside fetches, which are answered well all the time."""
+    """The requests that the node sends beside fetches, which succeed all the time."""
     asked: list[Any] = []
     for _ in range(45):
         replica.pass_time(100)

@@ -117,7 +117,7 @@ RECORDS = st.binary(max_size=20) | st.sampled_from(
 
 
 def topics_of(version, body):
-    """As the general codec reads them."""
+    """The topics as the general codec reads them."""
     request = produce.decode(version, body)
     return [
         (

@@ -188,7 +188,7 @@ def test_the_fast_requests_of_a_session(version, requests, change, end):
 )
 @many
 def test_the_fast_requests_of_a_consumer_without_a_session(version, requests, are_consumers, change, end):
-    """As above, behind the session epoch."""
+    """The fields behind the session epoch vary, as in the test above."""
     reader = fetch.FullRequests(version)
     begin = reader.size_bytes
     for number, message in enumerate(requests):

@@ -8,7 +8,7 @@ from tests.unit.broker.cli.files.files_support import make_folder
 
 @pytest.fixture(scope="session")
 def made(tmp_path_factory) -> Path:
-    """Read only."""
+    """The files that were made once, for reading only."""
     return make_folder(tmp_path_factory.mktemp("made") / "data")
 
 

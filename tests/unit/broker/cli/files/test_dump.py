@@ -176,7 +176,8 @@ def test_kafkas_own_topics_are_decoded(tmp_path, decoder, pair, name, fields):
 
 
 def test_a_metadata_snapshot_with_every_record_there_is(tmp_path):
-    """What frames it and what it says; as `.checkpoint`, and by Kafka's name for the decoder in any file."""
+    """The dump has the frame and the records; as `.checkpoint`, and by Kafka's name for the decoder in any
+    file."""
     frame = [
         SnapshotHeaderRecord(version=0, last_contained_log_timestamp=NOW_MS),
         KRaftVersionRecord(version=0, k_raft_version=1),

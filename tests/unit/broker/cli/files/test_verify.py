@@ -467,7 +467,7 @@ def test_replicas_that_differ(folder, made, field, reported):
 
 
 def checkpoint(directory, name, offset):
-    """What the folder above a log's notes of it."""
+    """The checkpoint row of the log, in the folder above it."""
     OffsetCheckpoint(directory.parent / name, Files()).write({TopicPartition("orders", 0): offset})
 
 

@@ -137,7 +137,7 @@ def test_what_becomes_of_a_row():
 
 
 def lags(follower) -> list[int | None]:
-    """Of all partitions that it follows."""
+    """The lags of all partitions that the broker follows."""
     return [each.follower.lag for fetcher in follower.fetchers._fetchers.values() for each in fetcher._states]
 
 

@@ -52,7 +52,7 @@ def test_records_are_received_into_the_memory_of_the_last_ones(simulation, lease
 
 
 def test_a_fetcher_that_fetches_nothing_keeps_no_memory(simulation, leases):
-    """As when its only partition has failed on this broker."""
+    """Its only partition may have failed on this broker."""
 
     async def story():
         cluster = ReplicaCluster(simulation, [1, 2])

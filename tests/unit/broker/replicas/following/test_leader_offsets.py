@@ -1,6 +1,5 @@
-"""What a leader endpoint makes of a leader's offsets: three requests, or more, for all partitions together
-(KIP-1023).
-"""
+"""The leader's offsets that a leader endpoint requests: three requests or more for all partitions together
+(KIP-1023)."""
 
 from collections.abc import Mapping
 

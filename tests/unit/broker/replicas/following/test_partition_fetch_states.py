@@ -1,4 +1,4 @@
-"""Which partitions have a request to send: a fetcher without one sends none."""
+"""The partitions that have a request to send: a fetcher without one sends none."""
 
 import asyncio
 

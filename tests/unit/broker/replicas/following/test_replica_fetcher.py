@@ -709,7 +709,7 @@ def test_a_truncation_is_abandoned_when_its_leader_epoch_has_ended(simulation):
 
 
 def test_replication_stops_for_a_log_that_is_damaged_before_its_new_end(simulation, caplog):
-    """Until the next leader epoch. It is not the leader that has sent what is damaged."""
+    """It resumes in the next leader epoch. The damaged batch does not come from the leader."""
 
     async def story():
         async with replicating(simulation) as cluster:

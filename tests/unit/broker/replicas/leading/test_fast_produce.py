@@ -102,7 +102,7 @@ class Side:
         return "waits"
 
     def take_done(self):
-        """What has been answered meanwhile."""
+        """Take the responses that were sent meanwhile."""
         found = {}
         for number, parked in list(self.parked.items()):
             if parked.done():

@@ -54,7 +54,7 @@ def write(broker: ReplicaBroker, *values: bytes) -> None:
 
 
 def known(leader: ReplicaBroker) -> LocalLog | None:
-    """What the leader knows of its follower."""
+    """The leader's knowledge of its follower's local log."""
     return leader.partition(T0).leader.state.followers[2].local_log
 
 

@@ -182,7 +182,7 @@ def test_internal_topics_are_for_coordinators_and_the_admin_client(broker, clien
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_current_leader_is_returned_from_version_10(broker, version):
-    """KIP-951."""
+    """KIP-951 adds the current leader to the response."""
     broker.metadata.image.brokers[2] = _registration(2)
     broker.create(partitions={0: image(leader=2, epoch=4, replicas=(2,)), 1: image()})
     response = broker.raw(k00_produce, request(batch(b"a"), batch(b"b")), version)
@@ -507,7 +507,7 @@ def test_rows_and_batches_of_one_request_keep_their_order(simulation, broker):
 
 
 def test_a_batch_of_the_fast_path_does_not_pass_a_deferred_one(simulation, broker):
-    """Of the same partition, as the second batch has the topic's codec already."""
+    """Both are of one partition, and the second batch has the topic's codec already."""
     broker.create(config={"compression.type": "lz4"})
     now_ms = broker.runtime.now_ms()
     broker.raw(

@@ -262,7 +262,7 @@ def test_what_is_not_committed_is_waited_for(simulation, leader):
 )
 @pytest.mark.parametrize("acks", [1, -1])
 def test_a_partition_that_goes_between_the_turns(simulation, leader, record, error, acks):
-    """What is appended has to be committed in the same leadership; what is not yet finds no leader."""
+    """Appended batches have to be committed in the same leadership; the others find no leader."""
 
     async def main():
         many = send(leader, to_all(acks=acks))
@@ -330,7 +330,7 @@ class Client(asyncio.Protocol):
 
 
 def test_the_requests_of_a_connection_keep_their_order(simulation, leader):
-    """As idempotent producers need it: the next one would be out of order before this one."""
+    """Idempotent producers need it: the next request would be out of order before this one."""
     served = Server(simulation, leader)
 
     def numbered(sequence):
@@ -351,7 +351,7 @@ def test_the_requests_of_a_connection_keep_their_order(simulation, leader):
 
 
 def test_a_connection_that_is_lost_between_the_turns(simulation, leader, monkeypatch):
-    """What it has sent is appended, and holds its memory until then; the replicas are not waited for."""
+    """Its request is appended, and holds its memory until then; the replicas are not waited for."""
     served = Server(simulation, leader)
     frame = frame_of(to_all(timeout_ms=2**31 - 1))
     reserved = []

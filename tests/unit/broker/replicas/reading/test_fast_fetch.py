@@ -122,7 +122,7 @@ class Side:
         return "waits"
 
     def take_done(self):
-        """What has been answered meanwhile."""
+        """Take the responses that were sent meanwhile."""
         done = [number for number, parked in self.parked.items() if parked.done()]
         return {number: whole(self.parked.pop(number).result()) for number in done}
 
@@ -209,7 +209,7 @@ def transaction(partition, producer_id, *, end, now_ms=NOW_MS):
 
 
 def without_high_watermark(row):
-    """As of a consumer: nearly all of its rows have no tagged fields."""
+    """A consumer's requests, of which nearly all rows have no tagged fields."""
     return (*row[:-2], "none", row[-1])
 
 
@@ -317,7 +317,8 @@ class BothSides(RuleBasedStateMachine):
         return list(topics.values())
 
     def topics_without_sessions(self, rows, random):
-        """As librdkafka does: it begins with another row each time, so that a topic may be in two pieces."""
+        """Topics in librdkafka's order, which begins with another row each time, so that a topic may be in
+        two pieces."""
         begin = random % len(rows) if rows else 0
         pieces = [list(piece) for _, piece in groupby([*rows[begin:], *rows[:begin]], itemgetter(0))]
         return [topic for piece in pieces for topic in self.topics_of(map(without_high_watermark, piece))]
@@ -380,7 +381,7 @@ class BothSides(RuleBasedStateMachine):
                 self.take(version, client, found)
 
     def take(self, version, client, reply):
-        """What the client does with a response."""
+        """Process a response as the client does."""
         body = memoryview(reply)[5 if version >= 12 else 4 :]
         response = codec.decode_response(version, body)
         correlation_id = int.from_bytes(reply[:4], "big", signed=True)
@@ -507,7 +508,7 @@ class BothSides(RuleBasedStateMachine):
 
     @rule(who=st.integers(0, 3))
     def close_session(self, who):
-        """As by an eviction."""
+        """Close the session, as an eviction does."""
 
         def act(side):
             cache = side.broker.fetch_sessions

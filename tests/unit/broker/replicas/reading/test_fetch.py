@@ -181,7 +181,7 @@ NEW_ID = UUID(int=77)
 @pytest.mark.parametrize("is_named_again", [False, True])
 @pytest.mark.parametrize("version", [13, 18])
 def test_a_session_keeps_the_name_of_an_id(broker, version, is_named_again):
-    """As Kafka's: only an id that never stood for a topic is unknown."""
+    """Kafka does the same: only an id that never stood for a topic is unknown."""
     broker.create()
     session = fetch(broker, {0: 0}, version, session=(0, 0)).session_id
     epoch = 0
@@ -256,7 +256,7 @@ def test_unknown_partitions(broker, version, topic, topic_id, index, code):
 
 @pytest.mark.parametrize("version", [15, 16])
 def test_the_current_leader_is_returned_from_version_16(broker, version):
-    """KIP-951."""
+    """KIP-951 adds the current leader to the response."""
     broker.metadata.image.brokers[2] = BrokerImage(
         broker_id=2,
         epoch=1,

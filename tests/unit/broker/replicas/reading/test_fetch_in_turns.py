@@ -265,7 +265,8 @@ def test_what_has_waited_is_the_same_as_at_once(tmp_path, monkeypatch, follower,
 @pytest.mark.parametrize("follower", [False, True])
 @pytest.mark.parametrize("most", [2, 1000])
 def test_a_fetch_that_is_read_again_counts_once(simulation, broker, monkeypatch, most, follower):
-    """As a request, and as progress: by then the follower may have fetched on in another session."""
+    """It counts once as a request and as progress: by then the follower may have fetched on in another
+    session."""
     monkeypatch.setattr(fetch, "MAX_ROWS_AT_ONCE", most)
     recorded = []
     real = PartitionLeader.on_follower_fetch
@@ -354,7 +355,8 @@ def test_what_changes_between_the_turns_is_in_the_next_response(simulation, brok
 
 
 def test_another_request_of_the_session_between_the_turns(simulation, broker):
-    """As of a client that has reconnected: the first request has no rows, and records no more progress."""
+    """A client that has reconnected may send one: the first request gets no rows, and records no more
+    progress."""
 
     async def main():
         session_id, ends = await session(broker, follower=True)

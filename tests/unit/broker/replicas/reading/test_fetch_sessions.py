@@ -374,7 +374,7 @@ class FakePartition:
 
 @dataclass
 class NaiveSession:
-    """What Kafka does: every partition is read for every fetch and compared with what was returned."""
+    """A session as in Kafka: every partition is read for every fetch and compared with the last returned row."""
 
     offsets: dict = field(default_factory=dict)
     reported: dict = field(default_factory=dict)

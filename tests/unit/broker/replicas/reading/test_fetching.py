@@ -195,7 +195,7 @@ def test_min_bytes_add_up_over_partitions_and_appends(simulation, hosting, tmp_p
 def test_min_bytes_are_of_committed_records(
     simulation, hosting, tmp_path, is_appended_first, is_read_committed
 ):
-    """Those that are not committed count at their commit, whether they were appended before the Fetch or after it."""
+    """Uncommitted records count at their commit, whether they were appended before the Fetch or after it."""
     on_disk = hosting.add(tmp_path)
     on_disk.partition.apply(image(epoch=1, replicas=(NODE_ID, 2)))
 
@@ -545,7 +545,7 @@ class Follower:
 
 
 def test_producers_go_first(simulation, hosting, tmp_path):
-    """What a producer sends when it has its response may be appended before the followers are answered."""
+    """A producer's next records, sent on its response, may be appended before the followers are answered."""
     on_disk = led(hosting, tmp_path)
 
     async def main():

@@ -47,7 +47,8 @@ def test_it_goes_by_the_last_time(events, is_expecting):
 
 
 def extra_delays(reaction_ms):
-    """Of a load whose next record is written when a consumer of the follower has seen the last one."""
+    """The added delays of a load whose next record is written when a follower's consumer has seen the last
+    one."""
     delay, now, delays = HighWatermarkDelay(), 0.0, []
     for _ in range(1000):
         delay.on_records(now)

@@ -118,7 +118,7 @@ def test_the_same_answer_in_turns(
 
 @pytest.mark.parametrize("is_named", [False, True])
 def test_replicas_that_are_deleted_meanwhile_are_described(simulation, broker, monkeypatch, is_named):
-    """Which there are is of one moment: no replica is missing because others were described first."""
+    """The list of replicas is of one moment: no replica is missing because others were described first."""
     monkeypatch.setattr(k35_describe_log_dirs, ROWS, 1)
     monkeypatch.setattr(turns, "MAX_STEPS", 1)
     deleted = broker.replicas.logs.logs[("t", COUNT - 1)]
@@ -142,7 +142,7 @@ def test_replicas_that_are_deleted_meanwhile_are_described(simulation, broker, m
 
 
 def test_records_whose_deletion_is_not_complete_are_waited_for(simulation, broker, monkeypatch):
-    """Of two replicas: the follower's log start is not known to be beyond the offset."""
+    """With two replicas, the follower's log start is not known to be beyond the offset."""
     monkeypatch.setattr(k21_delete_records, "_DELETIONS_OF_STEP", 1)
     partition = broker.replicas.partition(("t", 5))
     partition.apply(image(epoch=1, replicas=(NODE_ID, 2)))

@@ -200,7 +200,7 @@ def test_a_short_failure_is_not_seen(simulation, tiered):
 
 @FETCHES
 def test_too_many_reads_are_refused(simulation, tiered):
-    """remote.log.reader.max.pending.tasks"""
+    """The bound is remote.log.reader.max.pending.tasks."""
     tiered.settings = RemoteReadSettings(reader_threads=1, max_pending_reads=1)
     for index in range(3):
         tiered.fill(2, index=index)

@@ -154,7 +154,7 @@ def test_the_receiver_is_called_by_the_cancellation_itself(runtime, purgatory):
 
 
 def test_one_receiver_may_cancel_an_operation_that_is_checked_after_its_own(runtime, purgatory):
-    """As a connection whose transport reports an error by the way, of a broker that stops."""
+    """A connection does so if its transport reports an error meanwhile while the broker stops."""
 
     def cancel(_):
         last.cancel()
