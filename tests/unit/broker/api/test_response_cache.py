@@ -60,7 +60,7 @@ def topic(name):
 
 
 class Broker:
-    """One of two."""
+    """A broker with a response cache of its own."""
 
     def __init__(self):
         self.metadata = MetadataCache(MetadataImage(), kraft_version=lambda: 0)
