@@ -21,7 +21,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
         "bench": ("ottla.bench.command", "bench"),
         "broker": ("ottla.broker.cli.broker", "start_broker"),
         "cluster": ("ottla.broker.cli.cluster", "cluster"),
-        "dump-log": ("ottla.broker.cli.files.dump_command", "dump_log"),
+        "dump-log": ("ottla.broker.cli.files.dump", "dump_log"),
         "format": ("ottla.broker.cli.storage", "format_directories"),
         "info": ("ottla.broker.cli.storage", "show_info"),
         "partitions": ("ottla.broker.cli.partitions.command", "partitions"),

@@ -13,10 +13,9 @@ from typing import Final
 from ottla.broker.network.client import ClientSettings
 from ottla.broker.roles.directories import CannotStart, Directories
 from ottla.broker.roles.quorum import QuorumRole
-from ottla.broker.tiering.metadata_barrier import MetadataBarrier
 from ottla.broker.tiering.metadata_topic import BrokerMetadataTopic
 from ottla.broker.tiering.partition_remover import PartitionRemover
-from ottla.broker.tiering.partition_removers import PartitionRemovers
+from ottla.broker.tiering.partition_removers import MetadataBarrier, PartitionRemovers
 from ottla.broker.tiering.remote_tier import RemoteTier
 from ottla.broker.tiering.settings import metadata_listener_name, remote_log_manager_settings
 from ottla.config.broker_config import BrokerConfig

@@ -11,7 +11,7 @@ been up when the topic was deleted.
 
 **A topic that is missing is deleted, not new.** A record of a copy is written by the partition's leader,
 whose image had the topic: its creation was committed before. We have read that record; then the barrier
-(`metadata_barrier`) brings our image to an offset that is behind everything committed before it began, so
+(`MetadataBarrier`) brings our image to an offset that is behind everything committed before it began, so
 behind that creation. An image at such an offset that does not have the topic has replayed its deletion, since
 ids of topics are never used again. So a lagging broker, or one that loads an old snapshot, deletes nothing of
 a live topic.
@@ -24,15 +24,20 @@ seconds later, and leaves alone what a remover has begun.
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
 from logging import DEBUG, WARNING, getLogger
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from uuid import UUID
 
 from ottla.broker.metadata_cache import MetadataCache
 from ottla.broker.tiering.partition_remover import PartitionRemover
 from ottla.metadata.image import MetadataDelta, MetadataImage
+from ottla.protocol.errors import KafkaError
+from ottla.protocol.messages.allocate_producer_ids import (
+    AllocateProducerIdsRequest,
+    AllocateProducerIdsResponse,
+)
 from ottla.protocol.remote.records import RemotePartitionDeleteState
 from ottla.remote.errors import RetriableRemoteStorageError
 from ottla.remote.segment_metadata import TopicIdPartition
@@ -58,13 +63,68 @@ _REPORTED_FAILURES: Final = 5
 #: The number of partitions whose copies are deleted at a time. Partitions that only wait, for half an hour by
 #: default, do not count: they have few copies left, and would delay the deletion of other topics.
 MAX_PARTITIONS: Final = 4
+#: The longest wait for the image; the controller's answer has a timeout of its own.
+_BARRIER_WAIT_S: Final = 60.0
 
 
-class Barrier(Protocol):
-    """The part of `metadata_barrier.MetadataBarrier` that removers use."""
+class MetadataBarrier:
+    """Waits until this broker's image holds everything that was committed before. Belongs to the event loop.
+
+    An image lags behind the metadata log: what it does not have may be new, or be deleted. To distinguish the two, a
+    record is committed, and the image that holds it is asked. The record is a block of producer ids, the only one that
+    any broker may have written without a change to the cluster: 1,000 of 2^63 ids are lost.
+
+        read X -> AllocateProducerIds -> the controller commits ProducerIdsRecord(next id) -> the image has its next id
+
+    The controller answers after the commit. The metadata log is one order, and the request follows the reading: what
+    was committed when X was read is before that record. The answer of DescribeQuorum, or the high watermark of a
+    Fetch, would not do: both may come from a leader that another one has replaced.
+    """
+
+    def __init__(
+        self,
+        metadata: MetadataCache,
+        request: Callable[[AllocateProducerIdsRequest], Awaitable[AllocateProducerIdsResponse]],
+        *,
+        node_id: int,
+    ) -> None:
+        """Create the barrier; `request` sends to the active controller."""
+        self._metadata = metadata
+        self._request = request
+        self._node_id = node_id
+        self._changed = asyncio.Event()
+        metadata.on_change(self._on_change)
 
     async def wait(self) -> None:
         """Wait until the image holds all that was committed before the call. Raises RetriableRemoteStorageError."""
+        own = self._metadata.broker(self._node_id)
+        if own is None:
+            raise RetriableRemoteStorageError("this broker is not registered")
+        try:
+            block = await self._request(
+                AllocateProducerIdsRequest(broker_id=self._node_id, broker_epoch=own.epoch)
+            )
+        except KafkaError as error:
+            raise RetriableRemoteStorageError(f"the controller was not reached: {error}") from error
+        if block.error_code:
+            raise RetriableRemoteStorageError(
+                f"the controller has allocated no producer ids: error {block.error_code}"
+            )
+        try:
+            async with asyncio.timeout(_BARRIER_WAIT_S):
+                await self._until(block.producer_id_start + block.producer_id_len)
+        except TimeoutError:
+            raise RetriableRemoteStorageError(
+                f"the metadata of this broker has not caught up within {_BARRIER_WAIT_S:g} s"
+            ) from None
+
+    async def _until(self, next_producer_id: int) -> None:
+        while self._metadata.image.next_producer_id < next_producer_id:
+            self._changed.clear()
+            await self._changed.wait()
+
+    def _on_change(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        self._changed.set()
 
 
 class PartitionRemovers:
@@ -79,7 +139,7 @@ class PartitionRemovers:
         node_id: int,
         runtime: Runtime,
         cluster: MetadataCache,
-        barrier: Barrier,
+        barrier: MetadataBarrier,
         metadata: TopicBasedRemoteLogMetadataManager,
         remover: PartitionRemover,
     ) -> None:

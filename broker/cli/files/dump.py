@@ -1,4 +1,4 @@
-"""Dumps any file of a log's folder, row by row, up to the position at which it becomes invalid.
+"""`ottla dump-log FILE...`: dumps any file of a log's folder, row by row, up to the position at which it is invalid.
 
 A row is a dictionary with its "kind". A "problem" row describes an error and its position; no content of a file
 raises an exception, only I/O raises OSError. Source: DumpLogSegments of Kafka 4.3.1.
@@ -11,14 +11,17 @@ from types import MappingProxyType
 from typing import Any, Final
 from uuid import UUID
 
+import click
+
 from ottla.broker.cli.files.decoders import (
+    DECODERS,
     Decoder,
     NotKnown,
     cluster_metadata,
     control_record,
     decoder_of_topic,
 )
-from ottla.broker.cli.output import Row, text_of
+from ottla.broker.cli.output import Row, as_json, as_text, standard_output, text_of
 from ottla.protocol import kafka_uuid
 from ottla.protocol.errors import KafkaError
 from ottla.protocol.records.batch import BatchHeader, crc_is_valid
@@ -354,3 +357,65 @@ _BY_NAME: Final[Mapping[str, _Dumper]] = MappingProxyType(
         "quorum-state": _quorum_state,
     }
 )
+
+
+# -- the command ---------------------------------------------------------------------------------------
+
+#: kafka-dump-log's options for decoders, as aliases.
+_KAFKAS_NAMES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "--offsets-decoder": "consumer-offsets",
+        "--transaction-log-decoder": "transaction-state",
+        "--share-group-state-decoder": "share-group-state",
+        "--cluster-metadata-decoder": "cluster-metadata",
+        "--remote-log-metadata-decoder": "remote-log-metadata",
+    }
+)
+
+
+def _as_kafkas_tool_has_them(command: Callable[..., None]) -> Callable[..., None]:
+    for name, decoder in _KAFKAS_NAMES.items():
+        option = click.option(name, "decoder", flag_value=decoder, help=f"The same as --decoder {decoder}.")
+        command = option(command)
+    return command
+
+
+@click.command("dump-log", no_args_is_help=True)
+@click.argument(
+    "paths", nargs=-1, metavar="FILE...", type=click.Path(exists=True, dir_okay=False, path_type=Path)
+)
+@click.option("--print-data", is_flag=True, help="Show records, too, not only their batches.")
+@click.option(
+    "--decoder",
+    type=click.Choice(["auto", "none", *DECODERS]),
+    default="auto",
+    help="What records of the logs mean; by default the name of the file's folder decides. "
+    "One that is named shows the records, as --print-data.",
+)
+@_as_kafkas_tool_has_them
+@click.option("--json", "is_json", is_flag=True, help="One JSON object a line.")
+def dump_log(paths: tuple[Path, ...], *, print_data: bool, decoder: str, is_json: bool) -> None:
+    """Show the contents of files of a log's folder.
+
+    Logs (.log, .checkpoint) batch by batch; .index and .timeindex entry by entry, verified against the log beside
+    them; .txnindex, .snapshot and the checkpoint files. Where a file becomes invalid a problem is reported, with
+    its position, and the exit status is 1.
+    """
+    chosen = DECODERS.get(decoder)
+    options = DumpOptions(
+        has_data=print_data or chosen is not None, decoder=chosen, is_decoded=decoder != "none"
+    )
+    show: Callable[[Row], str] = as_json if is_json else as_text
+    out = standard_output()
+    has_problems = False
+    for path in paths:
+        try:
+            for row in dump(path, Files(), options):
+                has_problems = has_problems or row["kind"] == "problem"
+                out.write(show(row) + "\n")
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise click.ClickException(f"{path}: {error.strerror}") from error
+    if has_problems:
+        raise click.exceptions.Exit(1)

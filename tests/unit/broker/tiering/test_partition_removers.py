@@ -11,9 +11,8 @@ from uuid import UUID
 import pytest
 
 from ottla.broker.metadata_cache import MetadataCache
-from ottla.broker.tiering.metadata_barrier import MetadataBarrier
 from ottla.broker.tiering.partition_remover import PartitionRemover
-from ottla.broker.tiering.partition_removers import PartitionRemovers
+from ottla.broker.tiering.partition_removers import MetadataBarrier, PartitionRemovers
 from ottla.metadata import records as r
 from ottla.metadata.image import MetadataImage
 from ottla.protocol.errors import CoordinatorLoadInProgress
