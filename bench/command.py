@@ -10,6 +10,8 @@ from typing import Final
 
 import click
 
+from ottla.config.extras import missing_extra
+
 #: The module, function and description of each command that is elsewhere.
 _COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType(
     {
@@ -47,12 +49,8 @@ class _Commands(click.Group):
         try:
             command = getattr(import_module(module), name)
         except ModuleNotFoundError as error:
-            missing = (error.name or "").partition(".")[0]
-            if missing == "ottla":  # a bug of ours
-                raise
             raise click.ClickException(
-                f"`ottla bench {cmd_name}` needs {missing}, which is not installed: "
-                "`pip install 'ottla[bench]'` installs it, in a checkout `make setup-bench`"
+                f"`ottla bench {cmd_name}` {missing_extra('bench', error)}, in a checkout `make setup-bench`"
             ) from error
         assert isinstance(command, click.Command), command
         return command

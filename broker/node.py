@@ -21,6 +21,7 @@ from ottla.broker.roles.quorum import QuorumRole
 from ottla.broker.services import BrokerServices
 from ottla.config import notices
 from ottla.config.broker_config import BrokerConfig
+from ottla.config.extras import missing_extra
 from ottla.config.listeners import Listener
 from ottla.controller.quorum.driver import QuorumFailed
 from ottla.metadata.image import InvalidMetadata
@@ -89,8 +90,7 @@ class Node:
                 )
             except ModuleNotFoundError as error:
                 raise CannotStart(
-                    f"metrics.listeners is set, which needs {error.name}: install it with "
-                    "`pip install 'ottla[metrics]'`, or leave metrics.listeners empty."
+                    f"metrics.listeners is set, which {missing_extra('metrics', error)}."
                 ) from error
 
             self.metrics = MetricsRole(runtime, config, unreadiness=self.unreadiness)

@@ -24,6 +24,7 @@ from types import MappingProxyType
 from typing import Final, Protocol, cast
 
 from ottla.config.config_def import InvalidConfigValue
+from ottla.config.extras import missing_extra
 from ottla.protocol.errors import InvalidConfig
 from ottla.remote.metadata_manager import RemoteLogMetadataManager
 from ottla.remote.storage_manager import RemoteStorageManager
@@ -148,6 +149,11 @@ def _create(
     raise InvalidConfigValue(key, class_name, f"a subclass of {kind.__module__}.{kind.__name__}")
 
 
+def _is_own(class_name: str) -> bool:
+    """Return whether this is one of our storage managers, whose libraries are those of an extra."""
+    return class_name in _STORAGE_MANAGERS or class_name in _STORAGE_MANAGERS.values()
+
+
 @contextmanager
 def _as_invalid_config(key: str, class_name: str) -> Iterator[None]:
     try:
@@ -155,6 +161,8 @@ def _as_invalid_config(key: str, class_name: str) -> Iterator[None]:
     except InvalidConfig:
         raise
     except Exception as error:  # whatever a plugin raises
+        if isinstance(error, ModuleNotFoundError) and _is_own(class_name):
+            raise InvalidConfig(f"{key} is {class_name}, which {missing_extra('tier', error)}.") from error
         raise InvalidConfig(
             f"{key} is {class_name}, which cannot be configured: {type(error).__name__}: {error}. "
             "Correct its settings, or name another class."
@@ -176,10 +184,8 @@ def _class_of(key: str, name: str, group: str, *, path: tuple[str, str | None]) 
             key, name, f"the path of a class: {module_name} has no {attribute}"
         ) from None
     except Exception as error:  # whatever the import of a plugin raises
-        if isinstance(error, ModuleNotFoundError) and name in _STORAGE_MANAGERS.values():
-            raise InvalidConfig(
-                f"{key} is {name}, which needs {error.name}: install it with `pip install 'ottla[tier]'`."
-            ) from error
+        if isinstance(error, ModuleNotFoundError) and _is_own(name):
+            raise InvalidConfig(f"{key} is {name}, which {missing_extra('tier', error)}.") from error
         raise InvalidConfigValue(
             key,
             name,

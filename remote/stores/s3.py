@@ -1,10 +1,11 @@
 """S3Storage: Amazon S3 and compatible stores as remote tier, by boto3.
 
 The settings are in `s3_settings.py`, the keys in `object_storage.py`, the requests in `s3_store.py`, which is
-imported when the store is opened: boto3 takes half a second and 30 MB.
+imported when the store is opened: boto3 takes half a second and 30 MB. Whether it is installed is known before.
 """
 
 from collections.abc import Mapping
+from importlib.util import find_spec
 
 from ottla.remote.stores.object_storage import ObjectStorage, ObjectStore
 from ottla.remote.stores.s3_settings import S3Settings
@@ -14,10 +15,12 @@ class S3Storage(ObjectStorage):
     """A storage manager on a bucket of Amazon S3 or a compatible store, by boto3."""
 
     def configure(self, configs: Mapping[str, object]) -> None:
-        """Parse the `rsm.config.*` settings. Raises InvalidConfig.
+        """Parse the `rsm.config.*` settings. Raises InvalidConfig, and ModuleNotFoundError if boto3 is not installed.
 
         Nothing is requested of the store: it may be down when a broker starts.
         """
+        if find_spec("boto3") is None:
+            raise ModuleNotFoundError("boto3 is not installed", name="boto3")
         self._settings = S3Settings.parse(configs)
 
     @property
