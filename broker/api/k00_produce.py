@@ -15,7 +15,7 @@ The fast path and the general path of each step are side by side:
 
     step      fast: 7 us in all, 200 bytes            general: 17 us                   held equal by
     request   `repeated`, then codec.TopicsReader     codec.decode                     test_fast_produce, test_hot
-    append    `_append_rows`: ottla.storage.usual_append    `_append`, `_append_deferred`    test_usual_append
+    append    `_append_rows`, `append_fast`           `_append_any`, `append_records`  test_fast_produce
     response  codec.encode_appended                   codec.encode_response            test_hot
 
 What a connection's requests begin with (acks and timeout, the topic of a single row) is recognised by its
@@ -290,7 +290,8 @@ def _append_rows(
 ) -> bool:
     """Append or defer batches of a topic, and add their rows to `rows`; whether all are appended.
 
-    The fast path of a row is written here, as a call for each would be a tenth of its time.
+    The fast path of a row is written here, as a call for each would be a tenth of its time. What `_partition` and
+    `_append` decide of such a row stands here a second time: test_fast_produce holds both equal.
     """
     acks = request.acks
     may_be_fast = context.version >= _ZSTD_VERSION and acks in _ACKS
@@ -469,7 +470,7 @@ def _append(
 ) -> Row:
     """Append the batch as sent, or the result of its validation, and return its row, which becomes `rows[at]`.
 
-    Raises NeedsThread.
+    `_append_rows` has the fast path of this, without flush.messages and LogAppendTime. Raises NeedsThread.
     """
     acks = request.acks
     try:

@@ -16,7 +16,7 @@ The fast path and the general path of the steps that have two are side by side:
     request   `repeated`: IncrementalRequests      codec.decode                       test_fast_fetch, test_hot_fetch
               `repeated`: FullRequests             codec.decode                       test_fast_fetch, test_hot_fetch
     rows      ImplicitFetchSession                 FetchContext                       test_fast_fetch
-    check     LogReads._checked                    LogReads._check                    test_fast_fetch
+    check     LogReads._check_fast                 LogReads._check                    test_fast_fetch
     records   LogReader.read_newest                LogReader.read                     test_fast_fetch, test_log_model
     row       codec.FastRow                        PartitionData                      test_hot_fetch
     response  codec.encode_fast_response           codec.encode_response              test_fast_fetch, test_hot_fetch

@@ -22,6 +22,9 @@ class CreationRate:
 
     While fewer windows have passed than are kept, the missing ones count as empty: after a pause, a burst
     of some seconds' connections is accepted at once.
+
+    Kafka has another rule, too, its SimpleRate, which is `ottla.replication.byte_quota.ByteQuota`: the time of a rate
+    is there that since the first record, and at least one window.
     """
 
     def __init__(self) -> None:

@@ -44,7 +44,7 @@ def record_progress(
 ) -> None:
     """Record how far the follower has replicated, unless its fetch offset is not in the local log.
 
-    In that case the read raises.
+    In that case the read raises. `LogReads._check_fast` is the fast path of this.
 
     Precondition: `check_follower`, and the follower's log does not diverge.
     """

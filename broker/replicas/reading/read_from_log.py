@@ -268,7 +268,7 @@ class LogReads:
                 raise self._missing_partition_error(fetched)
             fetched.partition = partition
             partition.stats.total_fetch_requests += self._is_first  # once for each partition
-            divergence = self._checked(partition, fetched)
+            divergence = self._check_fast(partition, fetched)
             log = partition.log
             if params.client is not None and (row := self._redirect(partition, fetched)) is not None:
                 return row
@@ -347,8 +347,12 @@ class LogReads:
             return records, None
         return records, aborted_transactions(log, fetch_offset=fetch_offset, end_offset=end)
 
-    def _checked(self, partition: Partition, fetched: FetchedPartition) -> EpochEndOffset:
-        """Check a row as `_check` does; nearly all rows in half of its time: 1 us for a follower's row."""
+    def _check_fast(self, partition: Partition, fetched: FetchedPartition) -> EpochEndOffset:
+        """Check a row as `_check` does; nearly all rows in half of its time: 1 us for a follower's row.
+
+        What `_check` and `record_progress` decide stands here a second time, since their calls take 1 us of the 7 that
+        a follower's row takes in all; test_fast_fetch holds both equal.
+        """
         params, request = self._params, fetched.request
         leader, replica_id = partition.leader, params.replica_id
         if leader is None or partition.leader_epoch != request.current_leader_epoch:
@@ -380,7 +384,8 @@ class LogReads:
     def _check(self, partition: Partition, fetched: FetchedPartition) -> EpochEndOffset:
         """Raise unless this broker may serve the row; returns where the sender's log diverges from ours, if it does.
 
-        Records a follower's progress, unless its log diverges or its fetch offset is out of range.
+        Records a follower's progress, unless its log diverges or its fetch offset is out of range. `_check_fast` is the
+        fast path of this, which has to decide the same.
         """
         params, request = self._params, fetched.request
         epoch, is_follower = request.current_leader_epoch, params.replica_id is not None

@@ -26,7 +26,7 @@ def general_only() -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(patch.object(RequestHead, "correlation_id", lambda self, frame: None))
         stack.enter_context(patch.object(UsualAppend, "append", lambda self, records, **_: None))
-        stack.enter_context(patch.object(LogReads, "_checked", LogReads._check))
+        stack.enter_context(patch.object(LogReads, "_check_fast", LogReads._check))
         stack.enter_context(patch.object(LogReads, "_has_nothing_new", lambda *_: False))
         stack.enter_context(patch.object(LogReader, "read_newest", lambda *_, **__: None))
         stack.enter_context(patch.object(UsualAppend, "append_as_follower", lambda self, records, **_: False))

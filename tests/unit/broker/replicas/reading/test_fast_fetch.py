@@ -272,7 +272,9 @@ class BothSides(RuleBasedStateMachine):
         def is_log_of_side(reader):
             return reader._files.file_system is side.files
 
-        switch(LogReads, "_checked", LogReads._check, is_of_side=is_read_of_side, is_fast=lambda found: True)
+        switch(
+            LogReads, "_check_fast", LogReads._check, is_of_side=is_read_of_side, is_fast=lambda found: True
+        )
         switch(LogReads, "_has_nothing_new", lambda *_: False, is_of_side=is_read_of_side, is_fast=bool)
         switch(ImplicitFetchSession, "context", None, is_of_side=lambda _: False, is_fast=bool)
         switch(LogReader, "read_newest", lambda *_, **__: None, is_of_side=is_log_of_side, is_fast=bool)
