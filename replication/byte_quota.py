@@ -4,8 +4,8 @@ Replication (KIP-73), copies between log directories, and the remote tier (KIP-9
 admitted while the rate is within the bound, in pieces that may exceed it; then it waits until the rate is
 within the bound again.
 
-Source: org.apache.kafka.common.metrics.stats.Rate over SimpleRate's windows, Kafka 4.3.1. The rate of new connections is
-a Rate of Kafka's, whose missing windows count as empty: `CreationRate` of `broker/network/limits.py`.
+Source: org.apache.kafka.common.metrics.stats.Rate over SimpleRate's windows, Kafka 4.3.1. The rate of new connections
+is a Rate of Kafka's, whose missing windows count as empty: `CreationRate` of `broker/network/limits.py`.
 """
 
 from collections import deque
