@@ -28,6 +28,7 @@ class ByteQuota:
 
     def record(self, size_bytes: int, *, now_ms: int) -> None:
         """Count `size_bytes` as transferred now."""
+        assert size_bytes >= 0, size_bytes
         if self._began_ms is None:
             self._began_ms = now_ms
         number = now_ms // self._window_ms

@@ -376,6 +376,7 @@ class Follower:
         if not is_current or self.state is not ReplicaState.CONFIRMING_COPY:
             return None
         assert self._building is not None
+        assert asked.epoch not in self._building.leader_ends, (asked, self._building)
         end_offset = answer.end_offset if answer.epoch == asked.epoch else None
         ends = {**self._building.leader_ends, asked.epoch: end_offset}
         return self._build(Transitions.CONFIRMED, replace(self._building, leader_ends=ends))
@@ -470,6 +471,8 @@ class Follower:
         return self._offsets.log_start_offset == self._offsets.log_end_offset and self._prefers_last_tiered()
 
     def _build(self, transition: Transition, action: BuildRemoteLogAux) -> BuildRemoteLogAux:
+        assert action.leader_epoch == self.leader_epoch, (action, self.leader_epoch)
+        assert action.log_start_offset < action.end_offset, action
         self._enter(transition)
         self._building, self._unconfirmed_epoch = action, None
         return action

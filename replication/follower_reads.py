@@ -48,6 +48,11 @@ def offset_on_follower(
     >>> [case(offset) for offset in (2, 3, 7, 8, 9, 10, 12, 13)], case(13, None)
     ([3, 0, 0, 1, 1, 2, 2, 4], 2)
     """
+    assert log_start_offset <= high_watermark <= log_end_offset, (
+        log_start_offset,
+        high_watermark,
+        log_end_offset,
+    )
     if fetch_offset < log_start_offset:
         return OffsetOnFollower.DELETED
     if fetch_offset <= high_watermark:

@@ -153,6 +153,7 @@ class LeaderState:
         """`isr` and `local_logs` are those of the metadata log."""
         self.node_id = node_id
         self.epoch = epoch
+        assert min(epoch, start_offset) >= 0, (epoch, start_offset)
         #: The first offset of this epoch.
         self.start_offset = start_offset
         self._is_isr_eligible = is_isr_eligible
@@ -204,6 +205,9 @@ class LeaderState:
             for replica in replicas
             if replica != self.node_id
         }
+        assert all(progress.leader_epoch == self.epoch for progress in self.followers.values()), (
+            self.followers
+        )
 
     # -- the ISR -----------------------------------------------------------------------------------
 
@@ -253,6 +257,7 @@ class LeaderState:
                 and progress.is_caught_up(log_end_offset, now_ms=now_ms, max_lag_ms=self._max_lag_ms)
             )
         }
+        assert self.node_id not in behind, (self.node_id, behind)
         return self.isr - behind if behind else None
 
     def propose(self, isr: frozenset[int]) -> None:
@@ -329,6 +334,7 @@ class LeaderState:
                 and self._is_isr_eligible(replica, progress.broker_epoch)
             ):
                 end = reached
+        assert 0 <= end <= log_end_offset, (end, log_end_offset, self.followers)
         return end
 
     def low_watermark(self, log_start_offset: int, *, is_alive: Callable[[int], bool]) -> int:

@@ -101,6 +101,8 @@ def follower_batches(
             "are too far apart for one segment"
         )
     assert not found or found[-1][0].partition_leader_epoch <= leader_epoch, (name, found[-1][0])
+    assert not found or next_offset <= found[0][0].base_offset < end_offset, (name, next_offset, end_offset)
+    assert size_bytes <= len(view), (name, size_bytes, len(view))
     return found, AppendInfo(
         first_offset=found[0][0].base_offset if found else next_offset,
         last_offset=end_offset - 1,

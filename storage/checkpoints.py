@@ -86,6 +86,7 @@ class OffsetCheckpoint:
 
     def write(self, offsets: Mapping[TopicPartition, int], *, durable: bool = True) -> None:
         """Replace the file. [any thread] Cost: one fsync of the file, one of its directory, if `durable`."""
+        assert min(offsets.values(), default=0) >= 0, (str(self.path), offsets)
         lines = (f"{tp.topic} {tp.partition} {offset}" for tp, offset in sorted(offsets.items()))
         self._files.write_atomically(self.path, encode(lines, len(offsets)), durable=durable)
 

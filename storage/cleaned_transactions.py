@@ -45,6 +45,7 @@ class CleanedTransactions:
 
     def is_data_obsolete(self, header: BatchHeader) -> bool:
         """Whether the data batch belongs to an aborted transaction, so that none of its records is needed."""
+        assert not header.is_control, header
         self._begin_up_to(header.last_offset)
         if not header.is_transactional:
             return False
@@ -56,6 +57,7 @@ class CleanedTransactions:
 
     def is_marker_obsolete(self, header: BatchHeader, batch: memoryview | bytes) -> bool:
         """Whether the control batch ends a transaction without records, or is empty."""
+        assert header.is_control, header
         self._begin_up_to(header.last_offset)
         if not header.records_count:
             return True

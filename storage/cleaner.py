@@ -68,6 +68,11 @@ def measure(log: Log, *, cleaned_to: int | None, now_ms: int) -> LogToClean:
     if not log.log_start_offset <= first_dirty <= log.log_end_offset:
         # The log was truncated below the checkpoint's offset, or its start has moved beyond it.
         first_dirty = log.log_start_offset
+    assert log.log_start_offset <= first_dirty <= log.log_end_offset, (
+        log.directory,
+        first_dirty,
+        log.offsets,
+    )
     # The closed segments from the one that holds the first dirty offset on.
     dirty = log.segments.from_offset(first_dirty)[:-1]
     clean = log.segments.closed[: len(log.segments) - 1 - len(dirty)]
@@ -80,6 +85,7 @@ def measure(log: Log, *, cleaned_to: int | None, now_ms: int) -> LogToClean:
                 break
     # Whole segments only: the one that holds the bound is not cleaned.
     end = max((segment.base_offset for segment in log.segments if segment.base_offset <= bound), default=0)
+    assert 0 <= end <= log.segments.active.base_offset, (log.directory, end, bound)
     oldest_kept_ms = now_ms - log.config.max_compaction_lag_ms
     first_timestamps = [segment.first_timestamp() for segment in dirty]
     return LogToClean(
@@ -174,6 +180,7 @@ class _Cleaning:
         not get a delete horizon while a record that it deletes is still in the log, in the remaining sources of an
         earlier group.
         """
+        assert made.new.base_offset == made.old[0].base_offset, made
         try:
             if is_wanted and all(segment in self._log.segments for segment in made.old):
                 self._log.replace_segments(made.old, [made.new], now_ms=self._compaction.now_ms)

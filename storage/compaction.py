@@ -116,7 +116,15 @@ def compact(compaction: Compaction) -> Iterator[Replacement | int]:
     log. If the caller does not, as retention has removed some of the sources, the remaining ones are cleaned next.
     Raises CorruptMessage for a damaged batch, which is never overwritten; OSError.
     """
+    assert compaction.first_dirty_offset <= compaction.end_offset, (
+        compaction.first_dirty_offset,
+        compaction.end_offset,
+    )
     offsets = build_offset_map(compaction)
+    assert offsets.last_offset + 1 >= compaction.first_dirty_offset, (
+        offsets.last_offset,
+        compaction.first_dirty_offset,
+    )
     clean_end = offsets.last_offset + 1
     transactions = CleanedTransactions()
     for group in group_by_size(compaction, clean_end):
@@ -199,6 +207,7 @@ def group_by_size(compaction: Compaction, clean_end: int) -> list[list[Segment]]
         else:
             groups.append([segment])
             sizes = added
+    assert [segment for group in groups for segment in group] == segments, (groups, segments)
     return groups
 
 
@@ -206,6 +215,7 @@ def _clean(
     group: Sequence[Segment], compaction: Compaction, offsets: OffsetMap, transactions: CleanedTransactions
 ) -> Replacement:
     first = group[0]
+    assert all(one.base_offset < two.base_offset for one, two in pairwise(group)), group
     cleaned = Segment.create(
         first.files.directory,
         first.base_offset,
@@ -228,7 +238,12 @@ def _clean(
                 kept = retain(header, batch, compaction, offsets, transactions)
                 if kept is None:
                     continue
-                headers.append(read_header(kept))
+                made = read_header(kept)
+                assert (made.base_offset, made.last_offset) == (header.base_offset, header.last_offset), (
+                    made,
+                    header,
+                )
+                headers.append(made)
                 buffers.append(kept)
                 size += len(kept)
                 if size >= WRITE_BYTES:

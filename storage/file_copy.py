@@ -28,6 +28,7 @@ class FileCopy(NamedTuple):
 
         Cost: reads and writes `size` bytes, and waits for the disk.
         """
+        assert size >= 0, (str(files), size)
         system = files.system
         # Another thread may still be copying for an older leader epoch: each copy has its own file.
         path = files.path_of(f"{file_names.LOG}.{next(_NUMBERS)}.tmp")

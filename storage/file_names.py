@@ -51,6 +51,7 @@ def of_offset(offset: int, extension: str, suffix: str = "") -> str:
     >>> of_offset(368769, LOG)
     '00000000000000368769.log'
     """
+    assert offset >= 0, (offset, extension, suffix)
     return f"{offset:0{_OFFSET_DIGITS}d}{extension}{suffix}"
 
 

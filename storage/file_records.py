@@ -49,6 +49,7 @@ class FileRecords:
     )  # fmt: skip
 
     def __init__(self, files: SegmentFiles, *, size: int, is_closed: bool) -> None:
+        assert size >= 0, (str(files), size)
         self._files = files
         self._system = files.system
         self.size = size
@@ -110,6 +111,7 @@ class FileRecords:
     def set_file_size(self, size: int) -> None:
         """Remove old bytes from the file of a new segment (0), or preallocate it."""
         assert not self.size, (str(self), self.size)
+        assert size >= 0, (str(self), size)
         self._system.truncate(self.fd, size)
 
     def open_existing(self) -> None:
@@ -198,6 +200,7 @@ class FileRecords:
 
         Raises CorruptMessage or UnsupportedForMessageFormat at a position without a valid header.
         """
+        assert position >= 0, (str(self), position)
         end = self.size if end is None else end
         chunk, chunk_start = b"", position
         while position < end:
@@ -253,14 +256,14 @@ class FileRecords:
 
     def truncate_to(self, size: int) -> None:
         """Truncate the file to `size`, without removing lent pages."""
-        assert size <= self.size, (str(self), size, self.size)
+        assert 0 <= size <= self.size, (str(self), size, self.size)
         self.recent = {base: at for base, at in self.recent.items() if at < size}
         if self._lender.may_truncate_to(size):
             self._system.truncate(self._any_fd(), size)
         else:
             if self.must_copy(size):
                 self.keep_copy(self.copy_beginning(size))
-            self._replace_by_copy()
+            self._replace_by_copy(size)
         self.drop_copy()
         self.size = size
         self.appended_from = min(self.appended_from, size)
@@ -289,9 +292,10 @@ class FileRecords:
         fds, self._replaced_fds = self._replaced_fds, []
         return fds
 
-    def _replace_by_copy(self) -> None:
+    def _replace_by_copy(self, size: int) -> None:
         copy, self._copy = self._copy, None
         assert copy is not None, str(self)
+        assert copy.size == size, (str(self), copy, size)
         self._system.rename(self._files.directory / copy.name, self._files.path_of(file_names.LOG))
         self._replaced_fds.append(self._any_fd())
         self._fd = copy.fd

@@ -179,6 +179,7 @@ class Files:
 
     def truncate(self, fd: int, size: int) -> None:
         """Truncate the file, or extend it by a hole of zeros."""
+        assert size >= 0, size
         os.ftruncate(fd, size)
 
     def size(self, fd: int) -> int:
@@ -299,6 +300,7 @@ class Files:
 
     def copy_prefix(self, source_fd: int, target_fd: int, size: int) -> None:
         """Copy the first `size` bytes to the beginning of the other file, inside the kernel."""
+        assert size >= 0, size
         position = 0
         while position < size:
             copied = os.sendfile(target_fd, source_fd, position, size - position)

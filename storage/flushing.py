@@ -81,6 +81,7 @@ class LogFlusher:
 
     def job(self, end: int, now_ms: int) -> BackgroundJob:
         """Flush up to `end` in a thread; then advance the recovery point, unless the log was truncated meanwhile."""
+        assert end >= 0, (self._files.directory, end)
         generation, active = self._files.generation, self._files.segments.active
         self._closed_end = None
         self._last_flushed_ms = now_ms
@@ -165,11 +166,13 @@ class LogFlusher:
         If all of its batches are flushed, its indexes are not: it is flushed again. The recovery point on the
         disk is before its end (`LogCheckpoints`).
         """
+        assert closed.base_offset < end_offset, (str(closed), end_offset)
         if self._offsets.recovery_point == end_offset:
             self._offsets.move_recovery_point_back(closed.base_offset)
 
     def on_roll(self, base_offset: int) -> None:
         """The segments before `base_offset` are closed, and wait for their flush."""
+        assert base_offset == self._files.segments.active.base_offset, (self._files.directory, base_offset)
         self._closed_end = base_offset
 
     def on_directory_renamed(self) -> None:
@@ -180,4 +183,5 @@ class LogFlusher:
 
     def on_restart(self) -> None:
         """Forget the closed segments that wait for their flush: all segments have been removed."""
+        assert len(self._files.segments) == 1, (self._files.directory, len(self._files.segments))
         self._closed_end = None

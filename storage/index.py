@@ -64,6 +64,7 @@ class Index:
 
     def __init__(self, path: Path, *, base_offset: int, max_bytes: int, files: Files, is_new: bool) -> None:
         """Opens nothing: a closed segment's index is not touched before the first look-up."""
+        assert base_offset >= 0, (str(path), base_offset)
         self.path = path
         self.base_offset = base_offset
         #: With this number of entries the segment must be rolled before the next append.
@@ -271,6 +272,8 @@ class OffsetIndex(Index):
             raise CorruptIndex(
                 f"{self.path}: offset {offset} is not larger than the last entry's, {self.last_offset}"
             )
+        assert 0 <= relative <= MAX_RELATIVE_OFFSET, (str(self.path), offset)
+        assert position >= 0, (str(self.path), offset, position)
         self._append(relative, position)
 
     def lookup(self, offset: int, *, may_block: bool = True) -> OffsetPosition:

@@ -129,6 +129,7 @@ class LeaderEpochCache:
             _LOG.warning(
                 "%s: the new entry %s contradicts these, which are removed: %s", self.path, entry, removed
             )
+        assert not entries or entries[-1] < entry, (self.path, entries, entry)
         entries.append(entry)
         self.latest_epoch = entry.epoch
         return True
@@ -139,12 +140,14 @@ class LeaderEpochCache:
 
     def truncate_from_end(self, end_offset: int) -> None:
         """The log now ends at `end_offset`: remove the entries that start there or later."""
+        assert end_offset >= 0, (self.path, end_offset)
         if self._entries and self._entries[-1].start_offset >= end_offset:
             self._set(self._entries[: bisect_left(self._entries, end_offset, key=_start_offset)])
             self._write()
 
     def truncate_from_start(self, start_offset: int) -> None:
         """The log now begins at `start_offset`: the epoch of that offset starts there, earlier ones are removed."""
+        assert start_offset >= 0, (self.path, start_offset)
         kept = _from(self._entries, start_offset)
         if kept != self._entries:
             self._set(kept)
@@ -247,6 +250,7 @@ class LeaderEpochCache:
         # Older than the first entry: retention has deleted what that leader wrote. If the epoch ends where
         # this log begins, the follower truncates to that offset and copies this log from there. As Kafka does.
         known = self._entries[after - 1].epoch if after else epoch
+        assert known <= epoch < self._entries[after].epoch, (self.path, epoch, known)
         return known, self._entries[after].start_offset
 
     def epoch_for_offset(self, offset: int) -> int | None:
@@ -261,6 +265,7 @@ class LeaderEpochCache:
         >>> cache.entries_in_range(start_offset=4, end_offset=7)
         [EpochEntry(epoch=1, start_offset=4)]
         """
+        assert 0 <= start_offset <= end_offset, (self.path, start_offset, end_offset)
         kept = _from(self._entries, start_offset)
         return kept[: bisect_left(kept, end_offset, key=_start_offset)]
 

@@ -60,7 +60,7 @@ class Lender:
         if not self._files.may_map:
             return None
         end = position + size
-        assert end <= file_size, (position, size, file_size)
+        assert 0 <= position <= end <= file_size, (position, size, file_size)
         if end > self._mapped_bytes:
             if len(self._mappings) >= MAX_MAPPINGS:
                 return None
@@ -86,6 +86,7 @@ class Lender:
 
     def may_truncate_to(self, size: int) -> bool:
         """Release the mapping; returns whether the file may be truncated: no slice in use reaches beyond `size`."""
+        assert size >= 0, size
         self.release()
         if not self._mappings:
             self._lent_end = 0

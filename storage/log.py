@@ -402,6 +402,7 @@ class Log(LogView):
 
         On becoming leader that is the log end offset (KIP-101).
         """
+        assert start_offset >= self.offsets.log_start_offset, (self.directory, epoch, start_offset)
         with self.availability:
             self.leader_epochs.assign(epoch, start_offset=start_offset)
 

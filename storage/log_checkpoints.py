@@ -27,6 +27,7 @@ class _Limit:
     __slots__ = ("is_written", "log_start_offset", "recovery_point")
 
     def __init__(self, *, recovery_point: int, log_start_offset: int) -> None:
+        assert min(recovery_point, log_start_offset) >= 0, (recovery_point, log_start_offset)
         self.recovery_point = recovery_point
         self.log_start_offset = log_start_offset
         #: Whether this holds for the checkpoint files on the disk.
@@ -79,6 +80,7 @@ class LogCheckpoints:
         start = self._offsets.log_start_offset
         if self._limit is not None:
             start = min(start, self._limit.log_start_offset)
+        assert 0 <= start <= self._offsets.log_start_offset, (self._files.directory, start, self._offsets)
         is_tiered = self._files.is_tiered
         return start if is_tiered or start > self._files.segments.first.base_offset else None
 

@@ -177,11 +177,13 @@ class LogFiles:
 
     def remove_before(self, earlier: Sequence[Segment], now_ms: int) -> None:
         """Remove the segments `earlier` at the log's beginning, the oldest first, so that a crash leaves no gap."""
+        assert [*earlier] == [*self.segments][: len(earlier)], (self.directory, earlier)
         self._remove(earlier, now_ms)
         self.start_removals.on_change()
 
     def remove_after(self, later: Sequence[Segment], now_ms: int) -> None:
         """Remove the segments `later` at the log's end, the newest first, so that a crash leaves no gap."""
+        assert [*later] == [*self.segments][-len(later) :], (self.directory, later)
         self._remove(later[::-1], now_ms)
         self.removals.on_change()
 
@@ -201,6 +203,7 @@ class LogFiles:
             self._rename_and_schedule_removal(segment, now_ms)
         for at in list(self.snapshots.offsets):
             self.snapshots.remove(at)
+        assert self.snapshots.latest is None, (self.directory, self.snapshots.offsets)
         before_creation()
         self.segments = Segments([self._create_segment(base_offset, now_ms)])
 
@@ -223,6 +226,7 @@ class LogFiles:
         for segment in new:
             segment.change_suffix("")
         self.segments = Segments((*kept, *new))
+        assert self.segments.first.base_offset <= old[0].base_offset, (self.directory, old, new)
         bases = {segment.base_offset for segment in self.segments}
         for segment in old:
             if segment.base_offset not in bases:

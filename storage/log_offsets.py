@@ -10,6 +10,7 @@
     log start <= local log start <= high watermark <= log end
     log start <= last stable <= high watermark
     recovery point <= log end
+    high watermark <= first gap < log end, where a crash has left a gap
 
 - The log start never advances beyond the high watermark: uncommitted records are removed by truncation only.
 - The recovery point may be before the log start: DeleteRecords removes records that were never flushed. It may be
@@ -46,6 +47,7 @@ def start_offsets(*, log_start_offset: int, first_segment_offset: int, is_tiered
     >>> start_offsets(log_start_offset=12, first_segment_offset=10, is_tiered=True)  # DeleteRecords
     (12, 12)
     """
+    assert min(log_start_offset, first_segment_offset) >= 0, (log_start_offset, first_segment_offset)
     local_log_start_offset = max(log_start_offset, first_segment_offset)
     return (log_start_offset if is_tiered else local_log_start_offset), local_log_start_offset
 
@@ -124,6 +126,8 @@ class LogOffsets:
         assert start <= self.last_stable_offset <= high_watermark, self
         assert 0 <= self.recovery_point <= self.log_end_offset, self
         assert self.remote_end_offset is None or 0 <= self.remote_end_offset <= self.log_end_offset, self
+        gap = self.first_gap_offset
+        assert gap is None or high_watermark <= gap < self.log_end_offset, (self, gap)
 
     # -- the end -----------------------------------------------------------------------------------
 
@@ -173,6 +177,8 @@ class LogOffsets:
         not advance: after a crash the old segments may be there again, and recovery must check all of them.
         """
         assert recovery_point <= self.recovery_point, (self, recovery_point)
+        assert 0 <= log_start_offset <= offset, (self, log_start_offset, offset)
+        assert remote_end_offset is None or remote_end_offset <= offset, (self, remote_end_offset, offset)
         self.log_start_offset = log_start_offset
         self.local_log_start_offset = self.high_watermark = self.log_end_offset = offset
         self.recovery_point = recovery_point
@@ -228,6 +234,7 @@ class LogOffsets:
 
     def begin_after_gap(self, offset: int) -> None:
         """This replica leads on, and its first segment begins at `offset`: a crash may have taken those before."""
+        assert self.first_gap_offset is None, (self, self.first_gap_offset)
         self.advance_local_log_start(offset)
         self.begins_after_gap = True
 

@@ -283,6 +283,7 @@ class LogReader:
         Empty at the log end. The last batch may be incomplete, if it is not the first. For a replay that is divided
         into turns of the event loop (`records_since` is one call). Raises as `read`. [any thread]
         """
+        assert max_bytes > 0, max_bytes
         while True:
             start = max(offset, self._offsets.log_start_offset)
             try:

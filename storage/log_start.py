@@ -119,6 +119,7 @@ class LogStart:
         """
         if self._waits_for_removals:
             return False
+        assert most > 0, most
         most = 1 if self._files.is_tiered else most
         return self._remove_due(now_ms, most=most) == most
 
@@ -152,9 +153,13 @@ class LogStart:
     def _remove(self, segments: Sequence[Segment], *, is_copied: bool, now_ms: int) -> None:
         """Remove the first segments once the offsets have advanced: readers find the log start's segment."""
         offsets, files = self._offsets, self._files
+        first_kept = files.segments.without(segments)[0].base_offset
+        assert first_kept <= offsets.high_watermark, (files.directory, first_kept, offsets)
+        copied_end = max(offsets.remote_end_offset or 0, offsets.log_start_offset)
+        assert first_kept <= copied_end or not is_copied, (files.directory, first_kept, offsets)
         log_start_offset, local_log_start_offset = start_offsets(
             log_start_offset=offsets.log_start_offset,
-            first_segment_offset=files.segments.without(segments)[0].base_offset,
+            first_segment_offset=first_kept,
             is_tiered=is_copied,
         )
         is_log_start = log_start_offset > offsets.log_start_offset

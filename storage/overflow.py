@@ -69,6 +69,8 @@ def split(segment: Segment, *, files: Files, now_ms: int) -> None:
     """
     _LOG.info("Splitting %s: it has offsets too far from its base offset", segment)
     pieces = _copy(segment, files, now_ms)
+    assert pieces[0].base_offset == segment.base_offset, (str(segment), pieces)
+    assert sum(piece.size for piece in pieces) <= segment.size, (str(segment), pieces)
     for piece in reversed(pieces):
         piece.change_suffix(file_names.SWAP)
         piece.close_files()

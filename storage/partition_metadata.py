@@ -17,6 +17,7 @@ FILE_NAME = "partition.metadata"
 
 def write(directory: Path, topic_id: UUID, files: Files, *, durable: bool = True) -> None:
     """Write the file, before the first record is written: a log with data always has its topic id."""
+    assert topic_id != ZERO_UUID, directory
     text = f"version: 0\ntopic_id: {kafka_uuid.to_text(topic_id)}"
     files.write_atomically(directory / FILE_NAME, text.encode(), durable=durable)
 

@@ -230,6 +230,7 @@ class ProducerStateManager:
 
     def on_log_start_offset(self, log_start_offset: int, *, latest_snapshot_offset: int | None) -> None:
         """The log start offset has advanced: producers are kept, completed transactions before it are removed."""
+        assert log_start_offset >= 0, log_start_offset
         self._forget_unreplicated(log_start_offset)
         self.map_end_offset = max(self.map_end_offset, log_start_offset)
         self.last_snapshot_offset = (
@@ -238,6 +239,7 @@ class ProducerStateManager:
 
     def reset(self, offset: int, *, last_snapshot_offset: int | None = None) -> None:
         """Remove all state, as of `offset`: before a snapshot is loaded, or when the log is restarted there."""
+        assert offset >= 0, offset
         self.producers.clear()
         self._ongoing.clear()
         self._unreplicated.clear()
@@ -250,6 +252,7 @@ class ProducerStateManager:
 
     def replace(self, other: "ProducerStateManager") -> None:
         """Adopt the state of `other`, which must not be used afterwards."""
+        assert other is not self, self.map_end_offset
         self.producers, self._ongoing, self._unreplicated = (
             other.producers,
             other._ongoing,

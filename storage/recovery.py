@@ -78,6 +78,8 @@ class Loaded:
 
 def load(loading: Loading) -> Loaded:
     """Open the directory in the five steps of the module's docstring."""
+    assert loading.recovery_point >= 0, (loading.directory, loading.recovery_point)
+    assert loading.log_start_offset >= 0, (loading.directory, loading.log_start_offset)
     names = [] if loading.is_new else _finish_swaps(loading, _remove_temporary(loading))
     snapshots = SnapshotFiles(loading.directory, loading.files, _offsets(names, file_names.PRODUCER_SNAPSHOT))
     segments = _load_segments(loading, names)
@@ -114,6 +116,8 @@ def load(loading: Loading) -> Loaded:
     snapshots.write(loading.producers)
     assert loading.producers.map_end_offset == end_offset, (loading.directory, end_offset)
     assert segments[-1].base_offset <= end_offset, (loading.directory, segments, end_offset)
+    # Records that were deleted do not come back.
+    assert log_start_offset >= loading.log_start_offset, (loading.directory, log_start_offset)
     segments[-1].reopen_to_appends()
     for segment in segments:
         # Opened again at the next use; most of ten thousand partitions are idle.
@@ -329,6 +333,8 @@ def _recover(
             )  # fmt: skip
             _remove_from(number + 1, unflushed, segments)
             break
+    assert segments[-1].base_offset <= end_offset, (loading.directory, segments, end_offset)
+    assert gap is None or gap >= loading.log_start_offset, (loading.directory, gap)
     return segments, gap
 
 
@@ -360,6 +366,8 @@ def _recover_segment(
             replay(producers, header, batch, segment.indexes.transactions)
     if end < segment.size:
         segment.truncate_at(end)
+    assert segment.size == end, (str(segment), segment.size, end)
+    assert next_offset >= segment.base_offset, (str(segment), next_offset)
     segment.indexes.close_to_appends()
     return next_offset, epoch
 

@@ -91,6 +91,7 @@ class Limits(NamedTuple):
 
     def kept_from_ms(self, now_ms: int) -> int | None:
         """The oldest timestamp that is kept; None if nothing is removed by age."""
+        assert self.retention_ms is None or self.retention_ms >= 0, self
         return None if self.retention_ms is None else now_ms - self.retention_ms
 
     def go_by_file(self, largest_ms: int, *, now_ms: int) -> bool:
@@ -191,6 +192,7 @@ def due(
 
     found = leading(is_before_start, f"they end before the log start offset {log_start_offset}")
     if found.is_empty and limits.retention_bytes is not None:
+        assert limits.retention_bytes >= 0, limits
         excess = segments.size_bytes - limits.retention_bytes
 
         def is_excess(segment: Segment) -> bool:

@@ -76,6 +76,7 @@ class Segment:
         suffix: str = "",
         roll_jitter_ms: int = 0,
     ) -> None:
+        assert base_offset >= 0, (directory, base_offset)
         self.base_offset = base_offset
         self.files = SegmentFiles(directory, base_offset, system=files, suffix=suffix)
         self.log = FileRecords(self.files, size=size, is_closed=not is_new)
@@ -295,6 +296,7 @@ class Segment:
 
     def truncate_to(self, offset: int, *, now_ms: int) -> None:
         """Remove the batch that holds `offset` and all after it."""
+        assert offset >= self.base_offset, (str(self), offset)
         self.log.prepare_reading()  # also if only reserved descriptors are left: the log's truncation has begun
         found = self.reader.find(offset)
         self.times.forget()

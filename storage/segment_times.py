@@ -106,6 +106,7 @@ class SegmentTimes:
 
         `end` is between two batches. Memory: what is read of the file at a time, or one batch, decompressed.
         """
+        assert most_bytes > 0, most_bytes
         generation, known = self.generation, self.known
         with log.for_one_use() as fd:
             known, read_bytes = _read_on(
@@ -146,6 +147,7 @@ def _read_on(
             break
     else:
         position = end
+    assert position <= end, (position, end)
     return Known(position, largest, tuple(understated), last), read_bytes
 
 

@@ -58,6 +58,7 @@ class SnapshotFiles:
 
     def add(self, offset: int) -> None:
         """Add the offset of a snapshot file that has been written."""
+        assert offset >= 0, (self.directory, offset)
         at = bisect_left(self.offsets, offset)
         if at == len(self.offsets) or self.offsets[at] != offset:
             self.offsets.insert(at, offset)
@@ -96,6 +97,7 @@ class SnapshotFiles:
 
         Removes nothing; returns the offsets of the corrupt snapshots that it skipped. [any thread]
         """
+        assert 0 <= first_offset <= end_offset, (self.directory, first_offset, end_offset)
         corrupt = []
         for offset in [at for at in reversed(self.offsets) if first_offset <= at <= end_offset]:
             try:
@@ -199,6 +201,7 @@ def replay_headers(
 
     With `snapshots` one is written at each segment's base offset.
     """
+    assert producers.map_end_offset <= end_offset, (producers.map_end_offset, end_offset)
     for segment in segments:
         if segment.base_offset >= end_offset:
             break

@@ -128,6 +128,7 @@ def segments_to_copy(
 
     None ends after `end_offset`, the last stable offset.
     """
+    assert max_count > 0, max_count
     found: list[SegmentToCopy] = []
     segments = files.segments
     for segment in segments.from_offset(from_offset):
@@ -140,6 +141,8 @@ def segments_to_copy(
 
 
 def _segment_to_copy(files: LogFiles, epochs: LeaderEpochCache, segment: Segment, end: int) -> SegmentToCopy:
+    assert segment.base_offset < end, (str(segment), end)
+    assert segment.log.is_closed, str(segment)
     has_aborted = bool(segment.indexes.transactions.entries)
     return SegmentToCopy(
         base_offset=segment.base_offset,

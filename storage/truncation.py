@@ -80,6 +80,7 @@ class LogTruncation:
         Complete it and call this again, as long as the truncation is wanted; if it is abandoned, call `discard`.
         The job's `run` raises KafkaStorageError and CorruptMessage. Raises KafkaStorageError.
         """
+        assert offset >= 0, offset
         files, offsets = self._files, self._offsets
         if offset >= offsets.log_end_offset:
             return None
@@ -206,6 +207,7 @@ class LogTruncation:
         point were there.
         """
         point = self._offsets.recovery_point
+        assert kept.base_offset <= offset, (str(kept), offset)
         return point if point < offset else kept.base_offset
 
     def _truncate(self, offset: int, later: Sequence[Segment], now_ms: int) -> None:
@@ -310,6 +312,7 @@ class LogTruncation:
             )
             self._on_offsets_moved_back(must_write=must_write)
             files.restart(offset, now_ms, before_creation=take_over)
+            assert self._producers.map_end_offset == offset, (files.directory, self._producers.map_end_offset)
             offsets.set_first_unstable(self._producers.first_unstable_offset)
             self._flusher.on_restart()
             files.entry_changes.on_change()

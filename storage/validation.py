@@ -165,6 +165,7 @@ def validate(
     Raises CorruptMessage, InvalidRecord, MessageTooLarge, UnsupportedCompressionType, UnsupportedForMessageFormat,
     and InvalidRecords or InvalidTimestamps with the errors per record; NeedsThread only with `turns`.
     """
+    assert first_offset >= 0, first_offset
     if type(records) is memoryview:
         view = records
     elif isinstance(records, ValidatedRecords):
@@ -505,9 +506,10 @@ def _open(
             f"The batch has {len(rebuilt)} bytes when compressed with {target.name.lower()}, more than "
             f"max.message.bytes {config.max_message_bytes}"
         )
-    header = read_header(rebuilt)
+    made = read_header(rebuilt)
+    assert (made.base_offset, made.records_count) == (first_offset, header.records_count), (made, header)
     return ValidatedRecords(
-        header, (rebuilt,), len(rebuilt), header.max_timestamp, log_append_time_ms, is_rebuilt=True
+        made, (rebuilt,), len(rebuilt), made.max_timestamp, log_append_time_ms, is_rebuilt=True
     )
 
 

@@ -91,6 +91,8 @@ class FutureLogs:
         # Both offsets may have advanced since the last copy; for readers they never move back.
         future.update_high_watermark(current.high_watermark)
         future.maybe_increment_log_start_offset(current.log_start_offset, reason="the log's that it replaces")
+        assert future.high_watermark >= current.high_watermark, (future.offsets, current.offsets)
+        assert future.log_start_offset >= current.log_start_offset, (future.offsets, current.offsets)
         if current.offsets.remote_end_offset is not None:
             # The same log, and so the same copies.
             future.update_remote_end_offset(current.offsets.remote_end_offset)
